@@ -1,0 +1,126 @@
+"""pyshmem: OpenSHMEM 1.6 for Python and Triton. ``import pyshmem as shmem``.
+
+The names are the specification's without the prefix; each lives in pyshmem.host, one module per chapter. Kernels import
+pyshmem.device.
+"""
+
+# ruff: noqa: E402
+from typing import Any
+
+from pyshmem import interpreter as _interpreter
+from pyshmem import requirements as _requirements
+
+_requirements.check()
+_interpreter.choose()
+
+from pyshmem.host.amo import (
+    atomic_add,
+    atomic_and,
+    atomic_compare_swap,
+    atomic_fetch,
+    atomic_fetch_add,
+    atomic_fetch_and,
+    atomic_fetch_inc,
+    atomic_fetch_or,
+    atomic_fetch_xor,
+    atomic_inc,
+    atomic_or,
+    atomic_set,
+    atomic_swap,
+    atomic_xor,
+)
+from pyshmem.host.arrays import (
+    arange,
+    array,
+    as_symmetric,
+    empty,
+    empty_like,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    rand,
+    randint,
+    randn,
+    zeros,
+    zeros_like,
+)
+from pyshmem.host.bootstrap import (
+    THREAD,
+    finalize,
+    global_exit,
+    info_get_name,
+    info_get_version,
+    init,
+    init_thread,
+    query_initialized,
+    query_thread,
+)
+from pyshmem.host.collectives import broadcast, max_reduce, min_reduce, prod_reduce, reduce, sum_reduce
+from pyshmem.host.contexts import CTX_DEFAULT, Ctx
+from pyshmem.host.errors import (
+    ArgumentError,
+    DtypeError,
+    HeapExhaustedError,
+    LaunchError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from pyshmem.host.memory import (
+    addr_accessible,
+    align,
+    calloc,
+    free,
+    is_symmetric,
+    malloc,
+    malloc_with_hints,
+    pe_accessible,
+    ptr,
+    realloc,
+)
+from pyshmem.host.ordering import barrier_all, fence, quiet, sync, sync_all
+from pyshmem.host.query import my_pe, n_pes
+from pyshmem.host.rma import g, get, get_nbi, iget, iput, p, put, put_nbi
+from pyshmem.host.signal import (
+    SIGNAL,
+    put_signal,
+    put_signal_nbi,
+    signal_add,
+    signal_fetch,
+    signal_set,
+    signal_wait_until,
+)
+from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
+from pyshmem.host.wait import (
+    CMP,
+    test,
+    test_all,
+    test_any,
+    test_some,
+    wait_until,
+    wait_until_all,
+    wait_until_any,
+    wait_until_some,
+)
+from pyshmem.version import __version__
+
+
+def device_context(team: Team | None = None, device: str | None = None) -> Any:
+    """What kernels take as their first argument: the team's and the heap's description. Local, and the same object each time.
+
+    Valid until the last finalize.  Errors: NotInitializedError, ArgumentError, LaunchError where kernels cannot run.
+    """
+    from pyshmem.device.context import device_context as make  # imports triton, which host programs do not need
+
+    return make(team, device)
+
+
+__all__ = sorted(
+    [name for name in globals() if not name.startswith("_") and name not in ("Any", "host", "interpreter", "requirements", "version")]
+    + ["__version__"]
+)

@@ -1,0 +1,111 @@
+"""The symmetric allocator: offsets in a heap, nothing else. First fit, deterministic, coalescing.
+
+It is run alike on every PE, so the same calls give the same offsets and nothing is exchanged. What is live is two sorted
+lists: an access finds its allocation by one bisection.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+ALIGNMENT = 64  # a cache line; also keeps rows of 16-byte accesses whole
+_BELOW = -(1 << 63)
+
+
+class Allocator:
+    """Offsets 0 to size, a multiple of ALIGNMENT, as is every start and every hole's end. ``starts[i]`` to ``ends[i]`` (exclusive, as asked for, not as rounded) is the i-th live allocation.
+
+    Entry 0 is a sentinel below every address, so that ``bisect_right(starts, offset) - 1`` is always an index whose end
+    can be compared.
+    """
+
+    __slots__ = ("ends", "holes", "size", "starts")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.starts = [_BELOW]
+        self.ends = [_BELOW]
+        self.holes = [(0, size)] if size else []  # sorted, disjoint, never touching
+
+    def allocate(self, nbytes: int, alignment: int = ALIGNMENT) -> int | None:
+        """The offset of ``nbytes`` > 0 new bytes, or None where no hole is large enough; then nothing has changed."""
+        alignment = max(alignment, ALIGNMENT)
+        for index, (low, high) in enumerate(self.holes):
+            start = -(-low // alignment) * alignment
+            if start + nbytes <= high:
+                self._take(index, start, _rounded(start + nbytes))
+                at = bisect_right(self.starts, start)
+                self.starts.insert(at, start)
+                self.ends.insert(at, start + nbytes)
+                return start
+        return None
+
+    def release(self, offset: int) -> bool:
+        """Free the allocation that begins at ``offset``; False where none does."""
+        at = self._index(offset)
+        if at is None:
+            return False
+        start, end = self.starts.pop(at), self.ends.pop(at)
+        self._give(start, _rounded(end))
+        return True
+
+    def resize(self, offset: int, nbytes: int) -> bool:
+        """Grow or shrink in place the allocation that begins at ``offset``; False, and no change, where the room is taken."""
+        at = self._index(offset)
+        if at is None:
+            return False
+        old = _rounded(self.ends[at])
+        new = _rounded(offset + nbytes)
+        if new > old:
+            hole = bisect_left(self.holes, (old, 0))
+            if hole == len(self.holes) or self.holes[hole][0] != old or self.holes[hole][1] < new:
+                return False
+            self._take(hole, old, new)
+        elif new < old:
+            self._give(new, old)
+        self.ends[at] = offset + nbytes
+        return True
+
+    def size_of(self, offset: int) -> int | None:
+        """Bytes of the allocation that begins at ``offset``, or None where none does."""
+        at = self._index(offset)
+        return None if at is None else self.ends[at] - self.starts[at]
+
+    def covers(self, offset: int, nbytes: int) -> bool:
+        """Whether ``nbytes`` bytes from ``offset`` lie in one live allocation."""
+        at = bisect_right(self.starts, offset) - 1
+        return offset + nbytes <= self.ends[at]
+
+    def nearest(self, offset: int) -> tuple[int, int] | None:
+        """(start, end) of the live allocation closest to ``offset``, or None where nothing is live."""
+        at = bisect_right(self.starts, offset) - 1
+        near = [(self.starts[i], self.ends[i]) for i in (at, at + 1) if 0 < i < len(self.starts)]
+        return min(near, key=lambda block: max(block[0] - offset, offset - block[1] + 1, 0), default=None)
+
+    def live(self) -> list[tuple[int, int]]:
+        """(start, end) of every live allocation, in order of address."""
+        return list(zip(self.starts[1:], self.ends[1:], strict=True))
+
+    def largest_hole(self) -> int:
+        return max((high - low for low, high in self.holes), default=0)
+
+    def _index(self, offset: int) -> int | None:
+        at = bisect_left(self.starts, offset)
+        return at if 0 < at < len(self.starts) and self.starts[at] == offset else None
+
+    def _take(self, index: int, start: int, end: int) -> None:
+        low, high = self.holes[index]
+        self.holes[index : index + 1] = [hole for hole in ((low, start), (end, high)) if hole[0] < hole[1]]
+
+    def _give(self, start: int, end: int) -> None:
+        at = bisect_left(self.holes, (start, 0))
+        if at < len(self.holes) and self.holes[at][0] == end:
+            end = self.holes.pop(at)[1]
+        if at > 0 and self.holes[at - 1][1] == start:
+            at -= 1
+            start = self.holes.pop(at)[0]
+        self.holes.insert(at, (start, end))
+
+
+def _rounded(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,124 @@
+"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.8.
+
+They are the processor's atomics on the target's word, so all operators mix, and mix with waits and with kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.operands import delta_to, refuse_dtype, scalar, word
+
+_INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
+_ALL = (*_INTEGERS, torch.float32, torch.float64)
+_CODES = {dtype: str(dtype).removeprefix("torch.") for dtype in _ALL}
+
+_DOC = """{summary}
+
+    target: one symmetric element of {types}, on ``pe``.{value}
+    Order: atomic against every AMO, wait and test on the word; {done}
+    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; then
+    nothing is written.  Spec: OpenSHMEM 1.6, 9.8 {page}.
+    """
+_FETCHED = "the value before is returned, so it has happened."
+_QUIET = "done after quiet or a barrier."
+
+# name: (native operator, element types, what it does, whether the old value is returned)
+_ONE_VALUE = {
+    "atomic_set": ("set", _ALL, "Write ``value``", False),
+    "atomic_add": ("fetch_add", _ALL, "Add ``value``", False),
+    "atomic_and": ("fetch_and", _INTEGERS, "Bitwise and with ``value``", False),
+    "atomic_or": ("fetch_or", _INTEGERS, "Bitwise or with ``value``", False),
+    "atomic_xor": ("fetch_xor", _INTEGERS, "Bitwise exclusive or with ``value``", False),
+    "atomic_swap": ("swap", _ALL, "Write ``value`` and return what was there", True),
+    "atomic_fetch_add": ("fetch_add", _ALL, "Add ``value`` and return what was there", True),
+    "atomic_fetch_and": ("fetch_and", _INTEGERS, "Bitwise and with ``value``, and return what was there", True),
+    "atomic_fetch_or": ("fetch_or", _INTEGERS, "Bitwise or with ``value``, and return what was there", True),
+    "atomic_fetch_xor": ("fetch_xor", _INTEGERS, "Bitwise exclusive or with ``value``, and return what was there", True),
+}
+
+
+def _natives(operator: str, dtypes: tuple[torch.dtype, ...]) -> dict[Any, Callable[..., Any]]:
+    return {dtype: getattr(_native, f"{operator}_{_CODES[dtype]}") for dtype in dtypes}
+
+
+def _document(function: Callable[..., Any], name: str, summary: str, dtypes: tuple[torch.dtype, ...], fetched: bool, value: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    types = ", ".join(_CODES[dtype] for dtype in dtypes)
+    function.__doc__ = _DOC.format(
+        summary=f"{summary}, atomically.", types=types, value=value, done=_FETCHED if fetched else _QUIET, page="SHMEM_" + name.upper()
+    )
+    return function
+
+
+def _update(name: str) -> Callable[..., Any]:
+    operator, dtypes, summary, fetched = _ONE_VALUE[name]
+    natives = _natives(operator, dtypes)
+
+    def update(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
+        if ctx is not None:
+            pe = ctx.world_pe(name, pe)
+        address, dtype = word(name, "target", target)
+        address += delta_to(name, pe)
+        native = natives.get(dtype) or refuse_dtype(name, "target", dtype, natives)
+        if type(value) is not int or dtype.is_floating_point:
+            value = scalar(name, "value", value, dtype)
+        try:
+            return native(address, value)
+        except OverflowError:
+            return scalar(name, "value", value, dtype)
+
+    def discard(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+        update(target, value, pe, ctx)
+
+    return _document(update if fetched else discard, name, summary, dtypes, fetched, "  value: a scalar that the type can hold.")
+
+
+atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
+atomic_swap, atomic_fetch_add, atomic_fetch_and, atomic_fetch_or, atomic_fetch_xor = map(_update, list(_ONE_VALUE)[5:])
+_FETCH, _SWAP_IF, _ADD = _natives("fetch", _ALL), _natives("compare_swap", _ALL), _natives("fetch_add", _ALL)
+
+
+def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
+    if ctx is not None:
+        pe = ctx.world_pe("atomic_fetch", pe)
+    address, dtype = word("atomic_fetch", "source", source)
+    native = _FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, _FETCH)
+    return native(address + delta_to("atomic_fetch", pe))
+
+
+def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
+    name = "atomic_compare_swap"
+    if ctx is not None:
+        pe = ctx.world_pe(name, pe)
+    address, dtype = word(name, "target", target)
+    address += delta_to(name, pe)
+    native = _SWAP_IF.get(dtype) or refuse_dtype(name, "target", dtype, _SWAP_IF)
+    return native(address, scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype))
+
+
+def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
+    if ctx is not None:
+        pe = ctx.world_pe("atomic_fetch_inc", pe)
+    address, dtype = word("atomic_fetch_inc", "target", target)
+    native = _ADD.get(dtype) or refuse_dtype("atomic_fetch_inc", "target", dtype, _ADD)
+    return native(address + delta_to("atomic_fetch_inc", pe), 1)
+
+
+def atomic_inc(target: Any, pe: int, ctx: Ctx | None = None) -> None:
+    if ctx is not None:
+        pe = ctx.world_pe("atomic_inc", pe)
+    address, dtype = word("atomic_inc", "target", target)
+    native = _ADD.get(dtype) or refuse_dtype("atomic_inc", "target", dtype, _ADD)
+    native(address + delta_to("atomic_inc", pe), 1)
+
+
+_document(atomic_fetch, "atomic_fetch", "Return the element", _ALL, True, "")
+_document(atomic_compare_swap, "atomic_compare_swap", "Write ``value`` if the element equals ``cond``, and return what was there", _ALL, True, "  cond, value: scalars that the type can hold.")
+_document(atomic_fetch_inc, "atomic_fetch_inc", "Add 1 and return what was there", _ALL, True, "")
+_document(atomic_inc, "atomic_inc", "Add 1", _ALL, False, "")

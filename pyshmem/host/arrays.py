@@ -1,0 +1,138 @@
+"""Symmetric arrays, made as torch makes tensors: filled, then a barrier, so that peers may use them at once.
+
+All are collective over the world, with the same shape and dtype on all PEs. Errors of all: HeapExhaustedError,
+ArgumentError, DtypeError, NotInitializedError. dtype may be torch's or NumPy's; None is torch's default.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.memory import allocate, finish
+from pyshmem.host.operands import as_dtype, count_of, scalar
+
+# torch has no fill, arange or comparison on these: NumPy does it on the same memory.
+_NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
+
+
+def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """A symmetric array of shape ``size``, ints or one tuple; its contents are whatever was there."""
+    return finish("empty", _new("empty", size, dtype, device))
+
+
+def zeros(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """A symmetric array of zeros."""
+    return finish("zeros", _new("zeros", size, dtype, device).zero_())
+
+
+def ones(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """A symmetric array of ones."""
+    return finish("ones", _fill(_new("ones", size, dtype, device), 1))
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """A symmetric array of ``fill_value``, whose type gives the dtype where that is None, as in torch."""
+    kind = torch.full((), fill_value).dtype if dtype is None else as_dtype("full", dtype)
+    value = scalar("full", "fill_value", fill_value, kind)
+    return finish("full", _fill(_new("full", (size,), kind, device), value))
+
+
+def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """A symmetric copy of ``data``: a tensor, a NumPy array or nested sequences; each PE may hold other values."""
+    if isinstance(data, np.ndarray):
+        local = torch.from_numpy(np.ascontiguousarray(data) if data.flags.writeable else data.copy())
+    else:
+        local = torch.as_tensor(data)
+    return _copied("array", local if dtype is None else local.to(as_dtype("array", dtype)), device)
+
+
+def as_symmetric(data: Any) -> torch.Tensor:
+    """``data`` itself where it is symmetric on this and so on every PE, else a symmetric copy of it."""
+    from pyshmem.host.memory import is_symmetric
+
+    return data if isinstance(data, torch.Tensor) and is_symmetric(data) else array(data)
+
+
+def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """arange(end), (start, end) or (start, end, step) as a symmetric array."""
+    kind = None if dtype is None else as_dtype("arange", dtype)
+    if kind in _NUMPY_ONLY:
+        return _copied("arange", torch.from_numpy(np.arange(*bounds, dtype=_numpy(kind))), device)
+    return _copied("arange", torch.arange(*bounds, dtype=kind), device)
+
+
+def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """``steps`` evenly spaced values from ``start`` to ``end``, both in, as a symmetric array."""
+    return _copied("linspace", torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype)), device)
+
+
+def rand(*size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+    """A symmetric array of uniform random values in [0, 1), each PE's own unless torch's seeds are equal."""
+    return finish("rand", _new("rand", size, dtype, device).uniform_(generator=generator))
+
+
+def randn(*size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+    """A symmetric array of normal random values, each PE's own unless torch's seeds are equal."""
+    return finish("randn", _new("randn", size, dtype, device).normal_(generator=generator))
+
+
+def randint(low: int, high: int, size: Any, *, dtype: Any = torch.int64, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+    """A symmetric array of random integers from ``low`` to below ``high``, each PE's own unless torch's seeds are equal."""
+    kind = as_dtype("randint", dtype)
+    values = torch.randint(low, high, shape_of("randint", (size,)), generator=generator)
+    return _copied("randint", torch.from_numpy(values.numpy().astype(_numpy(kind))) if kind in _NUMPY_ONLY else values.to(kind), device)
+
+
+def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """empty of the shape and dtype of ``other``."""
+    return empty(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+
+
+def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """zeros of the shape and dtype of ``other``."""
+    return zeros(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+
+
+def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """ones of the shape and dtype of ``other``."""
+    return ones(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+
+
+def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+    """full of the shape and dtype of ``other``."""
+    return full(tuple(other.shape), fill_value, dtype=other.dtype if dtype is None else dtype, device=device)
+
+
+def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape that ``*size`` means: ints, or one sequence of them. Errors: ArgumentError, OutOfRangeError if negative."""
+    if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
+        size = tuple(size[0])
+    return tuple(count_of(routine, "size", extent) for extent in size)
+
+
+def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None) -> torch.Tensor:
+    kind = torch.get_default_dtype() if dtype is None else as_dtype(routine, dtype)
+    return allocate(routine, shape_of(routine, size), kind, device)
+
+
+def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
+    if target.dtype in _NUMPY_ONLY:
+        target.numpy().fill(value)
+        return target
+    return target.fill_(value)
+
+
+def _copied(routine: str, local: torch.Tensor, device: str | None) -> torch.Tensor:
+    if local.is_sparse or local.device.type != "cpu":
+        refuse(ArgumentError, routine, "data", f"a {local.layout} tensor on {local.device}", "dense data in CPU memory")
+    target = allocate(routine, tuple(local.shape), local.dtype, device)
+    return finish(routine, target.copy_(local))
+
+
+def _numpy(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,64 @@
+"""The exception tree, and the one function that words every refusal.
+
+ShmemError
+|-- NotInitializedError (RuntimeError)   before init, or after the last finalize
+|-- NotSymmetricError   (ValueError)     memory of no live symmetric allocation: private, freed, of an older init
+|-- OutOfRangeError     (IndexError)     a PE, a size, an index, past its end
+|-- HeapExhaustedError  (MemoryError)    an allocation, or the heap itself, does not fit
+|-- DtypeError          (TypeError)      an element type, or a value that the element type cannot hold
+|-- ArgumentError       (ValueError)     any other argument: layout, kind, sign
+|-- UnreachableError    (RuntimeError)   the PE exists, but no transport reaches it
+|-- LaunchError         (RuntimeError)   the job was started in a way that cannot work
+`-- WaitTimeoutError    (TimeoutError)   a wait outlasted PYSHMEM_WAIT_TIMEOUT
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyshmem.host.job import job
+
+
+class ShmemError(Exception):
+    """The base of all errors of pyshmem."""
+
+
+class NotInitializedError(ShmemError, RuntimeError):
+    """A routine was called before init or after the last finalize."""
+
+
+class NotSymmetricError(ShmemError, ValueError):
+    """An argument that must be symmetric memory is not, or is no longer."""
+
+
+class OutOfRangeError(ShmemError, IndexError):
+    """A PE number, a size or an index lies past its end."""
+
+
+class HeapExhaustedError(ShmemError, MemoryError):
+    """The symmetric heap, or the machine's memory for it, does not suffice."""
+
+
+class DtypeError(ShmemError, TypeError):
+    """An element type does not fit the routine or the other argument, or a value does not fit its element type."""
+
+
+class ArgumentError(ShmemError, ValueError):
+    """An argument has a wrong kind, layout or sign."""
+
+
+class UnreachableError(ShmemError, RuntimeError):
+    """The PE exists, but no transport reaches it from here."""
+
+
+class LaunchError(ShmemError, RuntimeError):
+    """The job was started in a way that cannot work."""
+
+
+class WaitTimeoutError(ShmemError, TimeoutError):
+    """A wait outlasted PYSHMEM_WAIT_TIMEOUT."""
+
+
+def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
+    """Raise ``kind`` with the sentence that all refusals share."""
+    raise kind(f"{routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")

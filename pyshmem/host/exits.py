@@ -1,0 +1,84 @@
+"""The end of a PE: a fault on one ends the job, for its peers may wait for it for ever.
+
+An uncaught exception is caught by the hooks, which name it. Any other end with a status but 0 (sys.exit, a failing atexit)
+is known only to a handler of the C library, see watch_exit in _native.c; it works where pyshmem started MPI, since a
+program that started MPI itself has mpi4py finalise MPI, which waits for the others, before that handler runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any, NoReturn
+
+from pyshmem.host import _native
+from pyshmem.host.job import job
+
+_mpi: Any = None
+
+
+def watch(mpi: Any) -> None:
+    """Install the hooks, once a process, and tell pyshmemrun what this MPI keeps in shared memory."""
+    global _mpi
+    if _mpi is not None:
+        return
+    _mpi = mpi
+    _note_shared_files()
+    hook, thread_hook = sys.excepthook, threading.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        hook(kind, error, trace)
+        _end(kind, error)
+
+    def thread_excepthook(caught: threading.ExceptHookArgs) -> None:
+        thread_hook(caught)
+        if caught.exc_type is not SystemExit:
+            _end(caught.exc_type, caught.exc_value)
+
+    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+
+
+def own_mpi(mpi: Any) -> None:
+    """Finalise MPI when the process ends well, abort the job when it does not."""
+    library = ctypes.CDLL(mpi.__file__)  # already loaded: gives the functions of the libmpi it is linked to
+    addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in ("MPI_Finalize", "MPI_Finalized", "MPI_Abort")]
+    _native.watch_exit(*addresses, mpi._handleof(mpi.COMM_WORLD), mpi.COMM_WORLD.rank, _job_file("reported", mpi.COMM_WORLD.rank))
+
+
+def abort(status: int) -> NoReturn:
+    """End every PE with ``status``."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _mpi.COMM_WORLD.Abort(status)
+    os._exit(status)  # MPI_Abort does not return
+
+
+def _end(kind: type[BaseException], error: BaseException | None) -> None:
+    if _mpi.Is_finalized() or _mpi.COMM_WORLD.size == 1 or hasattr(sys, "ps1"):
+        return  # nobody else to end, or a session that goes on
+    pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
+    print(f"PE {pe}: {kind.__name__}: {error}", file=sys.stderr)
+    report = _job_file("reported", _mpi.COMM_WORLD.rank)
+    if report:
+        with open(report, "a"):
+            pass
+    abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _job_file(kind: str, pe: int) -> str:
+    folder = os.environ.get("PYSHMEM_JOB_DIR", "")
+    return os.path.join(folder, f"{kind}-{pe}") if folder and os.path.isdir(folder) else ""
+
+
+def _note_shared_files() -> None:
+    """pyshmemrun removes what MPI leaves in /dev/shm when a job is killed; only this process knows the names."""
+    note = _job_file("shm", _mpi.COMM_WORLD.rank)
+    if not note:
+        return
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(None, 5)[5].strip() for line in maps if " /dev/shm/" in line}
+    with open(note, "a") as file:
+        file.writelines(path + "\n" for path in sorted(paths))

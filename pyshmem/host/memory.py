@@ -1,0 +1,211 @@
+"""Symmetric memory: allocation, and what may be asked about an address. Spec: OpenSHMEM 1.6, 9.3.
+
+Every routine that allocates or frees is collective over the world, with the same arguments in the same order on all PEs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.allocator import ALIGNMENT
+from pyshmem.host.environment import read
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, NotSymmetricError, OutOfRangeError, ShmemError, refuse
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+from pyshmem.host.operands import as_dtype, count_of, delta_to, describe, require_init, require_symmetric
+from pyshmem.host.ordering import synchronise
+from pyshmem.host.teams import TEAM_WORLD
+
+
+def allocate(routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT) -> torch.Tensor:
+    """A new symmetric array, not filled, before the barrier that ends every allocation. An empty one takes no memory.
+
+    Errors: HeapExhaustedError on every PE alike, and nothing has changed.
+    """
+    require_init(routine)
+    if device not in (None, "cpu") and torch.device(device).type != "cpu":
+        refuse(ArgumentError, routine, "device", repr(device), "'cpu'")
+    nbytes = dtype.itemsize
+    for extent in shape:
+        nbytes *= extent
+    if nbytes == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    _compare_calls(routine, nbytes, alignment)
+    offset = cpu.allocator.allocate(nbytes, alignment)
+    if offset is None:
+        _exhausted(routine, nbytes)
+    _note_site(offset)
+    return cpu.tensor(cpu.base + offset, shape, dtype)
+
+
+def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
+    """The barrier that ends an allocation, after the fill: peers may use the memory at once."""
+    if array.numel():
+        synchronise(routine, TEAM_WORLD)
+    return array
+
+
+def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+    """``nbytes`` of symmetric memory as nbytes // itemsize elements of ``dtype``; its contents are whatever was there.
+
+    Order: a barrier on return, none for size 0, which gives an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, NotInitializedError.  Spec: 9.3 SHMEM_MALLOC.
+    """
+    return finish("malloc", _bytes("malloc", nbytes, dtype, device))
+
+
+def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+    """malloc; the hints say what the memory is for, and here all memory serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
+    count_of("malloc_with_hints", "hints", hints)
+    return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
+
+
+def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+    """malloc of ``count`` times ``nbytes`` bytes, all zero. Spec: 9.3 SHMEM_CALLOC."""
+    array = _bytes("calloc", count_of("calloc", "count", count) * count_of("calloc", "nbytes", nbytes), dtype, device)
+    array.view(torch.uint8).zero_()
+    return finish("calloc", array)
+
+
+def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+    """malloc at an address that is a multiple of ``alignment``: a power of two, 8 or more, up to a page of 4096.
+
+    Errors: malloc's, ArgumentError.  Spec: 9.3 SHMEM_ALIGN.
+    """
+    power = count_of("align", "alignment", alignment)
+    if power < 8 or power & (power - 1) or power > 4096:
+        refuse(ArgumentError, "align", "alignment", str(power), "a power of two from 8 to 4096")
+    return finish("align", _bytes("align", nbytes, dtype, device, power))
+
+
+def realloc(array: Any, nbytes: int) -> torch.Tensor:
+    """Resize an allocation to ``nbytes``, keeping its contents up to the smaller size; ``array`` is symmetric no longer.
+
+    array: what an allocation returned, or None, then it is malloc; nbytes 0: then it is free.
+    Order: a barrier before and after.  Errors: HeapExhaustedError on every PE, and the array is as before;
+    NotSymmetricError.  Spec: 9.3 SHMEM_REALLOC.
+    """
+    if array is None:
+        return malloc(nbytes)
+    size = count_of("realloc", "nbytes", nbytes)
+    dtype = as_dtype("realloc", array.dtype)
+    if size == 0:
+        free(array)
+        return torch.empty(0, dtype=dtype)
+    offset = _allocation("realloc", array)
+    _compare_calls("realloc", size, offset)
+    synchronise("realloc", TEAM_WORLD)
+    moved = _resized(offset, size)
+    result = cpu.tensor(cpu.base + moved, (size // dtype.itemsize,), dtype)
+    synchronise("realloc", TEAM_WORLD)
+    return result
+
+
+def free(array: Any) -> None:
+    """Give back the memory of ``array``, which an allocation returned; None and empty arrays are nothing to free.
+
+    Order: a barrier on entry, so that no peer still uses it.  Errors: NotSymmetricError for a view, freed or private
+    memory; then nothing has changed.  Spec: 9.3 SHMEM_FREE.
+    """
+    if array is None:
+        return
+    require_init("free")
+    if describe("free", "array", array, contiguous=False).count == 0:
+        return
+    offset = _allocation("free", array)
+    _compare_calls("free", 0, offset)
+    synchronise("free", TEAM_WORLD)
+    cpu.allocator.release(offset)
+    cpu.sites.pop(offset, None)
+
+
+def ptr(target: Any, pe: int) -> torch.Tensor | None:
+    """A tensor of target's shape and dtype on the memory of ``pe``, or None where it cannot be reached by load and store.
+
+    It is not symmetric itself.  Order: plain accesses; fence and quiet order them.
+    Errors: NotSymmetricError, OutOfRangeError for a PE that does not exist.  Spec: 9.3 SHMEM_PTR.
+    """
+    require_init("ptr")
+    operand = describe("ptr", "target", target)
+    if not isinstance(operand.dtype, torch.dtype):
+        refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
+    require_symmetric("ptr", "target", operand, operand.count * operand.itemsize)
+    return cpu.tensor(operand.address + delta_to("ptr", pe), operand.shape, operand.dtype)
+
+
+def is_symmetric(array: Any) -> bool:
+    """Whether ``array`` lies in live symmetric memory of this PE, as a whole. Never raises."""
+    try:
+        operand = describe("is_symmetric", "array", array)
+    except ShmemError:
+        return False
+    return operand.count > 0 and cpu.allocator.covers(operand.address - cpu.base, operand.count * operand.itemsize)
+
+
+def pe_accessible(pe: int) -> bool:
+    """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.2 SHMEM_PE_ACCESSIBLE."""
+    return isinstance(pe, (int, np.integer)) and pe in cpu.deltas
+
+
+def addr_accessible(array: Any, pe: int) -> bool:
+    """Whether ``array`` is symmetric and so reachable on ``pe``; False for anything else. Spec: 9.2 SHMEM_ADDR_ACCESSIBLE."""
+    return pe_accessible(pe) and is_symmetric(array)
+
+
+def _bytes(routine: str, nbytes: int, dtype: Any, device: str | None, alignment: int = ALIGNMENT) -> torch.Tensor:
+    kind = as_dtype(routine, dtype)
+    return allocate(routine, (count_of(routine, "nbytes", nbytes) // kind.itemsize,), kind, device, alignment)
+
+
+def _allocation(routine: str, array: Any) -> int:
+    """The heap offset of the live allocation that begins where ``array`` does."""
+    require_init(routine)
+    operand = describe(routine, "array", array, contiguous=False)
+    offset = operand.address - cpu.base
+    if cpu.allocator.size_of(offset) is None:
+        require_symmetric(routine, "array", operand, operand.itemsize)
+        refuse(NotSymmetricError, routine, "array", "a view into an allocation", "the array that the allocation returned")
+    return offset
+
+
+def _resized(offset: int, nbytes: int) -> int:
+    """Resize in place or move; the new offset. On failure raises with everything as before."""
+    if cpu.allocator.resize(offset, nbytes):
+        return offset
+    moved = cpu.allocator.allocate(nbytes)
+    if moved is None:
+        _exhausted("realloc", nbytes)
+    old = cpu.allocator.size_of(offset) or 0
+    _native.copy(cpu.base + moved, cpu.base + offset, min(old, nbytes))
+    cpu.allocator.release(offset)
+    cpu.sites.pop(offset, None)
+    _note_site(moved)
+    return moved
+
+
+def _exhausted(routine: str, nbytes: int) -> Any:
+    most = cpu.allocator.largest_hole()
+    refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE")
+
+
+def _note_site(offset: int) -> None:
+    if read("SHMEM_DEBUG"):
+        frame = next((f for f in reversed(traceback.extract_stack()) if "/pyshmem/" not in f.filename), None)
+        cpu.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
+
+
+def _compare_calls(routine: str, nbytes: int, detail: int) -> None:
+    """Debug mode: all PEs must make the same call. Errors: OutOfRangeError on all of them."""
+    if not read("SHMEM_DEBUG"):
+        return
+    assert job.comm is not None
+    calls = job.comm.allgather((routine, nbytes, detail))
+    for pe, call in enumerate(calls):
+        if call != calls[0]:
+            refuse(OutOfRangeError, routine, "size", f"{calls[0][0]} of {calls[0][1]} bytes on PE 0 and {call[0]} of {call[1]} on PE {pe}", "the same call on all PEs")

@@ -1,0 +1,230 @@
+"""What every call checks: that symmetric memory is symmetric and live, and both sides fit. Addresses come out.
+
+Each check has a short way for the usual call, a plain torch tensor with nothing wrong, and a long way that takes the rest:
+NumPy arrays, tensor subclasses, and the words for whatever is refused. The short way allocates nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+
+from pyshmem.host.errors import (
+    ArgumentError,
+    DtypeError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    UnreachableError,
+    refuse,
+)
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+
+Tensor = torch.Tensor
+_TORCH = {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128")
+}
+_OTHERS = (torch.bfloat16, *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")))
+DTYPES = (*_TORCH.values(), *_OTHERS)
+# Complex tensors may be lazily conjugated views, whose memory is not their value: those take the long way.
+_PLAIN = frozenset(dtype for dtype in DTYPES if not dtype.is_complex)
+
+
+class Operand(NamedTuple):
+    """An array argument, whatever library it is of. ``dtype`` is torch's, or NumPy's where torch has none."""
+
+    address: int
+    count: int
+    dtype: Any
+    itemsize: int
+    shape: tuple[int, ...]
+
+
+def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> tuple[int, int, int]:
+    """(address of ``symmetric`` here, address of ``private``, bytes) of a contiguous copy between two arrays.
+
+    The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
+    """
+    if type(symmetric) is Tensor and type(private) is Tensor:
+        dtype = private.dtype
+        nbytes = private.nbytes if size is None else size * dtype.itemsize if type(size) is int else -1
+        if (
+            symmetric.dtype is dtype
+            and dtype in _PLAIN
+            and private.is_cpu
+            and 0 < nbytes <= private.nbytes
+            and nbytes <= symmetric.nbytes
+            and symmetric.is_contiguous()
+            and private.is_contiguous()
+        ):
+            address = symmetric.data_ptr()
+            offset = address - cpu.base
+            if offset + nbytes <= cpu.ends[bisect_right(cpu.starts, offset) - 1]:
+                return address, private.data_ptr(), nbytes
+    return _transfer(routine, names, symmetric, private, size)
+
+
+def _transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> tuple[int, int, int]:
+    require_init(routine)
+    near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
+    if near.dtype != own.dtype:
+        refuse(DtypeError, routine, names[1], f"{name_of(own.dtype)} elements", f"the {name_of(near.dtype)} of {names[0]}: no casting between arrays")
+    count = own.count if size is None else count_of(routine, "size", size)
+    for name, side in zip(names, (near, own), strict=True):
+        if count > side.count:
+            refuse(OutOfRangeError, routine, "size" if size is not None else name, f"{count} elements with {name} of shape {side.shape}", f"at most {side.count}")
+    nbytes = count * own.itemsize
+    if nbytes:
+        require_symmetric(routine, names[0], near, nbytes)
+    return near.address, own.address, nbytes
+
+
+def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
+    """(address here, dtype) of a symmetric array of exactly one element."""
+    if type(target) is Tensor:
+        dtype = target.dtype
+        if target.numel() == 1 and dtype in _PLAIN:
+            address = target.data_ptr()
+            offset = address - cpu.base
+            if offset + dtype.itemsize <= cpu.ends[bisect_right(cpu.starts, offset) - 1]:
+                return address, dtype
+    require_init(routine)
+    near = describe(routine, argument, target)
+    if near.count != 1:
+        refuse(ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]")
+    require_symmetric(routine, argument, near, near.itemsize)
+    return near.address, near.dtype
+
+
+def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
+    """The whole of a symmetric array, or of an empty one, which needs no memory."""
+    require_init(routine)
+    operand = describe(routine, argument, array)
+    if operand.count:
+        require_symmetric(routine, argument, operand, operand.count * operand.itemsize)
+    return operand
+
+
+def delta_to(routine: str, pe: Any) -> int:
+    """Bytes from an address here to the same place on world PE ``pe``."""
+    try:
+        return cpu.deltas[pe]
+    except (KeyError, TypeError):
+        require_init(routine)
+    if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
+        refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: no transport between nodes yet")
+    refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
+
+
+def require_init(routine: str) -> None:
+    if not job.inits:
+        state = "finalized" if job.generation else "no init yet"
+        refuse(NotInitializedError, routine, "state", state, "init before it")
+
+
+def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
+    """Read a torch or NumPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
+    if isinstance(array, Tensor):
+        if array.layout is not torch.strided or array.device.type != "cpu":
+            refuse(ArgumentError, routine, argument, f"a {array.layout} tensor on {array.device}", "a dense tensor in CPU memory")
+        if array.dtype not in DTYPES:
+            refuse(DtypeError, routine, argument, str(array.dtype), "a boolean, integer, floating or complex dtype")
+        if array.is_conj() or array.is_neg():
+            refuse(ArgumentError, routine, argument, "a lazily conjugated or negated view", "x.resolve_conj() or x.resolve_neg()")
+        operand = Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape))
+        dense = array.is_contiguous()
+    elif isinstance(array, np.ndarray):
+        if array.dtype.hasobject or not array.dtype.isnative:
+            refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size in native byte order")
+        operand = Operand(array.__array_interface__["data"][0], array.size, _TORCH.get(array.dtype, array.dtype), array.itemsize, array.shape)
+        dense = array.flags.c_contiguous
+    else:
+        refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
+    if contiguous and not dense:
+        refuse(ArgumentError, routine, argument, f"an array of shape {operand.shape} that is not C-contiguous", "a contiguous one, or iput and iget with strides")
+    return operand
+
+
+def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int) -> None:
+    """Errors: NotSymmetricError for private, freed or a peer's memory, OutOfRangeError past an allocation's end."""
+    offset = operand.address - cpu.base
+    if cpu.allocator.covers(offset, nbytes):
+        return
+    what = f"a {name_of(operand.dtype)} array of shape {operand.shape}"
+    wants = "an array from shmem.zeros, empty, ... or a view of one"
+    if 0 <= offset < cpu.size:
+        block = cpu.allocator.nearest(offset)
+        if block and block[0] <= offset < block[1]:
+            refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes from heap offset {offset}", f"at most {block[1] - offset}, to the end of its allocation")
+        refuse(NotSymmetricError, routine, argument, f"{what} in freed symmetric memory", wants)
+    if any(0 <= offset - delta < cpu.stride for delta in cpu.deltas.values()):
+        refuse(NotSymmetricError, routine, argument, f"{what} in another PE's memory, as shmem.ptr gives", wants)
+    refuse(NotSymmetricError, routine, argument, f"{what} in private memory, or of an earlier init", wants)
+
+
+def count_of(routine: str, argument: str, value: Any) -> int:
+    """A count of elements: an int not below 0."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        if value >= 0:
+            return int(value)
+        refuse(OutOfRangeError, routine, argument, str(value), "0 or more")
+    refuse(ArgumentError, routine, argument, repr(value), "an int")
+
+
+def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
+    """``value`` as the Python number that an element of ``dtype`` holds.
+
+    Integers must be held exactly, in float elements too; a float is rounded to a float element as torch does, but not to
+    infinity. Errors: DtypeError.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (bool, int, float, complex)):
+        refuse(DtypeError, routine, argument, f"a {type(value).__name__}", "a Python or NumPy scalar")
+    held = _held(value, dtype)
+    if held is None:
+        refuse(DtypeError, routine, argument, repr(value), f"a value that {name_of(dtype)} can hold")
+    return held
+
+
+def _held(value: Any, dtype: torch.dtype) -> Any:
+    if dtype.is_complex:
+        return complex(value)
+    if isinstance(value, complex):
+        return None
+    if dtype.is_floating_point:
+        if isinstance(value, int) and abs(value) >= 1 << 1023:
+            return None
+        rounded = torch.tensor(value, dtype=torch.float64).to(dtype).item()
+        if math.isinf(rounded) and not math.isinf(value):
+            return None
+        return float(value) if not isinstance(value, int) or int(rounded) == value else None
+    low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return int(value) if math.isfinite(value) and value == int(value) and low <= value <= high else None
+
+
+def as_dtype(routine: str, dtype: Any) -> torch.dtype:
+    """torch's dtype for torch's, NumPy's or a Python type. Errors: DtypeError."""
+    if not isinstance(dtype, torch.dtype):
+        try:
+            dtype = _TORCH.get(np.dtype(dtype), dtype)
+        except TypeError:
+            dtype = repr(dtype)
+    if dtype not in DTYPES:
+        refuse(DtypeError, routine, "dtype", name_of(dtype), "a boolean, integer, floating or complex dtype of torch or NumPy")
+    return dtype
+
+
+def name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def refuse_dtype(routine: str, argument: str, dtype: Any, wanted: Any) -> NoReturn:
+    """Refuse ``dtype`` where only those of ``wanted`` do."""
+    refuse(DtypeError, routine, argument, f"{name_of(dtype)} elements", "one of " + ", ".join(name_of(each) for each in wanted))

@@ -1,0 +1,64 @@
+"""fence, quiet and the barriers. Spec: OpenSHMEM 1.6, 9.12 (memory ordering) and 9.9 (barrier, sync)."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyshmem.host import _native
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.errors import NotInitializedError, WaitTimeoutError, refuse
+from pyshmem.host.job import job
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+
+
+def fence(ctx: Ctx | None = None) -> None:
+    """Order this PE's earlier puts, AMOs, put_signals and stores before its later ones, PE by PE. Completes nothing.
+
+    Errors: NotInitializedError. Spec: 9.12 SHMEM_FENCE.
+    """
+    if not job.inits:
+        refuse(NotInitializedError, "fence", "state", "no init yet", "init before it")
+    _native.fence()
+
+
+def quiet(ctx: Ctx | None = None) -> None:
+    """Complete all this PE has started, non-blocking gets and AMOs included, visible to all PEs.
+
+    Errors: NotInitializedError. Spec: 9.12 SHMEM_QUIET.
+    """
+    if not job.inits:
+        refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
+    _native.fence()
+
+
+def barrier_all() -> None:
+    """quiet, then wait until every PE of the world has come here. Errors: NotInitializedError, WaitTimeoutError.
+
+    Spec: 9.9 SHMEM_BARRIER_ALL.
+    """
+    synchronise("barrier_all", TEAM_WORLD)
+
+
+def sync_all() -> None:
+    """Wait until every PE of the world has come here; orders plain stores, completes no put. Spec: 9.9 SHMEM_SYNC_ALL."""
+    synchronise("sync_all", TEAM_WORLD)
+
+
+def sync(team: Team | None = None) -> None:
+    """Wait until every PE of ``team`` has come here. Errors: ArgumentError outside it. Spec: 9.9 SHMEM_TEAM_SYNC."""
+    synchronise("sync", member("sync", team))
+
+
+def synchronise(routine: str, team: Team) -> None:
+    """The team's barrier. A full fence goes with it, and on CPU heaps that is quiet too."""
+    if not team.size:
+        refuse(NotInitializedError, routine, "state", "no init yet", "init before it")
+    try:
+        _native.sync(team.area, team.pe_stride, team.me, team.size, job.timeout, job.spins)
+    except TimeoutError:
+        refuse_timeout(routine, "team", f"no word from some PE of {team.name}", "all of them to call it")
+
+
+def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
+    """Word a wait that gave up."""
+    refuse(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit")

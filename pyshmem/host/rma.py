@@ -1,0 +1,157 @@
+"""Remote memory access: put, get, p, g and the strided forms. Spec: OpenSHMEM 1.6, 9.6.
+
+On CPU heaps all of them are complete when they return, the non-blocking ones too: both are within the spec, and a copy by
+this core is the fastest there is. An aligned word of at most 8 bytes is written by a single store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.host.heap import cpu
+from pyshmem.host.operands import count_of, delta_to, describe, require_init, require_symmetric, scalar, transfer, word
+
+_copy = _native.copy
+_NATIVE_NAMES = {torch.int32: "int32", torch.int64: "int64", torch.uint32: "uint32", torch.uint64: "uint64", torch.float32: "float32", torch.float64: "float64"}
+_SET = {dtype: getattr(_native, "set_" + name) for dtype, name in _NATIVE_NAMES.items()}
+_FETCH = {dtype: getattr(_native, "fetch_" + name) for dtype, name in _NATIVE_NAMES.items()}
+_PUT_NAMES = ("target", "source")
+_GET_NAMES = ("source", "target")
+
+
+def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """Copy the first ``size`` elements of ``source``, all of them for None, to ``target`` on ``pe``.
+
+    target: symmetric, contiguous, of source's dtype and at least size elements.  source: any torch or NumPy array, free
+    again on return.  Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier; words of at most
+    8 bytes are never torn.  Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError,
+    NotInitializedError; then nothing is written.  Spec: 9.6 SHMEM_PUT.
+    """
+    if ctx is not None:
+        pe = ctx.world_pe("put", pe)
+    dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
+    try:
+        _copy(dest + cpu.deltas[pe], src, nbytes)
+    except (KeyError, TypeError):
+        delta_to("put", pe)
+
+
+def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """Copy the first ``size`` elements of ``source`` on ``pe``, as many as target has for None, to ``target`` here.
+
+    source: symmetric, contiguous, of target's dtype and at least size elements.  target: any torch or NumPy array; it
+    holds the data on return.  Errors: as put.  Spec: 9.6 SHMEM_GET.
+    """
+    if ctx is not None:
+        pe = ctx.world_pe("get", pe)
+    src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
+    try:
+        _copy(dest, src + cpu.deltas[pe], nbytes)
+    except (KeyError, TypeError):
+        delta_to("get", pe)
+
+
+def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """put that may return before source is free again: quiet makes it so. Arguments and errors: put. Spec: 9.7 SHMEM_PUT_NBI."""
+    put(target, source, pe, size, ctx)
+
+
+def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """get that may return before target holds the data: quiet makes it so. Arguments and errors: get. Spec: 9.7 SHMEM_GET_NBI."""
+    get(target, source, pe, size, ctx)
+
+
+def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+    """Write ``value`` into the one element of ``target`` on ``pe``, by a single store where it has at most 8 bytes.
+
+    value: a Python or NumPy scalar that target's dtype can hold.  Order: put's.  Errors: put's, DtypeError for a value
+    that does not fit.  Spec: 9.6 SHMEM_P.
+    """
+    if ctx is not None:
+        pe = ctx.world_pe("p", pe)
+    address, dtype = word("p", "target", target)
+    delta = delta_to("p", pe)
+    if type(value) is not int or dtype not in _INTEGERS:
+        _store("p", address + delta, dtype, value)
+        return
+    try:
+        _SET[dtype](address + delta, value)
+    except OverflowError:
+        scalar("p", "value", value, dtype)
+
+
+def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
+    """The one element of ``source`` on ``pe``, as a Python number. Errors: get's. Spec: 9.6 SHMEM_G."""
+    if ctx is not None:
+        pe = ctx.world_pe("g", pe)
+    address, dtype = word("g", "source", source)
+    delta = delta_to("g", pe)
+    fetch = _FETCH.get(dtype)
+    if fetch is not None:
+        return fetch(address + delta)
+    landing = torch.empty(1, dtype=dtype) if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
+    _copy(describe("g", "source", landing).address, address + delta, landing.itemsize)
+    return landing[0].item()
+
+
+_INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
+
+
+def _store(routine: str, address: int, dtype: Any, value: Any) -> None:
+    """Store a value of any element type: built in private memory, then copied as one word where it is one."""
+    if isinstance(dtype, torch.dtype):
+        element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype)
+    else:
+        if not isinstance(value, (int, float, complex, np.generic)):
+            refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")
+        element = np.array([value], dtype)
+    _copy(address, describe(routine, "value", element).address, element.itemsize)
+
+
+def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
+    """Copy ``size`` elements, every sst-th of ``source``, to every tst-th place of ``target`` on ``pe``.
+
+    tst, sst: strides in elements, 1 or more.  Both arrays are counted in flattened order from their first element.
+    Order and errors: put.  Spec: 9.6 SHMEM_IPUT.
+    """
+    if ctx is not None:
+        pe = ctx.world_pe("iput", pe)
+    dest, src, item, count = _strided("iput", (("target", target, tst, "tst"), ("source", source, sst, "sst")), size)
+    _native.copy_strided(dest + delta_to("iput", pe), src, tst * item, sst * item, item, count)
+
+
+def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
+    """Copy ``size`` elements, every sst-th of ``source`` on ``pe``, to every tst-th place of ``target`` here.
+
+    Strides as in iput; target holds the data on return.  Errors: get.  Spec: 9.6 SHMEM_IGET.
+    """
+    if ctx is not None:
+        pe = ctx.world_pe("iget", pe)
+    src, dest, item, count = _strided("iget", (("source", source, sst, "sst"), ("target", target, tst, "tst")), size)
+    _native.copy_strided(dest, src + delta_to("iget", pe), tst * item, sst * item, item, count)
+
+
+def _strided(routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int) -> tuple[int, int, int, int]:
+    """(symmetric address, private address, item bytes, count); sides are (name, array, stride, stride's name), symmetric first."""
+    require_init(routine)
+    count = count_of(routine, "size", size)
+    operands = []
+    for name, array, stride, stride_name in sides:
+        operand = describe(routine, name, array)
+        if count_of(routine, stride_name, stride) < 1:
+            refuse(ArgumentError, routine, stride_name, str(stride), "1 or more")
+        if count and (count - 1) * stride >= operand.count:
+            refuse(OutOfRangeError, routine, name, f"{operand.count} elements", f"at least {(count - 1) * stride + 1}, for {count} at stride {stride}")
+        operands.append(operand)
+    near, own = operands
+    if near.dtype != own.dtype:
+        refuse(DtypeError, routine, sides[1][0], f"{own.dtype} elements", f"the {near.dtype} of {sides[0][0]}: no casting between arrays")
+    if count:
+        require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
+    return near.address, own.address, near.itemsize, count

@@ -1,0 +1,96 @@
+"""Signals: a put that says when it has arrived. Spec: OpenSHMEM 1.6, 9.10."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.operands import delta_to, refuse_dtype, scalar, transfer, word
+from pyshmem.host.wait import CMP, wait_word
+
+_NAMES = ("target", "source")
+
+
+class SIGNAL(IntEnum):
+    """What put_signal does to the signal word."""
+
+    SET = 0
+    ADD = 1
+
+
+_UPDATES = {SIGNAL.SET: _native.set_uint64, SIGNAL.ADD: _native.fetch_add_uint64}
+
+
+def put_signal(target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """Copy ``source`` to ``target`` on ``pe`` as put does, then set the signal there to ``value`` or add it.
+
+    signal: one symmetric uint64 outside target.  sigop: SIGNAL.SET or SIGNAL.ADD.  size 0 moves the signal alone.
+    Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
+    unless a fence stood between.  Errors: put's.  Spec: 9.10 SHMEM_PUT_SIGNAL.
+    """
+    _put_signal("put_signal", target, source, pe, signal, value, sigop, size, ctx)
+
+
+def put_signal_nbi(target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+    """put_signal that may return before source is free again: quiet makes it so. Spec: 9.10 SHMEM_PUT_SIGNAL_NBI."""
+    _put_signal("put_signal_nbi", target, source, pe, signal, value, sigop, size, ctx)
+
+
+def _put_signal(routine: str, target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None, ctx: Ctx | None) -> None:
+    if ctx is not None:
+        pe = ctx.world_pe(routine, pe)
+    dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
+    address = _signal_word(routine, signal)
+    update = _UPDATES.get(sigop)  # type: ignore[call-overload]
+    if update is None:
+        refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
+    if dest <= address < dest + nbytes:
+        refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
+    value = scalar(routine, "value", value, torch.uint64)
+    delta = delta_to(routine, pe)
+    _native.copy(dest + delta, src, nbytes)
+    update(address + delta, value)  # sequentially consistent: no store of the copy is seen after it
+
+
+def signal_fetch(signal: Any) -> int:
+    """The signal here, read as an atomic. signal: one symmetric uint64. Spec: 9.10 SHMEM_SIGNAL_FETCH."""
+    return int(_native.fetch_uint64(_signal_word("signal_fetch", signal)))
+
+
+def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
+    """Set the signal on ``pe`` to ``value``, after what a fence ordered before. Spec: 9.10 SHMEM_SIGNAL_SET."""
+    _update_signal("signal_set", signal, value, pe, ctx, _native.set_uint64)
+
+
+def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
+    """Add ``value`` to the signal on ``pe``, after what a fence ordered before. Spec: 9.10 SHMEM_SIGNAL_ADD."""
+    _update_signal("signal_add", signal, value, pe, ctx, _native.fetch_add_uint64)
+
+
+def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | None, update: Any) -> None:
+    if ctx is not None:
+        pe = ctx.world_pe(routine, pe)
+    address = _signal_word(routine, signal)
+    update(address + delta_to(routine, pe), scalar(routine, "value", value, torch.uint64))
+
+
+def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
+    """Wait until the signal here compares so with ``value``; the value seen is returned.
+
+    Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
+    Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
+    """
+    _signal_word("signal_wait_until", signal)
+    return wait_word("signal_wait_until", "signal", signal, cmp, value)
+
+
+def _signal_word(routine: str, signal: Any) -> int:
+    address, dtype = word(routine, "signal", signal)
+    if dtype is not torch.uint64:
+        refuse_dtype(routine, "signal", dtype, (torch.uint64,))
+    return address

@@ -1,0 +1,196 @@
+"""wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.11.
+
+Waits release the GIL, let signal handlers run, yield the core where PEs share cores, and give up after
+PYSHMEM_WAIT_TIMEOUT seconds. All of them are acquires: data that its writer ordered before the word is readable after.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+from pyshmem.host.operands import describe, refuse_dtype, scalar, symmetric_array, word
+from pyshmem.host.ordering import refuse_timeout
+
+
+class CMP(IntEnum):
+    """The comparisons; the text forms "==", "!=", ">", ">=", "<", "<=" mean the same."""
+
+    EQ = 0
+    NE = 1
+    GT = 2
+    GE = 3
+    LT = 4
+    LE = 5
+
+
+_SIGNS = dict(zip(CMP, ("==", "!=", ">", ">=", "<", "<="), strict=True))
+_COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: cmp.value for cmp, sign in _SIGNS.items()}}
+_TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
+
+
+def _natives(operator: str) -> dict[Any, Any]:
+    return {dtype: getattr(_native, f"{operator}_{str(dtype).removeprefix('torch.')}") for dtype in _TYPES}
+
+
+_WAIT, _TEST, _ANY = _natives("wait"), _natives("test"), _natives("wait_any")
+_turn = 0  # where *_any and *_some begin to look: it moves on, so that no index starves
+
+
+def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
+    """Wait until the element of ``ivar`` here compares so with ``value``.
+
+    ivar: one symmetric int32, int64, uint32 or uint64, written by p, put, an AMO, a signal, or a kernel of a peer.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.11 SHMEM_WAIT_UNTIL.
+    """
+    wait_word("wait_until", "ivar", ivar, cmp, value)
+
+
+def wait_word(routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any) -> int:
+    """wait_until for any routine; the value seen is returned."""
+    address, dtype = word(routine, argument, ivar)
+    code = comparison(routine, cmp)
+    native = _WAIT.get(dtype) or refuse_dtype(routine, argument, dtype, _TYPES)
+    if type(value) is not int:
+        value = scalar(routine, "value", value, dtype)
+    try:
+        return int(native(address, code, value, job.timeout, job.spins))
+    except TimeoutError:
+        seen = _native_value(address, dtype)
+        sign = _SIGNS[CMP(code)]
+        refuse_timeout(routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {sign} {value}")
+    except OverflowError:
+        return int(scalar(routine, "value", value, dtype))
+
+
+def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
+    """Whether the element of ``ivar`` here compares so with ``value``. Arguments: wait_until. Spec: 9.11 SHMEM_TEST."""
+    address, dtype = word("test", "ivar", ivar)
+    native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
+    if type(value) is not int:
+        value = scalar("test", "value", value, dtype)
+    try:
+        return bool(native(address, comparison("test", cmp), value))
+    except OverflowError:
+        return bool(scalar("test", "value", value, dtype))
+
+
+class _Many(NamedTuple):
+    """The checked arguments of a call on many elements; ``keep`` holds the status array alive for its address."""
+
+    address: int
+    count: int
+    dtype: Any
+    code: int
+    value: int
+    status: int
+    keep: Any
+
+    def included(self) -> list[int]:
+        return [i for i in range(self.count) if self.keep is None or not self.keep[i]]
+
+
+def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
+    """Wait until every element of ``ivars`` has compared so with ``value``.
+
+    ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
+    An empty set returns at once.  Errors: wait_until's.  Spec: 9.11 SHMEM_WAIT_UNTIL_ALL.
+    """
+    many = _check("wait_until_all", ivars, cmp, value, status)
+    for i in many.included():
+        address = many.address + i * many.dtype.itemsize
+        try:
+            _WAIT[many.dtype](address, many.code, many.value, job.timeout, job.spins)
+        except TimeoutError:
+            refuse_timeout("wait_until_all", f"ivars[{i}]", str(_native_value(address, many.dtype)), f"a value {_SIGNS[CMP(many.code)]} {many.value}")
+
+
+def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+    """Wait until some element of ``ivars`` compares so with ``value``; its index is returned, None for an empty set.
+
+    Arguments and errors: wait_until_all.  Spec: 9.11 SHMEM_WAIT_UNTIL_ANY.
+    """
+    return _wait_any("wait_until_any", _check("wait_until_any", ivars, cmp, value, status))
+
+
+def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+    """Wait until at least one element of ``ivars`` compares so; the indices of all that do, in order. [] for an empty set.
+
+    Arguments and errors: wait_until_all.  Spec: 9.11 SHMEM_WAIT_UNTIL_SOME.
+    """
+    many = _check("wait_until_some", ivars, cmp, value, status)
+    first = _wait_any("wait_until_some", many)
+    return [] if first is None else sorted({first, *_satisfied(many)})
+
+
+def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
+    """Whether every element of ``ivars`` compares so; True for an empty set. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_ALL."""
+    many = _check("test_all", ivars, cmp, value, status)
+    return len(_satisfied(many)) == len(many.included())
+
+
+def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+    """The index of an element of ``ivars`` that compares so, None where none does. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_ANY."""
+    many = _check("test_any", ivars, cmp, value, status)
+    found = _ANY[many.dtype](many.address, many.count, many.code, many.value, many.status, _next_first(many.count))
+    return None if found < 0 else int(found)
+
+
+def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+    """The indices of all elements of ``ivars`` that compare so, in order. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_SOME."""
+    return _satisfied(_check("test_some", ivars, cmp, value, status))
+
+
+def comparison(routine: str, cmp: Any) -> int:
+    """The native code of ``cmp``. Errors: ArgumentError."""
+    try:
+        return _COMPARISONS[cmp]
+    except (KeyError, TypeError):
+        refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(_SIGNS.values()))
+
+
+def _check(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> _Many:
+    operand = symmetric_array(routine, "ivars", ivars)
+    if operand.dtype not in _WAIT:
+        refuse_dtype(routine, "ivars", operand.dtype, _TYPES)
+    keep, address = None, 0
+    if status is not None:
+        keep = np.ascontiguousarray(np.asarray(status) != 0, dtype=np.int32)
+        if keep.size != operand.count:
+            refuse(ArgumentError, routine, "status", f"{keep.size} elements", f"one for each of the {operand.count} of ivars")
+        address = describe(routine, "status", keep).address
+    exact = scalar(routine, "value", value, operand.dtype)
+    return _Many(operand.address, operand.count, operand.dtype, comparison(routine, cmp), exact, address, keep)
+
+
+def _wait_any(routine: str, many: _Many) -> int | None:
+    if not many.included():
+        return None
+    try:
+        first = _next_first(many.count)
+        return int(_ANY[many.dtype](many.address, many.count, many.code, many.value, many.status, first, job.timeout, job.spins))
+    except TimeoutError:
+        refuse_timeout(routine, "ivars", "none", f"a value {_SIGNS[CMP(many.code)]} {many.value} among {len(many.included())}")
+
+
+def _satisfied(many: _Many) -> list[int]:
+    step, native = many.dtype.itemsize, _TEST[many.dtype]
+    return [i for i in many.included() if native(many.address + i * step, many.code, many.value)]
+
+
+def _next_first(count: int) -> int:
+    global _turn
+    _turn += 1
+    return _turn % count if count else 0
+
+
+def _native_value(address: int, dtype: Any) -> int:
+    return int(getattr(_native, f"fetch_{str(dtype).removeprefix('torch.')}")(address))

@@ -1,0 +1,34 @@
+"""Where kernels run: compiled for a GPU, or by Triton's interpreter, process by process, on the CPU heap.
+
+The choice must be made before triton is imported: its own functions become one kind or the other then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+VARIABLE = "TRITON_INTERPRET"
+chosen_here = False  # this import switched the interpreter on
+too_late = False  # triton was there already, with compiled functions
+
+
+def choose() -> None:
+    """Switch the interpreter on where there is no GPU and the user has not decided."""
+    global chosen_here, too_late
+    if VARIABLE in os.environ:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    if "triton" in sys.modules:
+        too_late = True
+        return
+    os.environ[VARIABLE] = "1"
+    chosen_here = True
+
+
+def active() -> bool:
+    """Whether kernels defined from now on are interpreted."""
+    return os.environ.get(VARIABLE, "0").lower() in ("1", "on", "true", "yes")
