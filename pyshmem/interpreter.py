@@ -32,3 +32,14 @@ def choose() -> None:
 def active() -> bool:
     """Whether kernels defined from now on are interpreted."""
     return os.environ.get(VARIABLE, "0").lower() in ("1", "on", "true", "yes")
+
+
+def require() -> None:
+    """Errors: ImportError where kernels could not run: said once, when pyshmem.device is imported, not at the first call."""
+    if too_late:
+        raise ImportError(
+            "triton was imported before pyshmem, so its functions are made for a GPU, and there is none: "
+            f"import pyshmem before triton, or set {VARIABLE}=1"
+        )
+    if not active():
+        raise ImportError(f"pyshmem's kernels run on the CPU heap so far, by Triton's interpreter: set {VARIABLE}=1")

@@ -99,7 +99,12 @@ def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | 
     address, dtype = word(name, "target", target)
     address += delta_to(name, pe)
     native = _SWAP_IF.get(dtype) or refuse_dtype(name, "target", dtype, _SWAP_IF)
-    return native(address, scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype))
+    if type(cond) is not int or type(value) is not int or dtype.is_floating_point:
+        cond, value = scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)
+    try:
+        return native(address, cond, value)
+    except OverflowError:
+        return scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)  # one of them refuses
 
 
 def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:

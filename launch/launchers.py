@@ -1,0 +1,180 @@
+"""The launchers that pyshmemrun knows, one row each: how to tell it, what its command line needs, how it ends a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, Signals
+from typing import NamedTuple
+
+
+class LaunchError(Exception):
+    """The job cannot be started: which option, what it got, what it wants."""
+
+
+class Launcher(NamedTuple):
+    """What pyshmemrun must know of one launcher."""
+
+    name: str  # what --launcher calls it
+    family: str  # the MPI whose library its processes must load; "" where it starts any
+    version: str  # pattern in what --version prints
+    pe: str  # variable that holds a process's number
+    count: str  # option for the number of processes
+    passes: frozenset[Signals]  # seen to reach the processes when sent to the launcher
+    end: Signals  # sent to the launcher, ends all processes on all nodes, also those that ignore SIGTERM
+    always: tuple[str, ...] = ()
+    as_root: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()  # more PEs than cores
+    in_step: tuple[str, ...] = ()  # inside a Slurm step
+    export: str = ""  # option that hands a variable on to other nodes, where they do not get all
+    leftovers: tuple[str, ...] = ()  # what it and its MPI leave when all of the job is killed
+
+
+LAUNCHERS = (
+    Launcher(
+        name="mpich",  # Hydra, which Intel MPI uses too: binds nothing and counts no cores unless asked to
+        family="mpich",
+        version=r"HYDRA|Intel\(R\) MPI",
+        pe="PMI_RANK",
+        count="-n",
+        passes=frozenset((SIGINT, SIGTERM, SIGUSR1)),  # SIGHUP and SIGUSR2 kill mpiexec
+        end=SIGKILL,
+        leftovers=("/dev/shm/mpich_*", "/tmp/hydra_hwloc_xmlfile_*"),
+    ),
+    Launcher(
+        name="openmpi",
+        family="openmpi",
+        version=r"\(OpenRTE\)|\(Open MPI\) [1-4]\b",
+        pe="OMPI_COMM_WORLD_RANK",
+        count="-n",
+        passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),  # the first three arrive as SIGTERM
+        end=SIGKILL,
+        always=("--oversubscribe",),
+        as_root=("--allow-run-as-root",),
+        crowded=("--bind-to", "none"),
+        export="-x",
+        leftovers=("/dev/shm/vader_segment.*", "{tmp}/ompi.*/pid.{pid}"),
+    ),
+    Launcher(
+        name="openmpi",  # 5 and later, whose mpiexec is PRRTE's prterun
+        family="openmpi",
+        version=r"\(PRRTE\)|\(Open MPI\)",
+        pe="OMPI_COMM_WORLD_RANK",
+        count="-n",
+        passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
+        end=SIGKILL,  # on SIGTERM it waits for ever for a process that ignores SIGTERM
+        always=("--map-by", ":OVERSUBSCRIBE"),
+        as_root=("--allow-run-as-root",),
+        crowded=("--bind-to", "none"),
+        export="-x",
+        leftovers=("/dev/shm/sm_segment.*", "{tmp}/ompi.{pid}"),
+    ),
+    Launcher(
+        name="srun",
+        family="",
+        version="slurm",
+        pe="SLURM_PROCID",
+        count="--ntasks",
+        passes=frozenset((SIGUSR1, SIGUSR2)),  # SIGTERM and SIGHUP make it kill all processes at once
+        end=SIGTERM,  # killed itself, it would leave them running
+        always=("--kill-on-bad-exit=1",),
+        in_step=("--overlap",),  # a new step would wait for the processors that the present one holds
+    ),
+)
+COMMANDS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
+EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")
+# For each MPI, the values of srun's --mpi that connect its processes, the best first. Without one of them srun starts n
+# jobs of one PE. Seen with MPICH 5.0.2, Open MPI 4.1.4 and 5.0.11 under Slurm 22.05.
+SRUN_MPI = {"mpich": ("pmi2", "pmix"), "openmpi": ("pmix", "pmi2"), "cray": ("cray_shasta", "pmi2")}
+
+
+class Found(NamedTuple):
+    """A launcher of this machine: its row, the start of its command line, what it says of itself."""
+
+    row: Launcher
+    command: tuple[str, ...]
+    version: str
+
+    def line(self, pes: int, environment: Mapping[str, str]) -> list[str]:
+        """The command line up to the program."""
+        row = self.row
+        words = [*self.command, *row.always]
+        words += row.as_root if os.geteuid() == 0 else ()
+        words += row.crowded if pes > len(os.sched_getaffinity(0)) else ()
+        words += row.in_step if "SLURM_STEP_ID" in environment else ()
+        if row.export:
+            words += [word for name in sorted(environment) if name.startswith(EXPORTED) for word in (row.export, name)]
+        return [*words, row.count, str(pes)]
+
+
+def candidates(wanted: str) -> Iterator[Found]:
+    """The launchers of this machine of the kind ``wanted`` (auto: any), the one to prefer first."""
+    for path in _paths(wanted):
+        found = identify((str(path),))
+        if found and wanted in ("auto", found.row.name):
+            yield found
+
+
+def _paths(wanted: str) -> Iterator[Path]:
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    if wanted != "srun" and sys.prefix not in ("/usr", "/usr/local"):
+        yield from _executables([Path(sys.executable).parent], COMMANDS)  # a virtual or conda environment's own MPI
+    if wanted == "srun" or (wanted == "auto" and "SLURM_JOB_ID" in os.environ):
+        yield from _executables(folders, ("srun",))
+    if wanted != "srun":
+        yield from _executables(folders, COMMANDS)
+
+
+def _executables(folders: list[Path], names: tuple[str, ...]) -> Iterator[Path]:
+    for folder in folders:
+        for name in names:
+            if os.access(folder / name, os.X_OK):
+                yield folder / name
+
+
+def named(command: tuple[str, ...], wanted: str) -> Found:
+    """The launcher that --mpiexec names.  Errors: LaunchError where there is none, or none that is known."""
+    text = " ".join(command)
+    if not command or not shutil.which(command[0]):
+        raise LaunchError(f"--mpiexec: got {text!r}, which is no executable; wants the path of mpiexec, mpirun or srun")
+    found = identify(command)
+    if not found:
+        raise LaunchError(f"--mpiexec: got {text!r}, which --version does not show to be one of "
+                          "MPICH's Hydra, Intel MPI, Open MPI, srun; wants one of these")  # fmt: skip
+    if wanted not in ("auto", found.row.name):
+        raise LaunchError(f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants them to agree")
+    return found
+
+
+@cache
+def identify(command: tuple[str, ...]) -> Found | None:
+    """Ask the launcher for its version; None where that names none of LAUNCHERS."""
+    try:
+        said = subprocess.run([command[0], "--version"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # not for this machine, or not in working order
+    text = said.stdout + said.stderr
+    for row in LAUNCHERS:
+        if re.search(row.version, text):
+            number = re.search(r"\d+\.\d+[\w.]*", text)
+            return Found(row, command, f"{row.name} {number[0] if number else ''}".strip())
+    return None
+
+
+def srun_mpi(found: Found, kind: str) -> list[str]:
+    """srun's --mpi for the MPI ``kind``; none where the user or the site has chosen, or where no MPI is known."""
+    if not kind or "SLURM_MPI_TYPE" in os.environ or any(word.startswith("--mpi") for word in found.command):
+        return []
+    said = subprocess.run([found.command[0], "--mpi=list"], capture_output=True, text=True, timeout=60)
+    offered = set(re.findall(r"\w+", said.stdout + said.stderr))
+    for value in SRUN_MPI[kind]:
+        if value in offered:
+            return [f"--mpi={value}"]
+    raise LaunchError(f"--launcher: got srun, whose --mpi=list offers none of {', '.join(SRUN_MPI[kind])}; "
+                      f"wants one of them for {kind}, or --mpiexec with that MPI's own mpiexec")  # fmt: skip

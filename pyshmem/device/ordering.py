@@ -1,0 +1,36 @@
+"""fence, quiet and the barriers in kernels. Spec: OpenSHMEM 1.6, 9.9 and 9.12."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+
+
+@jit
+def fence(ctx: Any) -> None:
+    """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.12 SHMEM_FENCE."""
+    arch.fence()
+
+
+@jit
+def quiet(ctx: Any) -> None:
+    """Complete all the calling program has started, visible to all PEs. Spec: 9.12 SHMEM_QUIET."""
+    arch.fence()
+
+
+@jit
+def barrier_all(ctx: Any) -> None:
+    """quiet, then wait until every PE of ctx's team is here. Entered by exactly one program per PE at a time.
+
+    Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
+    """
+    arch.fence()
+    arch.synchronise(ctx, "barrier_all")
+
+
+@jit
+def sync_all(ctx: Any) -> None:
+    """Wait until every PE of ctx's team is here; completes no put. As barrier_all. Spec: 9.9 SHMEM_SYNC_ALL."""
+    arch.synchronise(ctx, "sync_all")

@@ -1,0 +1,74 @@
+"""Runs every test on all PEs of one job: `pyshmemrun -n 4 -m pytest tests/pes --with-mpi`.
+
+A test that fails on one PE ends the job there and then: the others may wait for that PE for ever. The test's name, the PE
+and the report go to stderr. A watchdog in C ends a PE that waits without letting Python run.
+"""
+
+import faulthandler
+
+import sys
+
+import hypothesis
+import pytest
+
+import pyshmem as shmem
+from pyshmem.host.heap import cpu
+
+SECONDS = 120  # of one test; generous, machines are slow and shared
+
+# All PEs must draw the same examples, so nothing random and nothing remembered.
+hypothesis.settings.register_profile("pes", derandomize=True, database=None, deadline=None, max_examples=50)
+hypothesis.settings.load_profile("pes")
+
+
+def pytest_configure(config):
+    shmem.init(heap_size="64m")
+    if shmem.my_pe():  # one PE reports; the others speak when they fail
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter:
+            config.pluginmanager.unregister(reporter)
+
+
+def pytest_runtest_logreport(report):
+    if report.failed and shmem.n_pes() > 1:
+        sys.__stderr__.write(f"\nPE {shmem.my_pe()} of {shmem.n_pes()}: FAILED {report.nodeid} ({report.when})\n{report.longreprtext}\n")
+        sys.__stderr__.flush()
+        shmem.global_exit(1)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if shmem.query_initialized():
+        shmem.finalize()
+
+
+@pytest.fixture(autouse=True)
+def isolated(request):
+    """A watchdog around the test, and no symmetric memory left from it; all PEs begin the next test together."""
+    faulthandler.dump_traceback_later(SECONDS + 30, exit=True, file=sys.__stderr__)
+    before = set(cpu.allocator.live())
+    generation = shmem.host.job.job.generation
+    yield
+    shmem.barrier_all()
+    if shmem.host.job.job.generation == generation:
+        for start, end in cpu.allocator.live():
+            if (start, end) not in before:
+                cpu.allocator.release(start)
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(params=["cpu"])
+def device(request):
+    """The kind of heap."""
+    return request.param
+
+
+@pytest.fixture
+def me():
+    return shmem.my_pe()
+
+
+@pytest.fixture
+def npes():
+    return shmem.n_pes()
+
+
