@@ -12,7 +12,9 @@ class BuildNative(build_ext):
         try:
             super().run()
         except (CCompilerError, DistutilsExecError, DistutilsPlatformError) as error:
-            sys.exit(f"pyshmem needs a C11 compiler (Debian: apt install gcc; or set CC) to build pyshmem/host/_native.c: {error}")
+            sys.exit(
+                f"pyshmem needs a C11 compiler (Debian: apt install gcc; or set CC) to build pyshmem/host/_native.c: {error}"
+            )
 
 
 setup(

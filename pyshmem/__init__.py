@@ -111,7 +111,9 @@ from pyshmem.version import __version__
 
 
 def device_context(team: Team | None = None, device: str | None = None) -> Any:
-    """What kernels take as their first argument: the team's and the heap's description. Local, and the same object each time.
+    """What kernels take as their first argument: the description of a team and a heap.
+
+    Local: no PE waits for another. The same object for the same arguments.
 
     Valid until the last finalize.  Errors: NotInitializedError, ArgumentError, LaunchError where kernels cannot run.
     """
@@ -121,6 +123,10 @@ def device_context(team: Team | None = None, device: str | None = None) -> Any:
 
 
 __all__ = sorted(
-    [name for name in globals() if not name.startswith("_") and name not in ("Any", "host", "interpreter", "requirements", "version")]
+    [
+        name
+        for name in globals()
+        if not name.startswith("_") and name not in ("Any", "host", "interpreter", "requirements", "version")
+    ]
     + ["__version__"]
 )

@@ -12,7 +12,9 @@ def check() -> None:
     found = {name: _installed(name) for name in OLDEST}
     for name, least in OLDEST.items():
         if found[name] < least:
-            raise ImportError(f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {name}")
+            raise ImportError(
+                f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {name}"
+            )
     if found["triton"] < (3, 7) and found["numpy"] >= (2, 4):
         raise ImportError(
             f"triton {_text(found['triton'])} cannot interpret range(0, n) under NumPy {_text(found['numpy'])}: "
@@ -24,7 +26,9 @@ def _installed(name: str) -> tuple[int, int]:
     try:
         major, minor = version(name).split(".")[:2]
     except PackageNotFoundError:
-        raise ImportError(f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {name}") from None
+        raise ImportError(
+            f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {name}"
+        ) from None
     return int(major), int(minor)
 
 

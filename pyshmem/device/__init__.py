@@ -27,7 +27,19 @@ from pyshmem.device.amo import (
 from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr
 from pyshmem.device.ordering import barrier_all, fence, quiet, sync_all
 from pyshmem.device.rma import g, get, load, p, put, store
-from pyshmem.device.signal import SIGNAL_ADD, SIGNAL_SET, put_signal, signal_add, signal_fetch, signal_set, signal_wait_until
+from pyshmem.device.signal import (
+    SIGNAL_ADD,
+    SIGNAL_SET,
+    put_signal,
+    signal_add,
+    signal_fetch,
+    signal_set,
+    signal_wait_until,
+)
 from pyshmem.device.wait import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, test, wait_until
 
-__all__ = sorted(name for name in globals() if not name.startswith("_") and name not in ("amo", "arch", "context", "ordering", "rma", "signal", "wait"))
+__all__ = sorted(
+    name
+    for name in globals()
+    if not name.startswith("_") and name not in ("amo", "arch", "context", "ordering", "rma", "signal", "wait")
+)

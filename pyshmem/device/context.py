@@ -42,14 +42,19 @@ def device_context(team: Team | None, device: str | None) -> DeviceContext:
     _say_where()
     found = _made.get(group.area)
     if found is None or found.generation != job.generation:
-        found = _made[group.area] = DeviceContext(2 * group.me + 3, group.size, group.pe_stride, group.area, job.generation)
+        found = _made[group.area] = DeviceContext(
+            2 * group.me + 3, group.size, group.pe_stride, group.area, job.generation
+        )
     return found
 
 
 def _say_where() -> None:
     global _said
     if interpreter.chosen_here and not _said and job.my_pe == 0 and not read("PYSHMEM_QUIET"):
-        print("pyshmem: no GPU here, so kernels run in Triton's interpreter on the CPU (PYSHMEM_QUIET=1 hides this line)", flush=True)
+        print(
+            "pyshmem: no GPU here, so kernels run in Triton's interpreter on the CPU (PYSHMEM_QUIET=1 hides this line)",
+            flush=True,
+        )
     _said = True
 
 

@@ -15,7 +15,9 @@ SIGNAL_ADD = tl.constexpr(1)
 
 
 @jit
-def put_signal(ctx: Any, dest: Any, source: Any, nelems: Any, sig_addr: Any, signal: Any, sig_op: tl.constexpr, pe: Any) -> None:
+def put_signal(
+    ctx: Any, dest: Any, source: Any, nelems: Any, sig_addr: Any, signal: Any, sig_op: tl.constexpr, pe: Any
+) -> None:
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``, then update the signal there. The whole program calls it at once.
 
     dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.

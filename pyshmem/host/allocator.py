@@ -13,7 +13,9 @@ _BELOW = -(1 << 63)
 
 
 class Allocator:
-    """Offsets 0 to size, a multiple of ALIGNMENT, as is every start and every hole's end. ``starts[i]`` to ``ends[i]`` (exclusive, as asked for, not as rounded) is the i-th live allocation.
+    """Offsets 0 to size, a multiple of ALIGNMENT, as is every start and every hole's end.
+
+    ``starts[i]`` to ``ends[i]`` (exclusive, as asked for, not as rounded) is the i-th live allocation.
 
     Entry 0 is a sentinel below every address, so that ``bisect_right(starts, offset) - 1`` is always an index whose end
     can be compared.
@@ -50,7 +52,7 @@ class Allocator:
         return True
 
     def resize(self, offset: int, nbytes: int) -> bool:
-        """Grow or shrink in place the allocation that begins at ``offset``; False, and no change, where the room is taken."""
+        """Grow or shrink in place the allocation at ``offset``; False, and no change, where the room is taken."""
         at = self._index(offset)
         if at is None:
             return False

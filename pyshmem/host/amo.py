@@ -1,4 +1,4 @@
-"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.8.
+"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.7.
 
 They are the processor's atomics on the target's word, so all operators mix, and mix with waits and with kernels.
 """
@@ -23,7 +23,7 @@ _DOC = """{summary}
     target: one symmetric element of {types}, on ``pe``.{value}
     Order: atomic against every AMO, wait and test on the word; {done}
     Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; then
-    nothing is written.  Spec: OpenSHMEM 1.6, 9.8 {page}.
+    nothing is written.  Spec: OpenSHMEM 1.6, 9.7 {page}.
     """
 _FETCHED = "the value before is returned, so it has happened."
 _QUIET = "done after quiet or a barrier."
@@ -39,7 +39,12 @@ _ONE_VALUE = {
     "atomic_fetch_add": ("fetch_add", _ALL, "Add ``value`` and return what was there", True),
     "atomic_fetch_and": ("fetch_and", _INTEGERS, "Bitwise and with ``value``, and return what was there", True),
     "atomic_fetch_or": ("fetch_or", _INTEGERS, "Bitwise or with ``value``, and return what was there", True),
-    "atomic_fetch_xor": ("fetch_xor", _INTEGERS, "Bitwise exclusive or with ``value``, and return what was there", True),
+    "atomic_fetch_xor": (
+        "fetch_xor",
+        _INTEGERS,
+        "Bitwise exclusive or with ``value``, and return what was there",
+        True,
+    ),
 }
 
 
@@ -47,11 +52,17 @@ def _natives(operator: str, dtypes: tuple[torch.dtype, ...]) -> dict[Any, Callab
     return {dtype: getattr(_native, f"{operator}_{_CODES[dtype]}") for dtype in dtypes}
 
 
-def _document(function: Callable[..., Any], name: str, summary: str, dtypes: tuple[torch.dtype, ...], fetched: bool, value: str) -> Callable[..., Any]:
+def _document(
+    function: Callable[..., Any], name: str, summary: str, dtypes: tuple[torch.dtype, ...], fetched: bool, value: str
+) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     types = ", ".join(_CODES[dtype] for dtype in dtypes)
     function.__doc__ = _DOC.format(
-        summary=f"{summary}, atomically.", types=types, value=value, done=_FETCHED if fetched else _QUIET, page="SHMEM_" + name.upper()
+        summary=f"{summary}, atomically.",
+        types=types,
+        value=value,
+        done=_FETCHED if fetched else _QUIET,
+        page="SHMEM_" + name.upper(),
     )
     return function
 
@@ -76,7 +87,9 @@ def _update(name: str) -> Callable[..., Any]:
     def discard(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         update(target, value, pe, ctx)
 
-    return _document(update if fetched else discard, name, summary, dtypes, fetched, "  value: a scalar that the type can hold.")
+    return _document(
+        update if fetched else discard, name, summary, dtypes, fetched, "  value: a scalar that the type can hold."
+    )
 
 
 atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
@@ -124,6 +137,13 @@ def atomic_inc(target: Any, pe: int, ctx: Ctx | None = None) -> None:
 
 
 _document(atomic_fetch, "atomic_fetch", "Return the element", _ALL, True, "")
-_document(atomic_compare_swap, "atomic_compare_swap", "Write ``value`` if the element equals ``cond``, and return what was there", _ALL, True, "  cond, value: scalars that the type can hold.")
+_document(
+    atomic_compare_swap,
+    "atomic_compare_swap",
+    "Write ``value`` if the element equals ``cond``, and return what was there",
+    _ALL,
+    True,
+    "  cond, value: scalars that the type can hold.",
+)
 _document(atomic_fetch_inc, "atomic_fetch_inc", "Add 1 and return what was there", _ALL, True, "")
 _document(atomic_inc, "atomic_inc", "Add 1", _ALL, False, "")

@@ -6,7 +6,6 @@ ArgumentError, DtypeError, NotInitializedError. dtype may be torch's or NumPy's;
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -68,24 +67,44 @@ def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """``steps`` evenly spaced values from ``start`` to ``end``, both in, as a symmetric array."""
-    return _copied("linspace", torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype)), device)
+    return _copied(
+        "linspace",
+        torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype)),
+        device,
+    )
 
 
-def rand(*size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+def rand(
+    *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """A symmetric array of uniform random values in [0, 1), each PE's own unless torch's seeds are equal."""
     return finish("rand", _new("rand", size, dtype, device).uniform_(generator=generator))
 
 
-def randn(*size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+def randn(
+    *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """A symmetric array of normal random values, each PE's own unless torch's seeds are equal."""
     return finish("randn", _new("randn", size, dtype, device).normal_(generator=generator))
 
 
-def randint(low: int, high: int, size: Any, *, dtype: Any = torch.int64, device: str | None = None, generator: torch.Generator | None = None) -> torch.Tensor:
+def randint(
+    low: int,
+    high: int,
+    size: Any,
+    *,
+    dtype: Any = torch.int64,
+    device: str | None = None,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
     """A symmetric array of random integers from ``low`` to below ``high``, each PE's own unless torch's seeds are equal."""
     kind = as_dtype("randint", dtype)
     values = torch.randint(low, high, shape_of("randint", (size,)), generator=generator)
-    return _copied("randint", torch.from_numpy(values.numpy().astype(_numpy(kind))) if kind in _NUMPY_ONLY else values.to(kind), device)
+    return _copied(
+        "randint",
+        torch.from_numpy(values.numpy().astype(_numpy(kind))) if kind in _NUMPY_ONLY else values.to(kind),
+        device,
+    )
 
 
 def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:

@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyshmem.host import environment, exits, launcher
-from pyshmem.host.ordering import synchronise
 from pyshmem.host.errors import (
     ArgumentError,
     HeapExhaustedError,
@@ -24,6 +23,7 @@ from pyshmem.host.errors import (
 )
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
+from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -40,7 +40,13 @@ class THREAD(IntEnum):
     MULTIPLE = 3
 
 
-def init(comm: MPI.Intracomm | None = None, *, heap_size: int | str | None = None, thread_level: int = THREAD.MULTIPLE, device: str | None = None) -> None:
+def init(
+    comm: MPI.Intracomm | None = None,
+    *,
+    heap_size: int | str | None = None,
+    thread_level: int = THREAD.MULTIPLE,
+    device: str | None = None,
+) -> None:
     """Make the processes of ``comm`` (all of MPI's world) the PEs of the job, numbered as in it. Collective over it.
 
     heap_size: bytes of each PE's symmetric heap, or text such as "512m"; before SHMEM_SYMMETRIC_SIZE.
@@ -56,7 +62,9 @@ def init(comm: MPI.Intracomm | None = None, *, heap_size: int | str | None = Non
         refuse(ArgumentError, "init", "device", repr(device), "'cpu'")
     mpi = _start_mpi(thread_level)
     if comm is not None and not isinstance(comm, mpi.Intracomm):
-        refuse(ArgumentError, "init", "comm", type(comm).__name__, "an mpi4py intracommunicator, or None for MPI's world")
+        refuse(
+            ArgumentError, "init", "comm", type(comm).__name__, "an mpi4py intracommunicator, or None for MPI's world"
+        )
     _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size)
     job.thread_level = mpi.Query_thread()
     exits.watch(mpi)
@@ -121,7 +129,9 @@ def _start_mpi(thread_level: int) -> Any:
     import mpi4py
 
     if "mpi4py.MPI" not in sys.modules:
-        mpi4py.rc.initialize = False  # so that the thread level can be asked for; also leaves the end to pyshmem.host.exits
+        mpi4py.rc.initialize = (
+            False  # so that the thread level can be asked for; also leaves the end to pyshmem.host.exits
+        )
     from mpi4py import MPI
 
     launcher.refuse_foreign_library(MPI.Get_library_version())
@@ -138,31 +148,42 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None) -> None:
     """Fill job, heap and teams, or raise on every PE alike and leave all as it was."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
-    job.node_comm = job.comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
+    node = job.node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
     try:
-        nodes = job.n_pes // job.node_comm.size if job.node_comm.size else 0
-        if job.comm.allreduce(job.node_comm.size != job.n_pes, mpi.LOR):
-            refuse(UnreachableError, "init", "comm", f"{job.n_pes} PEs on about {nodes} nodes", "all PEs on one node: no transport between nodes yet")
+        nodes = sum(comm.allgather(node.rank == 0))
+        if nodes > 1:
+            refuse(
+                UnreachableError,
+                "init",
+                "comm",
+                f"PEs on {nodes} nodes",
+                "all PEs on one node: no transport between nodes yet",
+            )
         job.node_pes = range(job.n_pes)
-        size = _agree_on_settings(heap_size)
+        size = _agree_on_settings(comm, heap_size)
         job.set_spins()
         try:
-            cpu.open(job.node_comm, job.node_pes, size)
+            cpu.open(node, job.node_pes, size)
         except OSError as error:
-            refuse(HeapExhaustedError, "init", "heap_size", f"{size} bytes a PE, and from the system: {error}", "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
+            refuse(
+                HeapExhaustedError,
+                "init",
+                "heap_size",
+                f"{size} bytes a PE, and from the system: {error}",
+                "less, by heap_size or SHMEM_SYMMETRIC_SIZE",
+            )
     except ShmemError:
         _forget()
         raise
     TEAM_WORLD.enter(0, 1, job.n_pes, job.my_pe, slot=0)
-    TEAM_SHARED.enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), job.node_comm.rank, slot=1)
+    TEAM_SHARED.enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), node.rank, slot=1)
     job.generation += 1
     job.inits = 1
-    job.comm.Barrier()
+    comm.Barrier()
 
 
-def _agree_on_settings(heap_size: int | str | None) -> int:
+def _agree_on_settings(comm: MPI.Intracomm, heap_size: int | str | None) -> int:
     """Read argument and environment; a fault on one PE, or different heap sizes, is an error on all."""
-    assert job.comm is not None
     mine: int | ShmemError
     try:
         job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
@@ -170,7 +191,7 @@ def _agree_on_settings(heap_size: int | str | None) -> int:
         mine = environment.heap_bytes(heap_size, len(job.node_pes))
     except ShmemError as error:
         mine = error
-    every = job.comm.allgather(mine)
+    every = comm.allgather(mine)
     for answer in every:
         if isinstance(answer, ShmemError):
             raise mine if isinstance(mine, ShmemError) else answer
@@ -178,7 +199,13 @@ def _agree_on_settings(heap_size: int | str | None) -> int:
     if heap_size is None and environment.read("SHMEM_SYMMETRIC_SIZE") is None:
         return sizes[0]  # the default depends on free memory, which each PE reads at its own moment
     if len(sizes) > 1:
-        refuse(ArgumentError, "init", "heap_size", f"{sizes[0]} to {sizes[-1]} bytes on different PEs", "one size on all PEs")
+        refuse(
+            ArgumentError,
+            "init",
+            "heap_size",
+            f"{sizes[0]} to {sizes[-1]} bytes on different PEs",
+            "one size on all PEs",
+        )
     return sizes[0]
 
 
@@ -204,7 +231,11 @@ def _list_leaks() -> None:
     if environment.read("SHMEM_DEBUG"):
         for start, end in cpu.allocator.live():
             site = cpu.sites.get(start, "?")
-            print(f"PE {job.my_pe}: never freed: {end - start} bytes at heap offset {start}, from {site}", file=sys.stderr, flush=True)
+            print(
+                f"PE {job.my_pe}: never freed: {end - start} bytes at heap offset {start}, from {site}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def _forget() -> None:

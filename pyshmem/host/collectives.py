@@ -108,7 +108,10 @@ def _combine(op: str, group: Team, dest: int, src: int, length: int, dtype: torc
     """dest = src of this member op src of the next op ... round to the one before it."""
     by_torch, by_numpy, _ = _OPERATORS[op]
     total = cpu.tensor(dest, (length,), dtype)
-    parts = [cpu.tensor(src + (pe % group.size - group.me) * group.pe_stride, (length,), dtype) for pe in range(group.me, group.me + group.size)]
+    parts = [
+        cpu.tensor(src + (pe % group.size - group.me) * group.pe_stride, (length,), dtype)
+        for pe in range(group.me, group.me + group.size)
+    ]
     if dtype in _HALF:
         wide = parts[0].float()
         for part in parts[1:]:
@@ -127,7 +130,13 @@ def _operands(routine: str, target: Any, source: Any, size: int | None) -> tuple
     dest, src = symmetric_array(routine, "target", target), symmetric_array(routine, "source", source)
     if dest.dtype != src.dtype:
         refuse(DtypeError, routine, "source", f"{name_of(src.dtype)} elements", f"the {name_of(dest.dtype)} of target")
-    count = src.count if size is None else count_of(routine, "size", size)
-    if count > min(dest.count, src.count):
-        refuse(OutOfRangeError, routine, "size", f"{count} elements, with target of {dest.count} and source of {src.count}", "at most the smaller")
+    count = src.nelems if size is None else count_of(routine, "size", size)
+    if count > min(dest.nelems, src.nelems):
+        refuse(
+            OutOfRangeError,
+            routine,
+            "size",
+            f"{count} elements, with target of {dest.nelems} and source of {src.nelems}",
+            "at most the smaller",
+        )
     return dest, src, count

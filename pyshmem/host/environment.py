@@ -61,8 +61,16 @@ VARIABLES = {
     for row in (
         Variable("SHMEM_VERSION", parse_flag, False, "print the version at start", "SMA_VERSION"),
         Variable("SHMEM_INFO", parse_flag, False, "print this table at start", "SMA_INFO"),
-        Variable("SHMEM_SYMMETRIC_SIZE", parse_size, None, "bytes of the symmetric heap of each PE: 512m, 2.5g", "SMA_SYMMETRIC_SIZE"),
-        Variable("SHMEM_DEBUG", parse_flag, False, "compare allocations across PEs; list what was never freed", "SMA_DEBUG"),
+        Variable(
+            "SHMEM_SYMMETRIC_SIZE",
+            parse_size,
+            None,
+            "bytes of the symmetric heap of each PE: 512m, 2.5g",
+            "SMA_SYMMETRIC_SIZE",
+        ),
+        Variable(
+            "SHMEM_DEBUG", parse_flag, False, "compare allocations across PEs; list what was never freed", "SMA_DEBUG"
+        ),
         Variable("PYSHMEM_HEAP", parse_heap, "cpu", "the default heap"),
         Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait gives up; 0: never"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "do not say that kernels run in Triton's interpreter"),
@@ -122,7 +130,13 @@ def heap_bytes(asked: str | int | None, node_pes: int) -> int:
         return min(1 << 30, free // (2 * node_pes)) // PAGE * PAGE
     size = -(-_argument_bytes(asked) // PAGE) * PAGE
     if size * node_pes > free:
-        refuse(HeapExhaustedError, "init", "heap_size", f"{size} bytes for each of {node_pes} PEs", f"at most {free} bytes in all, which is what this machine has free")
+        refuse(
+            HeapExhaustedError,
+            "init",
+            "heap_size",
+            f"{size} bytes for each of {node_pes} PEs",
+            f"at most {free} bytes in all, which is what this machine has free",
+        )
     return size
 
 

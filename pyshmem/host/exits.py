@@ -44,8 +44,14 @@ def watch(mpi: Any) -> None:
 def own_mpi(mpi: Any) -> None:
     """Finalise MPI when the process ends well, abort the job when it does not."""
     library = ctypes.CDLL(mpi.__file__)  # already loaded: gives the functions of the libmpi it is linked to
-    addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in ("MPI_Finalize", "MPI_Finalized", "MPI_Abort")]
-    _native.watch_exit(*addresses, mpi._handleof(mpi.COMM_WORLD), mpi.COMM_WORLD.rank, _job_file("reported", mpi.COMM_WORLD.rank))
+
+    def address(name: str) -> int:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+    world = mpi.COMM_WORLD
+    finalize, finalized, abort_job = address("MPI_Finalize"), address("MPI_Finalized"), address("MPI_Abort")
+    report = _job_file("reported", world.rank)
+    _native.watch_exit(finalize, finalized, abort_job, mpi._handleof(world), world.rank, report)
 
 
 def abort(status: int) -> NoReturn:

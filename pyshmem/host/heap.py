@@ -25,11 +25,24 @@ class Heap:
     it is not mapped. ``starts`` and ``ends`` are the allocator's, named here for the access path.
     """
 
-    __slots__ = ("allocator", "base", "deltas", "device", "ends", "segment", "sites", "size", "starts", "stride", "system")
+    __slots__ = (
+        "allocator",
+        "base",
+        "deltas",
+        "device",
+        "ends",
+        "segment",
+        "sites",
+        "size",
+        "starts",
+        "stride",
+        "system",
+    )
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.sites: dict[int, str] = {}  # debug mode: where each live offset was allocated
+        self.deltas: dict[Any, int] = {}
         self.segment: Segment | None = None
         self.close()
 
@@ -50,7 +63,7 @@ class Heap:
             self.segment.discard()
         self.segment = None
         self.size = self.stride = self.base = self.system = 0
-        self.deltas: dict[Any, int] = {}
+        self.deltas = {}
         self.sites.clear()
         self._adopt(Allocator(0))
 

@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 class Job:
     """One per process, named ``job``. ``inits`` counts init calls not yet matched by finalize; 0 means not initialised."""
 
-    __slots__ = ("comm", "generation", "inits", "my_pe", "n_pes", "node_comm", "node_pes", "spins", "thread_level", "timeout")
+    __slots__ = (
+        "comm",
+        "generation",
+        "inits",
+        "my_pe",
+        "n_pes",
+        "node_comm",
+        "node_pes",
+        "spins",
+        "thread_level",
+        "timeout",
+    )
 
     def __init__(self) -> None:
         self.generation = 0

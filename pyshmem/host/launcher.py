@@ -38,7 +38,13 @@ def refuse_foreign_library(version: str) -> None:
     """Errors: LaunchError, before MPI_Init can hang or abort, where mpiexec and libmpi are of different MPIs."""
     got = "Open MPI" if "Open MPI" in version else version.split("\n", 1)[0].strip()
     if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in version:
-        refuse(LaunchError, "init", "launcher", f"Open MPI's mpiexec, while mpi4py loads {got}", "both of one MPI: use pyshmemrun, or that MPI's own mpiexec")
+        refuse(
+            LaunchError,
+            "init",
+            "launcher",
+            f"Open MPI's mpiexec, while mpi4py loads {got}",
+            "both of one MPI: use pyshmemrun, or that MPI's own mpiexec",
+        )
 
 
 def refuse_split_job(mpi_size: int) -> None:
@@ -46,4 +52,10 @@ def refuse_split_job(mpi_size: int) -> None:
     for name, launcher in _SIZES:
         size = os.environ.get(name, "")
         if size.isdigit() and int(size) > 1 and mpi_size == 1:
-            refuse(LaunchError, "init", "launcher", f"{size} processes from {launcher}, each alone in MPI", "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of the MPI that mpi4py loads")
+            refuse(
+                LaunchError,
+                "init",
+                "launcher",
+                f"{size} processes from {launcher}, each alone in MPI",
+                "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of the MPI that mpi4py loads",
+            )

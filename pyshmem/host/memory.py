@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -15,7 +15,14 @@ import torch
 from pyshmem.host import _native
 from pyshmem.host.allocator import ALIGNMENT
 from pyshmem.host.environment import read
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, NotSymmetricError, OutOfRangeError, ShmemError, refuse
+from pyshmem.host.errors import (
+    ArgumentError,
+    HeapExhaustedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    refuse,
+)
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
 from pyshmem.host.operands import as_dtype, count_of, delta_to, describe, require_init, require_symmetric
@@ -23,7 +30,9 @@ from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import TEAM_WORLD
 
 
-def allocate(routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT) -> torch.Tensor:
+def allocate(
+    routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT
+) -> torch.Tensor:
     """A new symmetric array, not filled, before the barrier that ends every allocation. An empty one takes no memory.
 
     Errors: HeapExhaustedError on every PE alike, and nothing has changed.
@@ -61,7 +70,7 @@ def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> 
 
 
 def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc; the hints say what the memory is for, and here all memory serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
+    """malloc; the hints say what the memory is for: here all of it serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
     count_of("malloc_with_hints", "hints", hints)
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
@@ -116,7 +125,7 @@ def free(array: Any) -> None:
     if array is None:
         return
     require_init("free")
-    if describe("free", "array", array, contiguous=False).count == 0:
+    if describe("free", "array", array, contiguous=False).nelems == 0:
         return
     offset = _allocation("free", array)
     _compare_calls("free", 0, offset)
@@ -135,7 +144,7 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     operand = describe("ptr", "target", target)
     if not isinstance(operand.dtype, torch.dtype):
         refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
-    require_symmetric("ptr", "target", operand, operand.count * operand.itemsize)
+    require_symmetric("ptr", "target", operand, operand.nelems * operand.itemsize)
     return cpu.tensor(operand.address + delta_to("ptr", pe), operand.shape, operand.dtype)
 
 
@@ -145,16 +154,16 @@ def is_symmetric(array: Any) -> bool:
         operand = describe("is_symmetric", "array", array)
     except ShmemError:
         return False
-    return operand.count > 0 and cpu.allocator.covers(operand.address - cpu.base, operand.count * operand.itemsize)
+    return operand.nelems > 0 and cpu.allocator.covers(operand.address - cpu.base, operand.nelems * operand.itemsize)
 
 
 def pe_accessible(pe: int) -> bool:
-    """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.2 SHMEM_PE_ACCESSIBLE."""
+    """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.1 SHMEM_PE_ACCESSIBLE."""
     return isinstance(pe, (int, np.integer)) and pe in cpu.deltas
 
 
 def addr_accessible(array: Any, pe: int) -> bool:
-    """Whether ``array`` is symmetric and so reachable on ``pe``; False for anything else. Spec: 9.2 SHMEM_ADDR_ACCESSIBLE."""
+    """Whether ``array`` is symmetric and so reachable on ``pe``; else False. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
     return pe_accessible(pe) and is_symmetric(array)
 
 
@@ -170,7 +179,9 @@ def _allocation(routine: str, array: Any) -> int:
     offset = operand.address - cpu.base
     if cpu.allocator.size_of(offset) is None:
         require_symmetric(routine, "array", operand, operand.itemsize)
-        refuse(NotSymmetricError, routine, "array", "a view into an allocation", "the array that the allocation returned")
+        refuse(
+            NotSymmetricError, routine, "array", "a view into an allocation", "the array that the allocation returned"
+        )
     return offset
 
 
@@ -189,9 +200,15 @@ def _resized(offset: int, nbytes: int) -> int:
     return moved
 
 
-def _exhausted(routine: str, nbytes: int) -> Any:
+def _exhausted(routine: str, nbytes: int) -> NoReturn:
     most = cpu.allocator.largest_hole()
-    refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE")
+    refuse(
+        HeapExhaustedError,
+        routine,
+        "size",
+        f"{nbytes} bytes",
+        f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE",
+    )
 
 
 def _note_site(offset: int) -> None:
@@ -208,4 +225,10 @@ def _compare_calls(routine: str, nbytes: int, detail: int) -> None:
     calls = job.comm.allgather((routine, nbytes, detail))
     for pe, call in enumerate(calls):
         if call != calls[0]:
-            refuse(OutOfRangeError, routine, "size", f"{calls[0][0]} of {calls[0][1]} bytes on PE 0 and {call[0]} of {call[1]} on PE {pe}", "the same call on all PEs")
+            refuse(
+                OutOfRangeError,
+                routine,
+                "size",
+                f"{calls[0][0]} of {calls[0][1]} bytes on PE 0 and {call[0]} of {call[1]} on PE {pe}",
+                "the same call on all PEs",
+            )

@@ -28,9 +28,27 @@ from pyshmem.host.job import job
 Tensor = torch.Tensor
 _TORCH = {
     np.dtype(name): getattr(torch, name)
-    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128")
+    for name in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
 }
-_OTHERS = (torch.bfloat16, *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")))
+_OTHERS = (
+    torch.bfloat16,
+    *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
+)
 DTYPES = (*_TORCH.values(), *_OTHERS)
 # Complex tensors may be lazily conjugated views, whose memory is not their value: those take the long way.
 _PLAIN = frozenset(dtype for dtype in DTYPES if not dtype.is_complex)
@@ -40,13 +58,15 @@ class Operand(NamedTuple):
     """An array argument, whatever library it is of. ``dtype`` is torch's, or NumPy's where torch has none."""
 
     address: int
-    count: int
+    nelems: int
     dtype: Any
     itemsize: int
     shape: tuple[int, ...]
 
 
-def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> tuple[int, int, int]:
+def transfer(
+    routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
+) -> tuple[int, int, int]:
     """(address of ``symmetric`` here, address of ``private``, bytes) of a contiguous copy between two arrays.
 
     The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
@@ -70,15 +90,29 @@ def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any,
     return _transfer(routine, names, symmetric, private, size)
 
 
-def _transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> tuple[int, int, int]:
+def _transfer(
+    routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
+) -> tuple[int, int, int]:
     require_init(routine)
     near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
     if near.dtype != own.dtype:
-        refuse(DtypeError, routine, names[1], f"{name_of(own.dtype)} elements", f"the {name_of(near.dtype)} of {names[0]}: no casting between arrays")
-    count = own.count if size is None else count_of(routine, "size", size)
+        refuse(
+            DtypeError,
+            routine,
+            names[1],
+            f"{name_of(own.dtype)} elements",
+            f"the {name_of(near.dtype)} of {names[0]}: no casting between arrays",
+        )
+    count = own.nelems if size is None else count_of(routine, "size", size)
     for name, side in zip(names, (near, own), strict=True):
-        if count > side.count:
-            refuse(OutOfRangeError, routine, "size" if size is not None else name, f"{count} elements with {name} of shape {side.shape}", f"at most {side.count}")
+        if count > side.nelems:
+            refuse(
+                OutOfRangeError,
+                routine,
+                "size" if size is not None else name,
+                f"{count} elements with {name} of shape {side.shape}",
+                f"at most {side.nelems}",
+            )
     nbytes = count * own.itemsize
     if nbytes:
         require_symmetric(routine, names[0], near, nbytes)
@@ -96,8 +130,10 @@ def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
                 return address, dtype
     require_init(routine)
     near = describe(routine, argument, target)
-    if near.count != 1:
-        refuse(ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]")
+    if near.nelems != 1:
+        refuse(
+            ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]"
+        )
     require_symmetric(routine, argument, near, near.itemsize)
     return near.address, near.dtype
 
@@ -106,8 +142,8 @@ def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
     """The whole of a symmetric array, or of an empty one, which needs no memory."""
     require_init(routine)
     operand = describe(routine, argument, array)
-    if operand.count:
-        require_symmetric(routine, argument, operand, operand.count * operand.itemsize)
+    if operand.nelems:
+        require_symmetric(routine, argument, operand, operand.nelems * operand.itemsize)
     return operand
 
 
@@ -132,22 +168,46 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
     """Read a torch or NumPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
     if isinstance(array, Tensor):
         if array.layout is not torch.strided or array.device.type != "cpu":
-            refuse(ArgumentError, routine, argument, f"a {array.layout} tensor on {array.device}", "a dense tensor in CPU memory")
+            refuse(
+                ArgumentError,
+                routine,
+                argument,
+                f"a {array.layout} tensor on {array.device}",
+                "a dense tensor in CPU memory",
+            )
         if array.dtype not in DTYPES:
             refuse(DtypeError, routine, argument, str(array.dtype), "a boolean, integer, floating or complex dtype")
         if array.is_conj() or array.is_neg():
-            refuse(ArgumentError, routine, argument, "a lazily conjugated or negated view", "x.resolve_conj() or x.resolve_neg()")
+            refuse(
+                ArgumentError,
+                routine,
+                argument,
+                "a lazily conjugated or negated view",
+                "x.resolve_conj() or x.resolve_neg()",
+            )
         operand = Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape))
         dense = array.is_contiguous()
     elif isinstance(array, np.ndarray):
         if array.dtype.hasobject or not array.dtype.isnative:
             refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size in native byte order")
-        operand = Operand(array.__array_interface__["data"][0], array.size, _TORCH.get(array.dtype, array.dtype), array.itemsize, array.shape)
+        operand = Operand(
+            array.__array_interface__["data"][0],
+            array.size,
+            _TORCH.get(array.dtype, array.dtype),
+            array.itemsize,
+            array.shape,
+        )
         dense = array.flags.c_contiguous
     else:
         refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
     if contiguous and not dense:
-        refuse(ArgumentError, routine, argument, f"an array of shape {operand.shape} that is not C-contiguous", "a contiguous one, or iput and iget with strides")
+        refuse(
+            ArgumentError,
+            routine,
+            argument,
+            f"an array of shape {operand.shape} that is not C-contiguous",
+            "a contiguous one, or iput and iget with strides",
+        )
     return operand
 
 
@@ -161,7 +221,13 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
     if 0 <= offset < cpu.size:
         block = cpu.allocator.nearest(offset)
         if block and block[0] <= offset < block[1]:
-            refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes from heap offset {offset}", f"at most {block[1] - offset}, to the end of its allocation")
+            refuse(
+                OutOfRangeError,
+                routine,
+                argument,
+                f"{nbytes} bytes from heap offset {offset}",
+                f"at most {block[1] - offset}, to the end of its allocation",
+            )
         refuse(NotSymmetricError, routine, argument, f"{what} in freed symmetric memory", wants)
     if any(0 <= offset - delta < cpu.stride for delta in cpu.deltas.values()):
         refuse(NotSymmetricError, routine, argument, f"{what} in another PE's memory, as shmem.ptr gives", wants)
@@ -216,8 +282,14 @@ def as_dtype(routine: str, dtype: Any) -> torch.dtype:
             dtype = _TORCH.get(np.dtype(dtype), dtype)
         except TypeError:
             dtype = repr(dtype)
-    if dtype not in DTYPES:
-        refuse(DtypeError, routine, "dtype", name_of(dtype), "a boolean, integer, floating or complex dtype of torch or NumPy")
+    if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
+        refuse(
+            DtypeError,
+            routine,
+            "dtype",
+            name_of(dtype),
+            "a boolean, integer, floating or complex dtype of torch or NumPy",
+        )
     return dtype
 
 
@@ -227,4 +299,10 @@ def name_of(dtype: Any) -> str:
 
 def refuse_dtype(routine: str, argument: str, dtype: Any, wanted: Any) -> NoReturn:
     """Refuse ``dtype`` where only those of ``wanted`` do."""
-    refuse(DtypeError, routine, argument, f"{name_of(dtype)} elements", "one of " + ", ".join(name_of(each) for each in wanted))
+    refuse(
+        DtypeError,
+        routine,
+        argument,
+        f"{name_of(dtype)} elements",
+        "one of " + ", ".join(name_of(each) for each in wanted),
+    )

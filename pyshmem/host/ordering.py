@@ -1,4 +1,4 @@
-"""fence, quiet and the barriers. Spec: OpenSHMEM 1.6, 9.12 (memory ordering) and 9.9 (barrier, sync)."""
+"""fence, quiet and the barriers. Spec: OpenSHMEM 1.6, 9.11 (memory ordering) and 9.9 (barrier, sync)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member
 def fence(ctx: Ctx | None = None) -> None:
     """Order this PE's earlier puts, AMOs, put_signals and stores before its later ones, PE by PE. Completes nothing.
 
-    Errors: NotInitializedError. Spec: 9.12 SHMEM_FENCE.
+    Errors: NotInitializedError. Spec: 9.11 SHMEM_FENCE.
     """
     if not job.inits:
         refuse(NotInitializedError, "fence", "state", "no init yet", "init before it")
@@ -24,7 +24,7 @@ def fence(ctx: Ctx | None = None) -> None:
 def quiet(ctx: Ctx | None = None) -> None:
     """Complete all this PE has started, non-blocking gets and AMOs included, visible to all PEs.
 
-    Errors: NotInitializedError. Spec: 9.12 SHMEM_QUIET.
+    Errors: NotInitializedError. Spec: 9.11 SHMEM_QUIET.
     """
     if not job.inits:
         refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
@@ -61,4 +61,10 @@ def synchronise(routine: str, team: Team) -> None:
 
 def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Word a wait that gave up."""
-    refuse(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit")
+    refuse(
+        WaitTimeoutError,
+        routine,
+        argument,
+        f"{got} in {job.timeout:g} s",
+        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+    )

@@ -18,7 +18,14 @@ from pyshmem.host.heap import cpu
 from pyshmem.host.operands import count_of, delta_to, describe, require_init, require_symmetric, scalar, transfer, word
 
 _copy = _native.copy
-_NATIVE_NAMES = {torch.int32: "int32", torch.int64: "int64", torch.uint32: "uint32", torch.uint64: "uint64", torch.float32: "float32", torch.float64: "float64"}
+_NATIVE_NAMES = {
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
+    torch.float32: "float32",
+    torch.float64: "float64",
+}
 _SET = {dtype: getattr(_native, "set_" + name) for dtype, name in _NATIVE_NAMES.items()}
 _FETCH = {dtype: getattr(_native, "fetch_" + name) for dtype, name in _NATIVE_NAMES.items()}
 _PUT_NAMES = ("target", "source")
@@ -58,12 +65,18 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
 
 
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """put that may return before source is free again: quiet makes it so. Arguments and errors: put. Spec: 9.7 SHMEM_PUT_NBI."""
+    """put that may return before source is free again: quiet makes it so. All else: put.
+
+    Spec: 9.6 SHMEM_PUT_NBI.
+    """
     put(target, source, pe, size, ctx)
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """get that may return before target holds the data: quiet makes it so. Arguments and errors: get. Spec: 9.7 SHMEM_GET_NBI."""
+    """get that may return before target holds the data: quiet makes it so. All else: get.
+
+    Spec: 9.6 SHMEM_GET_NBI.
+    """
     get(target, source, pe, size, ctx)
 
 
@@ -137,8 +150,13 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     _native.copy_strided(dest, src + delta_to("iget", pe), tst * item, sst * item, item, count)
 
 
-def _strided(routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int) -> tuple[int, int, int, int]:
-    """(symmetric address, private address, item bytes, count); sides are (name, array, stride, stride's name), symmetric first."""
+def _strided(
+    routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int
+) -> tuple[int, int, int, int]:
+    """(symmetric address, private address, item bytes, count) of a strided copy.
+
+    sides: (name, array, stride, stride's name), the symmetric one first.
+    """
     require_init(routine)
     count = count_of(routine, "size", size)
     operands = []
@@ -146,12 +164,24 @@ def _strided(routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, An
         operand = describe(routine, name, array)
         if count_of(routine, stride_name, stride) < 1:
             refuse(ArgumentError, routine, stride_name, str(stride), "1 or more")
-        if count and (count - 1) * stride >= operand.count:
-            refuse(OutOfRangeError, routine, name, f"{operand.count} elements", f"at least {(count - 1) * stride + 1}, for {count} at stride {stride}")
+        if count and (count - 1) * stride >= operand.nelems:
+            refuse(
+                OutOfRangeError,
+                routine,
+                name,
+                f"{operand.nelems} elements",
+                f"at least {(count - 1) * stride + 1}, for {count} at stride {stride}",
+            )
         operands.append(operand)
     near, own = operands
     if near.dtype != own.dtype:
-        refuse(DtypeError, routine, sides[1][0], f"{own.dtype} elements", f"the {near.dtype} of {sides[0][0]}: no casting between arrays")
+        refuse(
+            DtypeError,
+            routine,
+            sides[1][0],
+            f"{own.dtype} elements",
+            f"the {near.dtype} of {sides[0][0]}: no casting between arrays",
+        )
     if count:
         require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
     return near.address, own.address, near.itemsize, count

@@ -30,7 +30,9 @@ class Segment:
         fd = -1
         try:
             fd = _shared_descriptor(node, stride * node.size)
-            os.posix_fallocate(fd, self.slot * stride, stride)  # now, by its owner: near its core, and never a bus error later
+            os.posix_fallocate(
+                fd, self.slot * stride, stride
+            )  # now, by its owner: near its core, and never a bus error later
             self.memory = mmap.mmap(fd, stride * node.size)
         except OSError as failure:
             error = failure

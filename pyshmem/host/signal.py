@@ -1,4 +1,4 @@
-"""Signals: a put that says when it has arrived. Spec: OpenSHMEM 1.6, 9.10."""
+"""Signals: a put that says when it has arrived. Spec: OpenSHMEM 1.6, 9.8."""
 
 from __future__ import annotations
 
@@ -26,22 +26,50 @@ class SIGNAL(IntEnum):
 _UPDATES = {SIGNAL.SET: _native.set_uint64, SIGNAL.ADD: _native.fetch_add_uint64}
 
 
-def put_signal(target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+def put_signal(
+    target: Any,
+    source: Any,
+    pe: int,
+    signal: Any,
+    value: int,
+    sigop: int,
+    size: int | None = None,
+    ctx: Ctx | None = None,
+) -> None:
     """Copy ``source`` to ``target`` on ``pe`` as put does, then set the signal there to ``value`` or add it.
 
     signal: one symmetric uint64 outside target.  sigop: SIGNAL.SET or SIGNAL.ADD.  size 0 moves the signal alone.
     Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
-    unless a fence stood between.  Errors: put's.  Spec: 9.10 SHMEM_PUT_SIGNAL.
+    unless a fence stood between.  Errors: put's.  Spec: 9.8 SHMEM_PUT_SIGNAL.
     """
     _put_signal("put_signal", target, source, pe, signal, value, sigop, size, ctx)
 
 
-def put_signal_nbi(target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """put_signal that may return before source is free again: quiet makes it so. Spec: 9.10 SHMEM_PUT_SIGNAL_NBI."""
+def put_signal_nbi(
+    target: Any,
+    source: Any,
+    pe: int,
+    signal: Any,
+    value: int,
+    sigop: int,
+    size: int | None = None,
+    ctx: Ctx | None = None,
+) -> None:
+    """put_signal that may return before source is free again: quiet makes it so. Spec: 9.8 SHMEM_PUT_SIGNAL_NBI."""
     _put_signal("put_signal_nbi", target, source, pe, signal, value, sigop, size, ctx)
 
 
-def _put_signal(routine: str, target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: int | None, ctx: Ctx | None) -> None:
+def _put_signal(
+    routine: str,
+    target: Any,
+    source: Any,
+    pe: int,
+    signal: Any,
+    value: int,
+    sigop: int,
+    size: int | None,
+    ctx: Ctx | None,
+) -> None:
     if ctx is not None:
         pe = ctx.world_pe(routine, pe)
     dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
@@ -58,17 +86,17 @@ def _put_signal(routine: str, target: Any, source: Any, pe: int, signal: Any, va
 
 
 def signal_fetch(signal: Any) -> int:
-    """The signal here, read as an atomic. signal: one symmetric uint64. Spec: 9.10 SHMEM_SIGNAL_FETCH."""
+    """The signal here, read as an atomic. signal: one symmetric uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
     return int(_native.fetch_uint64(_signal_word("signal_fetch", signal)))
 
 
 def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Set the signal on ``pe`` to ``value``, after what a fence ordered before. Spec: 9.10 SHMEM_SIGNAL_SET."""
+    """Set the signal on ``pe`` to ``value``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_SET."""
     _update_signal("signal_set", signal, value, pe, ctx, _native.set_uint64)
 
 
 def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Add ``value`` to the signal on ``pe``, after what a fence ordered before. Spec: 9.10 SHMEM_SIGNAL_ADD."""
+    """Add ``value`` to the signal on ``pe``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_ADD."""
     _update_signal("signal_add", signal, value, pe, ctx, _native.fetch_add_uint64)
 
 
@@ -83,7 +111,7 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     """Wait until the signal here compares so with ``value``; the value seen is returned.
 
     Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
-    Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
+    Spec: 9.8 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     _signal_word("signal_wait_until", signal)
     return wait_word("signal_wait_until", "signal", signal, cmp, value)

@@ -1,4 +1,4 @@
-"""wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.11.
+"""wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.10.
 
 Waits release the GIL, let signal handlers run, yield the core where PEs share cores, and give up after
 PYSHMEM_WAIT_TIMEOUT seconds. All of them are acquires: data that its writer ordered before the word is readable after.
@@ -49,7 +49,7 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
 
     ivar: one symmetric int32, int64, uint32 or uint64, written by p, put, an AMO, a signal, or a kernel of a peer.
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
-    Spec: 9.11 SHMEM_WAIT_UNTIL.
+    Spec: 9.10 SHMEM_WAIT_UNTIL.
     """
     wait_word("wait_until", "ivar", ivar, cmp, value)
 
@@ -72,7 +72,7 @@ def wait_word(routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any
 
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
-    """Whether the element of ``ivar`` here compares so with ``value``. Arguments: wait_until. Spec: 9.11 SHMEM_TEST."""
+    """Whether the element of ``ivar`` here compares so with ``value``. Arguments: wait_until. Spec: 9.10 SHMEM_TEST."""
     address, dtype = word("test", "ivar", ivar)
     native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
     if type(value) is not int:
@@ -87,7 +87,7 @@ class _Many(NamedTuple):
     """The checked arguments of a call on many elements; ``keep`` holds the status array alive for its address."""
 
     address: int
-    count: int
+    nelems: int
     dtype: Any
     code: int
     value: int
@@ -95,14 +95,14 @@ class _Many(NamedTuple):
     keep: Any
 
     def included(self) -> list[int]:
-        return [i for i in range(self.count) if self.keep is None or not self.keep[i]]
+        return [i for i in range(self.nelems) if self.keep is None or not self.keep[i]]
 
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
     """Wait until every element of ``ivars`` has compared so with ``value``.
 
     ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
-    An empty set returns at once.  Errors: wait_until's.  Spec: 9.11 SHMEM_WAIT_UNTIL_ALL.
+    An empty set returns at once.  Errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
     many = _check("wait_until_all", ivars, cmp, value, status)
     for i in many.included():
@@ -110,13 +110,18 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
         try:
             _WAIT[many.dtype](address, many.code, many.value, job.timeout, job.spins)
         except TimeoutError:
-            refuse_timeout("wait_until_all", f"ivars[{i}]", str(_native_value(address, many.dtype)), f"a value {_SIGNS[CMP(many.code)]} {many.value}")
+            refuse_timeout(
+                "wait_until_all",
+                f"ivars[{i}]",
+                str(_native_value(address, many.dtype)),
+                f"a value {_SIGNS[CMP(many.code)]} {many.value}",
+            )
 
 
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
     """Wait until some element of ``ivars`` compares so with ``value``; its index is returned, None for an empty set.
 
-    Arguments and errors: wait_until_all.  Spec: 9.11 SHMEM_WAIT_UNTIL_ANY.
+    Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
     return _wait_any("wait_until_any", _check("wait_until_any", ivars, cmp, value, status))
 
@@ -124,7 +129,7 @@ def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
     """Wait until at least one element of ``ivars`` compares so; the indices of all that do, in order. [] for an empty set.
 
-    Arguments and errors: wait_until_all.  Spec: 9.11 SHMEM_WAIT_UNTIL_SOME.
+    Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
     many = _check("wait_until_some", ivars, cmp, value, status)
     first = _wait_any("wait_until_some", many)
@@ -132,20 +137,29 @@ def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) 
 
 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
-    """Whether every element of ``ivars`` compares so; True for an empty set. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_ALL."""
+    """Whether every element of ``ivars`` compares so; True for an empty set.
+
+    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
+    """
     many = _check("test_all", ivars, cmp, value, status)
     return len(_satisfied(many)) == len(many.included())
 
 
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
-    """The index of an element of ``ivars`` that compares so, None where none does. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_ANY."""
+    """The index of an element of ``ivars`` that compares so, None where none does.
+
+    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
+    """
     many = _check("test_any", ivars, cmp, value, status)
-    found = _ANY[many.dtype](many.address, many.count, many.code, many.value, many.status, _next_first(many.count))
+    found = _ANY[many.dtype](many.address, many.nelems, many.code, many.value, many.status, _next_first(many.nelems))
     return None if found < 0 else int(found)
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
-    """The indices of all elements of ``ivars`` that compare so, in order. Arguments: wait_until_all. Spec: 9.11 SHMEM_TEST_SOME."""
+    """The indices of all elements of ``ivars`` that compare so, in order.
+
+    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
+    """
     return _satisfied(_check("test_some", ivars, cmp, value, status))
 
 
@@ -164,21 +178,33 @@ def _check(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> _Many
     keep, address = None, 0
     if status is not None:
         keep = np.ascontiguousarray(np.asarray(status) != 0, dtype=np.int32)
-        if keep.size != operand.count:
-            refuse(ArgumentError, routine, "status", f"{keep.size} elements", f"one for each of the {operand.count} of ivars")
+        if keep.size != operand.nelems:
+            refuse(
+                ArgumentError,
+                routine,
+                "status",
+                f"{keep.size} elements",
+                f"one for each of the {operand.nelems} of ivars",
+            )
         address = describe(routine, "status", keep).address
     exact = scalar(routine, "value", value, operand.dtype)
-    return _Many(operand.address, operand.count, operand.dtype, comparison(routine, cmp), exact, address, keep)
+    return _Many(operand.address, operand.nelems, operand.dtype, comparison(routine, cmp), exact, address, keep)
 
 
 def _wait_any(routine: str, many: _Many) -> int | None:
     if not many.included():
         return None
     try:
-        first = _next_first(many.count)
-        return int(_ANY[many.dtype](many.address, many.count, many.code, many.value, many.status, first, job.timeout, job.spins))
+        first = _next_first(many.nelems)
+        return int(
+            _ANY[many.dtype](
+                many.address, many.nelems, many.code, many.value, many.status, first, job.timeout, job.spins
+            )
+        )
     except TimeoutError:
-        refuse_timeout(routine, "ivars", "none", f"a value {_SIGNS[CMP(many.code)]} {many.value} among {len(many.included())}")
+        refuse_timeout(
+            routine, "ivars", "none", f"a value {_SIGNS[CMP(many.code)]} {many.value} among {len(many.included())}"
+        )
 
 
 def _satisfied(many: _Many) -> list[int]:

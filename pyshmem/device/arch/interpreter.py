@@ -60,7 +60,13 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
     if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
         _refuse(ArgumentError, routine, argument, f"a {type(pointers).__name__}", "a pointer, or a block of them")
     if number(ctx.generation) != job.generation or not job.inits:
-        _refuse(NotInitializedError, routine, "ctx", "a device context of before finalize", "one from shmem.device_context() since init")
+        _refuse(
+            NotInitializedError,
+            routine,
+            "ctx",
+            "a device context of before finalize",
+            "one from shmem.device_context() since init",
+        )
     every = addresses(pointers)
     lanes = every if mask is None else every[np.broadcast_to(_array(mask).astype(bool), every.shape)]
     nbytes = int(number(count)) * item_bytes(pointers)
@@ -78,7 +84,9 @@ def _check_pe(ctx: Any, routine: str, pe: Any, mask: Any, shape: tuple[int, ...]
         numbers = np.broadcast_to(numbers, shape)[np.broadcast_to(_array(mask).astype(bool), shape)]
     wrong = numbers[(numbers < 0) | (numbers >= members)]
     if wrong.size:
-        _refuse(OutOfRangeError, routine, "pe", str(wrong.flat[0]), f"a PE from 0 to {members - 1} of the context's team")
+        _refuse(
+            OutOfRangeError, routine, "pe", str(wrong.flat[0]), f"a PE from 0 to {members - 1} of the context's team"
+        )
 
 
 def _check_live(routine: str, argument: str, offsets: np.ndarray[Any, Any], nbytes: int) -> None:
@@ -89,7 +97,13 @@ def _check_live(routine: str, argument: str, offsets: np.ndarray[Any, Any], nbyt
         if not cpu.allocator.covers(offset, nbytes):
             block = cpu.allocator.nearest(offset)
             near = f"the nearest allocation is {block[0]} to {block[1]}" if block else "nothing is allocated"
-            _refuse(NotSymmetricError, routine, argument, f"{nbytes} bytes at heap offset {offset}", f"live symmetric memory of this PE; {near}")
+            _refuse(
+                NotSymmetricError,
+                routine,
+                argument,
+                f"{nbytes} bytes at heap offset {offset}",
+                f"live symmetric memory of this PE; {near}",
+            )
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
@@ -102,14 +116,26 @@ def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: 
     element = pointers.dtype.element_ty
     bitwise = op in ("and", "or", "xor")
     if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
-        _refuse(DtypeError, routine, "pointers", f"pointers to {element}", f"to integers{'' if bitwise else ' or floats'} of 4 or 8 bytes")
+        _refuse(
+            DtypeError,
+            routine,
+            "pointers",
+            f"pointers to {element}",
+            f"to integers{'' if bitwise else ' or floats'} of 4 or 8 bytes",
+        )
 
 
 def expect(routine: str, argument: str, pointers: Any, wanted: Any) -> None:
     """Errors: DtypeError where the pointee is not ``wanted``."""
     pointee = pointers.dtype.element_ty if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr() else None
     if pointee != wanted:
-        _refuse(DtypeError, routine, argument, f"a pointer to {pointee}" if pointee else f"a {type(pointers).__name__}", f"a pointer to {wanted}")
+        _refuse(
+            DtypeError,
+            routine,
+            argument,
+            f"a pointer to {pointee}" if pointee else f"a {type(pointers).__name__}",
+            f"a pointer to {wanted}",
+        )
 
 
 def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
@@ -117,7 +143,13 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     wanted = pointers.dtype.element_ty
     tensor = tl.to_tensor(value.value if isinstance(value, tl.constexpr) else value)
     if tensor.dtype.is_ptr() or (wanted.is_int() and tensor.dtype.is_floating()):
-        _refuse(DtypeError, routine, argument, f"a value of {tensor.dtype}", f"{'an integer' if wanted.is_int() else 'a number'}, for a pointer to {wanted}")
+        _refuse(
+            DtypeError,
+            routine,
+            argument,
+            f"a value of {tensor.dtype}",
+            f"{'an integer' if wanted.is_int() else 'a number'}, for a pointer to {wanted}",
+        )
     return tensor.to(wanted)
 
 
@@ -143,7 +175,13 @@ def fence() -> None:
 def synchronise(ctx: Any, routine: str) -> None:
     """The barrier of ctx's team. Errors: WaitTimeoutError."""
     if number(ctx.generation) != job.generation or not job.inits:
-        _refuse(NotInitializedError, routine, "ctx", "a device context of before finalize", "one from shmem.device_context() since init")
+        _refuse(
+            NotInitializedError,
+            routine,
+            "ctx",
+            "a device context of before finalize",
+            "one from shmem.device_context() since init",
+        )
     me, members = (int(number(ctx.me)) - 3) // 2, int(number(ctx.n_pes))
     try:
         _native.sync(int(number(ctx.sync_area)), int(number(ctx.stride)), me, members, job.timeout, job.spins)
@@ -159,7 +197,9 @@ def wait(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any
         seen = getattr(_native, f"wait_{name}")(address, code, wanted, job.timeout, job.spins)
     except TimeoutError:
         seen = getattr(_native, f"fetch_{name}")(address)
-        _refuse_timeout(routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {_SIGNS[code]} {wanted}")
+        _refuse_timeout(
+            routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {_SIGNS[code]} {wanted}"
+        )
     return _tensor(seen, pointer.dtype.element_ty)
 
 
@@ -172,7 +212,13 @@ def test(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any
 def _compared(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> tuple[str, int, int]:
     name = _WAITED.get(pointer.dtype.element_ty)
     if name is None:
-        _refuse(DtypeError, routine, argument, f"a pointer to {pointer.dtype.element_ty}", "one to int32, int64, uint32 or uint64")
+        _refuse(
+            DtypeError,
+            routine,
+            argument,
+            f"a pointer to {pointer.dtype.element_ty}",
+            "one to int32, int64, uint32 or uint64",
+        )
     code = number(cmp)
     if code not in range(6):
         _refuse(ArgumentError, routine, "cmp", repr(code), "one of dev.CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
@@ -185,7 +231,13 @@ def _tensor(value: Any, dtype: Any) -> Any:
 
 
 def _refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    _refuse(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit")
+    _refuse(
+        WaitTimeoutError,
+        routine,
+        argument,
+        f"{got} in {job.timeout:g} s",
+        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+    )
 
 
 def _refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
