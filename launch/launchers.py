@@ -25,7 +25,7 @@ class Launcher(NamedTuple):
     family: str  # the MPI whose library its processes must load; "" where it starts any
     version: str  # pattern in what --version prints
     pe: str  # variable that holds a process's number
-    count: str  # option for the number of processes
+    np: str  # option for the number of processes
     passes: frozenset[Signals]  # seen to reach the processes when sent to the launcher
     end: Signals  # sent to the launcher, ends all processes on all nodes, also those that ignore SIGTERM
     always: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ LAUNCHERS = (
         family="mpich",
         version=r"HYDRA|Intel\(R\) MPI",
         pe="PMI_RANK",
-        count="-n",
+        np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGUSR1)),  # SIGHUP and SIGUSR2 kill mpiexec
         end=SIGKILL,
         leftovers=("/dev/shm/mpich_*", "/tmp/hydra_hwloc_xmlfile_*"),
@@ -52,7 +52,7 @@ LAUNCHERS = (
         family="openmpi",
         version=r"\(OpenRTE\)|\(Open MPI\) [1-4]\b",
         pe="OMPI_COMM_WORLD_RANK",
-        count="-n",
+        np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),  # the first three arrive as SIGTERM
         end=SIGKILL,
         always=("--oversubscribe",),
@@ -66,7 +66,7 @@ LAUNCHERS = (
         family="openmpi",
         version=r"\(PRRTE\)|\(Open MPI\)",
         pe="OMPI_COMM_WORLD_RANK",
-        count="-n",
+        np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
         end=SIGKILL,  # on SIGTERM it waits for ever for a process that ignores SIGTERM
         always=("--map-by", ":OVERSUBSCRIBE"),
@@ -80,7 +80,7 @@ LAUNCHERS = (
         family="",
         version="slurm",
         pe="SLURM_PROCID",
-        count="--ntasks",
+        np="--ntasks",
         passes=frozenset((SIGUSR1, SIGUSR2)),  # SIGTERM and SIGHUP make it kill all processes at once
         end=SIGTERM,  # killed itself, it would leave them running
         always=("--kill-on-bad-exit=1",),
@@ -110,7 +110,7 @@ class Found(NamedTuple):
         words += row.in_step if "SLURM_STEP_ID" in environment else ()
         if row.export:
             words += [word for name in sorted(environment) if name.startswith(EXPORTED) for word in (row.export, name)]
-        return [*words, row.count, str(pes)]
+        return [*words, row.np, str(pes)]
 
 
 def candidates(wanted: str) -> Iterator[Found]:
@@ -148,7 +148,9 @@ def named(command: tuple[str, ...], wanted: str) -> Found:
         raise LaunchError(f"--mpiexec: got {text!r}, which --version does not show to be one of "
                           "MPICH's Hydra, Intel MPI, Open MPI, srun; wants one of these")  # fmt: skip
     if wanted not in ("auto", found.row.name):
-        raise LaunchError(f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants them to agree")
+        raise LaunchError(
+            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants them to agree"
+        )
     return found
 
 
@@ -156,13 +158,12 @@ def named(command: tuple[str, ...], wanted: str) -> Found:
 def identify(command: tuple[str, ...]) -> Found | None:
     """Ask the launcher for its version; None where that names none of LAUNCHERS."""
     try:
-        said = subprocess.run([command[0], "--version"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        said = _ask(command[0], "--version")
     except (OSError, subprocess.TimeoutExpired):
         return None  # not for this machine, or not in working order
-    text = said.stdout + said.stderr
     for row in LAUNCHERS:
-        if re.search(row.version, text):
-            number = re.search(r"\d+\.\d+[\w.]*", text)
+        if re.search(row.version, said):
+            number = re.search(r"\d+\.\d+[\w.]*", said)
             return Found(row, command, f"{row.name} {number[0] if number else ''}".strip())
     return None
 
@@ -171,10 +172,14 @@ def srun_mpi(found: Found, kind: str) -> list[str]:
     """srun's --mpi for the MPI ``kind``; none where the user or the site has chosen, or where no MPI is known."""
     if not kind or "SLURM_MPI_TYPE" in os.environ or any(word.startswith("--mpi") for word in found.command):
         return []
-    said = subprocess.run([found.command[0], "--mpi=list"], capture_output=True, text=True, timeout=60)
-    offered = set(re.findall(r"\w+", said.stdout + said.stderr))
+    offered = set(re.findall(r"\w+", _ask(found.command[0], "--mpi=list")))
     for value in SRUN_MPI[kind]:
         if value in offered:
             return [f"--mpi={value}"]
     raise LaunchError(f"--launcher: got srun, whose --mpi=list offers none of {', '.join(SRUN_MPI[kind])}; "
                       f"wants one of them for {kind}, or --mpiexec with that MPI's own mpiexec")  # fmt: skip
+
+
+def _ask(command: str, option: str) -> str:
+    said = subprocess.run([command, option], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return said.stdout + said.stderr

@@ -8,39 +8,119 @@ import shutil
 import socket
 import stat
 import tempfile
-import time
-from glob import glob, iglob
+from collections.abc import Iterator
+from glob import iglob
 from pathlib import Path
 
 from .launchers import LAUNCHERS
 
-SHARED = "/dev/shm"
+SHARED = Path("/dev/shm")
 
 
 class JobDirectory:
-    """A private directory, PYSHMEM_JOB_DIR of the job, that remove() removes together with what the job left elsewhere.
+    """PYSHMEM_JOB_DIR of one job: private, locked as long as this process lives, removed with what the job left elsewhere.
 
-    Locked as long as this process lives: one that a killed pyshmemrun left behind is known by its free lock.
+    The lock tells a later pyshmemrun which directories belong to one that was killed.
     """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=_prefix()))
-        self._lock = _lock(self.path)
+        lock = None
+        while lock is None or not os.fstat(lock).st_nlink:  # remove_stale elsewhere may have come before the lock
+            self.path = Path(tempfile.mkdtemp(prefix=_prefix()))
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        self._lock = lock
+        (self.path / "started").touch()
 
     def note_launcher(self, name: str, pid: int) -> None:
-        """What remove() must know, here or in the next pyshmemrun; the file's time is the job's start."""
+        """Name the launcher, for remove() here or in a later pyshmemrun."""
         (self.path / "launcher").write_text(f"{name} {pid}")
 
     def remove(self) -> None:
         """To be called when no process of the job is left on this machine."""
         _clean(self.path)
-        if self._lock is not None:
-            os.close(self._lock)
+        os.close(self._lock)
 
 
 def remove_stale() -> None:
-    """Remove what was left by a pyshmemrun that was killed, and so could not."""
+    """Remove what a killed pyshmemrun could not."""
     for path in iglob(f"{tempfile.gettempdir()}/{_prefix()}*"):
-        if os.lstat(path).st_uid == os.getuid() and (lock := _lock(Path(path))) is not None:
-            _clean(Path(path))
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # another user's, or gone by now
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_uid == os.getuid() and os.fstat(lock).st_nlink:
+                _clean(Path(path))
+        except BlockingIOError:
+            pass  # its job is running
+        finally:
             os.close(lock)
+
+
+def _prefix() -> str:
+    return f"pyshmemrun-{socket.gethostname()}-"  # the host, since the temporary directory may be shared by several
+
+
+def _clean(folder: Path) -> None:
+    started = folder / "started"
+    if started.exists():
+        since = started.stat().st_mtime
+        for note in folder.glob("shm-*"):
+            for line in note.read_text().splitlines():
+                _remove_shared(line, since)
+        if (folder / "launcher").exists():
+            name, pid = (folder / "launcher").read_text().split()
+            _remove_unused(set(_leftovers(name, pid, since)))
+    shutil.rmtree(folder)
+
+
+def _ours(entry: os.stat_result, since: float) -> bool:
+    """Whether this user made or changed it since the job began: the program may map data that is older."""
+    return entry.st_uid == os.getuid() and entry.st_ctime >= since
+
+
+def _remove_shared(path: str, since: float) -> None:
+    """Remove one file that a PE noted: a regular file below /dev/shm, reached through no symbolic link."""
+    names = Path(path).parts[len(SHARED.parts) :]
+    if not names or Path(path).parts[: len(SHARED.parts)] != SHARED.parts or ".." in names:
+        return
+    folder = os.open(SHARED, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in names[:-1]:
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        entry = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(entry.st_mode) and _ours(entry, since):
+            os.unlink(names[-1], dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the PE removed it itself; or a link, which is not followed
+    finally:
+        os.close(folder)
+
+
+def _leftovers(name: str, pid: str, since: float) -> Iterator[str]:
+    """What the launcher and its MPI leave, by the patterns of its row, where it has come into being since the job began."""
+    for row in LAUNCHERS:
+        for pattern in row.leftovers if row.name == name else ():
+            for path in iglob(pattern.format(tmp=tempfile.gettempdir(), pid=pid)):
+                if _ours(os.lstat(path), since):
+                    yield path
+
+
+def _remove_unused(paths: set[str]) -> None:
+    """Remove those of ``paths`` that no process holds: others may be of jobs of this user that still run."""
+    for process in iglob("/proc/[0-9]*") if paths else ():
+        try:
+            held = Path(process, "maps").read_text() + os.readlink(process + "/cwd")
+            proxy = Path(process, "comm").read_text() == "hydra_pmi_proxy\n"
+        except OSError:
+            continue  # ended by now, or another user's
+        paths = {path for path in paths if path not in held and not (proxy and "hydra" in path)}
+    for path in paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

@@ -52,7 +52,8 @@ def loaded(environment: Mapping[str, str]) -> Library | None:
 
 @cache
 def _loaded(environment: tuple[tuple[str, str], ...]) -> Library | None:
-    said = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=dict(environment), stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-c", PROBE]
+    said = subprocess.run(command, capture_output=True, text=True, env=dict(environment), stdin=subprocess.DEVNULL)
     lines = said.stdout.splitlines()
     return Library(lines[-2], lines[-1]) if said.returncode == 0 and len(lines) >= 2 else None
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -41,15 +42,13 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def start(pe: str, program: list[str], mask: set[signal.Signals]) -> int:
+def start(pe: str, program: list[str], mask: set[int | signal.Signals]) -> int:
     """Fork the program in a process group of its own; its process id. It is killed when this process dies."""
     parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
     child = os.fork()
     if child:
-        try:
+        with suppress(PermissionError, ProcessLookupError):  # the child has done it and is past exec, or has ended
             os.setpgid(child, child)  # here too, since a signal for the group may come before the child runs
-        except (PermissionError, ProcessLookupError):
-            pass  # the child has done it and is past exec, or has ended
         return child
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -84,10 +83,8 @@ def follow(child: int, launcher: int) -> bool:
 
 def reap(child: int) -> int:
     """Kill what the child left in its group, then take its status: the unreaped child still holds the group's number."""
-    try:
+    with suppress(PermissionError):  # only processes of another user, set-uid programs, are left
         os.killpg(child, signal.SIGKILL)
-    except PermissionError:
-        pass  # only processes of another user, set-uid programs, are left
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -105,10 +102,8 @@ def record(folder: str, pe: str, code: int) -> None:
     """Note this failure; only the first of the job can take the name ``failure``."""
     own = os.path.join(folder, f"failed-{pe}")
     write(own, f"{code} {pe}")
-    try:
+    with suppress(FileExistsError):  # another PE failed first
         os.link(own, os.path.join(folder, "failure"))
-    except FileExistsError:
-        pass  # another PE failed first
 
 
 def write(path: str, text: str) -> None:

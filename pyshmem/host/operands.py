@@ -167,48 +167,30 @@ def require_init(routine: str) -> None:
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
     """Read a torch or NumPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
     if isinstance(array, Tensor):
-        if array.layout is not torch.strided or array.device.type != "cpu":
-            refuse(
-                ArgumentError,
-                routine,
-                argument,
-                f"a {array.layout} tensor on {array.device}",
-                "a dense tensor in CPU memory",
-            )
-        if array.dtype not in DTYPES:
-            refuse(DtypeError, routine, argument, str(array.dtype), "a boolean, integer, floating or complex dtype")
-        if array.is_conj() or array.is_neg():
-            refuse(
-                ArgumentError,
-                routine,
-                argument,
-                "a lazily conjugated or negated view",
-                "x.resolve_conj() or x.resolve_neg()",
-            )
-        operand = Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape))
-        dense = array.is_contiguous()
+        operand, dense = _describe_tensor(routine, argument, array), array.is_contiguous()
     elif isinstance(array, np.ndarray):
         if array.dtype.hasobject or not array.dtype.isnative:
             refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size in native byte order")
-        operand = Operand(
-            array.__array_interface__["data"][0],
-            array.size,
-            _TORCH.get(array.dtype, array.dtype),
-            array.itemsize,
-            array.shape,
-        )
-        dense = array.flags.c_contiguous
+        address, dtype = array.__array_interface__["data"][0], _TORCH.get(array.dtype, array.dtype)
+        operand, dense = Operand(address, array.size, dtype, array.itemsize, array.shape), array.flags.c_contiguous
     else:
         refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
     if contiguous and not dense:
-        refuse(
-            ArgumentError,
-            routine,
-            argument,
-            f"an array of shape {operand.shape} that is not C-contiguous",
-            "a contiguous one, or iput and iget with strides",
-        )
+        got = f"an array of shape {operand.shape} that is not C-contiguous"
+        refuse(ArgumentError, routine, argument, got, "a contiguous one, or iput and iget with strides")
     return operand
+
+
+def _describe_tensor(routine: str, argument: str, array: Tensor) -> Operand:
+    if array.layout is not torch.strided or array.device.type != "cpu":
+        got = f"a {array.layout} tensor on {array.device}"
+        refuse(ArgumentError, routine, argument, got, "a dense tensor in CPU memory")
+    if array.dtype not in DTYPES:
+        refuse(DtypeError, routine, argument, str(array.dtype), "a boolean, integer, floating or complex dtype")
+    if array.is_conj() or array.is_neg():
+        got = "a lazily conjugated or negated view"
+        refuse(ArgumentError, routine, argument, got, "x.resolve_conj() or x.resolve_neg()")
+    return Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape))
 
 
 def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int) -> None:

@@ -5,7 +5,6 @@ and the report go to stderr. A watchdog in C ends a PE that waits without lettin
 """
 
 import faulthandler
-
 import sys
 
 import hypothesis
@@ -31,7 +30,9 @@ def pytest_configure(config):
 
 def pytest_runtest_logreport(report):
     if report.failed and shmem.n_pes() > 1:
-        sys.__stderr__.write(f"\nPE {shmem.my_pe()} of {shmem.n_pes()}: FAILED {report.nodeid} ({report.when})\n{report.longreprtext}\n")
+        sys.__stderr__.write(
+            f"\nPE {shmem.my_pe()} of {shmem.n_pes()}: FAILED {report.nodeid} ({report.when})\n{report.longreprtext}\n"
+        )
         sys.__stderr__.flush()
         shmem.global_exit(1)
 
@@ -70,5 +71,3 @@ def me():
 @pytest.fixture
 def npes():
     return shmem.n_pes()
-
-

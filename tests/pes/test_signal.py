@@ -24,6 +24,8 @@ def test_put_signal_shows_the_signal_after_its_payload(device, dtype):
 
 def test_put_signal_refuses_a_private_target_and_moves_nothing(device):
     signal = shmem.zeros(1, dtype=torch.uint64, device=device)
-    with pytest.raises(shmem.NotSymmetricError, match=r"^put_signal: PE \d+: target: got .* private .*; wants .*shmem\.zeros"):
+    with pytest.raises(
+        shmem.NotSymmetricError, match=r"^put_signal: PE \d+: target: got .* private .*; wants .*shmem\.zeros"
+    ):
         shmem.put_signal(torch.ones(8), torch.ones(8), 0, signal, 1, shmem.SIGNAL.SET)
     assert shmem.signal_fetch(signal) == 0

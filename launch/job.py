@@ -1,0 +1,217 @@
+"""One job from start to end: pass signals and input on, end it when a PE has failed, leave no process behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import iglob
+from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
+
+from .launchers import Launcher
+from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG
+
+PR_SET_CHILD_SUBREAPER = 36
+TICK = 0.2  # seconds between two looks at the job's directory
+GRACE = 3.0  # seconds the launcher has to end the job after a PE has failed
+PATIENCE = 2.0  # seconds the PEs have between SIGTERM and SIGKILL
+TIMED_OUT = 124  # as timeout(1)
+
+
+class Job:
+    """``pes`` processes under ``launcher``; run() gives pyshmemrun's exit status."""
+
+    def __init__(self, launcher: Launcher, pes: int, directory: Path) -> None:
+        self.launcher = launcher
+        self.pes = pes
+        self.directory = directory
+        self._status: int | None = None  # the launcher's, once it has ended
+        self._told: Signals | None = None  # the signal that told the job to end
+        self._timed_out = False
+        self._waiting: list[tuple[float, Signals]] = []  # signals to pass on, and when they came
+        self._steps: list[tuple[float, Callable[[], None]]] = []  # what ends the job, and when; empty: nothing yet
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str], limit: float | None) -> int:
+        """Run the launcher to its end, or to the job's end after ``limit`` seconds."""
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the job orphans becomes a child here, to be ended and reaped
+        wakeup = _catch_signals()
+        interactive = os.isatty(0)
+        # A session of its own: Ctrl-C then reaches this process alone, which passes it on once. The launcher can no
+        # longer tell whether it is in the foreground, so a terminal is read here and handed on through a pipe.
+        self._process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE if interactive else None,
+            env=dict(environment),
+            start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, self.launcher.end, 0, 0, 0),
+        )
+        (self.directory / "launcher").write_text(f"{self.launcher.name} {self._process.pid}")
+        deadline = time.monotonic() + limit if limit else float("inf")
+        while self._status is None:
+            ready, _, _ = select.select([wakeup, *self._terminal()], [], [], TICK)
+            if 0 in ready:
+                self._hand_input_on()
+            for number in os.read(wakeup, 512) if wakeup in ready else b"":
+                self._receive(number)
+            self._reap()
+            self._pass_signals_on()
+            self._watch(deadline)
+        return self._exit_status()
+
+    def _receive(self, number: int) -> None:
+        if number in FORWARDED:
+            if number == SIGINT == self._told:  # the second Ctrl-C
+                self._end(time.monotonic(), ask=False)
+                return
+            if number in ENDING:
+                self._told = Signals(number)
+            self._waiting.append((time.monotonic(), Signals(number)))
+
+    def _pass_signals_on(self) -> None:
+        """To the PEs themselves if all are on this machine, for each launcher passes on other signals; else through it."""
+        while self._waiting:
+            came, number = self._waiting[0]
+            pids = self._running()
+            if len(pids) + len(list(self.directory.glob("ended-*"))) == self.pes:
+                _kill(pids.values(), number)
+            elif time.monotonic() - came < 1.0:
+                return  # they may be starting
+            elif number in self.launcher.passes:
+                self._process.send_signal(number)
+            elif number in ENDING:
+                self._end(time.monotonic(), ask=False)
+            else:
+                passed = " or ".join(sorted(Signals(other).name for other in self.launcher.passes))
+                _say(
+                    f"{number.name}: got it for PEs on other nodes; wants {passed}, which {self.launcher.name} passes on"
+                )
+            self._waiting.pop(0)
+
+    def _running(self) -> dict[int, int]:
+        """The processes that run programs on this machine, by PE."""
+        return {int(note.name[3:]): int(note.read_text()) for note in self.directory.glob("pe-*[0-9]")}
+
+    def _watch(self, deadline: float) -> None:
+        now = time.monotonic()
+        if not self._steps:
+            if (self.directory / "failure").exists():
+                self._end(now + GRACE)
+            elif now > deadline:
+                running = ", ".join(map(str, sorted(self._running())))
+                _say(f"--timeout: the time is over with PE {running} still running; ending the job")
+                self._timed_out = True
+                self._end(now)
+        while self._steps and now >= self._steps[0][0]:
+            self._steps.pop(0)[1]()
+
+    def _end(self, start: float, ask: bool = True) -> None:
+        """Plan the end of the job, each step for what the one before has not ended."""
+        kill = start + PATIENCE if ask else start
+        self._steps = [(start, lambda: _kill(self._running().values(), SIGTERM))] if ask else []
+        self._steps += [
+            (kill, lambda: _kill(self._running().values(), SIGKILL)),  # the programs die with them
+            (kill + 1, lambda: self._process.send_signal(self.launcher.end)),
+            (kill + 3, self._process.kill),
+        ]
+
+    def _reap(self) -> None:
+        """Take the status of every child that has ended: the launcher's counts, the others are orphans of the job."""
+        while self._status is None:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            if pid == self._process.pid:
+                self._status = self._process.returncode = os.waitstatus_to_exitcode(status)
+
+    def _exit_status(self) -> int:
+        failure = self.directory / "failure"
+        if failure.exists():
+            return int(failure.read_text().split()[0])
+        if self._timed_out:
+            return TIMED_OUT
+        if self._status and self._told:
+            return 128 + self._told
+        assert self._status is not None
+        return 128 - self._status if self._status < 0 else self._status
+
+    def _terminal(self) -> list[int]:
+        """The terminal, if it is standard input, this process is in its foreground and the launcher takes input."""
+        pipe = self._process.stdin
+        if not pipe or pipe.closed or not _in_foreground():
+            return []
+        return [0] if select.select([], [pipe], [], 0)[1] else []
+
+    def _hand_input_on(self) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        text = os.read(0, select.PIPE_BUF)  # as much as a writable pipe takes without blocking
+        try:
+            pipe.write(text)
+        except BrokenPipeError:
+            text = b""
+        if not text:
+            pipe.close()
+
+
+def end_descendants() -> None:
+    """Kill and reap whatever is left of the job on this machine: children of children come here as their parents end."""
+    limit = time.monotonic() + 5.0
+    while True:
+        left = [int(path.split("/")[2]) for path in iglob("/proc/[0-9]*/stat") if _parent(path) == os.getpid()]
+        _kill(left, SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        if time.monotonic() > limit:
+            _say(f"processes {left} do not end, though killed")
+            return
+        time.sleep(0.01)
+
+
+def _parent(path: str) -> int:
+    try:
+        return int(Path(path).read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # ended by now
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return True  # a terminal without job control here: everyone may read it
+
+
+def _catch_signals() -> int:
+    """Make signals arrive as bytes, their numbers, in the pipe whose reading end this gives."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    for number in (*FORWARDED, signal.SIGCHLD):
+        if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup: stays so
+            signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _kill(pids: Iterable[int], number: Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # ended by now
+        except PermissionError as error:
+            _say(f"process {pid}: {error.strerror}")  # a set-uid program
+
+
+def _say(text: str) -> None:
+    print(f"pyshmemrun: {text}", file=sys.stderr, flush=True)

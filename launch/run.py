@@ -1,0 +1,135 @@
+"""pyshmemrun: the command line, and what it makes of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyshmem import interpreter
+
+from . import libmpi, pe
+from .job import Job, end_descendants
+from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
+from .leftovers import JobDirectory, remove_stale
+
+USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
+DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that mpi4py loads.
+
+PROGRAM is a .py file or, after -m, a module, and is run with the Python that runs pyshmemrun; anything else is an
+executable (./a.out, pytest), looked for beside that Python, then on PATH. What follows PROGRAM is its own."""
+EPILOG = """The launcher is, in this order: --mpiexec; the mpiexec of this Python's own environment; srun inside a Slurm
+allocation; mpiexec on PATH. Where mpi4py would load another MPI than the launcher's, it is made to load the launcher's.
+
+The first PE that fails ends the job within 10 seconds, and everything the job started on this machine ends with it.
+Exit status: the first failing PE's, 128 + n where signal n killed it; 124 after --timeout; 2 if the job cannot start.
+INT, TERM, HUP, USR1 and USR2 are passed on to the PEs; a second Ctrl-C kills them. Input goes to PE 0."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _launch(options)
+    except LaunchError as error:
+        print(f"pyshmemrun: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "pyshmemrun",
+        USAGE,
+        DESCRIPTION,
+        EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "--np", type=_positive, required=True, metavar="PES", help="number of PEs")
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as for python -m")
+    parser.add_argument(
+        "--mpiexec", metavar="COMMAND", help="the launcher: its path, with options of its own if need be"
+    )
+    names = ["auto", *dict.fromkeys(row.name for row in LAUNCHERS)]
+    parser.add_argument("--launcher", choices=names, default="auto", help="the kind of launcher to look for")
+    parser.add_argument("--heap-size", metavar="SIZE", help="heap of each PE, as 512M or 2G: sets SHMEM_SYMMETRIC_SIZE")
+    parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line first")
+    parser.add_argument("program", metavar="PROGRAM", help="what every PE runs")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="handed on as it is")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}; wants an integer of at least 1")
+    return number
+
+
+def _launch(options: argparse.Namespace) -> int:
+    program = _program(options)
+    environment = dict(os.environ)
+    if interpreter.chosen_here:  # by this process for this machine; each PE chooses on its own
+        environment.pop(interpreter.VARIABLE)
+    if options.heap_size:
+        environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
+    found, extra = _find(options, environment)
+    remove_stale()
+    directory = JobDirectory()
+    try:
+        environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
+        library = libmpi.loaded(environment) if found.row.name == "srun" else None
+        command = [*found.line(options.np, environment), *(srun_mpi(found, library.kind) if library else [])]
+        command += [sys.executable, "-I", "-S", pe.__file__, found.row.pe, *program]
+        if options.verbose:
+            words = [*(f"{name}={value}" for name, value in extra.items()), *command]
+            print(shlex.join(words), file=sys.stderr, flush=True)
+        return Job(found.row, options.np, directory.path).run(command, environment, options.timeout)
+    finally:
+        end_descendants()
+        directory.remove()
+
+
+def _program(options: argparse.Namespace) -> list[str]:
+    """The words that start the program, its path looked up here, once, instead of on every PE."""
+    name: str = options.program
+    if options.module:
+        return [sys.executable, "-m", name, *options.arguments]
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise LaunchError(f"PROGRAM: got {name!r}, which is no file; wants the path of a Python program")
+        return [sys.executable, name, *options.arguments]
+    beside = os.path.dirname(sys.executable)
+    path = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    if not path:
+        raise LaunchError(f"PROGRAM: got {name!r}, which is no executable, neither beside {sys.executable} nor on PATH; "
+                          "wants a .py file, -m and a module, or an executable (./a.out)")  # fmt: skip
+    return [path, *options.arguments]
+
+
+def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Found, dict[str, str]]:
+    """The launcher to use, and the variables that make mpi4py load its MPI."""
+    if options.mpiexec:
+        whole = os.access(options.mpiexec, os.X_OK)  # a path with a space in it
+        command = (options.mpiexec,) if whole else tuple(shlex.split(options.mpiexec))
+        choices = iter([named(command, options.launcher)])
+    else:
+        choices = candidates(options.launcher)
+    faults = []
+    for found in choices:
+        try:
+            return found, libmpi.matching(found, environment)
+        except LaunchError as fault:
+            faults.append((found, fault))
+    if not faults:
+        kind = "launcher" if options.launcher == "auto" else options.launcher
+        raise LaunchError(f"--mpiexec: got none, and found no {kind} beside {sys.executable} nor on PATH; wants an MPI: "
+                          "pip install 'pyshmem-mpi[mpich]' brings one, or name yours with --mpiexec PATH")  # fmt: skip
+    if options.module or options.program.endswith(".py"):
+        raise faults[0][1]
+    return faults[0][0], {}  # an executable need not use mpi4py

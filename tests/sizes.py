@@ -1,0 +1,31 @@
+"""Counts lines: a module that grows past its limit is doing two jobs. Run by `make check`."""
+
+import ast
+import pathlib
+import sys
+
+MODULE, NATIVE, FUNCTION, ARGUMENTS = 500, 600, 40, 9  # ARGUMENTS: put_signal with ctx has 8
+
+
+def oversized(path: pathlib.Path) -> list[str]:
+    lines = path.read_text().count("\n")
+    found = [f"{path}: {lines} lines, at most {MODULE}"] if lines > MODULE else []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = (node.end_lineno or 0) - node.lineno + 1
+            arguments = len(node.args.args) + len(node.args.kwonlyargs) + len(node.args.posonlyargs)
+            if body > FUNCTION:
+                found.append(f"{path}:{node.lineno}: {node.name} has {body} lines, at most {FUNCTION}")
+            if arguments > ARGUMENTS:
+                found.append(f"{path}:{node.lineno}: {node.name} has {arguments} arguments, at most {ARGUMENTS}")
+    return found
+
+
+root = pathlib.Path(__file__).resolve().parent.parent
+sources = [path for folder in ("pyshmem", "launch", "examples", "benchmarks") for path in sorted((root / folder).rglob("*.py"))]
+faults = [fault for path in sources for fault in oversized(path.relative_to(root))]
+native = (root / "pyshmem/host/_native.c").read_text().count("\n")
+if native > NATIVE:
+    faults.append(f"pyshmem/host/_native.c: {native} lines, at most {NATIVE}")
+print("\n".join(faults) or f"{len(sources)} modules within their sizes")
+sys.exit(bool(faults))
