@@ -2,7 +2,6 @@
  * whose words are single stores. Addresses and byte strides cross as integers. The callers have checked every address. */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
-#define _GNU_SOURCE
 #include <Python.h>
 #include <errno.h>
 #include <sched.h>

@@ -6,6 +6,7 @@ PYSHMEM_WAIT_TIMEOUT seconds. All of them are acquires: data that its writer ord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -94,8 +95,8 @@ class _Many(NamedTuple):
     status: int
     keep: Any
 
-    def included(self) -> list[int]:
-        return [i for i in range(self.nelems) if self.keep is None or not self.keep[i]]
+    def included(self) -> Sequence[int]:
+        return range(self.nelems) if self.keep is None else np.flatnonzero(self.keep == 0).tolist()
 
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
