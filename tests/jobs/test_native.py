@@ -1,0 +1,144 @@
+"""pyshmem.host._native by itself: conversions that refuse, waits of every width, copies, and a build without a compiler."""
+
+import ctypes
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from pyshmem.host import _native
+
+LIMITS = {
+    "int32": (-(2**31), 2**31 - 1),
+    "uint32": (0, 2**32 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint64": (0, 2**64 - 1),
+}
+POLLED = {"int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1), **LIMITS}
+
+
+@pytest.fixture
+def memory():
+    """(buffer, address) of 64 zeroed words of 8 bytes, aligned."""
+    words = (ctypes.c_uint64 * 64)()
+    return words, ctypes.addressof(words)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_atomics_hold_the_limits_of_their_type_and_refuse_one_more(kind, memory):
+    words, address = memory
+    low, high = LIMITS[kind]
+    swap, fetch = getattr(_native, f"swap_{kind}"), getattr(_native, f"fetch_{kind}")
+    for value in (low, high):
+        swap(address, value)
+        assert fetch(address) == value
+        assert words[1] == 0, "the neighbour was written"
+    for value in (low - 1, high + 1):
+        with pytest.raises((OverflowError, TypeError)):
+            swap(address, value)
+        assert fetch(address) == high
+    with pytest.raises(TypeError):
+        swap(address, 1.5)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_add_wraps_as_in_c(kind, memory):
+    _, address = memory
+    low, high = LIMITS[kind]
+    getattr(_native, f"set_{kind}")(address, high)
+    assert getattr(_native, f"fetch_add_{kind}")(address, 1) == high
+    assert getattr(_native, f"fetch_{kind}")(address) == low
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_test_compares_with_the_signedness_of_its_type(kind, memory):
+    words, address = memory
+    low, high = POLLED[kind]
+    bits = 8 * ctypes.sizeof(getattr(ctypes, f"c_{kind}"))
+    for value in (low, -1 if low else 0, 0, high):
+        words[0] = value & (2**bits - 1)
+        for other in (low, 0, high):
+            truths = (value == other, value != other, value > other, value >= other, value < other, value <= other)
+            assert tuple(getattr(_native, f"test_{kind}")(address, cmp, other) for cmp in range(6)) == truths
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_wait_lets_other_threads_run_and_returns_what_they_wrote(kind, memory):
+    """Two threads wait for each other in turn: whichever held the GIL in its wait would stop both."""
+    words, address = memory
+    wait, turns = getattr(_native, f"wait_{kind}"), 100
+
+    def answer():
+        for turn in range(1, turns):
+            wait(address, 0, 2 * turn - 1, 60.0, 10)
+            words[0] = 2 * turn
+
+    other = threading.Thread(target=answer)
+    other.start()
+    for turn in range(1, turns):
+        words[0] = 2 * turn - 1
+        assert wait(address, 0, 2 * turn, 60.0, 10) == 2 * turn
+    other.join()
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_wait_gives_up_after_its_time(kind, memory):
+    _, address = memory
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        getattr(_native, f"wait_{kind}")(address, 0, 1, 0.2, 10)
+    assert time.monotonic() - begun >= 0.2
+
+
+@pytest.mark.parametrize("kind", POLLED)
+def test_wait_any_begins_where_it_is_told_and_passes_over_what_is_excluded(kind, memory):
+    _, address = memory
+    size = ctypes.sizeof(getattr(ctypes, f"c_{kind}"))
+    ctypes.memset(address, 1, 8 * size)  # eight elements that differ from 0
+    status = (ctypes.c_int32 * 8)(0, 0, 0, 1, 1, 0, 0, 0)
+    wait_any = getattr(_native, f"wait_any_{kind}")
+    assert wait_any(address, 8, 1, 0, 0, 3) == 3
+    assert wait_any(address, 8, 1, 0, ctypes.addressof(status), 3) == 5
+    assert wait_any(address, 8, 0, 0, 0, 3) == -1
+    with pytest.raises(TimeoutError):
+        wait_any(address, 8, 0, 0, 0, 3, 0.05, 10)
+
+
+def test_copy_strided_moves_every_step_and_nothing_between(memory):
+    words, address = memory
+    for i in range(8):
+        words[i] = i + 1
+    _native.copy_strided(address + 256, address, 16, 8, 8, 4)
+    assert list(words[32:40]) == [1, 0, 2, 0, 3, 0, 4, 0]
+    _native.copy_strided(address + 256 + 48, address, -16, 16, 8, 4)
+    assert list(words[32:40]) == [7, 0, 5, 0, 3, 0, 1, 0]
+
+
+def test_sync_of_one_pe_returns_at_once_and_of_two_waits(memory):
+    _, address = memory
+    _native.sync(address, 0, 0, 1, 1.0, 10)
+    with pytest.raises(TimeoutError):
+        _native.sync(address, 128, 0, 2, 0.05, 10)
+
+
+def test_build_without_a_compiler_says_so_in_one_line(tmp_path):
+    root = pathlib.Path(__file__).parents[2]
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, tmp_path)
+    shutil.copytree(root / "pyshmem", tmp_path / "pyshmem", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copytree(root / "launch", tmp_path / "launch")
+    command = [sys.executable, "setup.py", "-q", "build_ext"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PATH": "/nowhere", "CC": "/nowhere/cc"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode != 0
+    assert "pyshmem needs a C11 compiler" in done.stderr.splitlines()[-1]
