@@ -343,6 +343,7 @@ static void at_exit(int status, void *arg) {
     FILE *f = e->report[0] ? fopen(e->report, "a") : NULL;
     if (f) fclose(f);
     fflush(NULL);
+    usleep(200000); /* MPICH's mpiexec drops output that it has not read when the abort arrives */
     e->abort(e->world, status);
 }
 

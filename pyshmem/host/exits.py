@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -58,6 +59,7 @@ def abort(status: int) -> NoReturn:
     """End every PE with ``status``."""
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(0.2)  # MPICH's mpiexec drops output that it has not read when the abort arrives
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)  # MPI_Abort does not return
 

@@ -9,7 +9,6 @@ import threading
 import time
 
 import pytest
-
 from pyshmem.host import _native
 
 LIMITS = {

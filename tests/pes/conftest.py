@@ -8,9 +8,8 @@ import faulthandler
 import sys
 
 import hypothesis
-import pytest
-
 import pyshmem as shmem
+import pytest
 from pyshmem.host.heap import cpu
 
 SECONDS = 120  # of one test; generous, machines are slow and shared

@@ -1,10 +1,9 @@
 """9.10 signals, and put_signal above all: the signal never overtakes its payload."""
 
+import pyshmem as shmem
 import pytest
 import torch
 from support import GUARD, RMA_DTYPES, payload
-
-import pyshmem as shmem
 
 
 @pytest.mark.parametrize("dtype", RMA_DTYPES, ids=str)
