@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from pyshmem.host import _native
-from pyshmem.host.contexts import Ctx
+from pyshmem.host.contexts import Ctx, world_pe
+from pyshmem.host.heap import cpu
 from pyshmem.host.operands import delta_to, refuse_dtype, scalar, word
 
 _INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _ALL = (*_INTEGERS, torch.float32, torch.float64)
+_EXACT = frozenset(_INTEGERS)
 _CODES = {dtype: str(dtype).removeprefix("torch.") for dtype in _ALL}
 
 _DOC = """{summary}
@@ -73,23 +75,22 @@ def _update(name: str) -> Callable[..., Any]:
 
     def update(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
         if ctx is not None:
-            pe = ctx.world_pe(name, pe)
+            pe = world_pe(name, ctx, pe)
         address, dtype = word(name, "target", target)
-        address += delta_to(name, pe)
+        try:
+            address += cpu.deltas[pe]
+        except (KeyError, TypeError):
+            delta_to(name, pe)
         native = natives.get(dtype) or refuse_dtype(name, "target", dtype, natives)
-        if type(value) is not int or dtype.is_floating_point:
+        if type(value) is not int or dtype not in _EXACT:
             value = scalar(name, "value", value, dtype)
         try:
-            return native(address, value)
+            old = native(address, value)
         except OverflowError:
             return scalar(name, "value", value, dtype)
+        return old if fetched else None
 
-    def discard(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
-        update(target, value, pe, ctx)
-
-    return _document(
-        update if fetched else discard, name, summary, dtypes, fetched, "  value: a scalar that the type can hold."
-    )
+    return _document(update, name, summary, dtypes, fetched, "  value: a scalar that the type can hold.")
 
 
 atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
@@ -99,7 +100,7 @@ _FETCH, _SWAP_IF, _ADD = _natives("fetch", _ALL), _natives("compare_swap", _ALL)
 
 def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
-        pe = ctx.world_pe("atomic_fetch", pe)
+        pe = world_pe("atomic_fetch", ctx, pe)
     address, dtype = word("atomic_fetch", "source", source)
     native = _FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, _FETCH)
     return native(address + delta_to("atomic_fetch", pe))
@@ -108,7 +109,7 @@ def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
 def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
     name = "atomic_compare_swap"
     if ctx is not None:
-        pe = ctx.world_pe(name, pe)
+        pe = world_pe(name, ctx, pe)
     address, dtype = word(name, "target", target)
     address += delta_to(name, pe)
     native = _SWAP_IF.get(dtype) or refuse_dtype(name, "target", dtype, _SWAP_IF)
@@ -122,7 +123,7 @@ def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | 
 
 def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
-        pe = ctx.world_pe("atomic_fetch_inc", pe)
+        pe = world_pe("atomic_fetch_inc", ctx, pe)
     address, dtype = word("atomic_fetch_inc", "target", target)
     native = _ADD.get(dtype) or refuse_dtype("atomic_fetch_inc", "target", dtype, _ADD)
     return native(address + delta_to("atomic_fetch_inc", pe), 1)
@@ -130,7 +131,7 @@ def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
 
 def atomic_inc(target: Any, pe: int, ctx: Ctx | None = None) -> None:
     if ctx is not None:
-        pe = ctx.world_pe("atomic_inc", pe)
+        pe = world_pe("atomic_inc", ctx, pe)
     address, dtype = word("atomic_inc", "target", target)
     native = _ADD.get(dtype) or refuse_dtype("atomic_inc", "target", dtype, _ADD)
     native(address + delta_to("atomic_inc", pe), 1)

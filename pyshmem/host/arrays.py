@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.memory import allocate, finish
-from pyshmem.host.operands import as_dtype, count_of, scalar
+from pyshmem.host.memory import allocate, finish, is_symmetric
+from pyshmem.host.operands import as_dtype, count_of, refuse_dtype, scalar
 
 # torch has no fill, arange or comparison on these: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
+_RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -44,17 +45,21 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = 
 def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric copy of ``data``: a tensor, a NumPy array or nested sequences; each PE may hold other values."""
     if isinstance(data, np.ndarray):
-        local = torch.from_numpy(np.ascontiguousarray(data) if data.flags.writeable else data.copy())
+        as_dtype("array", data.dtype)
+        local = torch.from_numpy(data if data.flags.carray else np.array(data, order="C"))
     else:
-        local = torch.as_tensor(data)
+        try:
+            local = torch.as_tensor(data)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"a {type(data).__name__}: {error}"
+            refuse(ArgumentError, "array", "data", got, "a tensor, a NumPy array or nested sequences of numbers")
     return _copied("array", local if dtype is None else local.to(as_dtype("array", dtype)), device)
 
 
 def as_symmetric(data: Any) -> torch.Tensor:
-    """``data`` itself where it is symmetric on this and so on every PE, else a symmetric copy of it."""
-    from pyshmem.host.memory import is_symmetric
-
-    return data if isinstance(data, torch.Tensor) and is_symmetric(data) else array(data)
+    """``data`` itself where it is contiguous and symmetric on this and so on every PE, else a symmetric copy of it."""
+    usable = isinstance(data, torch.Tensor) and is_symmetric(data) and data.is_contiguous()
+    return data if usable else array(data)
 
 
 def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -78,14 +83,14 @@ def rand(
     *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """A symmetric array of uniform random values in [0, 1), each PE's own unless torch's seeds are equal."""
-    return finish("rand", _new("rand", size, dtype, device).uniform_(generator=generator))
+    return finish("rand", _new("rand", size, _random("rand", dtype), device).uniform_(generator=generator))
 
 
 def randn(
     *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """A symmetric array of normal random values, each PE's own unless torch's seeds are equal."""
-    return finish("randn", _new("randn", size, dtype, device).normal_(generator=generator))
+    return finish("randn", _new("randn", size, _random("randn", dtype), device).normal_(generator=generator))
 
 
 def randint(
@@ -139,6 +144,11 @@ def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None) ->
     return allocate(routine, shape_of(routine, size), kind, device)
 
 
+def _random(routine: str, dtype: Any) -> torch.dtype:
+    kind = torch.get_default_dtype() if dtype is None else as_dtype(routine, dtype)
+    return kind if kind in _RANDOM else refuse_dtype(routine, "dtype", kind, _RANDOM)
+
+
 def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     if target.dtype in _NUMPY_ONLY:
         target.numpy().fill(value)
@@ -150,7 +160,7 @@ def _copied(routine: str, local: torch.Tensor, device: str | None) -> torch.Tens
     if local.is_sparse or local.device.type != "cpu":
         refuse(ArgumentError, routine, "data", f"a {local.layout} tensor on {local.device}", "dense data in CPU memory")
     target = allocate(routine, tuple(local.shape), local.dtype, device)
-    return finish(routine, target.copy_(local))
+    return finish(routine, target.copy_(local.detach()))
 
 
 def _numpy(dtype: torch.dtype | None) -> str:

@@ -61,10 +61,9 @@ def init(
     if device not in (None, "cpu"):
         refuse(ArgumentError, "init", "device", repr(device), "'cpu'")
     mpi = _start_mpi(thread_level)
-    if comm is not None and not isinstance(comm, mpi.Intracomm):
-        refuse(
-            ArgumentError, "init", "comm", type(comm).__name__, "an mpi4py intracommunicator, or None for MPI's world"
-        )
+    if comm is not None and (not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL):
+        got = type(comm).__name__ if comm else "COMM_NULL"
+        refuse(ArgumentError, "init", "comm", got, "an mpi4py intracommunicator, or None for MPI's world")
     _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size)
     job.thread_level = mpi.Query_thread()
     exits.watch(mpi)
@@ -184,20 +183,22 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None) -> None:
 
 def _agree_on_settings(comm: MPI.Intracomm, heap_size: int | str | None) -> int:
     """Read argument and environment; a fault on one PE, or different heap sizes, is an error on all."""
-    mine: int | ShmemError
+    mine: tuple[bool, int] | ShmemError
     try:
         job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
+        job.debug = environment.read("SHMEM_DEBUG")
         environment.read("PYSHMEM_HEAP")
-        mine = environment.heap_bytes(heap_size, len(job.node_pes))
+        asked = heap_size is not None or environment.read("SHMEM_SYMMETRIC_SIZE") is not None
+        mine = asked, environment.heap_bytes(heap_size, len(job.node_pes))
     except ShmemError as error:
         mine = error
     every = comm.allgather(mine)
     for answer in every:
         if isinstance(answer, ShmemError):
             raise mine if isinstance(mine, ShmemError) else answer
-    sizes = sorted({size for size in every if isinstance(size, int)})
-    if heap_size is None and environment.read("SHMEM_SYMMETRIC_SIZE") is None:
-        return sizes[0]  # the default depends on free memory, which each PE reads at its own moment
+    sizes = sorted({answer[1] for answer in every})
+    if not any(answer[0] for answer in every):
+        return int(sizes[0])  # the default depends on free memory, which each PE reads at its own moment
     if len(sizes) > 1:
         refuse(
             ArgumentError,
@@ -206,7 +207,7 @@ def _agree_on_settings(comm: MPI.Intracomm, heap_size: int | str | None) -> int:
             f"{sizes[0]} to {sizes[-1]} bytes on different PEs",
             "one size on all PEs",
         )
-    return sizes[0]
+    return int(sizes[0])
 
 
 def _announce() -> None:
@@ -228,7 +229,7 @@ def _release() -> None:
 
 
 def _list_leaks() -> None:
-    if environment.read("SHMEM_DEBUG"):
+    if job.debug:
         for start, end in cpu.allocator.live():
             site = cpu.sites.get(start, "?")
             print(

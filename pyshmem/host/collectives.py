@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pyshmem.host import _native
-from pyshmem.host.errors import DtypeError, OutOfRangeError, refuse
+from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.heap import cpu
 from pyshmem.host.operands import DTYPES, Operand, count_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.host.ordering import synchronise
@@ -45,7 +45,7 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
     dest, src, count = _operands("broadcast", target, source, size)
     delta = cpu.deltas[group.world_pe("broadcast", root)]
     synchronise("broadcast", group)
-    if src.address + delta != dest.address:
+    if count and src.address + delta != dest.address:
         _native.copy(dest.address, src.address + delta, count * src.itemsize)
     synchronise("broadcast", group)
 
@@ -86,8 +86,8 @@ def _reduce(routine: str, target: Any, source: Any, op: str, size: int | None, t
     """
     group = member(routine, team)
     dest, src, count = _operands(routine, target, source, size)
-    if op not in _OPERATORS:
-        refuse(DtypeError, routine, "op", repr(op), "one of " + ", ".join(_OPERATORS))
+    if not isinstance(op, str) or op not in _OPERATORS:
+        refuse(ArgumentError, routine, "op", repr(op), "one of " + ", ".join(_OPERATORS))
     if dest.dtype not in _OPERATORS[op][2]:
         refuse_dtype(routine, "target", dest.dtype, _OPERATORS[op][2])
     synchronise(routine, group)

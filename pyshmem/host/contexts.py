@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.teams import TEAM_WORLD, Team
 
 
@@ -13,9 +16,17 @@ class Ctx:
     def __init__(self, team: Team) -> None:
         self.team = team
 
-    def world_pe(self, routine: str, pe: int) -> int:
-        """The world PE of the team's ``pe``. Errors: OutOfRangeError."""
-        return self.team.world_pe(routine, pe)
+
+def world_pe(routine: str, ctx: Any, pe: int) -> int:
+    """The world PE of ``pe`` in the team of ``ctx``. Errors: ArgumentError for no context, OutOfRangeError."""
+    check(routine, ctx)
+    return ctx.team.world_pe(routine, pe)  # type: ignore[no-any-return]
+
+
+def check(routine: str, ctx: Any) -> None:
+    """Errors: ArgumentError for anything but a context."""
+    if not isinstance(ctx, Ctx):
+        refuse(ArgumentError, routine, "ctx", type(ctx).__name__, "a Ctx, or None for CTX_DEFAULT")
 
 
 CTX_DEFAULT = Ctx(TEAM_WORLD)

@@ -17,6 +17,7 @@ class Job:
 
     __slots__ = (
         "comm",
+        "debug",
         "generation",
         "inits",
         "my_pe",
@@ -40,6 +41,7 @@ class Job:
         self.node_comm: MPI.Intracomm | None = None
         self.node_pes: range = range(0)  # world PEs of this node; index = slot in the node's heaps
         self.thread_level = 0
+        self.debug = False  # SHMEM_DEBUG
         self.timeout = 300.0  # seconds a wait may last; 0: no limit
         self.spins = 0  # polls before a wait first yields its core
 

@@ -14,7 +14,6 @@ import torch
 
 from pyshmem.host import _native
 from pyshmem.host.allocator import ALIGNMENT
-from pyshmem.host.environment import read
 from pyshmem.host.errors import (
     ArgumentError,
     HeapExhaustedError,
@@ -38,14 +37,14 @@ def allocate(
     Errors: HeapExhaustedError on every PE alike, and nothing has changed.
     """
     require_init(routine)
-    if device not in (None, "cpu") and torch.device(device).type != "cpu":
+    if device is not None and str(device).split(":")[0] != "cpu":
         refuse(ArgumentError, routine, "device", repr(device), "'cpu'")
     nbytes = dtype.itemsize
     for extent in shape:
         nbytes *= extent
+    _compare_calls(routine, nbytes, alignment)
     if nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
-    _compare_calls(routine, nbytes, alignment)
     offset = cpu.allocator.allocate(nbytes, alignment)
     if offset is None:
         _exhausted(routine, nbytes)
@@ -96,14 +95,18 @@ def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | N
 def realloc(array: Any, nbytes: int) -> torch.Tensor:
     """Resize an allocation to ``nbytes``, keeping its contents up to the smaller size; ``array`` is symmetric no longer.
 
-    array: what an allocation returned, or None, then it is malloc; nbytes 0: then it is free.
+    array: what an allocation returned, or None or an empty array, then it is malloc; nbytes 0: then it is free.
     Order: a barrier before and after.  Errors: HeapExhaustedError on every PE, and the array is as before;
     NotSymmetricError.  Spec: 9.3 SHMEM_REALLOC.
     """
     if array is None:
         return malloc(nbytes)
-    size = count_of("realloc", "nbytes", nbytes)
-    dtype = as_dtype("realloc", array.dtype)
+    require_init("realloc")
+    old = describe("realloc", "array", array, contiguous=False)
+    dtype = as_dtype("realloc", old.dtype)
+    size = count_of("realloc", "nbytes", nbytes) // dtype.itemsize * dtype.itemsize
+    if old.nelems == 0:
+        return finish("realloc", allocate("realloc", (size // dtype.itemsize,), dtype))
     if size == 0:
         free(array)
         return torch.empty(0, dtype=dtype)
@@ -151,10 +154,16 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
 def is_symmetric(array: Any) -> bool:
     """Whether ``array`` lies in live symmetric memory of this PE, as a whole. Never raises."""
     try:
-        operand = describe("is_symmetric", "array", array)
+        operand = describe("is_symmetric", "array", array, contiguous=False)
     except ShmemError:
         return False
-    return operand.nelems > 0 and cpu.allocator.covers(operand.address - cpu.base, operand.nelems * operand.itemsize)
+    if not operand.nelems:
+        return False
+    unit = 1 if isinstance(array, np.ndarray) else operand.itemsize
+    strides = array.strides if isinstance(array, np.ndarray) else array.stride()
+    steps = [(extent - 1) * stride * unit for extent, stride in zip(operand.shape, strides, strict=True)]
+    before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+    return cpu.allocator.covers(operand.address + before - cpu.base, after - before + operand.itemsize)
 
 
 def pe_accessible(pe: int) -> bool:
@@ -212,14 +221,14 @@ def _exhausted(routine: str, nbytes: int) -> NoReturn:
 
 
 def _note_site(offset: int) -> None:
-    if read("SHMEM_DEBUG"):
+    if job.debug:
         frame = next((f for f in reversed(traceback.extract_stack()) if "/pyshmem/" not in f.filename), None)
         cpu.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
 
 
 def _compare_calls(routine: str, nbytes: int, detail: int) -> None:
     """Debug mode: all PEs must make the same call. Errors: OutOfRangeError on all of them."""
-    if not read("SHMEM_DEBUG"):
+    if not job.debug:
         return
     assert job.comm is not None
     calls = job.comm.allgather((routine, nbytes, detail))

@@ -82,6 +82,7 @@ def transfer(
             and nbytes <= symmetric.nbytes
             and symmetric.is_contiguous()
             and private.is_contiguous()
+            and (nbytes > dtype.itemsize or not private.is_neg())  # one element of z.conj().imag is contiguous
         ):
             address = symmetric.data_ptr()
             offset = address - cpu.base
@@ -114,8 +115,10 @@ def _transfer(
                 f"at most {side.nelems}",
             )
     nbytes = count * own.itemsize
-    if nbytes:
-        require_symmetric(routine, names[0], near, nbytes)
+    if not nbytes:
+        return cpu.base, cpu.base, 0  # an empty array has no address that a peer's could be counted from
+    require_symmetric(routine, names[0], near, nbytes)
+    require_writable(routine, names[1], private)
     return near.address, own.address, nbytes
 
 
@@ -135,6 +138,8 @@ def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
             ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]"
         )
     require_symmetric(routine, argument, near, near.itemsize)
+    if isinstance(target, np.ndarray) and not target.flags.aligned:
+        refuse(ArgumentError, routine, argument, "an element that is not aligned to its size", "an aligned one")
     return near.address, near.dtype
 
 
@@ -216,6 +221,12 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
     refuse(NotSymmetricError, routine, argument, f"{what} in private memory, or of an earlier init", wants)
 
 
+def require_writable(routine: str, argument: str, private: Any) -> None:
+    """Errors: ArgumentError for a private target that NumPy holds to be read-only, such as the bytes of a constant."""
+    if argument == "target" and isinstance(private, np.ndarray) and not private.flags.writeable:
+        refuse(ArgumentError, routine, argument, "a read-only array", "one that may be written")
+
+
 def count_of(routine: str, argument: str, value: Any) -> int:
     """A count of elements: an int not below 0."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -243,16 +254,20 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
 
 def _held(value: Any, dtype: torch.dtype) -> Any:
     if dtype.is_complex:
-        return complex(value)
+        part = torch.float32 if dtype is torch.complex64 else torch.float64
+        parts = [_held(each, part) for each in (value.real, value.imag)]
+        return None if None in parts else complex(*parts)
     if isinstance(value, complex):
         return None
     if dtype.is_floating_point:
-        if isinstance(value, int) and abs(value) >= 1 << 1023:
+        try:
+            wide = float(value)
+        except OverflowError:
             return None
-        rounded = torch.tensor(value, dtype=torch.float64).to(dtype).item()
-        if math.isinf(rounded) and not math.isinf(value):
-            return None
-        return float(value) if not isinstance(value, int) or int(rounded) == value else None
+        rounded = torch.tensor(wide, dtype=torch.float64).to(dtype).item()
+        if math.isfinite(wide) and not math.isfinite(rounded):
+            return None  # past the largest: infinity, or NaN in types without one
+        return wide if not isinstance(value, int) or int(rounded) == value else None
     low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return int(value) if math.isfinite(value) and value == int(value) and low <= value <= high else None
 

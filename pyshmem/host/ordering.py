@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from pyshmem.host import _native
-from pyshmem.host.contexts import Ctx
+from pyshmem.host.contexts import Ctx, check
 from pyshmem.host.errors import NotInitializedError, WaitTimeoutError, refuse
 from pyshmem.host.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
@@ -18,6 +18,8 @@ def fence(ctx: Ctx | None = None) -> None:
     """
     if not job.inits:
         refuse(NotInitializedError, "fence", "state", "no init yet", "init before it")
+    if ctx is not None:
+        check("fence", ctx)
     _native.fence()
 
 
@@ -28,6 +30,8 @@ def quiet(ctx: Ctx | None = None) -> None:
     """
     if not job.inits:
         refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
+    if ctx is not None:
+        check("quiet", ctx)
     _native.fence()
 
 

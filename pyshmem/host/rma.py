@@ -12,10 +12,20 @@ import numpy as np
 import torch
 
 from pyshmem.host import _native
-from pyshmem.host.contexts import Ctx
+from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.heap import cpu
-from pyshmem.host.operands import count_of, delta_to, describe, require_init, require_symmetric, scalar, transfer, word
+from pyshmem.host.operands import (
+    count_of,
+    delta_to,
+    describe,
+    require_init,
+    require_symmetric,
+    require_writable,
+    scalar,
+    transfer,
+    word,
+)
 
 _copy = _native.copy
 _NATIVE_NAMES = {
@@ -41,7 +51,7 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     NotInitializedError; then nothing is written.  Spec: 9.6 SHMEM_PUT.
     """
     if ctx is not None:
-        pe = ctx.world_pe("put", pe)
+        pe = world_pe("put", ctx, pe)
     dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
     try:
         _copy(dest + cpu.deltas[pe], src, nbytes)
@@ -56,7 +66,7 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     holds the data on return.  Errors: as put.  Spec: 9.6 SHMEM_GET.
     """
     if ctx is not None:
-        pe = ctx.world_pe("get", pe)
+        pe = world_pe("get", ctx, pe)
     src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
     try:
         _copy(dest, src + cpu.deltas[pe], nbytes)
@@ -69,7 +79,10 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 
     Spec: 9.6 SHMEM_PUT_NBI.
     """
-    put(target, source, pe, size, ctx)
+    if ctx is not None:
+        pe = world_pe("put_nbi", ctx, pe)
+    dest, src, nbytes = transfer("put_nbi", _PUT_NAMES, target, source, size)
+    _copy(dest + delta_to("put_nbi", pe), src, nbytes)
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -77,7 +90,10 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 
     Spec: 9.6 SHMEM_GET_NBI.
     """
-    get(target, source, pe, size, ctx)
+    if ctx is not None:
+        pe = world_pe("get_nbi", ctx, pe)
+    src, dest, nbytes = transfer("get_nbi", _GET_NAMES, source, target, size)
+    _copy(dest, src + delta_to("get_nbi", pe), nbytes)
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
@@ -87,7 +103,7 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     that does not fit.  Spec: 9.6 SHMEM_P.
     """
     if ctx is not None:
-        pe = ctx.world_pe("p", pe)
+        pe = world_pe("p", ctx, pe)
     address, dtype = word("p", "target", target)
     delta = delta_to("p", pe)
     if type(value) is not int or dtype not in _INTEGERS:
@@ -102,7 +118,7 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
 def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     """The one element of ``source`` on ``pe``, as a Python number. Errors: get's. Spec: 9.6 SHMEM_G."""
     if ctx is not None:
-        pe = ctx.world_pe("g", pe)
+        pe = world_pe("g", ctx, pe)
     address, dtype = word("g", "source", source)
     delta = delta_to("g", pe)
     fetch = _FETCH.get(dtype)
@@ -134,7 +150,7 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     Order and errors: put.  Spec: 9.6 SHMEM_IPUT.
     """
     if ctx is not None:
-        pe = ctx.world_pe("iput", pe)
+        pe = world_pe("iput", ctx, pe)
     dest, src, item, count = _strided("iput", (("target", target, tst, "tst"), ("source", source, sst, "sst")), size)
     _native.copy_strided(dest + delta_to("iput", pe), src, tst * item, sst * item, item, count)
 
@@ -145,7 +161,7 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     Strides as in iput; target holds the data on return.  Errors: get.  Spec: 9.6 SHMEM_IGET.
     """
     if ctx is not None:
-        pe = ctx.world_pe("iget", pe)
+        pe = world_pe("iget", ctx, pe)
     src, dest, item, count = _strided("iget", (("source", source, sst, "sst"), ("target", target, tst, "tst")), size)
     _native.copy_strided(dest, src + delta_to("iget", pe), tst * item, sst * item, item, count)
 
@@ -182,6 +198,8 @@ def _strided(
             f"{own.dtype} elements",
             f"the {near.dtype} of {sides[0][0]}: no casting between arrays",
         )
-    if count:
-        require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
+    if not count:
+        return cpu.base, cpu.base, near.itemsize, 0
+    require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
+    require_writable(routine, sides[1][0], sides[1][1])
     return near.address, own.address, near.itemsize, count

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pyshmem.host import _native
-from pyshmem.host.contexts import Ctx
+from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.operands import delta_to, refuse_dtype, scalar, transfer, word
 from pyshmem.host.wait import CMP, wait_word
@@ -71,13 +71,13 @@ def _put_signal(
     ctx: Ctx | None,
 ) -> None:
     if ctx is not None:
-        pe = ctx.world_pe(routine, pe)
+        pe = world_pe(routine, ctx, pe)
     dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
     address = _signal_word(routine, signal)
-    update = _UPDATES.get(sigop)  # type: ignore[call-overload]
+    update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
     if update is None:
         refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
-    if dest <= address < dest + nbytes:
+    if dest - 8 < address < dest + nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
     value = scalar(routine, "value", value, torch.uint64)
     delta = delta_to(routine, pe)
@@ -102,7 +102,7 @@ def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None
 
 def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | None, update: Any) -> None:
     if ctx is not None:
-        pe = ctx.world_pe(routine, pe)
+        pe = world_pe(routine, ctx, pe)
     address = _signal_word(routine, signal)
     update(address + delta_to(routine, pe), scalar(routine, "value", value, torch.uint64))
 

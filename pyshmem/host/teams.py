@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pyshmem.host.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
 from pyshmem.host.heap import SYSTEM_BYTES, cpu
 
@@ -54,9 +56,9 @@ class Team:
         """The world PE of this team's ``pe``. Errors: NotInitializedError, OutOfRangeError."""
         if not self:
             refuse(NotInitializedError, routine, "team", f"{self.name} outside init and finalize", "init before it")
-        if not isinstance(pe, int) or not 0 <= pe < self.size:
+        if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
-        return self.start + pe * self.stride
+        return self.start + int(pe) * self.stride
 
 
 TEAM_WORLD = Team("TEAM_WORLD")

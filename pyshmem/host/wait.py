@@ -42,7 +42,8 @@ def _natives(operator: str) -> dict[Any, Any]:
 
 
 _WAIT, _TEST, _ANY = _natives("wait"), _natives("test"), _natives("wait_any")
-_turn = 0  # where *_any and *_some begin to look: it moves on, so that no index starves
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
+_turn = 0  # where *_any and *_some begin to look
 
 
 def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
@@ -214,9 +215,10 @@ def _satisfied(many: _Many) -> list[int]:
 
 
 def _next_first(count: int) -> int:
+    """A Weyl sequence, so that no index starves: a counter would, where a program's loop makes ``count`` such calls."""
     global _turn
-    _turn += 1
-    return _turn % count if count else 0
+    _turn = (_turn + _GOLDEN) & (1 << 64) - 1
+    return _turn * count >> 64
 
 
 def _native_value(address: int, dtype: Any) -> int:

@@ -1,6 +1,8 @@
 """What the tests share: values that name their sender and turn, and the element types of the specification."""
 
+import pyshmem as shmem
 import torch
+from pyshmem.host.heap import cpu
 
 GUARD = 77  # follows every buffer: a call that writes too much is seen
 
@@ -8,13 +10,73 @@ RMA_DTYPES = [
     torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
 ]  # fmt: skip
+FP8_DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+DTYPES = [torch.bool, *RMA_DTYPES, *FP8_DTYPES]
+NUMPY_DTYPES = [torch.uint16, torch.uint32, torch.uint64]  # torch cannot compute on these, NumPy can
 AMO_INTEGERS = [torch.int32, torch.int64, torch.uint32, torch.uint64]
 AMO_DTYPES = [*AMO_INTEGERS, torch.float32, torch.float64]
 
 
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 def payload(pe, turn, count, dtype, device="cpu"):
     """``count`` values that tell who sent them, when, and each its place; small enough for 8 bits."""
-    values = (torch.arange(count) * 7 + pe * 31 + turn * 13) % 100
-    if dtype in (torch.uint16, torch.uint32, torch.uint64):
-        return torch.from_numpy(values.numpy().astype(str(dtype).removeprefix("torch."))).to(device)
-    return values.to(dtype).to(device)
+    return as_dtype((torch.arange(count) * 7 + pe * 31 + turn * 13) % 100, dtype).to(device)
+
+
+def as_dtype(values, dtype):
+    """The tensor ``values``, small integers, in ``dtype``; their parity in bool."""
+    if dtype is torch.bool:
+        return values % 2 == 1
+    if dtype in NUMPY_DTYPES:
+        return torch.from_numpy(values.numpy().astype(name_of(dtype)))
+    return values.to(dtype)
+
+
+def neighbours():
+    """(left, me, right) in the ring of all PEs."""
+    me, n = shmem.my_pe(), shmem.n_pes()
+    return (me - 1) % n, me, (me + 1) % n
+
+
+def octets(array):
+    """The memory of a contiguous tensor, of any dtype: what is compared where only bits move."""
+    return array.reshape(-1).view(torch.uint8) if array.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def guarded(count, dtype, behind=1):
+    """A symmetric array of ``count`` elements and the same with ``behind`` more; every byte of it is GUARD."""
+    local = torch.empty(count + behind, dtype=dtype)
+    octets(local).fill_(1 if dtype is torch.bool else GUARD)
+    whole = shmem.array(local)
+    return whole[:count], whole
+
+
+def untouched(array):
+    """Whether every byte is still as ``guarded`` made it."""
+    return bool((octets(array) == (1 if array.dtype is torch.bool else GUARD)).all())
+
+
+def assert_same(got, wanted):
+    """Equal in dtype, shape and every bit; NaN, -0.0 and what torch cannot compare included."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    assert torch.equal(octets(got), octets(wanted)), f"PE {shmem.my_pe()}: got {got}, wanted {wanted}"
+
+
+def from_pe(array, pe):
+    """A private copy of the symmetric ``array`` on ``pe``."""
+    copy = torch.empty(array.shape, dtype=array.dtype)
+    shmem.get(copy, array, pe)
+    return copy
+
+
+def work(amount):
+    """Keep this PE busy: what makes it late, without a clock."""
+    return sum(i * i for i in range(amount))
+
+
+def live():
+    """All that is allocated: a refused call must leave it as it was."""
+    return cpu.allocator.live()

@@ -1,9 +1,14 @@
-"""9.10 signals, and put_signal above all: the signal never overtakes its payload."""
+"""9.8 signals, and put_signal above all: the signal never overtakes its payload."""
 
+import numpy as np
 import pyshmem as shmem
 import pytest
 import torch
-from support import GUARD, RMA_DTYPES, payload
+from support import AMO_INTEGERS, GUARD, RMA_DTYPES, assert_same, guarded, name_of, neighbours, payload, untouched
+
+PUT_SIGNALS = [shmem.put_signal, shmem.put_signal_nbi]
+SIGNALS = [0, 1, 2**63, 2**64 - 1]
+by_name = {"ids": lambda each: each.__name__}
 
 
 @pytest.mark.parametrize("dtype", RMA_DTYPES, ids=str)
@@ -21,6 +26,93 @@ def test_put_signal_shows_the_signal_after_its_payload(device, dtype):
     assert target[64].item() == GUARD
 
 
+@pytest.mark.parametrize("put_signal", PUT_SIGNALS, **by_name)
+@pytest.mark.parametrize("count", [1, 1000, 50000])
+def test_put_signal_is_polled_without_seeing_old_data(put_signal, count):
+    """The reader looks at the last elements the moment it sees the signal; of large payloads too."""
+    left, me, right = neighbours()
+    target, whole = guarded(count, torch.int64)
+    arrived, taken = shmem.zeros(2, dtype=torch.uint64)
+    for turn in range(1, 31):
+        put_signal(target, torch.full((count,), turn), right, arrived, 1, shmem.SIGNAL.ADD)
+        while shmem.signal_fetch(arrived) < turn:
+            pass
+        last, first = target[-1].item(), target[0].item()
+        assert (last, first) == (turn, turn) and bool((target == turn).all())
+        shmem.signal_add(taken, 1, left)
+        shmem.signal_wait_until(taken, "==", turn)
+    assert untouched(whole[count:])
+
+
+@pytest.mark.parametrize("put_signal", PUT_SIGNALS, **by_name)
+def test_put_signal_sets_or_adds_to_the_signal(put_signal):
+    left, me, right = neighbours()
+    target, (first, second) = shmem.zeros(4, dtype=torch.int32), shmem.zeros(2, dtype=torch.uint64)
+    for old in SIGNALS:
+        for value in SIGNALS:
+            for word in (first, second):
+                shmem.signal_set(word, old, me)
+            shmem.barrier_all()
+            put_signal(target, payload(me, 1, 4, torch.int32), right, first, value, shmem.SIGNAL.SET)
+            put_signal(target, payload(me, 1, 4, torch.int32), right, second, value, shmem.SIGNAL.ADD)
+            shmem.barrier_all()
+            assert shmem.signal_fetch(first) == value
+            assert shmem.signal_fetch(second) == (old + value) % 2**64
+
+
+@pytest.mark.parametrize("put_signal", PUT_SIGNALS, **by_name)
+def test_put_signal_moves_the_first_size_elements(put_signal):
+    left, me, right = neighbours()
+    target, whole = guarded(6, torch.float32)
+    signal = shmem.zeros((), dtype=torch.uint64)
+    for turn, size in enumerate((0, 1, 4), 1):
+        put_signal(target, payload(me, 1, 6, torch.float32), right, signal, turn, shmem.SIGNAL.SET, size)
+        shmem.signal_wait_until(signal, "==", turn)
+        assert_same(target[:size], payload(left, 1, size, torch.float32))
+        assert untouched(whole[size:])
+        shmem.barrier_all()
+
+
+@pytest.mark.parametrize("put_signal", PUT_SIGNALS, **by_name)
+def test_put_signal_of_length_0_moves_the_signal_alone(put_signal, npes):
+    signal = shmem.zeros(1, dtype=torch.uint64)
+    for pe in range(npes):
+        put_signal(torch.empty(0), np.empty(0, np.float32), pe, signal, 1, shmem.SIGNAL.ADD, ctx=shmem.CTX_DEFAULT)
+    shmem.signal_wait_until(signal, "==", npes)
+
+
+def test_signals_of_all_pes_add_up(npes):
+    signal = shmem.zeros(1, dtype=torch.uint64)
+    for _ in range(2000):
+        shmem.signal_add(signal, 1, 0)
+        shmem.put_signal(torch.empty(0), torch.empty(0), 0, signal, 2, shmem.SIGNAL.ADD)
+    shmem.barrier_all()
+    assert shmem.atomic_fetch(signal, 0) == 2000 * npes * 3
+
+
+def test_signal_set_and_add_reach_one_pe_and_wrap_around(me, npes):
+    signal = shmem.full(1, 5, dtype=torch.uint64)
+    if me == 0:
+        shmem.signal_add(signal, 2**64 - 1, npes - 1)
+        shmem.signal_add(signal, 2, npes - 1, ctx=shmem.CTX_DEFAULT)
+    shmem.barrier_all()
+    assert shmem.signal_fetch(signal) == (6 if me == npes - 1 else 5)
+    shmem.barrier_all()
+    if me == 0:
+        shmem.signal_set(signal, 2**64 - 1, npes - 1)
+    shmem.barrier_all()
+    assert shmem.signal_fetch(signal) == (2**64 - 1 if me == npes - 1 else 5)
+
+
+@pytest.mark.parametrize("cmp, value, seen", [("==", 2**63, 2**63), ("!=", 0, 2**63), (">", 2**63 - 1, 2**63),
+                                              (">=", 2**63, 2**63), ("<", 2**63, 7), ("<=", 7, 7)])  # fmt: skip
+def test_signal_wait_until_returns_the_value_it_has_seen(cmp, value, seen):
+    left, me, right = neighbours()
+    signal = shmem.full(1, 2**64 - 1 if seen == 7 else 0, dtype=torch.uint64)
+    shmem.signal_set(signal, seen, right)
+    assert shmem.signal_wait_until(signal, cmp, value) == seen
+
+
 def test_put_signal_refuses_a_private_target_and_moves_nothing(device):
     signal = shmem.zeros(1, dtype=torch.uint64, device=device)
     with pytest.raises(
@@ -28,3 +120,63 @@ def test_put_signal_refuses_a_private_target_and_moves_nothing(device):
     ):
         shmem.put_signal(torch.ones(8), torch.ones(8), 0, signal, 1, shmem.SIGNAL.SET)
     assert shmem.signal_fetch(signal) == 0
+
+
+def test_put_signal_refuses_a_signal_inside_its_target(me):
+    words = shmem.zeros(4, dtype=torch.uint64)
+    source = torch.from_numpy(np.ones(3, np.uint64))
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^put_signal: PE \d+: signal: got an element of target; wants a word outside"
+    ):
+        shmem.put_signal(words[:3], source, me, words[2:3], 1, shmem.SIGNAL.SET)
+    with pytest.raises(shmem.ArgumentError, match=r"^put_signal: PE \d+: signal: got an element of target"):
+        shmem.put_signal(
+            words.view(torch.uint8)[4:8], torch.ones(4, dtype=torch.uint8), me, words[0], 1, shmem.SIGNAL.SET
+        )
+    assert words.tolist() == [0, 0, 0, 0]
+    shmem.put_signal(words[:3], source, me, words[3], 1, shmem.SIGNAL.SET)
+    assert words.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [each for each in AMO_INTEGERS if each is not torch.uint64], ids=name_of)
+def test_signals_are_uint64_alone(dtype, me):
+    word = shmem.zeros(1, dtype=dtype)
+    calls = {
+        "put_signal": lambda: shmem.put_signal(word, word, me, word, 1, shmem.SIGNAL.SET),
+        "signal_set": lambda: shmem.signal_set(word, 1, me),
+        "signal_add": lambda: shmem.signal_add(word, 1, me),
+        "signal_fetch": lambda: shmem.signal_fetch(word),
+        "signal_wait_until": lambda: shmem.signal_wait_until(word, "==", 0),
+    }
+    for routine, call in calls.items():
+        with pytest.raises(
+            shmem.DtypeError, match=rf"^{routine}: PE {me}: signal: got {name_of(dtype)} elements; wants one of uint64$"
+        ):
+            call()
+    assert word.item() == 0
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5, None, "1"])
+def test_signals_refuse_values_that_are_no_uint64(value, me):
+    target, signal = shmem.zeros(2), shmem.full(1, 9, dtype=torch.uint64)
+    calls = {
+        "put_signal": lambda: shmem.put_signal(target, torch.ones(2), me, signal, value, shmem.SIGNAL.SET),
+        "put_signal_nbi": lambda: shmem.put_signal_nbi(target, torch.ones(2), me, signal, value, shmem.SIGNAL.ADD),
+        "signal_set": lambda: shmem.signal_set(signal, value, me),
+        "signal_add": lambda: shmem.signal_add(signal, value, me),
+        "signal_wait_until": lambda: shmem.signal_wait_until(signal, "==", value),
+    }
+    for routine, call in calls.items():
+        with pytest.raises(shmem.DtypeError, match=rf"^{routine}: PE {me}: value: got "):
+            call()
+    assert target.tolist() == [0, 0] and signal.item() == 9
+
+
+@pytest.mark.parametrize("sigop", [2, -1, "SET", None, [0]])
+def test_put_signal_refuses_other_operators(sigop, me):
+    target, signal = shmem.zeros(2), shmem.zeros(1, dtype=torch.uint64)
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^put_signal: PE \d+: sigop: got .*; wants SIGNAL\.SET or SIGNAL\.ADD$"
+    ):
+        shmem.put_signal(target, torch.ones(2), me, signal, 1, sigop)
+    assert target.tolist() == [0, 0] and signal.item() == 0

@@ -1,0 +1,259 @@
+"""9.7 atomic memory operations: what each does to each type, and that no update is lost however they are mixed."""
+
+import operator
+
+import pyshmem as shmem
+import pytest
+import torch
+from support import AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, from_pe, guarded, name_of, neighbours, untouched
+
+# operator: (old, value) -> new, for the calls (target, value, pe)
+UPDATES = {
+    "set": (lambda old, value: value, AMO_DTYPES),
+    "add": (operator.add, AMO_DTYPES),
+    "and": (operator.and_, AMO_INTEGERS),
+    "or": (operator.or_, AMO_INTEGERS),
+    "xor": (operator.xor, AMO_INTEGERS),
+}
+FETCHING = {**UPDATES, "swap": UPDATES["set"]}
+del FETCHING["set"]
+CASES = [(name, dtype) for name, (_, dtypes) in UPDATES.items() for dtype in dtypes]
+FETCHING_CASES = [(name, dtype) for name, (_, dtypes) in FETCHING.items() for dtype in dtypes]
+EVERY = [f"atomic_{name}" for name in ("set", "add", "and", "or", "xor", "swap", "inc", "fetch", "compare_swap")]
+EVERY += [f"atomic_fetch_{name}" for name in ("add", "and", "or", "xor", "inc")]
+
+
+def ids(each):
+    return name_of(each) if isinstance(each, torch.dtype) else each
+
+
+def limits(dtype):
+    """Pairs of (old, value) that reach every bit, the sign and the wrap-around."""
+    if dtype.is_floating_point:
+        return [(0.0, 0.5), (1.5, -2.25), (-0.0, 2.0**-10), (3.0, float("inf")), (2.0**24, 1.0)]
+    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    return [(0, 1), (5, 3), (high, 1), (low, high), (high, high), (low, low), (low + 9, high - 9)]
+
+
+def element(value, dtype):
+    """``value`` wrapped or rounded into one element of ``dtype``."""
+    if not dtype.is_floating_point:
+        bits = 8 * dtype.itemsize
+        value &= (1 << bits) - 1
+        value -= 1 << bits if dtype.is_signed and value >> (bits - 1) else 0
+    return torch.tensor([value], dtype=dtype)
+
+
+def one_word(dtype):
+    """One symmetric element with a guard on either side."""
+    _, whole = guarded(0, dtype, behind=3)
+    return whole[1:2], whole[::2].numpy()
+
+
+def unharmed(guards):
+    return all(untouched(torch.from_numpy(guards.copy())[i : i + 1]) for i in (0, 1))
+
+
+@pytest.mark.parametrize("name, dtype", CASES, ids=ids)
+def test_atomic_update_gives_what_the_operator_gives(name, dtype):
+    left, me, right = neighbours()
+    target, guards = one_word(dtype)
+    for old, value in limits(dtype):
+        shmem.p(target, old, me)
+        shmem.barrier_all()
+        assert getattr(shmem, "atomic_" + name)(target, value, right) is None
+        shmem.barrier_all()
+        assert_same(target, element(UPDATES[name][0](old, value), dtype))
+    assert unharmed(guards)
+
+
+@pytest.mark.parametrize("name, dtype", FETCHING_CASES, ids=ids)
+def test_fetching_atomic_returns_the_value_before(name, dtype):
+    left, me, right = neighbours()
+    target, guards = one_word(dtype)
+    routine = getattr(shmem, "atomic_swap" if name == "swap" else "atomic_fetch_" + name)
+    for old, value in limits(dtype):
+        shmem.p(target, old, me)
+        shmem.barrier_all()
+        fetched = routine(target, value, right)
+        assert fetched == old and type(fetched) is (float if dtype.is_floating_point else int)
+        assert_same(from_pe(target, right), element(FETCHING[name][0](old, value), dtype))  # it has happened already
+        shmem.barrier_all()
+    assert unharmed(guards)
+
+
+@pytest.mark.parametrize("dtype", AMO_DTYPES, ids=ids)
+def test_inc_and_fetch_inc_add_one_and_wrap_around(dtype):
+    left, me, right = neighbours()
+    target, guards = one_word(dtype)
+    for old, _ in limits(dtype):
+        shmem.p(target, old, me)
+        shmem.barrier_all()
+        assert shmem.atomic_inc(target, right) is None
+        assert shmem.atomic_fetch_inc(target, right) == element(old + 1, dtype).item()
+        shmem.barrier_all()
+        assert_same(target, element(element(old + 1, dtype).item() + 1, dtype))
+    assert unharmed(guards)
+
+
+@pytest.mark.parametrize("dtype", AMO_DTYPES, ids=ids)
+def test_compare_swap_writes_only_where_the_element_equals_cond(dtype):
+    left, me, right = neighbours()
+    target, guards = one_word(dtype)
+    for old, value in limits(dtype):
+        shmem.p(target, old, me)
+        shmem.barrier_all()
+        assert shmem.atomic_compare_swap(target, value, GUARD, right) == old  # value differs from old, or is the same
+        expected = GUARD if value == old else old
+        assert shmem.atomic_fetch(target, right) == expected
+        assert shmem.atomic_compare_swap(target, expected, value, right) == expected
+        assert_same(from_pe(target, right), element(value, dtype))
+        shmem.barrier_all()
+    assert unharmed(guards)
+
+
+@pytest.mark.parametrize("dtype", AMO_DTYPES, ids=ids)
+def test_set_and_fetch_carry_every_value_of_the_type(dtype):
+    left, me, right = neighbours()
+    target = shmem.zeros((), dtype=dtype)  # a 0-d array is one element too
+    for turn, (old, value) in enumerate(limits(dtype)):
+        for each in (old, value, turn):
+            shmem.atomic_set(target, each, right)
+            assert shmem.atomic_fetch(target, right) == each
+    shmem.barrier_all()
+
+
+TURNS = 4000  # of a hot loop: long enough that the PEs' loops overlap where they share cores
+
+
+@pytest.mark.parametrize("dtype", AMO_DTYPES, ids=ids)
+def test_no_add_is_lost_among_all_pes(dtype, npes):
+    count = shmem.zeros(1, dtype=dtype)
+    for _ in range(TURNS):
+        shmem.atomic_add(count, 3, 0)
+        shmem.atomic_inc(count, 0)
+        shmem.atomic_fetch_add(count, 2, 0)
+        shmem.atomic_fetch_inc(count, 0)
+    shmem.barrier_all()
+    assert shmem.g(count, 0) == 7 * TURNS * npes
+
+
+def test_fetch_inc_gives_every_ticket_once(npes):
+    counter = shmem.zeros(1, dtype=torch.int64)
+    mine = shmem.zeros(TURNS, dtype=torch.int64)
+    for i in range(TURNS):
+        mine[i] = shmem.atomic_fetch_inc(counter, npes - 1)
+    shmem.barrier_all()
+    tickets = torch.cat([from_pe(mine, pe) for pe in range(npes)])
+    assert (mine.diff() > 0).all()  # each PE's own come in order
+    assert torch.equal(tickets.sort().values, torch.arange(TURNS * npes))
+
+
+@pytest.mark.parametrize("dtype", AMO_INTEGERS, ids=ids)
+def test_no_update_is_lost_where_operators_are_mixed_on_one_word(dtype, me, npes):
+    """Four fields of one word: one added to, one counted by compare_swap, one bit of each PE toggled, one set and cleared."""
+    width = (8 * dtype.itemsize - 1 - 2 * npes) // 2
+    turns = min(TURNS // 4, ((1 << width) - 1) // npes) - 1 | 1  # odd, and the fields do not overflow
+    swapped, toggled, marked = 1 << width, 1 << (2 * width + me), 1 << (2 * width + npes + me)
+    cleared = ~marked if dtype.is_signed else torch.iinfo(dtype).max ^ marked
+    for word in shmem.zeros(4, dtype=dtype):
+        for _ in range(turns):
+            shmem.atomic_add(word, 1, 0)
+            seen = shmem.atomic_fetch(word, 0)
+            while (found := shmem.atomic_compare_swap(word, seen, seen + swapped, 0)) != seen:
+                seen = found
+            shmem.atomic_xor(word, toggled, 0)
+            assert not shmem.atomic_fetch_or(word, marked, 0) & marked
+            assert shmem.atomic_fetch_and(word, cleared, 0) & marked
+        shmem.barrier_all()
+        assert shmem.g(word, 0) == turns * npes * (1 + swapped) + (((1 << npes) - 1) << (2 * width))
+
+
+def test_swap_and_add_share_one_word_and_lose_nothing(npes):
+    """What swap takes out and what is left is all that add put in."""
+    pot, taken = shmem.zeros(1, dtype=torch.int64), 0
+    for i in range(TURNS):
+        shmem.atomic_add(pot, i, 0)
+        taken += shmem.atomic_swap(pot, 0, 0)
+    total = shmem.zeros(1, dtype=torch.int64)
+    shmem.atomic_add(total, taken, 0)
+    shmem.barrier_all()
+    assert shmem.g(pot, 0) + shmem.g(total, 0) == sum(range(TURNS)) * npes
+
+
+@pytest.mark.parametrize("dtype, step", [(torch.float32, 1), (torch.float64, 2.0**-20)], ids=ids)
+def test_float_adds_and_compare_swaps_share_one_word_and_lose_nothing(dtype, step, npes):
+    word = shmem.zeros(1, dtype=dtype)
+    for _ in range(TURNS):
+        shmem.atomic_add(word, step, 0)
+        seen = shmem.atomic_fetch(word, 0)
+        while (found := shmem.atomic_compare_swap(word, seen, seen + step, 0)) != seen:
+            seen = found
+    shmem.barrier_all()
+    assert shmem.g(word, 0) == 2 * TURNS * npes * step
+
+
+def test_atomics_on_one_word_are_seen_by_a_wait_on_it(npes):
+    """AMOs and waits of one type are atomic together, and no call of the waiting PE is needed for progress."""
+    _, _, right = neighbours()
+    word = shmem.zeros(1, dtype=torch.uint64)
+    for turn in range(1, 201):
+        shmem.atomic_add(word, 1 << 63 if turn % 2 else (1 << 63) + 2, right)
+        shmem.wait_until(word, "==", ((turn + 1) // 2 << 63) + turn // 2 * ((1 << 63) + 2) & (1 << 64) - 1)
+        shmem.barrier_all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_default_context_numbers_pes_as_the_world_does(name, me, npes):
+    """6 with 3, on the last PE alone."""
+    word = shmem.full(1, 6, dtype=torch.int32)
+    if me == 0:
+        getattr(shmem, name)(word, *arguments(name, 6, 3), npes - 1, ctx=shmem.CTX_DEFAULT)
+    shmem.barrier_all()
+    results = {"add": 9, "and": 2, "or": 7, "xor": 5, "inc": 7, "fetch": 6}
+    assert word.item() == (results.get(name.split("_")[-1], 3) if me == npes - 1 else 6)
+
+
+def arguments(name, cond, value):
+    """What stands between target and pe."""
+    short = {"atomic_fetch": (), "atomic_inc": (), "atomic_fetch_inc": (), "atomic_compare_swap": (cond, value)}
+    return short.get(name, (value,))
+
+
+@pytest.mark.parametrize("dtype", AMO_DTYPES, ids=ids)
+def test_atomics_refuse_values_that_the_element_cannot_hold(dtype, me):
+    word = shmem.full(1, 3, dtype=dtype)
+    values = [1j, "1", None]
+    values += [1e39] if dtype is torch.float32 else [2**64, 0.5] if dtype in AMO_INTEGERS else [2**53 + 1]
+    values += [-1] if dtype in AMO_INTEGERS and not dtype.is_signed else []
+    for value in values:
+        for name in ("atomic_set", "atomic_add", "atomic_swap", "atomic_fetch_add"):
+            with pytest.raises(shmem.DtypeError, match=rf"^{name}: PE {me}: value: got "):
+                getattr(shmem, name)(word, value, me)
+        with pytest.raises(shmem.DtypeError, match=rf"^atomic_compare_swap: PE {me}: cond: got "):
+            shmem.atomic_compare_swap(word, value, 3, me)
+        with pytest.raises(shmem.DtypeError, match=rf"^atomic_compare_swap: PE {me}: value: got "):
+            shmem.atomic_compare_swap(word, 3, value, me)
+    assert word.item() == 3
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.bool, torch.float16, torch.complex64], ids=ids)
+def test_atomics_refuse_other_element_types(name, dtype, me):
+    word = shmem.ones(1, dtype=dtype)
+    with pytest.raises(
+        shmem.DtypeError, match=rf"^{name}: PE {me}: \w+: got {name_of(dtype)} elements; wants one of int32, "
+    ):
+        getattr(shmem, name)(word, *arguments(name, 1, 0), me)
+    assert word.item() == 1
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_bitwise_atomics_refuse_floats(name, me):
+    word = shmem.ones(1, dtype=torch.float64)
+    for routine in (f"atomic_{name}", f"atomic_fetch_{name}"):
+        with pytest.raises(
+            shmem.DtypeError, match=rf"^{routine}: .* float64 elements; wants one of int32, int64, uint32, uint64$"
+        ):
+            getattr(shmem, routine)(word, 1, me)
+    assert word.item() == 1
