@@ -6,7 +6,9 @@ lists: an access finds its allocation by one bisection.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 ALIGNMENT = 64  # a cache line; also keeps rows of 16-byte accesses whole
 _BELOW = -(1 << 63)
@@ -21,18 +23,19 @@ class Allocator:
     can be compared.
     """
 
-    __slots__ = ("ends", "holes", "size", "starts")
+    __slots__ = ("_highs", "_lows", "ends", "size", "starts")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.starts = [_BELOW]
         self.ends = [_BELOW]
-        self.holes = [(0, size)] if size else []  # sorted, disjoint, never touching
+        # The holes, sorted, disjoint, never touching. Only allocation looks at them, so they are packed: 16 bytes each.
+        self._lows, self._highs = (array("q", [bound] if size else []) for bound in (0, size))
 
     def allocate(self, nbytes: int, alignment: int = ALIGNMENT) -> int | None:
         """The offset of ``nbytes`` > 0 new bytes, or None where no hole is large enough; then nothing has changed."""
         alignment = max(alignment, ALIGNMENT)
-        for index, (low, high) in enumerate(self.holes):
+        for index, (low, high) in enumerate(self.holes()):
             start = -(-low // alignment) * alignment
             if start + nbytes <= high:
                 self._take(index, start, _rounded(start + nbytes))
@@ -59,8 +62,8 @@ class Allocator:
         old = _rounded(self.ends[at])
         new = _rounded(offset + nbytes)
         if new > old:
-            hole = bisect_left(self.holes, (old, 0))
-            if hole == len(self.holes) or self.holes[hole][0] != old or self.holes[hole][1] < new:
+            hole = bisect_left(self._lows, old)
+            if hole == len(self._lows) or self._lows[hole] != old or self._highs[hole] < new:
                 return False
             self._take(hole, old, new)
         elif new < old:
@@ -89,24 +92,32 @@ class Allocator:
         return list(zip(self.starts[1:], self.ends[1:], strict=True))
 
     def largest_hole(self) -> int:
-        return max((high - low for low, high in self.holes), default=0)
+        return max((high - low for low, high in self.holes()), default=0)
+
+    def holes(self) -> Iterator[tuple[int, int]]:
+        """(start, end) of every free range, in order of address."""
+        return zip(self._lows, self._highs, strict=True)
 
     def _index(self, offset: int) -> int | None:
         at = bisect_left(self.starts, offset)
         return at if 0 < at < len(self.starts) and self.starts[at] == offset else None
 
     def _take(self, index: int, start: int, end: int) -> None:
-        low, high = self.holes[index]
-        self.holes[index : index + 1] = [hole for hole in ((low, start), (end, high)) if hole[0] < hole[1]]
+        low, high = self._lows[index], self._highs[index]
+        left = [hole for hole in ((low, start), (end, high)) if hole[0] < hole[1]]
+        self._lows[index : index + 1] = array("q", [hole[0] for hole in left])
+        self._highs[index : index + 1] = array("q", [hole[1] for hole in left])
 
     def _give(self, start: int, end: int) -> None:
-        at = bisect_left(self.holes, (start, 0))
-        if at < len(self.holes) and self.holes[at][0] == end:
-            end = self.holes.pop(at)[1]
-        if at > 0 and self.holes[at - 1][1] == start:
-            at -= 1
-            start = self.holes.pop(at)[0]
-        self.holes.insert(at, (start, end))
+        at = bisect_left(self._lows, start)
+        if at < len(self._lows) and self._lows[at] == end:
+            del self._lows[at]
+            end = self._highs.pop(at)
+        if at > 0 and self._highs[at - 1] == start:
+            self._highs[at - 1] = end
+        else:
+            self._lows.insert(at, start)
+            self._highs.insert(at, end)
 
 
 def _rounded(offset: int) -> int:
