@@ -1,0 +1,89 @@
+"""What each PE of a job runs: prepare a case, check it, and time it as often as it is told. Needs NumPy and the library.
+
+Run by benchmarks.jobs: python -m benchmarks.pe PORT MODULE PATH.  Between commands a PE sleeps on its socket, so that the
+job of another library has the cores to itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+import traceback
+from timeit import Timer
+from typing import Any
+
+from benchmarks.peers.case import Case, Library
+
+
+class Worker:
+    """Commands to answers, each a JSON object. A command is done by all PEs of the job at once."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.case: Case | None = None
+        self.active = False
+
+    def hello(self) -> dict[str, Any]:
+        return {"pe": self.library.me, "facts": self.library.facts()}
+
+    def prepare(self, operation: str, nbytes: int) -> dict[str, Any]:
+        """Make the case and check it. found: whether the library has it; wrong: what this PE saw it do wrong."""
+        self.case = None
+        self.library.forget()
+        self.case = case = self.library.case(operation, nbytes)
+        if case is None:
+            return {"found": False}
+        self.active = case.pes is None or self.library.me < case.pes
+        wrong = case.check(lambda: self.steps(1))
+        note = self.library.notes.get(operation, "")
+        return {"found": True, "wrong": wrong, "statement": case.statement, "ceiling": case.ceiling, "note": note}
+
+    def run(self, number: int, turn: int = 0) -> dict[str, Any]:
+        """Seconds that ``number`` steps took on this PE, and as many of the ceiling; None where it only stood by.
+
+        Each is run a little first, for the caches hold what another job used: 8 MiB copies differed by 40 % without.
+        """
+        self.library.barrier()
+        taken = {}
+        for ceiling in (turn % 2 == 0, turn % 2 == 1):
+            self.steps(2 + number // 20, ceiling)
+            taken[ceiling] = self.steps(number, ceiling)
+        self.library.barrier()
+        return {"seconds": taken[False], "ceiling": taken[True]}
+
+    def steps(self, number: int, ceiling: bool = False) -> float | None:
+        assert self.case is not None
+        statement = self.case.ceiling if ceiling else self.case.statement
+        if not self.active or not statement:
+            return None
+        return Timer(statement, globals=self.case.names).timeit(number)
+
+
+def main(port: str, module: str, path: str) -> None:
+    if path:
+        sys.path.insert(0, path)
+    with socket.create_connection(("localhost", int(port))) as connection, connection.makefile("rw") as stream:
+
+        def answer(**fields: Any) -> None:
+            stream.write(json.dumps(fields) + "\n")
+            stream.flush()
+
+        try:
+            worker = Worker(importlib.import_module(f"benchmarks.peers.{module}").Library())
+            answer(token=os.environ["BENCHMARKS_TOKEN"], **worker.hello())
+            for line in stream:
+                name, *arguments = json.loads(line)
+                answer(**getattr(worker, name)(*arguments))
+        except Exception:
+            answer(error=traceback.format_exc())
+            raise
+        worker.case = None
+        worker.library.forget()
+    worker.library.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,293 @@
+"""The rows in OpenSHMEM's calls, for Python libraries with shmem4py's names and argument order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.case import Case, Step
+
+CEILING_BYTES = 1 << 16  # below, NumPy's own overhead hides the copy
+OLD = 12  # what the word of an AMO holds at first
+# name: (arguments between the word and the PE, whether it fetches, what the word holds after)
+AMOS: dict[str, tuple[tuple[int, ...], bool, int]] = {
+    "atomic_set": ((5,), False, 5),
+    "atomic_inc": ((), False, OLD + 1),
+    "atomic_add": ((5,), False, OLD + 5),
+    "atomic_and": ((5,), False, OLD & 5),
+    "atomic_or": ((5,), False, OLD | 5),
+    "atomic_xor": ((5,), False, OLD ^ 5),
+    "atomic_fetch": ((), True, OLD),
+    "atomic_swap": ((5,), True, 5),
+    "atomic_compare_swap": ((OLD, 5), True, 5),
+    "atomic_fetch_inc": ((), True, OLD + 1),
+    "atomic_fetch_add": ((5,), True, OLD + 5),
+    "atomic_fetch_and": ((5,), True, OLD & 5),
+    "atomic_fetch_or": ((5,), True, OLD | 5),
+    "atomic_fetch_xor": ((5,), True, OLD ^ 5),
+}
+
+
+class OpenShmem(ABC):
+    """One library. ``shmem`` is its module; PEs 0 and 1 talk to each other, more PEs stand by. Elements are int64,
+    words of bitwise AMOs uint64: shmem4py has those operators for NumPy's unsigned types only."""
+
+    def __init__(self, shmem: Any) -> None:
+        self.shmem = shmem
+        self.notes: dict[str, str] = {}  # operation: what is timed where the library lacks the call itself
+        self.me, self.n_pes = shmem.my_pe(), shmem.n_pes()
+        self.peer = 1 if self.me == 0 else 0
+        self.live: list[Any] = []
+
+    @abstractmethod
+    def facts(self) -> dict[str, str]:
+        """Versions and settings, for the reader of the table."""
+
+    @abstractmethod
+    def symmetric(self, nelems: int, dtype: str = "int64") -> Any:
+        """A symmetric array of zeros, freed by ``forget``."""
+
+    @abstractmethod
+    def private(self, nelems: int) -> Any:
+        """An array of the library's natural kind in private memory."""
+
+    @abstractmethod
+    def signal(self) -> Any:
+        """A signal word that holds 0."""
+
+    @abstractmethod
+    def values(self, array: Any) -> np.ndarray:
+        """A NumPy view of an array of any of these kinds."""
+
+    @abstractmethod
+    def reachable(self, array: Any) -> np.ndarray:
+        """A NumPy view of the peer's copy of a symmetric array, or of this PE's where the peer's cannot be loaded."""
+
+    def forget(self) -> None:
+        """Free what the last case used. Collective."""
+        for array in self.live:
+            self.shmem.free(array)
+        self.live.clear()
+
+    def barrier(self) -> None:
+        self.shmem.barrier_all()
+
+    def close(self) -> None:
+        self.shmem.finalize()
+
+    def case(self, operation: str, nbytes: int) -> Case | None:
+        """The case for a row, None where the library has no such call. Collective."""
+        if operation in AMOS:
+            return self.amo(operation)
+        method: Callable[[int], Case] | None = getattr(self, operation, None)
+        return method(nbytes) if method else None
+
+    # -- RMA and AMO: PE 0 acts, the others are in a barrier of the library, so it may progress there
+
+    def put(self, nbytes: int) -> Case:
+        return self._put(nbytes, "put(target, source, pe)")
+
+    def put_nbi_quiet(self, nbytes: int) -> Case:
+        return self._put(nbytes, "put_nbi(target, source, pe); quiet()")
+
+    def _put(self, nbytes: int, statement: str) -> Case:
+        target, source = self._pair(nbytes)
+
+        def check(step: Step) -> str:
+            self._between(step)
+            expected = self._pattern(0, nbytes) if self.me == 1 else 0
+            return self._differ(self.values(target), expected)
+
+        return self._case(
+            statement, check, target=target, source=source, to=self.reachable(target), of=self.values(source)
+        )
+
+    def get(self, nbytes: int) -> Case:
+        source, target = self._pair(nbytes)
+        self.values(source)[:] = self._pattern(self.me, nbytes)
+        self.values(target)[:] = -1
+
+        def check(step: Step) -> str:
+            self._between(step)
+            return self._differ(self.values(target), self._pattern(1, nbytes) if self.me == 0 else -1)
+
+        statement = "get(target, source, pe)"
+        return self._case(
+            statement, check, target=target, source=source, to=self.values(target), of=self.reachable(source)
+        )
+
+    def p(self, nbytes: int) -> Case:
+        return self._word("p(word, 5, pe)", 5)
+
+    def g(self, nbytes: int) -> Case:
+        return self._word("g(word, pe)", OLD, lambda word: self.shmem.g(word, self.peer))
+
+    def amo(self, name: str) -> Case:
+        arguments, fetches, after = AMOS[name]
+        text = "".join(f"{argument}, " for argument in arguments)
+
+        def fetch(word: Any) -> Any:
+            return getattr(self.shmem, name)(word, *arguments, self.peer)
+
+        bitwise = name.endswith(("and", "or"))  # xor too
+        dtype = "uint64" if bitwise else "int64"
+        return self._word(f"{name}(word, {text}pe)", after, fetch if fetches else None, dtype)
+
+    def _word(
+        self,
+        statement: str,
+        after: int,
+        fetch: Callable[[Any], Any] | None = None,
+        dtype: str = "int64",
+        **names: Any,
+    ) -> Case:
+        """A case on one word that holds OLD on all PEs. One step later PE 1's is ``after``, and ``fetch`` gives that."""
+        word = self.symmetric(1, dtype)
+        self.values(word)[:] = OLD
+
+        def check(step: Step) -> str:
+            self._between(step)
+            wrong = self._differ(self.values(word), after if self.me == 1 else OLD)
+            self.shmem.barrier_all()
+            if self.me == 0 and fetch:
+                wrong += self._differ(np.array([fetch(word)]), after)
+            return wrong
+
+        return self._case(statement, check, word=word, **names)
+
+    # -- ordering and waiting
+
+    def quiet(self, nbytes: int) -> Case:
+        return self._case("quiet()", self._between)
+
+    def fence(self, nbytes: int) -> Case:
+        return self._case("fence()", self._between)
+
+    def test(self, nbytes: int) -> Case:
+        return self._holds("test")
+
+    def wait_until(self, nbytes: int) -> Case:
+        return self._holds("wait_until")
+
+    def _holds(self, name: str) -> Case:
+        return self._word(f"{name}(word, EQ, 12)", OLD, EQ=self.shmem.CMP.EQ)
+
+    def ping_pong_p(self, nbytes: int) -> Case:
+        return self._ping_pong("p(flag, turn, pe)")
+
+    def ping_pong_put(self, nbytes: int) -> Case:
+        one = self.private(1)
+        return self._ping_pong("view[0] = turn; put(flag, one, pe)", one=one, view=self.values(one))
+
+    def ping_pong_atomic_set(self, nbytes: int) -> Case:
+        return self._ping_pong("atomic_set(flag, turn, pe)")
+
+    def ping_pong_put_signal(self, nbytes: int) -> Case:
+        target, source = self._pair(nbytes)
+        send = "put_signal(target, source, pe, flag, turn, SET)"
+        wait = "signal_wait_until(flag, GE, turn)"
+        sides = {"target": target, "source": source, "SET": self.shmem.SIGNAL.SET}
+        return self._ping_pong(send, wait, self.signal(), self.shmem.signal_fetch, **sides)
+
+    def _ping_pong(
+        self,
+        send: str,
+        wait: str = "wait_until(flag, GE, turn)",
+        flag: Any = None,
+        read: Callable[[Any], int] | None = None,
+        **names: Any,
+    ) -> Case:
+        """One turn there and back. Every turn has its own value, so nothing is ever reset."""
+        if flag is None:
+            flag = self.symmetric(1)
+        seen = read or (lambda word: int(self.values(word)[0]))
+
+        def check(step: Step) -> str:
+            self._between(step)
+            return self._differ(np.array([seen(flag)]), 1 if self.me < 2 else 0)
+
+        first, second = (send, wait) if self.me == 0 else (wait, send)
+        names |= {"flag": flag, "next_turn": count(1).__next__, "GE": self.shmem.CMP.GE}
+        return self._case(f"turn = next_turn(); {first}; {second}", check, pes=2, **names)
+
+    # -- collectives: all PEs act
+
+    def barrier_all(self, nbytes: int) -> Case:
+        return self._barrier("barrier_all()")
+
+    def sync_all(self, nbytes: int) -> Case:
+        return self._barrier("sync_all()")
+
+    def _barrier(self, statement: str) -> Case:
+        word = self.symmetric(1)
+
+        def check(step: Step) -> str:
+            wrong = self._between(lambda: None)  # all words are there
+            for turn in range(1, 51):
+                self.shmem.atomic_set(word, turn, (self.me + 1) % self.n_pes)
+                self.shmem.quiet()
+                step()
+                wrong = wrong or self._differ(self.values(word), turn)
+                step()
+            return wrong
+
+        return self._case(statement, check, pes=None)
+
+    def broadcast(self, nbytes: int) -> Case:
+        return self._collective("broadcast(target, source, 0)", nbytes, lambda: self._pattern(0, nbytes))
+
+    def sum_reduce(self, nbytes: int) -> Case:
+        def total() -> np.ndarray:
+            return sum((self._pattern(pe, nbytes) for pe in range(1, self.n_pes)), start=self._pattern(0, nbytes))
+
+        return self._collective("sum_reduce(target, source)", nbytes, total)
+
+    def _collective(self, statement: str, nbytes: int, expected: Callable[[], np.ndarray]) -> Case:
+        target, source = self.symmetric(nbytes // 8), self.symmetric(nbytes // 8)
+        self.values(source)[:] = self._pattern(self.me, nbytes)
+
+        def check(step: Step) -> str:
+            self._between(step)
+            return self._differ(self.values(target), expected())
+
+        return self._case(statement, check, pes=None, target=target, source=source)
+
+    def malloc_free(self, nbytes: int) -> Case:
+        return self._case(f"free(malloc({nbytes}))", self._between, pes=None)
+
+    # -- what they share
+
+    def _case(self, statement: str, check: Callable[[Step], str], pes: int | None = 1, **names: Any) -> Case:
+        """A case of ``names`` and the library's functions. NumPy's views ``to`` and ``of``, if given, make the ceiling."""
+        calls = {name: getattr(self.shmem, name) for name in dir(self.shmem) if callable(getattr(self.shmem, name))}
+        large = "to" in names and names["to"].nbytes >= CEILING_BYTES
+        variables = {**calls, "pe": self.peer, "copyto": np.copyto, **names}
+        return Case(statement, variables, check, pes, "copyto(to, of)" if large else "")
+
+    def _between(self, step: Step) -> str:
+        self.shmem.barrier_all()
+        step()
+        self.shmem.barrier_all()
+        return ""
+
+    def _differ(self, seen: np.ndarray, expected: np.ndarray | int) -> str:
+        """What is wrong with ``seen``, "" for nothing."""
+        places = np.flatnonzero(seen != expected)
+        if not places.size:
+            return ""
+        wanted = np.broadcast_to(expected, seen.shape)[places[0]]
+        return f"PE {self.me} has {seen[places[0]]}, not {wanted}, in place {places[0]}; "
+
+    def _pair(self, nbytes: int) -> tuple[Any, Any]:
+        """A symmetric array of zeros and a private one that holds this PE's pattern."""
+        symmetric, private = self.symmetric(nbytes // 8), self.private(nbytes // 8)
+        self.values(private)[:] = self._pattern(self.me, nbytes)
+        return symmetric, private
+
+    @staticmethod
+    def _pattern(pe: int, nbytes: int) -> np.ndarray:
+        return np.arange(nbytes // 8, dtype=np.int64) + 1000 * (pe + 1)
