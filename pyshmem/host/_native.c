@@ -321,6 +321,122 @@ static PyObject *py_fence(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* ---- tensors: address, size and type in one call, by the C functions of DLPack's exchange table (DLPack 1.3), which
+ * torch.Tensor names; read as attributes they cost more than what is done with them ---- */
+
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor_t;
+
+typedef struct {
+    struct { uint32_t major, minor; } version;
+    void *older, *allocate, *to_managed, *from_managed;
+    int (*read)(void *, dl_tensor_t *); /* borrows: nothing to release */
+} dl_exchange_t;
+
+enum { DL_CPU = 1, DL_FLOAT = 2, DL_COMPLEX = 5 };
+
+/* tensor_reader(capsule) -> the address of the function that reads a tensor, 0 where this version of the table has none. */
+static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    dl_exchange_t *table = arity("tensor_reader", n, 1) ? PyCapsule_GetPointer(args[0], "dlpack_exchange_api") : NULL;
+    if (!table) return NULL;
+    return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
+}
+
+/* What the two functions below know of a heap: (reader, torch.Tensor, base, starts, ends), see pyshmem.host.heap. */
+typedef struct { uint64_t reader, base; PyTypeObject *type; PyObject *starts, *ends; } view_t;
+typedef struct { uint64_t address, nbytes, item; uint8_t code; } operand_t;
+
+static int to_view(PyObject *o, view_t *v) {
+    v->type = (PyTypeObject *)PyTuple_GetItem(o, 1);
+    v->starts = PyTuple_GetItem(o, 3);
+    v->ends = PyTuple_GetItem(o, 4);
+    return v->ends && to_u64(PyTuple_GetItem(o, 0), &v->reader) && to_u64(PyTuple_GetItem(o, 2), &v->base);
+}
+
+/* 1: read. 0, and no exception: no plain tensor, which is contiguous, in CPU memory, and of no complex type, since those may
+ * be lazily conjugated. */
+static int read_plain(const view_t *v, PyObject *o, operand_t *out) {
+    dl_tensor_t t;
+    if (!v->reader || Py_TYPE(o) != v->type) return 0;
+    if (((int (*)(void *, dl_tensor_t *))v->reader)(o, &t)) { PyErr_Clear(); return 0; } /* no type of DLPack */
+    if (t.device_type != DL_CPU || t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
+    int64_t count = 1;
+    for (int32_t i = t.ndim - 1; i >= 0; i--) {
+        if (t.shape[i] != 1 && t.strides && t.strides[i] != count) return 0;
+        count *= t.shape[i];
+    }
+    *out = (operand_t){(uint64_t)t.data + t.byte_offset, (uint64_t)count * t.bits / 8, t.bits / 8, t.code};
+    return count > 0;
+}
+
+/* Whether the bytes lie in one live allocation: starts and ends as in pyshmem.host.allocator. */
+static int is_live(const view_t *v, uint64_t address, uint64_t nbytes) {
+    long long offset = (long long)(address - v->base);
+    Py_ssize_t low = 0, high = PyList_Size(v->starts);
+    while (high - low > 1) {
+        Py_ssize_t middle = (low + high) / 2;
+        if (PyLong_AsLongLong(PyList_GetItem(v->starts, middle)) <= offset) low = middle;
+        else high = middle;
+    }
+    return offset + (long long)nbytes <= PyLong_AsLongLong(PyList_GetItem(v->ends, low));
+}
+
+/* One element of z.conj().imag is contiguous, but its memory is not its value. */
+static int is_lazily_negated(PyObject *o, const operand_t *t) {
+    if (t->code != DL_FLOAT || t->nbytes != t->item) return 0;
+    PyObject *answer = PyObject_CallMethod(o, "is_neg", NULL);
+    int negated = answer != Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return negated;
+}
+
+static PyObject *tuple_of(int n, const uint64_t *values) {
+    PyObject *result = PyTuple_New(n);
+    for (int i = 0; result && i < n; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(values[i]);
+        if (!value || PyTuple_SetItem(result, i, value)) Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* locate(view, symmetric, private, size) -> (address, private address, bytes) where both are plain, of one type, large enough
+ * and symmetric is live; else None: the long way then says what is wrong, if anything is. */
+static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    view_t v;
+    operand_t near, own;
+    if (!arity("locate", n, 4) || !to_view(args[0], &v)) return NULL;
+    if (!read_plain(&v, args[1], &near) || !read_plain(&v, args[2], &own)) Py_RETURN_NONE;
+    uint64_t nbytes = own.nbytes, count;
+    if (args[3] != Py_None) {
+        if (!PyLong_CheckExact(args[3]) || !to_u64(args[3], &count)) { PyErr_Clear(); Py_RETURN_NONE; }
+        if (count == 0 || count > own.nbytes / own.item) Py_RETURN_NONE;
+        nbytes = count * own.item;
+    }
+    if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
+    if (is_lazily_negated(args[2], &own) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
+    return tuple_of(3, (uint64_t[]){near.address, own.address, nbytes});
+}
+
+/* locate_word(view, target) -> (address, kind) of a plain, live tensor of one element, else None. kind is DLPack's type code
+ * * 16 + bytes. */
+static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    view_t v;
+    operand_t near;
+    if (!arity("locate_word", n, 2) || !to_view(args[0], &v)) return NULL;
+    if (!read_plain(&v, args[1], &near) || near.nbytes != near.item || !is_live(&v, near.address, near.nbytes)) Py_RETURN_NONE;
+    return tuple_of(2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+}
+
 /* ---- the end of the process: only an exit handler knows the status, and only after Python's own clean-up ---- */
 
 typedef struct {
@@ -380,7 +496,8 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
-    ROW("sync", py_sync) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided) ROW("watch_exit", py_watch_exit)
+    ROW("sync", py_sync) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
+    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -13,7 +13,7 @@ import torch
 
 from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.memory import allocate, finish, is_symmetric
-from pyshmem.host.operands import as_dtype, count_of, refuse_dtype, scalar
+from pyshmem.host.operands import as_dtype, count_of, refuse_dtype, require_init, scalar
 
 # torch has no fill, arange or comparison on these: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
@@ -22,44 +22,33 @@ _RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.co
 
 def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric array of shape ``size``, ints or one tuple; its contents are whatever was there."""
-    return finish("empty", _new("empty", size, dtype, device))
+    return _filled("empty", size, dtype, device, None)
 
 
 def zeros(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric array of zeros."""
-    return finish("zeros", _new("zeros", size, dtype, device).zero_())
+    return _filled("zeros", size, dtype, device, 0)
 
 
 def ones(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric array of ones."""
-    return finish("ones", _fill(_new("ones", size, dtype, device), 1))
+    return _filled("ones", size, dtype, device, 1)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric array of ``fill_value``, whose type gives the dtype where that is None, as in torch."""
-    kind = torch.full((), fill_value).dtype if dtype is None else as_dtype("full", dtype)
-    value = scalar("full", "fill_value", fill_value, kind)
-    return finish("full", _fill(_new("full", (size,), kind, device), value))
+    return _full("full", size, fill_value, dtype, device)
 
 
 def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """A symmetric copy of ``data``: a tensor, a NumPy array or nested sequences; each PE may hold other values."""
-    if isinstance(data, np.ndarray):
-        as_dtype("array", data.dtype)
-        local = torch.from_numpy(data if data.flags.carray else np.array(data, order="C"))
-    else:
-        try:
-            local = torch.as_tensor(data)
-        except (TypeError, ValueError, RuntimeError) as error:
-            got = f"a {type(data).__name__}: {error}"
-            refuse(ArgumentError, "array", "data", got, "a tensor, a NumPy array or nested sequences of numbers")
-    return _copied("array", local if dtype is None else local.to(as_dtype("array", dtype)), device)
+    return _array("array", data, dtype, device)
 
 
 def as_symmetric(data: Any) -> torch.Tensor:
     """``data`` itself where it is contiguous and symmetric on this and so on every PE, else a symmetric copy of it."""
     usable = isinstance(data, torch.Tensor) and is_symmetric(data) and data.is_contiguous()
-    return data if usable else array(data)
+    return data if usable else _array("as_symmetric", data, None, None)
 
 
 def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -114,22 +103,22 @@ def randint(
 
 def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """empty of the shape and dtype of ``other``."""
-    return empty(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+    return _filled("empty_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, None)
 
 
 def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """zeros of the shape and dtype of ``other``."""
-    return zeros(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+    return _filled("zeros_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 0)
 
 
 def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """ones of the shape and dtype of ``other``."""
-    return ones(tuple(other.shape), dtype=other.dtype if dtype is None else dtype, device=device)
+    return _filled("ones_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 1)
 
 
 def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """full of the shape and dtype of ``other``."""
-    return full(tuple(other.shape), fill_value, dtype=other.dtype if dtype is None else dtype, device=device)
+    return _full("full_like", tuple(other.shape), fill_value, other.dtype if dtype is None else dtype, device)
 
 
 def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -137,6 +126,33 @@ def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
     return tuple(count_of(routine, "size", extent) for extent in size)
+
+
+def _filled(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None, value: int | None) -> torch.Tensor:
+    target = _new(routine, size, dtype, device)
+    return finish(routine, target if value is None else _fill(target, value))
+
+
+def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: str | None) -> torch.Tensor:
+    require_init(routine)
+    kind = torch.full((), fill_value).dtype if dtype is None else as_dtype(routine, dtype)
+    value = scalar(routine, "fill_value", fill_value, kind)
+    return finish(routine, _fill(_new(routine, (size,), kind, device), value))
+
+
+def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Tensor:
+    require_init(routine)
+    if isinstance(data, np.ndarray):
+        as_dtype(routine, data.dtype)
+        plain = data.flags.carray and min(data.strides, default=0) >= 0  # torch refuses those of extent 1 too
+        local = torch.from_numpy(data if plain else np.array(data, order="C"))
+    else:
+        try:
+            local = torch.as_tensor(data)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"a {type(data).__name__}: {error}"
+            refuse(ArgumentError, routine, "data", got, "a tensor, a NumPy array or nested sequences of numbers")
+    return _copied(routine, local if dtype is None else local.to(as_dtype(routine, dtype)), device)
 
 
 def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None) -> torch.Tensor:

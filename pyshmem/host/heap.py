@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pyshmem.host import _native
 from pyshmem.host.allocator import Allocator
 from pyshmem.host.segment import Segment
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
+# torch's C function that describes a tensor, 0 for a torch that has none: then every call takes the long way.
+_TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+_READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 _HUGE_PAGE = 1 << 21
 SYSTEM_BYTES = 1 << 16  # after the user's part of each segment: the teams' barriers, see pyshmem.host.teams
 
@@ -22,7 +26,7 @@ class Heap:
     """This PE's heap and the way to its peers'. Empty until ``open``, and after ``close``: then every address is refused.
 
     A symmetric address is the local one. ``deltas[pe]`` bytes further is the same place on ``pe``; a PE that is not in
-    it is not mapped. ``starts`` and ``ends`` are the allocator's, named here for the access path.
+    it is not mapped. ``view`` is what the native module needs to find a tensor in the heap.
     """
 
     __slots__ = (
@@ -30,13 +34,12 @@ class Heap:
         "base",
         "deltas",
         "device",
-        "ends",
         "segment",
         "sites",
         "size",
-        "starts",
         "stride",
         "system",
+        "view",
     )
 
     def __init__(self, device: str) -> None:
@@ -68,7 +71,8 @@ class Heap:
         self._adopt(Allocator(0))
 
     def _adopt(self, allocator: Allocator) -> None:
-        self.allocator, self.starts, self.ends = allocator, allocator.starts, allocator.ends
+        self.allocator = allocator
+        self.view = (_READER, torch.Tensor, self.base, allocator.starts, allocator.ends)
 
     def tensor(self, address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on mapped memory, this PE's or a peer's. It keeps the mapping alive, not the allocation."""

@@ -46,9 +46,10 @@ class Job:
         self.spins = 0  # polls before a wait first yields its core
 
     def set_spins(self) -> None:
-        """Spin long where every PE of the node has a core of its own, else yield early."""
-        cores = len(os.sched_getaffinity(0))
-        self.spins = 20000 if len(self.node_pes) <= cores else 50
+        """Spin long where every PE of the node has a core of its own, else yield early. Collective over the node."""
+        assert self.node_comm is not None
+        cores = set().union(*self.node_comm.allgather(os.sched_getaffinity(0)))  # each may be bound to one of them
+        self.spins = 20000 if len(self.node_pes) <= len(cores) else 50
 
 
 job = Job()

@@ -1,18 +1,18 @@
 """What every call checks: that symmetric memory is symmetric and live, and both sides fit. Addresses come out.
 
-Each check has a short way for the usual call, a plain torch tensor with nothing wrong, and a long way that takes the rest:
-NumPy arrays, tensor subclasses, and the words for whatever is refused. The short way allocates nothing.
+Each check has a short way in C for the usual call, plain torch tensors with nothing wrong, and a long way that takes the
+rest: NumPy arrays, tensor subclasses, complex types, and the words for whatever is refused.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 
+from pyshmem.host._native import locate, locate_word
 from pyshmem.host.errors import (
     ArgumentError,
     DtypeError,
@@ -50,8 +50,23 @@ _OTHERS = (
     *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
 )
 DTYPES = (*_TORCH.values(), *_OTHERS)
-# Complex tensors may be lazily conjugated views, whose memory is not their value: those take the long way.
-_PLAIN = frozenset(dtype for dtype in DTYPES if not dtype.is_complex)
+# torch's dtypes by DLPack's type code * 16 + bytes, as locate_word gives them
+_CODES = {
+    0: ("int8", "int16", "int32", "int64"),
+    1: ("uint8", "uint16", "uint32", "uint64"),
+    2: ("float16", "float32", "float64"),
+    4: ("bfloat16",),
+    6: ("bool",),
+    10: ("float8_e4m3fn",),
+    11: ("float8_e4m3fnuz",),
+    12: ("float8_e5m2",),
+    13: ("float8_e5m2fnuz",),
+}
+_KINDS = {
+    code * 16 + dtype.itemsize: dtype
+    for code, names in _CODES.items()
+    for dtype in (getattr(torch, name) for name in names)
+}
 
 
 class Operand(NamedTuple):
@@ -71,24 +86,7 @@ def transfer(
 
     The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
     """
-    if type(symmetric) is Tensor and type(private) is Tensor:
-        dtype = private.dtype
-        nbytes = private.nbytes if size is None else size * dtype.itemsize if type(size) is int else -1
-        if (
-            symmetric.dtype is dtype
-            and dtype in _PLAIN
-            and private.is_cpu
-            and 0 < nbytes <= private.nbytes
-            and nbytes <= symmetric.nbytes
-            and symmetric.is_contiguous()
-            and private.is_contiguous()
-            and (nbytes > dtype.itemsize or not private.is_neg())  # one element of z.conj().imag is contiguous
-        ):
-            address = symmetric.data_ptr()
-            offset = address - cpu.base
-            if offset + nbytes <= cpu.ends[bisect_right(cpu.starts, offset) - 1]:
-                return address, private.data_ptr(), nbytes
-    return _transfer(routine, names, symmetric, private, size)
+    return locate(cpu.view, symmetric, private, size) or _transfer(routine, names, symmetric, private, size)
 
 
 def _transfer(
@@ -124,13 +122,9 @@ def _transfer(
 
 def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
     """(address here, dtype) of a symmetric array of exactly one element."""
-    if type(target) is Tensor:
-        dtype = target.dtype
-        if target.numel() == 1 and dtype in _PLAIN:
-            address = target.data_ptr()
-            offset = address - cpu.base
-            if offset + dtype.itemsize <= cpu.ends[bisect_right(cpu.starts, offset) - 1]:
-                return address, dtype
+    found = locate_word(cpu.view, target)
+    if found is not None:
+        return found[0], _KINDS[found[1]]
     require_init(routine)
     near = describe(routine, argument, target)
     if near.nelems != 1:

@@ -1,0 +1,101 @@
+"""One PE fails while the others wait in a barrier for ever: the job ends, with its status and a line that names it."""
+
+import os
+import re
+import time
+
+import pytest
+from jobs import mpiexec
+
+FAULTY = """
+import os, signal, sys, threading
+import pyshmem as shmem
+
+shmem.init()
+if shmem.my_pe() == 1:
+    kind = sys.argv[1]
+    if kind == "exception":
+        raise ValueError("boom")
+    if kind == "thread":
+        worker = threading.Thread(target=lambda: [][0])
+        worker.start()
+        worker.join()
+    if kind == "sys.exit":
+        sys.exit(3)
+    if kind == "SystemExit":
+        raise SystemExit(4)
+    if kind == "global_exit":
+        print("last words", end="")
+        shmem.global_exit(7)
+    if kind == "os._exit":
+        os._exit(5)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+shmem.barrier_all()
+"""
+# what happens: (status of the job, what PE 1 says). Of an end without a word mpiexec only says that it was none; pyshmemrun
+# says more, see test_launch.py.
+ENDS = {
+    "exception": (1, r"Traceback(.|\n)*ValueError: boom\nPE 1: ValueError: boom\n"),
+    "thread": (1, r"PE 1: IndexError: list index out of range\n"),
+    "sys.exit": (3, r"PE 1: exited with status 3\n"),
+    "SystemExit": (4, r"PE 1: exited with status 4\n"),
+    "global_exit": (7, ""),
+    "os._exit": (None, ""),
+    "kill": (None, ""),
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_pe_that_fails_ends_the_job_and_says_why(kind, tmp_path):
+    status, said = ENDS[kind]
+    begun = time.monotonic()
+    got, out, err = mpiexec(3, FAULTY, kind, tmp_path=tmp_path)
+    assert got == status if status else got != 0, err
+    assert re.search(said, err), err
+    assert time.monotonic() - begun < 90, "the others' time-out ended it, not the failure"
+    if kind == "global_exit":
+        assert "last words" in out
+
+
+@pytest.mark.parametrize("ending", ["", "shmem.finalize()", "shmem.finalize(); sys.exit(0)", "sys.exit()"])
+def test_a_program_that_ends_well_ends_with_status_0_finalised_or_not(ending, tmp_path):
+    program = f"import sys\nimport pyshmem as shmem\nshmem.init()\nshmem.zeros(3)\nprint('done')\n{ending}"
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out.count("done"), err) == (0, 2, "")
+
+
+def test_a_failure_after_finalize_ends_the_job_too(tmp_path):
+    program = (
+        "import sys\nimport pyshmem as shmem\nshmem.init()\nme = shmem.my_pe()\nshmem.finalize()\nsys.exit(6 * me)"
+    )
+    status, _, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert status == 6, err
+    assert "PE 1: exited with status 6\n" in err
+
+
+def test_a_forked_child_ends_without_touching_the_job(tmp_path):
+    program = """
+import os, sys
+import pyshmem as shmem
+shmem.init()
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+shmem.barrier_all()
+print("done")
+"""
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out.count("done")) == (0, 2), err
+
+
+def test_nothing_of_pyshmem_is_left_in_shared_memory(tmp_path):
+    """Killed in the middle: the heap has no name, so the kernel takes it back with the last process."""
+    program = (
+        "import os, signal\nimport pyshmem as shmem\nshmem.init()\nprint(os.listdir('/dev/shm'))\nshmem.barrier_all()\n"
+    )
+    _, out, _ = mpiexec(2, program + "os.kill(os.getpid(), signal.SIGKILL)", tmp_path=tmp_path)
+    assert out.count("[") == 2
+    assert "pyshmem" not in out
+    assert not [name for name in os.listdir("/dev/shm") if "pyshmem" in name]
