@@ -10,16 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from glob import iglob
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
+from .input import Input
 from .launchers import Launcher
-from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG
+from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.2  # seconds between two looks at the job's directory
-GRACE = 3.0  # seconds the launcher has to end the job after a PE has failed
+GRACE = 2.0  # seconds the launcher has to end the job after a PE has failed
 PATIENCE = 2.0  # seconds the PEs have between SIGTERM and SIGKILL
 TIMED_OUT = 124  # as timeout(1)
 
@@ -33,7 +35,7 @@ class Job:
         self.directory = directory
         self._status: int | None = None  # the launcher's, once it has ended
         self._told: Signals | None = None  # the signal that told the job to end
-        self._timed_out = False
+        self._timed_out = self._forced = False
         self._waiting: list[tuple[float, Signals]] = []  # signals to pass on, and when they came
         self._steps: list[tuple[float, Callable[[], None]]] = []  # what ends the job, and when; empty: nothing yet
 
@@ -41,24 +43,23 @@ class Job:
         """Run the launcher to its end, or to the job's end after ``limit`` seconds."""
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the job orphans becomes a child here, to be ended and reaped
-        wakeup = _catch_signals()
-        interactive = os.isatty(0)
-        # A session of its own: Ctrl-C then reaches this process alone, which passes it on once. The launcher can no
-        # longer tell whether it is in the foreground, so a terminal is read here and handed on through a pipe.
+        wakeup, source = _catch_signals(), Input(self.directory)
         self._process = subprocess.Popen(
             command,
             bufsize=0,
-            stdin=subprocess.PIPE if interactive else None,
+            stdin=subprocess.PIPE,
             env=dict(environment),
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C then reaches this process alone, which passes it on, once
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, self.launcher.end, 0, 0, 0),
         )
         (self.directory / "launcher").write_text(f"{self.launcher.name} {self._process.pid}")
+        assert self._process.stdin  # since it is asked for
         deadline = time.monotonic() + limit if limit else float("inf")
         while self._status is None:
-            ready, _, _ = select.select([wakeup, *self._terminal()], [], [], TICK)
+            readable, writable = source.waits_for(self._process.stdin)
+            ready, _, _ = select.select([wakeup, *readable], writable, [], TICK)
             if 0 in ready:
-                self._hand_input_on()
+                source.move(self._process.stdin)
             for number in os.read(wakeup, 512) if wakeup in ready else b"":
                 self._receive(number)
             self._reap()
@@ -68,8 +69,10 @@ class Job:
 
     def _receive(self, number: int) -> None:
         if number in FORWARDED:
-            if number == SIGINT == self._told:  # the second Ctrl-C
-                self._end(time.monotonic(), ask=False)
+            if number == SIGINT == self._told:  # the second Ctrl-C; more of them put nothing off
+                if not self._forced:
+                    self._forced = True
+                    self._end(time.monotonic(), ask=False)
                 return
             if number in ENDING:
                 self._told = Signals(number)
@@ -97,7 +100,11 @@ class Job:
 
     def _running(self) -> dict[int, int]:
         """The processes that run programs on this machine, by PE."""
-        return {int(note.name[3:]): int(note.read_text()) for note in self.directory.glob("pe-*[0-9]")}
+        running = {}
+        for note in self.directory.glob("pe-*[0-9]"):
+            with suppress(FileNotFoundError):  # ended by now
+                running[int(note.name[3:])] = int(note.read_text())
+        return running
 
     def _watch(self, deadline: float) -> None:
         now = time.monotonic()
@@ -106,7 +113,8 @@ class Job:
                 self._end(now + GRACE)
             elif now > deadline:
                 running = ", ".join(map(str, sorted(self._running())))
-                _say(f"--timeout: the time is over with PE {running} still running; ending the job")
+                who = f"PE {running}" if running else "no PE"
+                _say(f"--timeout: the time is over with {who} still running; ending the job")
                 self._timed_out = True
                 self._end(now)
         while self._steps and now >= self._steps[0][0]:
@@ -118,7 +126,7 @@ class Job:
         self._steps = [(start, lambda: _kill(self._running().values(), SIGTERM))] if ask else []
         self._steps += [
             (kill, lambda: _kill(self._running().values(), SIGKILL)),  # the programs die with them
-            (kill + 1, lambda: self._process.send_signal(self.launcher.end)),
+            (kill + 2, lambda: self._process.send_signal(self.launcher.end)),
             (kill + 3, self._process.kill),
         ]
 
@@ -139,26 +147,11 @@ class Job:
             return TIMED_OUT
         if self._status and self._told:
             return 128 + self._told
-        assert self._status is not None
-        return 128 - self._status if self._status < 0 else self._status
-
-    def _terminal(self) -> list[int]:
-        """The terminal, if it is standard input, this process is in its foreground and the launcher takes input."""
-        pipe = self._process.stdin
-        if not pipe or pipe.closed or not _in_foreground():
-            return []
-        return [0] if select.select([], [pipe], [], 0)[1] else []
-
-    def _hand_input_on(self) -> None:
-        pipe = self._process.stdin
-        assert pipe is not None
-        text = os.read(0, select.PIPE_BUF)  # as much as a writable pipe takes without blocking
-        try:
-            pipe.write(text)
-        except BrokenPipeError:
-            text = b""
-        if not text:
-            pipe.close()
+        assert self._status is not None  # run() has waited for it
+        if self._status < 0:
+            _say(f"the launcher, {self.launcher.name}, was {describe(self._status)}")
+            return 128 - self._status
+        return self._status
 
 
 def end_descendants() -> None:
@@ -185,13 +178,6 @@ def _parent(path: str) -> int:
         return 0  # ended by now
 
 
-def _in_foreground() -> bool:
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return True  # a terminal without job control here: everyone may read it
-
-
 def _catch_signals() -> int:
     """Make signals arrive as bytes, their numbers, in the pipe whose reading end this gives."""
     reading, writing = os.pipe()
@@ -205,12 +191,8 @@ def _catch_signals() -> int:
 
 def _kill(pids: Iterable[int], number: Signals) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # ended by now; a set-uid program, not ours to end
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass  # ended by now
-        except PermissionError as error:
-            _say(f"process {pid}: {error.strerror}")  # a set-uid program
 
 
 def _say(text: str) -> None:

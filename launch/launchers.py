@@ -33,7 +33,7 @@ class Launcher(NamedTuple):
     crowded: tuple[str, ...] = ()  # more PEs than cores
     in_step: tuple[str, ...] = ()  # inside a Slurm step
     export: str = ""  # option that hands a variable on to other nodes, where they do not get all
-    leftovers: tuple[str, ...] = ()  # what it and its MPI leave when all of the job is killed
+    leftovers: tuple[str, ...] = ()  # what it leaves when it is killed
 
 
 LAUNCHERS = (
@@ -45,7 +45,7 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGUSR1)),  # SIGHUP and SIGUSR2 kill mpiexec
         end=SIGKILL,
-        leftovers=("/dev/shm/mpich_*", "/tmp/hydra_hwloc_xmlfile_*"),
+        leftovers=("/tmp/hydra_hwloc_xmlfile_*",),
     ),
     Launcher(
         name="openmpi",
@@ -59,7 +59,7 @@ LAUNCHERS = (
         as_root=("--allow-run-as-root",),
         crowded=("--bind-to", "none"),
         export="-x",
-        leftovers=("/dev/shm/vader_segment.*", "{tmp}/ompi.*/pid.{pid}"),
+        leftovers=("{tmp}/ompi.*/pid.{pid}",),
     ),
     Launcher(
         name="openmpi",  # 5 and later, whose mpiexec is PRRTE's prterun
@@ -73,7 +73,7 @@ LAUNCHERS = (
         as_root=("--allow-run-as-root",),
         crowded=("--bind-to", "none"),
         export="-x",
-        leftovers=("/dev/shm/sm_segment.*", "{tmp}/ompi.{pid}"),
+        leftovers=("{tmp}/ompi.{pid}",),
     ),
     Launcher(
         name="srun",
@@ -83,10 +83,12 @@ LAUNCHERS = (
         np="--ntasks",
         passes=frozenset((SIGUSR1, SIGUSR2)),  # SIGTERM and SIGHUP make it kill all processes at once
         end=SIGTERM,  # killed itself, it would leave them running
-        always=("--kill-on-bad-exit=1",),
+        always=("--kill-on-bad-exit=1", "--input=0"),
         in_step=("--overlap",),  # a new step would wait for the processors that the present one holds
     ),
 )
+# What MPICH, Open MPI 4 and Open MPI 5 leave when their processes are killed.
+SEGMENTS = ("/dev/shm/mpich_*", "/dev/shm/vader_segment.*", "/dev/shm/sm_segment.*")
 COMMANDS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
 EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")
 # For each MPI, the values of srun's --mpi that connect its processes, the best first. Without one of them srun starts n

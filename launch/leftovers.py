@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import socket
 import stat
 import tempfile
 from collections.abc import Iterator
-from glob import iglob
+from contextlib import suppress
+from glob import escape, iglob
 from pathlib import Path
 
-from .launchers import LAUNCHERS
+from .launchers import LAUNCHERS, SEGMENTS
+from .pe import prefix
 
 SHARED = Path("/dev/shm")
 
@@ -26,15 +27,11 @@ class JobDirectory:
     def __init__(self) -> None:
         lock = None
         while lock is None or not os.fstat(lock).st_nlink:  # remove_stale elsewhere may have come before the lock
-            self.path = Path(tempfile.mkdtemp(prefix=_prefix()))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix()))
             lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX)
         self._lock = lock
         (self.path / "started").touch()
-
-    def note_launcher(self, name: str, pid: int) -> None:
-        """Name the launcher, for remove() here or in a later pyshmemrun."""
-        (self.path / "launcher").write_text(f"{name} {pid}")
 
     def remove(self) -> None:
         """To be called when no process of the job is left on this machine."""
@@ -44,7 +41,7 @@ class JobDirectory:
 
 def remove_stale() -> None:
     """Remove what a killed pyshmemrun could not."""
-    for path in iglob(f"{tempfile.gettempdir()}/{_prefix()}*"):
+    for path in iglob(f"{escape(tempfile.gettempdir())}/{escape(prefix())}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
@@ -57,10 +54,6 @@ def remove_stale() -> None:
             pass  # its job is running
         finally:
             os.close(lock)
-
-
-def _prefix() -> str:
-    return f"pyshmemrun-{socket.gethostname()}-"  # the host, since the temporary directory may be shared by several
 
 
 def _clean(folder: Path) -> None:
@@ -102,25 +95,29 @@ def _remove_shared(path: str, since: float) -> None:
 
 
 def _leftovers(name: str, pid: str, since: float) -> Iterator[str]:
-    """What the launcher and its MPI leave, by the patterns of its row, where it has come into being since the job began."""
-    for row in LAUNCHERS:
-        for pattern in row.leftovers if row.name == name else ():
-            for path in iglob(pattern.format(tmp=tempfile.gettempdir(), pid=pid)):
-                if _ours(os.lstat(path), since):
-                    yield path
+    """What the launcher and MPI may have left: the names that they use, where they came into being since the job began."""
+    temporary = escape(tempfile.gettempdir())
+    own = [pattern.format(tmp=temporary, pid=pid) for row in LAUNCHERS if row.name == name for pattern in row.leftovers]
+    for path in (path for pattern in (*SEGMENTS, *own) for path in iglob(pattern)):
+        with suppress(FileNotFoundError):  # another job's, and gone by now
+            if _ours(os.lstat(path), since):
+                yield path
 
 
 def _remove_unused(paths: set[str]) -> None:
-    """Remove those of ``paths`` that no process holds: others may be of jobs of this user that still run."""
-    for process in iglob("/proc/[0-9]*") if paths else ():
-        try:
-            held = Path(process, "maps").read_text() + os.readlink(process + "/cwd")
-            proxy = Path(process, "comm").read_text() == "hydra_pmi_proxy\n"
-        except OSError:
-            continue  # ended by now, or another user's
-        paths = {path for path in paths if path not in held and not (proxy and "hydra" in path)}
+    """Remove those of ``paths`` that no process maps: others may be of jobs of this user that still run.
+
+    Hydra's file of the machine's topology is never mapped; a PE that does not find it looks at the machine itself (seen).
+    """
+    for maps in iglob("/proc/[0-9]*/maps") if paths else ():
+        with suppress(OSError):  # ended by now, or another user's
+            text = Path(maps).read_text()
+            paths = {path for path in paths if path not in text}
     for path in paths:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
+        with suppress(FileNotFoundError):  # another job's, and gone by now
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+                with suppress(OSError):  # Open MPI's directory for all jobs of this user: not empty while others run
+                    os.rmdir(os.path.dirname(path))
+            else:
+                os.unlink(path)

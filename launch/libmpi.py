@@ -24,7 +24,7 @@ import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(" ".join(MPI.Get_library_version().split("\\n")[0].split(",")[0].split()).strip("\\0"))
-print(next(line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if "/libmpi" in line))
+print(next((line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if "/libmpi" in line), MPI.__file__))
 """
 
 

@@ -10,11 +10,18 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+EXCUSED = 10.0  # seconds: an end this soon after the PE was told to end is no failure of its own
 PR_SET_PDEATHSIG = 1
+
+
+def prefix() -> str:
+    """How the name of a job's directory begins, which other hosts may see too, where temporary files are shared."""
+    return f"pyshmemrun-{os.uname().nodename}-"
 
 
 def main(arguments: list[str]) -> int:
@@ -22,38 +29,52 @@ def main(arguments: list[str]) -> int:
     variable, *program = arguments
     pe = os.environ[variable]
     folder = os.environ["PYSHMEM_JOB_DIR"]
-    present = os.path.isdir(folder)  # it is not on the other nodes of a job
+    here = os.path.isdir(folder) and os.path.basename(folder).startswith(prefix())  # pyshmemrun is on this node
     launcher = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, the child's status would be lost
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
-    child = start(pe, program, inherited)
-    if present:
+    child = start(pe, program, inherited, source(pe, os.path.join(folder, "input") if here else ""))
+    if here:
         write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
-    told = follow(child, launcher)
+    excused = follow(child, launcher)
     status = reap(child)
-    if present:
+    if here:
         os.rename(os.path.join(folder, f"pe-{pe}"), os.path.join(folder, f"ended-{pe}"))
     code = 128 - status if status < 0 else status
-    if code and not told:  # an end that the job was told to make is no fault of this PE
-        if present:
+    if code and time.monotonic() > excused:
+        if here:
             record(folder, pe, code)
         if not os.path.exists(os.path.join(folder, f"reported-{pe}")):
             os.write(2, f"PE {pe}: {describe(status)}\n".encode())
     return code
 
 
-def start(pe: str, program: list[str], mask: set[int | signal.Signals]) -> int:
+def source(pe: str, fifo: str) -> int:
+    """The program's standard input: nothing, for PE 0 the FIFO that pyshmemrun fills, on other nodes the launcher's."""
+    if pe != "0":
+        return os.open(os.devnull, os.O_RDONLY)  # Hydra gives these a pipe that never ends, srun may give a copy
+    if not os.path.exists(fifo):
+        return 0
+    file = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)  # to open without waiting for a writer
+    os.set_blocking(file, True)
+    return file
+
+
+def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: int) -> int:
     """Fork the program in a process group of its own; its process id. It is killed when this process dies."""
     parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
     child = os.fork()
     if child:
         with suppress(PermissionError, ProcessLookupError):  # the child has done it and is past exec, or has ended
             os.setpgid(child, child)  # here too, since a signal for the group may come before the child runs
+        if stdin:
+            os.close(stdin)
         return child
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)  # the parent died before prctl
     os.setpgid(0, 0)
+    os.dup2(stdin, 0)
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)  # Python ignores these two, and exec would hand that on
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -64,20 +85,21 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals]) -> int:
     os._exit(127)
 
 
-def follow(child: int, launcher: int) -> bool:
-    """Pass signals on until the child has ended; whether one of them told the job to end."""
-    told = False
+def follow(child: int, launcher: int) -> float:
+    """Pass signals on until the child has ended; until when an end is excused, since a signal told the job to end."""
+    excused = 0.0
     while True:
         # The time-out serves the check of the launcher. PDEATHSIG cannot: it fires when the starting thread ends, and
-        # Open MPI starts processes from threads that it ends after the start.
+        # Open MPI starts more than 32 processes from threads that it ends after the start.
         received = signal.sigtimedwait((*FORWARDED, signal.SIGCHLD), 1.0)
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return told
+            return excused
         if received and received.si_signo in FORWARDED:
-            told = told or received.si_signo in ENDING
+            if received.si_signo in ENDING:
+                excused = time.monotonic() + EXCUSED
             os.killpg(child, received.si_signo)
         elif os.getppid() != launcher:
-            told = True
+            excused = time.monotonic() + EXCUSED
             os.killpg(child, signal.SIGKILL)
 
 

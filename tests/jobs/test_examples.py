@@ -36,7 +36,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_right(name, n, tmp_path):
     lines, pictures = EXAMPLES[name]
@@ -65,7 +65,7 @@ def test_example_is_short_and_its_docstring_true(name):
 
 def run(path, n, cwd):
     """Run a program on n PEs in the folder cwd, SECONDS at most; its exit status, output and errors."""
-    command = [sys.executable, "-m", "pyshmem.launch", "-n", str(n), str(path)]
+    command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), str(path)]
     environment = {**os.environ, "PYSHMEM_QUIET": "1"}  # no line on where kernels run
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=cwd, env=environment, text=True, start_new_session=True, **pipes) as job:

@@ -1,0 +1,755 @@
+"""pyshmemrun, from outside: each test starts a job as a user does, and nothing of it may be left afterwards.
+
+These start jobs of their own, so they are run by one process: `python -m pytest tests/test_launch.py`.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from pyshmem.launch import launchers, libmpi, run
+
+SECONDS = 60  # for a job to start, or to do what it does; generous, machines are slow and shared
+END = 10  # from a failure to the end of the job: the promise
+PR_SET_CHILD_SUBREAPER = 36
+PYSHMEMRUN = (f"{os.path.dirname(sys.executable)}/pyshmemrun",)
+
+# What the programs below share. Files in the working directory tell the test how far a PE is.
+PRELUDE = """
+import ctypes, json, os, signal, sys, time
+me = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+def note(name, text=""):
+    with open(name + ".new", "w") as file:
+        file.write(text)
+    os.rename(name + ".new", name)
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+def spin():
+    "In C, with the GIL, deaf to all signals but SIGKILL: what a PE in a tight wait looks like from outside."
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    note(f"spins-{me}")
+    while True:
+        ctypes.PyDLL(None).pause()
+"""
+MPI = """
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+mapped = {line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if " /dev/shm/" in line}
+note(f"segments-{me}", json.dumps(sorted(mapped)))
+"""
+
+
+class Job:
+    """A job started in ``folder``; its temporary files are in ``folder``/tmp, whose emptiness shows that it left none."""
+
+    def __init__(self, folder, command, **options):
+        self.folder = folder
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "TMPDIR": str(self.temporary), **options.pop("env", {})}
+        with open(folder / "output", "wb") as output, open(folder / "errors", "wb") as errors:
+            files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors, **options}
+            self.process = subprocess.Popen([*map(str, command)], cwd=folder, env=environment, **files)
+
+    def wait(self):
+        return self.process.wait(SECONDS)
+
+    @property
+    def output(self):
+        return (self.folder / "output").read_text(errors="replace")
+
+    @property
+    def errors(self):
+        return (self.folder / "errors").read_text(errors="replace")
+
+    def reach(self, *names):
+        """Wait until the programs have written these files."""
+        assert until(lambda: all((self.folder / name).exists() for name in names) or self.process.poll() is not None)
+        missing = [name for name in names if not (self.folder / name).exists()]
+        assert not missing, f"no {missing}; status {self.process.poll()}: {self.errors}"
+
+    def processes(self):
+        """All of the job, pyshmemrun itself excepted: those that have its directory in their environment."""
+        mark = f"PYSHMEM_JOB_DIR={self.temporary}".encode()
+        return [int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/environ") if mark in read(path)]
+
+    def segments(self):
+        """What the PEs have noted as mapped from /dev/shm and still is there."""
+        noted = {path for note in self.folder.glob("segments-*") for path in json.loads(note.read_text())}
+        return [path for path in noted if os.path.exists(path)]
+
+    def left(self):
+        return {"processes": self.processes(), "segments": self.segments(), "files": os.listdir(self.temporary)}
+
+
+NOTHING = {"processes": [], "segments": [], "files": []}
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # ended by now
+
+
+def until(condition, seconds=SECONDS):
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def childless():
+    """Whether this process has no child left, not even a zombie."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts jobs. Orphans of theirs become children of this process, which must have none when the test is over."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    jobs = []
+
+    def start(*command, **options):
+        jobs.append(Job(tmp_path, command, **options))
+        return jobs[-1]
+
+    yield start
+    running = [job for job in jobs if job.process.poll() is None]
+    for job in running:
+        for pid in [job.process.pid, *job.processes()]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+    alone = until(childless, 5)
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    assert not running, "pyshmemrun was still running"
+    assert alone, "a process of the job has outlived it"
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def launcher(request):
+    """The options that choose the launcher."""
+    if not next(launchers.candidates(request.param), None):
+        pytest.skip(f"no {request.param} launcher on this machine")
+    return ["--launcher", request.param]
+
+
+@pytest.fixture
+def idle_launcher(tmp_path):
+    """A launcher that ends no job by itself: it passes nothing on, and waits for all of its processes."""
+    path = tmp_path / "mpiexec"
+    path.write_text(f"""#!{sys.executable}
+import os, signal, sys
+if sys.argv[1] == "--version":
+    sys.exit("HYDRA build details: Version: 1.0")
+for pe in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        os.environ["PMI_RANK"] = str(pe)
+        os.execv(sys.argv[3], sys.argv[3:])
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        sys.exit(0)
+""")
+    path.chmod(0o755)
+    return ["--mpiexec", str(path)]
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(text, name="prog.py"):
+        (tmp_path / name).write_text(PRELUDE + text)
+        return name
+
+    return write
+
+
+# How a job ends
+
+FAILURES = {
+    "status": ("note('fails', str(time.time())); os._exit(3)", 3, "exited with status 3"),
+    "status after MPI_Finalize": (
+        "MPI.Finalize(); note('fails', str(time.time())); os._exit(4)",
+        4,
+        "exited with status 4",
+    ),
+    "SIGKILL": ("note('fails', str(time.time())); os.kill(os.getpid(), 9)", 137, "killed by signal 9 (SIGKILL)"),
+    "SIGSEGV": ("note('fails', str(time.time())); ctypes.string_at(0)", 139, "killed by signal 11 (SIGSEGV)"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_first_failure_ends_the_job_with_its_status_and_a_line_that_names_the_pe(start, launcher, program, failure):
+    """The other PEs spin in C and ignore SIGTERM. PE 1 waits for them, so that nothing but the failure can end the job."""
+    action, status, words = FAILURES[failure]
+    others = "MPI.Finalize(); spin()" if "Finalize" in failure else "spin()"
+    alone = f"{action}" if "Finalize" in failure else f"wait_for('spins-0'); wait_for('spins-2'); {action}"
+    prog = program(MPI + f"if me == 1:\n    {alone}\nelse:\n    {others}\n")
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, prog)
+    assert job.wait() == status, job.errors
+    took = time.time() - float((job.folder / "fails").read_text())
+    assert re.findall(r"^PE \d+: .*(?:status|signal).*$", job.errors, re.MULTILINE) == [f"PE 1: {words}"]
+    assert took < END
+    assert job.left() == NOTHING
+
+
+def test_job_ends_where_the_launcher_lets_it_run_on(start, idle_launcher, program):
+    """PE 2 ends when it is asked to, which is no failure to report; PE 0 must be killed."""
+    prog = program("""
+if me == 1:
+    wait_for("spins-0")
+    note("fails", str(time.time()))
+    sys.exit(5)
+if me == 2:
+    wait_for("never")
+spin()
+""")
+    job = start(*PYSHMEMRUN, "-n", 3, *idle_launcher, "python", prog)
+    assert (job.wait(), job.errors) == (5, "PE 1: exited with status 5\n")
+    assert time.time() - float((job.folder / "fails").read_text()) < END
+    assert job.left() == NOTHING
+
+
+def test_exit_status_is_that_of_the_pe_that_failed_first(start, idle_launcher, program):
+    prog = program("""
+if me == 0:
+    wait_for(os.environ["PYSHMEM_JOB_DIR"] + "/failure")
+    sys.exit(7)
+sys.exit(6)
+""")
+    job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", prog)
+    assert job.wait() == 6
+    assert sorted(job.errors.splitlines()) == ["PE 0: exited with status 7", "PE 1: exited with status 6"]
+
+
+def test_a_failure_that_the_program_reported_is_not_reported_twice(start, idle_launcher, program):
+    prog = program("note(os.environ['PYSHMEM_JOB_DIR'] + f'/reported-{me}'); sys.exit(1)")
+    job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "python", prog)
+    assert (job.wait(), job.errors) == (1, "")
+
+
+def test_status_is_0_and_nothing_is_said_where_all_pes_end_well(start, launcher, program):
+    prog = program(MPI + "print(f'PE {me} of {MPI.COMM_WORLD.size}')")
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, prog)
+    assert (job.wait(), job.errors) == (0, "")
+    assert sorted(re.findall(r"PE \d of 3", job.output)) == [f"PE {pe} of 3" for pe in range(3)]
+    assert job.left() == NOTHING
+
+
+def test_timeout_ends_the_job_and_names_the_pes_that_still_ran(start, launcher, program):
+    prog = program("if me != 1:\n    spin()\n")
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, "--timeout", 3, prog)
+    assert job.wait() == 124
+    assert "pyshmemrun: --timeout: the time is over with PE 0, 2 still running; ending the job" in job.errors
+    assert job.left() == NOTHING
+
+
+def test_nothing_is_left_when_all_of_the_job_is_killed(start, launcher, program):
+    """The launcher too, which so cannot clean up. TMPDIR is the test's, hence Hydra's file in /tmp is not seen here."""
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, program(MPI + "spin()"))
+    job.reach("spins-0", "spins-1", "spins-2")
+    assert job.segments(), "this MPI keeps nothing in /dev/shm: the test tests nothing"
+    for pid in job.processes():
+        os.kill(pid, signal.SIGKILL)
+    assert job.wait() == 137
+    assert job.errors.endswith(f"pyshmemrun: the launcher, {launcher[1]}, was killed by signal 9 (SIGKILL)\n")
+    assert job.left() == NOTHING
+
+
+def test_pes_end_with_a_killed_pyshmemrun_and_the_next_one_removes_what_it_left(start, launcher, program):
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, program(MPI + "spin()"))
+    job.reach("spins-0", "spins-1")
+    job.process.kill()
+    assert job.wait() == -signal.SIGKILL
+    assert until(lambda: childless() and not job.processes(), END)
+    assert len(os.listdir(job.temporary)) >= 1  # the job's directory
+    again = start(*PYSHMEMRUN, "-n", 1, *launcher, "true")
+    assert again.wait() == 0, again.errors
+    assert job.left() == NOTHING
+
+
+def test_pes_end_with_a_launcher_that_does_not_end_them(start, idle_launcher, program):
+    """Killed with pyshmemrun, whose death kills it, it cannot tell them: they find out for themselves."""
+    job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", program("spin()"))
+    job.reach("spins-0", "spins-1")
+    job.process.kill()
+    job.wait()
+    assert until(lambda: childless() and not job.processes(), END)
+
+
+def test_pes_on_other_nodes_are_reported_and_pe_0_gets_its_input(start, idle_launcher, program, tmp_path):
+    """There the job's directory is absent or, on a shared file system, of another host; so the launcher's input is used."""
+    script = pathlib.Path(idle_launcher[1])
+    elsewhere = tmp_path / "pyshmemrun-another-host-1"
+    elsewhere.mkdir()
+    lines = ["import os, signal, sys", f"os.environ['PYSHMEM_JOB_DIR'] = {str(elsewhere)!r}"]
+    script.write_text(script.read_text().replace(lines[0], "\n".join(lines)))
+    (tmp_path / "input").write_text("from afar\n")
+    prog = program("note(f'read-{me}', sys.stdin.read()); sys.exit(me)")
+    with open(tmp_path / "input") as file:
+        job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", prog, stdin=file)
+    job.wait()
+    assert job.errors == "PE 1: exited with status 1\n"
+    assert [(job.folder / f"read-{pe}").read_text() for pe in (0, 1)] == ["from afar\n", ""]
+    assert os.listdir(elsewhere) == [] and job.left() == NOTHING
+
+
+def test_processes_that_a_pe_leaves_behind_end_with_the_job(start, idle_launcher, program):
+    prog = program("""
+if os.fork() == 0:
+    os.setsid()
+    spin()
+wait_for(f"spins-{me}")
+""")
+    job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", prog)
+    assert job.wait() == 0
+    assert job.left() == NOTHING
+
+
+# What is removed from /dev/shm
+
+
+def test_files_that_a_pe_noted_are_removed_and_no_others(start, idle_launcher, program, tmp_path):
+    shared = pathlib.Path("/dev/shm")
+    ours = [shared / f"pyshmem-test-{os.getpid()}-{name}" for name in ("noted", "older", "kept", "link", "folder")]
+    noted, older, kept, link, folder = ours
+    outside = tmp_path / "outside"
+    try:
+        older.touch()
+        folder.mkdir()
+        prog = program(f"""
+for path in ({str(noted)!r}, {str(kept)!r}, {str(folder / "inner")!r}, {str(outside)!r}):
+    open(path, "w").close()
+os.symlink({str(outside)!r}, {str(link)!r})
+names = [{str(noted)!r}, {str(folder / "inner")!r}, {str(noted)!r} + "-absent", {str(older)!r}, {str(link)!r}]
+names += [{str(link / "x")!r}, {str(outside)!r}, {"/dev/shm/../.." + str(outside)!r}, {"/other/shm/" + kept.name!r}]
+names += [{kept.name!r}, "/dev/shm", "/", ""]
+with open(os.environ["PYSHMEM_JOB_DIR"] + "/shm-0", "a") as file:
+    file.writelines(name + "\\n" for name in names)
+""")
+        job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "python", prog)
+        assert (job.wait(), job.errors) == (0, "")
+        assert not noted.exists() and not (folder / "inner").exists()
+        assert older.exists() and kept.exists() and outside.exists() and link.is_symlink()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in (noted, older, kept, link):
+            path.unlink(missing_ok=True)
+
+
+def test_job_directory_is_private(start, idle_launcher, program):
+    prog = program("print(os.environ['PYSHMEM_JOB_DIR'], oct(os.stat(os.environ['PYSHMEM_JOB_DIR']).st_mode))")
+    job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "python", prog)
+    assert job.wait() == 0
+    path, mode = job.output.split()
+    assert path.startswith(str(job.temporary)) and stat.S_IMODE(int(mode, 8)) == 0o700
+
+
+# Signals, input, arguments
+
+LISTEN = (
+    MPI
+    + """
+def hear(number, frame):
+    note(f"heard-{me}-{signal.Signals(number).name}")
+    heard.append(number)
+heard = []
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, hear)
+note(f"listens-{me}")
+while len(heard) < 3 or not os.path.exists("enough"):
+    time.sleep(0.01)
+note(f"heard-{me}", " ".join(signal.Signals(number).name for number in heard))
+"""
+)
+
+
+@pytest.mark.parametrize("ending", ["SIGHUP", "SIGINT", "SIGTERM"])
+def test_signals_reach_the_pes_once_each_as_what_they_are(start, launcher, program, ending):
+    names = ["SIGUSR1", "SIGUSR2", ending]
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, program(LISTEN))
+    job.reach("listens-0", "listens-1")
+    for name in names:
+        job.process.send_signal(getattr(signal, name))
+        job.reach(f"heard-0-{name}", f"heard-1-{name}")
+    (job.folder / "enough").touch()
+    assert job.wait() == 0, job.errors  # they end well, as they chose to
+    assert [(job.folder / f"heard-{pe}").read_text().split() for pe in (0, 1)] == [names, names]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1"])
+def test_status_is_128_and_the_signal_where_it_ends_the_pes(start, launcher, program, name):
+    """SIGINT makes them end with status 1, SIGUSR1 kills them."""
+    action = "lambda *_: sys.exit(1)" if name == "SIGINT" else "signal.SIG_DFL"
+    prog = program(MPI + f"signal.signal(signal.{name}, {action})\nnote(f'ready-{{me}}')\nwait_for('never')\n")
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog)
+    job.reach("ready-0", "ready-1")
+    job.process.send_signal(getattr(signal, name))
+    assert job.wait() == 128 + getattr(signal, name)
+    assert job.left() == NOTHING
+
+
+def test_second_interrupt_kills_pes_that_live_on_after_the_first(start, launcher, program):
+    prog = program(
+        MPI
+        + """
+if me == 0:
+    spin()
+signal.signal(signal.SIGINT, lambda *_: note("heard"))
+note("listens")
+wait_for("never")
+"""
+    )
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog)
+    job.reach("spins-0", "listens")
+    job.process.send_signal(signal.SIGINT)
+    job.reach("heard")  # or the two would be one
+    job.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert job.wait() == 130
+    assert time.monotonic() - began < END
+    assert job.left() == NOTHING
+
+
+def test_input_goes_to_pe_0_and_the_others_find_its_end(start, launcher, program):
+    reading, writing = os.pipe()
+    text = "".join(f"line {i} of the input\n" for i in range(20000))
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, program("note(f'read-{me}', sys.stdin.read())"), stdin=reading)
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        pipe.write(text)
+    assert job.wait() == 0, job.errors
+    assert [(job.folder / f"read-{pe}").read_text() for pe in range(3)] == [text, "", ""]
+
+
+@pytest.fixture
+def terminal():
+    """(master, terminal, preexec_fn that makes it the controlling terminal); must be left as it was."""
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+
+    def control():
+        os.setsid()
+        os.close(os.open(os.ttyname(slave), os.O_RDWR))
+
+    yield master, slave, control
+    assert termios.tcgetattr(slave) == before
+    os.close(master)
+    os.close(slave)
+
+
+def test_a_terminal_gives_pe_0_its_lines_and_the_job_its_interrupt(start, launcher, program, terminal):
+    prog = program("""
+if me == 0:
+    note("line", sys.stdin.readline())
+try:
+    note(f"ready-{me}")
+    wait_for("never")
+except KeyboardInterrupt:
+    sys.exit(130)
+""")
+    master, slave, control = terminal
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog, stdin=slave, preexec_fn=control)
+    os.write(master, b"as typed\n")
+    job.reach("ready-0", "ready-1")
+    os.write(master, b"\x03")
+    assert job.wait() == 130, job.errors
+    assert (job.folder / "line").read_text() == "as typed\n"
+
+
+def test_a_job_in_the_background_runs_on_and_leaves_the_terminals_lines_to_others(
+    start, idle_launcher, program, terminal
+):
+    master, slave, control = terminal
+    command = [*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", program("note(f'ready-{me}'); wait_for('enough')")]
+    job = start("sh", "-mc", '"$@" & wait $!', "sh", *command, stdin=slave, preexec_fn=control)
+    os.write(master, b"for the shell\n")
+    job.reach("ready-0", "ready-1")
+    (job.folder / "enough").touch()
+    assert job.wait() == 0, job.errors
+    assert os.read(slave, 100) == b"for the shell\n"
+
+
+ARGUMENTS = [
+    "two words",
+    "",
+    "it's",
+    '"quoted"',
+    "new\nline",
+    "$HOME;*",
+    "\\",
+    "é",
+    "--",
+    "-n",
+    "9",
+    "--help",
+    "a=b",
+    "%s",
+]
+
+
+def test_arguments_arrive_as_they_were_given(start, launcher, program):
+    prog = program("note(f'arguments-{me}', json.dumps(sys.argv[1:]))")
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog, *ARGUMENTS)
+    assert job.wait() == 0, job.errors
+    assert [json.loads((job.folder / f"arguments-{pe}").read_text()) for pe in (0, 1)] == [ARGUMENTS] * 2
+
+
+def test_a_module_and_an_executable_are_run_as_well(start, idle_launcher, program, tmp_path):
+    program("print(sys.argv[1:])", "module.py")
+    (tmp_path / "script").write_text('#!/bin/sh\necho script "$@"\n')
+    (tmp_path / "script").chmod(0o755)
+    for words, output in (
+        (["-m", "module", "-m"], "['-m']\n"),
+        (["./script", "-n", "x"], "script -n x\n"),
+        (["--", "./script", "--", "y"], "script -- y\n"),
+        (["python", "-c", "print(1)"], "1\n"),
+    ):
+        job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, *words)
+        assert (job.wait(), job.errors, job.output) == (0, "", output)
+
+
+def test_pes_get_the_environment_of_the_user(start, idle_launcher, program):
+    """Not the choice of interpreter that importing pyshmem made on this machine, which may have no GPU."""
+    prog = program("note('environment', json.dumps(dict(os.environ)))")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    unset = ("env", "-u", "TRITON_INTERPRET")
+    command = [*unset, *PYSHMEMRUN, "-n", 1, *idle_launcher, "--heap-size", "3M", "python", prog]
+    job = start(*command, env={"ONE": "two words"})
+    assert job.wait() == 0, job.errors
+    seen = json.loads((job.folder / "environment").read_text())
+    own = {"PMI_RANK", "PYSHMEM_JOB_DIR", "TMPDIR", "ONE", "PWD", "OLDPWD", "_", "TRITON_INTERPRET"}
+    assert seen["ONE"] == "two words" and seen["SHMEM_SYMMETRIC_SIZE"] == "3M" and "TRITON_INTERPRET" not in seen
+    assert {name: seen.get(name) for name in environment if name not in own} == {
+        name: value for name, value in environment.items() if name not in own
+    }
+
+
+def test_programs_start_with_no_signal_blocked_or_ignored(start, idle_launcher):
+    """Python ignores SIGPIPE, and the process before the program blocks what it passes on: neither is inherited."""
+    job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+    assert (job.wait(), job.errors) == (0, "")
+    assert re.findall(r"\t(\w+)", job.output) == ["0" * 16] * 2
+
+
+def test_the_process_before_each_program_imports_neither_site_nor_pyshmem(tmp_path):
+    command = [sys.executable, "-I", "-S", "-X", "importtime", run.pe.__file__, "PMI_RANK", "true"]
+    environment = {**os.environ, "PMI_RANK": "0", "PYSHMEM_JOB_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and "ctypes" in imported
+    assert not imported & {"site", "pyshmem", "torch", "mpi4py", "subprocess"}
+
+
+# The choice of a launcher
+
+
+def refusal(capsys, *words):
+    """What main() prints, in the one line it may take, when it refuses."""
+    assert run.main([*map(str, words)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_mpi4py_loads_the_mpi_of_the_launcher(start, launcher, program):
+    prog = program(MPI + "print(MPI.Get_library_version().split(',')[0].split()[0])")
+    job = start(*PYSHMEMRUN, "-n", 1, *launcher, prog)
+    assert (job.wait(), job.errors) == (0, "")
+    assert job.output == {"mpich": "MPICH\n", "openmpi": "Open\n"}[launcher[1]]
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Writes a command that prints a text, into a folder that is named."""
+
+    def write(folder, name, text):
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{text}'\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+def test_launcher_is_the_environments_own_then_srun_in_an_allocation_then_that_on_path(fake, tmp_path, monkeypatch):
+    own, path = (
+        fake("environment", "mpiexec", "HYDRA build details:"),
+        fake("path", "mpirun", "mpirun (Open MPI) 4.1.6"),
+    )
+    later, srun = fake("later", "mpiexec", "prterun (PRRTE) 3.0.11"), fake("later", "srun", "slurm 22.05.8")
+    fake("path", "mpiexec", "something else 1.0")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "environment" / "python"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/path:{tmp_path}/later")
+
+    def order(wanted):
+        return [pathlib.Path(found.command[0]) for found in launchers.candidates(wanted)]
+
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert order("auto") == [own, path, later]
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert order("auto") == [own, srun, path, later]
+    assert (order("mpich"), order("openmpi"), order("srun")) == ([own], [path, later], [srun])
+
+
+def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+
+    def line(text, pes, environment):
+        found = launchers.identify((str(fake(text.split()[-1], "launcher", text)),))
+        return found.line(pes, environment)[1:]
+
+    assert line("HYDRA build details: Version: 5.0.2", 4, {}) == ["-n", "4"]
+    root = "--allow-run-as-root"
+    assert line("mpirun (Open MPI) 4.1.6", 2, {}) == ["--oversubscribe", root, "-n", "2"]
+    assert line("mpiexec (OpenRTE) 4.1.4", 4, {"SHMEM_DEBUG": "1", "HOME": "/"}) == [
+        *("--oversubscribe", root, "--bind-to", "none", "-x", "SHMEM_DEBUG", "-n", "4")
+    ]
+    assert line("mpiexec (Open MPI) 5.0.11", 4, {}) == [
+        *("--map-by", ":OVERSUBSCRIBE", root, "--bind-to", "none", "-n", "4")
+    ]
+    assert line("slurm 22.05.8", 4, {}) == ["--kill-on-bad-exit=1", "--input=0", "--ntasks", "4"]
+    assert "--overlap" in line("slurm 22.05.9", 4, {"SLURM_STEP_ID": "0"})
+
+
+def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
+    monkeypatch.delenv("SLURM_MPI_TYPE", raising=False)
+    both = launchers.identify((str(fake("both", "srun", "slurm 22.05.8: MPI plugin types are... pmix none pmi2")),))
+    none = launchers.identify((str(fake("none", "srun", "slurm 22.05.8: MPI plugin types are... none")),))
+    assert launchers.srun_mpi(both, "mpich") == ["--mpi=pmi2"]
+    assert launchers.srun_mpi(both, "openmpi") == ["--mpi=pmix"]
+    with pytest.raises(
+        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2, pmix; wants"
+    ):
+        launchers.srun_mpi(none, "mpich")
+    monkeypatch.setenv("SLURM_MPI_TYPE", "pmix_v5")
+    assert launchers.srun_mpi(none, "mpich") == []  # the user has chosen
+
+
+def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monkeypatch, capsys):
+    """mpi4py must load what it loads now, and the launcher says that it is of the other MPI."""
+    library = libmpi.loaded(os.environ)
+    assert library
+    path = pathlib.Path(idle_launcher[1])
+    if library.family == "mpich":
+        path.write_text(path.read_text().replace("HYDRA build details: Version: 1.0", "mpiexec (OpenRTE) 4.0.9"))
+    monkeypatch.setenv("MPI4PY_LIBMPI", library.path)
+    monkeypatch.chdir(tmp_path)
+    line = refusal(capsys, "-n", 2, "--mpiexec", path, program(""))
+    other = "openmpi 4.0.9" if library.family == "mpich" else "mpich 1.0"
+    got = f"pyshmemrun: --mpiexec: got {path}, which is {other}, while mpi4py loads {library.version} from {library.path}; "
+    assert line.startswith(got + "wants both of one MPI: ") and "MPI4PY_LIBMPI" in line
+
+
+def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.chdir(tmp_path)
+    line = refusal(capsys, "-n", 2, program(""))
+    assert re.fullmatch(
+        r"pyshmemrun: --mpiexec: got none, and found no launcher .* on PATH; wants an MPI: .*mpich.*--mpiexec PATH\n",
+        line,
+    )
+
+
+def test_what_cannot_be_run_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert refusal(capsys, "-n", 2, "absent.py").startswith(
+        "pyshmemrun: PROGRAM: got 'absent.py', which is no file; wants "
+    )
+    assert refusal(capsys, "-n", 2, "absent").startswith("pyshmemrun: PROGRAM: got 'absent', which is no executable, ")
+    line = refusal(capsys, "-n", 2, "--mpiexec", "/absent/mpiexec", "true")
+    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is no executable; wants ")
+    line = refusal(capsys, "-n", 2, "--mpiexec", "true", "true")
+    assert line.startswith("pyshmemrun: --mpiexec: got 'true', which --version does not show to be one of ")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["prog.py"], ["-n", "0", "prog.py"], ["-n", "two", "prog.py"], ["-n", "2"]])
+def test_a_wrong_command_line_is_refused_with_the_usage(words, capsys):
+    with pytest.raises(SystemExit) as refused:
+        run.main(words)
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]\n")
+
+
+def test_help_tells_of_every_option_and_of_the_exit_status(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for word in (
+        "-n PES",
+        "-m ",
+        "--mpiexec",
+        "--launcher",
+        "--heap-size",
+        "--timeout",
+        "-v",
+        "Exit status:",
+        "./a.out",
+    ):
+        assert word in text
+
+
+# The same for programs that use pyshmem, under pyshmemrun and under plain mpiexec
+
+FAULTS = {
+    "an exception": ("raise ValueError('no such luck')", 1, "PE 1: ValueError: no such luck"),
+    "sys.exit": ("sys.exit(3)", 3, ""),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("by", ["pyshmemrun", "mpiexec"])
+def test_a_fault_on_one_pe_ends_a_job_that_waits_in_a_barrier(start, launcher, program, by, fault):
+    action, status, words = FAULTS[fault]
+    prog = program(f"""
+import pyshmem as shmem
+shmem.init(heap_size="16m")
+note(f"waits-{{me}}")
+if shmem.my_pe() == 1:
+    for pe in (0, 2, 3):
+        wait_for(f"waits-{{pe}}")
+    note("fails", str(time.time()))
+    {action}
+shmem.barrier_all()
+""")
+    plain = [*next(launchers.candidates(launcher[1])).line(4, {}), sys.executable]
+    job = start(*([*PYSHMEMRUN, "-n", 4, *launcher] if by == "pyshmemrun" else plain), prog)
+    assert job.wait() == status, job.errors
+    assert time.time() - float((job.folder / "fails").read_text()) < END
+    lines = re.findall(r"^PE \d+: .*$", job.errors, re.MULTILINE)
+    if words:
+        assert lines == [words]
+    elif by == "pyshmemrun":
+        assert lines == [f"PE 1: exited with status {status}"]
+    if by == "pyshmemrun":
+        assert job.left() == NOTHING
