@@ -12,6 +12,8 @@ from pyshmem import requirements as _requirements
 
 _requirements.check()
 _interpreter.choose()
+if _interpreter.active():
+    _requirements.check_interpreter()
 
 from pyshmem.host.amo import (
     atomic_add,

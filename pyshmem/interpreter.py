@@ -30,8 +30,8 @@ def choose() -> None:
 
 
 def active() -> bool:
-    """Whether kernels defined from now on are interpreted."""
-    return os.environ.get(VARIABLE, "0").lower() in ("1", "on", "true", "yes")
+    """Whether kernels defined from now on are interpreted, by Triton's own reading of the variable."""
+    return os.environ.get(VARIABLE, "0").lower() in ("1", "on", "true", "y", "yes")
 
 
 def require() -> None:
@@ -43,3 +43,11 @@ def require() -> None:
         )
     if not active():
         raise ImportError(f"pyshmem's kernels run on the CPU heap so far, by Triton's interpreter: set {VARIABLE}=1")
+    from triton.language import sum as own_function
+    from triton.runtime.jit import JITFunction
+
+    if isinstance(own_function, JITFunction):
+        raise ImportError(
+            f"{VARIABLE} was set after triton was imported, whose functions are made for a GPU: "
+            "set it before, or import pyshmem before triton"
+        )

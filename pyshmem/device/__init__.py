@@ -1,6 +1,7 @@
 """pyshmem inside Triton kernels: ``import pyshmem.device as dev``. The host's names, the device context first.
 
 A call is made by the whole program at once. Import pyshmem before triton: it chooses the interpreter where there is no GPU.
+There a process runs one kernel at a time: launches from two threads disturb each other, in Triton itself.
 """
 
 # ruff: noqa: E402

@@ -1,8 +1,8 @@
-"""The device context, and where a peer's copy of an address is."""
+"""The device context: which team, which heap, and what is known without asking anybody."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton.language as tl
 
@@ -59,30 +59,23 @@ def _say_where() -> None:
 
 
 @jit
-def my_pe(ctx: Any) -> Any:
-    """This PE's number in ctx's team. Spec: OpenSHMEM 1.6, 9.2 SHMEM_MY_PE."""
+def my_pe(ctx: DeviceContext) -> tl.tensor:
+    """This PE's number in ctx's team. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
     return (ctx.me - 3) // 2
 
 
 @jit
-def n_pes(ctx: Any) -> Any:
-    """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.2 SHMEM_N_PES."""
+def n_pes(ctx: DeviceContext) -> tl.tensor:
+    """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
     return ctx.n_pes
 
 
 @jit
-def translate(ctx: Any, pointers: Any, pe: Any) -> Any:
-    """The pointers' places on ``pe``: the heaps of a node lie at one stride, so this is arithmetic."""
-    size: tl.constexpr = pointers.dtype.element_ty.primitive_bitwidth // 8 or 1
-    return pointers + (pe - my_pe(ctx)) * (ctx.stride.to(tl.int64) // size)
-
-
-@jit
-def ptr(ctx: Any, pointers: Any, pe: Any) -> Any:
+def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     """Pointers to the same places on ``pe``, for plain tl.load and tl.store, which fence and quiet order.
 
     pointers: symmetric, one or a block, of this PE.  pe: a scalar, or a block that broadcasts against them.
     Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.3 SHMEM_PTR.
     """
     arch.check(ctx, "ptr", "pointers", pointers, pe)
-    return translate(ctx, pointers, pe)
+    return arch.translate(ctx, pointers, pe)

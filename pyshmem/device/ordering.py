@@ -1,27 +1,26 @@
-"""fence, quiet and the barriers in kernels. Spec: OpenSHMEM 1.6, 9.9 and 9.12."""
+"""fence, quiet and the barriers in kernels. Spec: OpenSHMEM 1.6, 9.9 and 9.11."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
+from pyshmem.device.context import DeviceContext
 
 
 @jit
-def fence(ctx: Any) -> None:
-    """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.12 SHMEM_FENCE."""
+def fence(ctx: DeviceContext) -> None:
+    """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.11 SHMEM_FENCE."""
     arch.fence()
 
 
 @jit
-def quiet(ctx: Any) -> None:
-    """Complete all the calling program has started, visible to all PEs. Spec: 9.12 SHMEM_QUIET."""
+def quiet(ctx: DeviceContext) -> None:
+    """Complete all the calling program has started, visible to all PEs. Spec: 9.11 SHMEM_QUIET."""
     arch.fence()
 
 
 @jit
-def barrier_all(ctx: Any) -> None:
+def barrier_all(ctx: DeviceContext) -> None:
     """quiet, then wait until every PE of ctx's team is here. Entered by exactly one program per PE at a time.
 
     Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
@@ -31,6 +30,6 @@ def barrier_all(ctx: Any) -> None:
 
 
 @jit
-def sync_all(ctx: Any) -> None:
+def sync_all(ctx: DeviceContext) -> None:
     """Wait until every PE of ctx's team is here; completes no put. As barrier_all. Spec: 9.9 SHMEM_SYNC_ALL."""
     arch.synchronise(ctx, "sync_all")

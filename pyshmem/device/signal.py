@@ -1,14 +1,12 @@
-"""Signals in kernels. Spec: OpenSHMEM 1.6, 9.10."""
+"""Signals in kernels. Spec: OpenSHMEM 1.6, 9.8."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import triton.language as tl
 
 from pyshmem.device import arch
-from pyshmem.device.arch import jit
-from pyshmem.device.context import translate
+from pyshmem.device.arch import jit, translate
+from pyshmem.device.context import DeviceContext
 
 SIGNAL_SET = tl.constexpr(0)
 SIGNAL_ADD = tl.constexpr(1)
@@ -16,7 +14,14 @@ SIGNAL_ADD = tl.constexpr(1)
 
 @jit
 def put_signal(
-    ctx: Any, dest: Any, source: Any, nelems: Any, sig_addr: Any, signal: Any, sig_op: tl.constexpr, pe: Any
+    ctx: DeviceContext,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor,
+    sig_addr: tl.tensor,
+    signal: tl.tensor,
+    sig_op: tl.constexpr,
+    pe: tl.tensor,
 ) -> None:
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``, then update the signal there. The whole program calls it at once.
 
@@ -25,56 +30,60 @@ def put_signal(
     nelems, pe: run-time ints; nelems 0 moves the signal alone; pe counts in ctx's team.
     Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
         unless a fence stood between; two put_signals to one PE may land in either order.
-    Errors: wrong pointees, an address or a pe out of range.  Spec: OpenSHMEM 1.6, 9.10 SHMEM_PUT_SIGNAL.
+    Errors: wrong pointees, an address or a pe out of range.  Spec: OpenSHMEM 1.6, 9.8 SHMEM_PUT_SIGNAL.
     """
-    arch.check(ctx, "put_signal", "dest", dest, pe, count=nelems)
-    arch.check(ctx, "put_signal", "sig_addr", sig_addr, pe)
-    arch.expect("put_signal", "sig_addr", sig_addr, tl.uint64)
+    arch.check_one(ctx, "put_signal", "dest", dest, pe, nelems)
     arch.expect("put_signal", "source", source, dest.dtype.element_ty)
+    check_signal(ctx, "put_signal", sig_addr, pe)
+    arch.check_apart("put_signal", sig_addr, dest, nelems)
+    arch.check_choice("put_signal", "sig_op", sig_op, ("SIGNAL_SET", "SIGNAL_ADD"))
+    value = arch.fit("put_signal", "signal", signal, sig_addr)
     arch.copy(translate(ctx, dest, pe), source, nelems)
-    update("put_signal", translate(ctx, sig_addr, pe), signal, sig_op)
+    update(translate(ctx, sig_addr, pe), value, sig_op)
 
 
 @jit
-def signal_set(ctx: Any, sig_addr: Any, signal: Any, pe: Any) -> None:
-    """Set the signal on ``pe``, after what a fence ordered before. sig_addr: symmetric, uint64. Spec: 9.10 SHMEM_SIGNAL_SET."""
-    arch.check(ctx, "signal_set", "sig_addr", sig_addr, pe)
-    arch.expect("signal_set", "sig_addr", sig_addr, tl.uint64)
-    update("signal_set", translate(ctx, sig_addr, pe), signal, SIGNAL_SET)
+def signal_set(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
+    """Set the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_SET."""
+    check_signal(ctx, "signal_set", sig_addr, pe)
+    update(translate(ctx, sig_addr, pe), arch.fit("signal_set", "signal", signal, sig_addr), SIGNAL_SET)
 
 
 @jit
-def signal_add(ctx: Any, sig_addr: Any, signal: Any, pe: Any) -> None:
-    """Add to the signal on ``pe``, after what a fence ordered before. sig_addr: symmetric, uint64. Spec: 9.10 SHMEM_SIGNAL_ADD."""
-    arch.check(ctx, "signal_add", "sig_addr", sig_addr, pe)
-    arch.expect("signal_add", "sig_addr", sig_addr, tl.uint64)
-    update("signal_add", translate(ctx, sig_addr, pe), signal, SIGNAL_ADD)
+def signal_add(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
+    """Add to the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_ADD."""
+    check_signal(ctx, "signal_add", sig_addr, pe)
+    update(translate(ctx, sig_addr, pe), arch.fit("signal_add", "signal", signal, sig_addr), SIGNAL_ADD)
 
 
 @jit
-def signal_fetch(ctx: Any, sig_addr: Any) -> Any:
-    """The signal here, read as an atomic. sig_addr: symmetric, uint64. Spec: 9.10 SHMEM_SIGNAL_FETCH."""
-    arch.check(ctx, "signal_fetch", "sig_addr", sig_addr, None)
-    arch.expect("signal_fetch", "sig_addr", sig_addr, tl.uint64)
+def signal_fetch(ctx: DeviceContext, sig_addr: tl.tensor) -> tl.tensor:
+    """The signal here, read as an atomic. sig_addr: symmetric, uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
+    check_signal(ctx, "signal_fetch", sig_addr, None)
     return arch.fetch(sig_addr)
 
 
 @jit
-def signal_wait_until(ctx: Any, sig_addr: Any, cmp: Any, value: Any) -> Any:
+def signal_wait_until(ctx: DeviceContext, sig_addr: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
     """Wait until the signal here compares so with ``value``; the value seen is returned. The whole program waits.
 
     sig_addr: symmetric, uint64.  Order: an acquire: the payload of the put_signal that was seen is readable.
-    Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
+    Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.8 SHMEM_SIGNAL_WAIT_UNTIL.
     """
-    arch.check(ctx, "signal_wait_until", "sig_addr", sig_addr, None)
-    arch.expect("signal_wait_until", "sig_addr", sig_addr, tl.uint64)
+    check_signal(ctx, "signal_wait_until", sig_addr, None)
     return arch.wait("signal_wait_until", "sig_addr", sig_addr, cmp, value)
 
 
 @jit
-def update(routine: tl.constexpr, sig_addr: Any, signal: Any, sig_op: tl.constexpr) -> None:
+def check_signal(ctx: DeviceContext, routine: tl.constexpr, sig_addr: tl.tensor, pe: tl.tensor) -> None:
+    """Errors: what a signal's address may be refused for."""
+    arch.check_one(ctx, routine, "sig_addr", sig_addr, pe)
+    arch.expect(routine, "sig_addr", sig_addr, tl.uint64)
+
+
+@jit
+def update(sig_addr: tl.tensor, value: tl.tensor, sig_op: tl.constexpr) -> None:
     """Set or add, as a release."""
-    value = arch.fit(routine, "signal", signal, sig_addr)
     if sig_op == SIGNAL_ADD:
         tl.atomic_add(sig_addr, value, sem="release", scope="sys")
     else:

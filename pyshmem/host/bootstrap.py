@@ -1,6 +1,6 @@
 """Start and end: MPI brings the processes together, the node's heaps are mapped, and a PE that dies takes the job along.
 
-Spec: OpenSHMEM 1.6, 9.1 (SHMEM_INIT, SHMEM_FINALIZE, SHMEM_GLOBAL_EXIT, thread support).
+Spec: OpenSHMEM 1.6, 9.1 (SHMEM_INIT, SHMEM_FINALIZE, SHMEM_GLOBAL_EXIT) and 9.2 (thread support).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def init(
     Counted: a further call only counts, and as many calls of finalize are needed. MPI may run already; if not, it is
     started here with thread_level and finalised when the process ends.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
-    Spec: 9.1 SHMEM_INIT, SHMEM_INIT_THREAD.
+    Spec: 9.1 SHMEM_INIT, 9.2 SHMEM_INIT_THREAD.
     """
     if job.inits:
         job.inits += 1
@@ -71,7 +71,7 @@ def init(
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
-    """init with a thread level; the one provided, which may be lower, is returned. Spec: 9.1 SHMEM_INIT_THREAD."""
+    """init with a thread level; the one provided, which may be lower, is returned. Spec: 9.2 SHMEM_INIT_THREAD."""
     init(thread_level=requested, **options)
     return query_thread()
 
@@ -97,7 +97,7 @@ def query_initialized() -> bool:
 
 
 def query_thread() -> THREAD:
-    """The thread level provided by MPI. Errors: NotInitializedError. Spec: 9.1 SHMEM_QUERY_THREAD."""
+    """The thread level provided by MPI. Errors: NotInitializedError. Spec: 9.2 SHMEM_QUERY_THREAD."""
     if not job.inits:
         refuse(NotInitializedError, "query_thread", "state", "no init yet", "init before it")
     return THREAD(job.thread_level)

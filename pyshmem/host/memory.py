@@ -141,7 +141,7 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     """A tensor of target's shape and dtype on the memory of ``pe``, or None where it cannot be reached by load and store.
 
     It is not symmetric itself.  Order: plain accesses; fence and quiet order them.
-    Errors: NotSymmetricError, OutOfRangeError for a PE that does not exist.  Spec: 9.3 SHMEM_PTR.
+    Errors: NotSymmetricError, OutOfRangeError for a PE that does not exist.  Spec: 9.1 SHMEM_PTR.
     """
     require_init("ptr")
     operand = describe("ptr", "target", target)

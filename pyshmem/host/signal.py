@@ -111,7 +111,7 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     """Wait until the signal here compares so with ``value``; the value seen is returned.
 
     Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
-    Spec: 9.8 SHMEM_SIGNAL_WAIT_UNTIL.
+    Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     _signal_word("signal_wait_until", signal)
     return wait_word("signal_wait_until", "signal", signal, cmp, value)

@@ -11,6 +11,7 @@ import hypothesis
 import pyshmem as shmem
 import pytest
 from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
 
@@ -45,14 +46,13 @@ def pytest_sessionfinish(session, exitstatus):
 def isolated(request):
     """A watchdog around the test, and no symmetric memory left from it; all PEs begin the next test together."""
     faulthandler.dump_traceback_later(SECONDS + 30, exit=True, file=sys.__stderr__)
-    before = set(cpu.allocator.live())
-    generation = shmem.host.job.job.generation
+    before, generation = set(cpu.allocator.live()), job.generation
     yield
     shmem.barrier_all()
-    if shmem.host.job.job.generation == generation:
-        for start, end in cpu.allocator.live():
-            if (start, end) not in before:
-                cpu.allocator.release(start)
+    kept = before if job.generation == generation else set()  # the test ended this init and began another
+    for start, end in cpu.allocator.live():
+        if (start, end) not in kept:
+            cpu.allocator.release(start)
     faulthandler.cancel_dump_traceback_later()
 
 

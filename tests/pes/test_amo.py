@@ -151,7 +151,7 @@ def test_fetch_inc_gives_every_ticket_once(npes):
 
 @pytest.mark.parametrize("dtype", AMO_INTEGERS, ids=ids)
 def test_no_update_is_lost_where_operators_are_mixed_on_one_word(dtype, me, npes):
-    """Four fields of one word: one added to, one counted by compare_swap, one bit of each PE toggled, one set and cleared."""
+    """Fields of one word: one is added to, one counted by compare_swap; each PE toggles a bit, and sets and clears one."""
     width = (8 * dtype.itemsize - 1 - 2 * npes) // 2
     turns = min(TURNS // 4, ((1 << width) - 1) // npes) - 1 | 1  # odd, and the fields do not overflow
     swapped, toggled, marked = 1 << width, 1 << (2 * width + me), 1 << (2 * width + npes + me)

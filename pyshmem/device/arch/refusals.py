@@ -1,0 +1,182 @@
+"""What the interpreter stops before anything is read or written: addresses that are not live, PEs, element types.
+
+Here a tl.tensor holds a NumPy array, of one entry where it is a scalar; a pointer's entries are addresses.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import GridExecutor
+
+from pyshmem.host.errors import (
+    ArgumentError,
+    DtypeError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    refuse,
+)
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+
+
+def array(value: Any) -> np.ndarray[Any, Any]:
+    """The entries of a tensor, a constexpr or a number."""
+    if isinstance(value, tl.tensor):
+        return np.asarray(value.handle.data)
+    return np.asarray([value.value if isinstance(value, tl.constexpr) else value])
+
+
+def number(value: Any) -> Any:
+    """The Python number in a scalar."""
+    return array(value).item()
+
+
+def item_bytes(pointers: Any) -> int:
+    return int(pointers.dtype.element_ty.primitive_bitwidth) // 8 or 1
+
+
+def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> None:
+    """Stop a tile call with a masked-in lane whose element is not live symmetric memory, or whose pe is none.
+
+    Errors: ArgumentError, NotInitializedError, OutOfRangeError, NotSymmetricError.
+    """
+    check_context(ctx, routine)
+    _check_pointers(routine, argument, pointers)
+    lanes = [array(pointers), _integers(routine, "pe", pe), *([] if mask is None else [array(mask).astype(bool)])]
+    try:
+        places, pes, *chosen = np.broadcast_arrays(*lanes)
+    except ValueError:
+        shapes = ", ".join(str(each.shape) for each in lanes)
+        refuse_call(ArgumentError, routine, argument, f"shapes {shapes}", "pe and mask that broadcast against pointers")
+    if chosen:
+        places, pes = places[chosen[0]], pes[chosen[0]]
+    _check_pes(ctx, routine, pes)
+    _check_live(routine, argument, places, item_bytes(pointers))
+
+
+def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any) -> None:
+    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    check(ctx, routine, "pointers", pointers, pe, mask)
+    element = pointers.dtype.element_ty
+    bitwise = op in ("and", "or", "xor")
+    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
+        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "pointers", describe(pointers), wanted)
+
+
+def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = 1) -> None:
+    """Stop a call on ``nelems`` elements from one pointer that are not live, or whose pe is none. pe None: this PE.
+
+    Errors: check's.
+    """
+    check_context(ctx, routine)
+    _check_pointers(routine, argument, pointer)
+    _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
+    count = _integers(routine, "nelems", nelems)
+    _check_scalar(routine, "nelems", nelems, "one number")
+    if count[0] < 0:
+        refuse_call(OutOfRangeError, routine, "nelems", str(count[0]), "0 or more")
+    if pe is not None:
+        pes = _integers(routine, "pe", pe)
+        _check_scalar(routine, "pe", pe, "one PE")
+        _check_pes(ctx, routine, pes)
+    if count[0]:
+        _check_live(routine, argument, array(pointer), int(count[0]) * item_bytes(pointer))
+
+
+def check_context(ctx: Any, routine: str) -> None:
+    generation = getattr(ctx, "generation", None)
+    if generation is None:
+        refuse_call(
+            ArgumentError, routine, "ctx", describe(ctx), "what shmem.device_context() returns, before all else"
+        )
+    if number(generation) != job.generation or not job.inits:
+        got = "a device context of before finalize"
+        refuse_call(NotInitializedError, routine, "ctx", got, "one from shmem.device_context() since init")
+
+
+def check_apart(routine: str, sig_addr: Any, dest: Any, nelems: Any) -> None:
+    """Errors: ArgumentError for a signal inside dest[:nelems]."""
+    distance = number(sig_addr) - number(dest)
+    if 0 <= distance < number(nelems) * item_bytes(dest):
+        refuse_call(ArgumentError, routine, "sig_addr", "an element of dest", "a word outside what is copied")
+
+
+def check_choice(routine: str, argument: str, value: Any, wanted: tuple[str, ...]) -> int:
+    """The constant, as a number below len(wanted). Errors: ArgumentError."""
+    code = number(value)
+    if code not in range(len(wanted)):
+        refuse_call(ArgumentError, routine, argument, repr(code), "one of dev." + ", ".join(wanted))
+    return int(code)
+
+
+def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:
+    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
+    if not one or pointer.dtype.element_ty != wanted:
+        refuse_call(DtypeError, routine, argument, describe(pointer), f"a pointer to {wanted}")
+
+
+def describe(value: Any) -> str:
+    """``value`` as errors name it."""
+    if not isinstance(value, tl.tensor):
+        return f"a {type(value).__name__}"
+    block = value.type.is_block()
+    if value.dtype.is_ptr():
+        return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
+    return f"{'a block' if block else 'a value'} of {value.dtype}"
+
+
+def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
+    """refuse, with the kernel's name before the routine's."""
+    frame = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), GridExecutor):
+        frame = frame.f_back  # type: ignore[assignment]
+    kernel = frame.f_locals["self"].fn.__name__ if frame is not None else "?"
+    refuse(kind, f"kernel {kernel}: {routine}", argument, got, wants)
+
+
+def _check_pointers(routine: str, argument: str, pointers: Any) -> None:
+    if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
+        refuse_call(ArgumentError, routine, argument, describe(pointers), "a pointer to symmetric memory")
+
+
+def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
+    if isinstance(value, tl.tensor) and value.type.is_block():
+        refuse_call(ArgumentError, routine, argument, describe(value), wants)
+
+
+def _integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
+    entries = array(value)
+    if entries.dtype.kind not in "iub" or (isinstance(value, tl.tensor) and value.dtype.is_ptr()):
+        refuse_call(ArgumentError, routine, argument, describe(value), "an integer")
+    return entries
+
+
+def _check_pes(ctx: Any, routine: str, pes: np.ndarray[Any, Any]) -> None:
+    members = number(ctx.n_pes)
+    wrong = pes[(pes < 0) | (pes >= members)]
+    if wrong.size:
+        wants = f"a PE from 0 to {members - 1} of the context's team"
+        refuse_call(OutOfRangeError, routine, "pe", str(wrong.flat[0]), wants)
+
+
+def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbytes: int) -> None:
+    if not places.size:
+        return
+    low, high = int(places.min()) - cpu.base, int(places.max()) - cpu.base
+    if cpu.allocator.covers(low, high - low + nbytes):
+        return
+    for offset in sorted({int(place) - cpu.base for place in places.flat}):
+        if not cpu.allocator.covers(offset, nbytes):
+            block = cpu.allocator.nearest(offset)
+            near = f"the nearest allocation is {block[0]} to {block[1]}" if block else "nothing is allocated"
+            where = f"heap offset {offset}" if 0 <= offset < cpu.size else f"heap offset {offset}, outside the heap"
+            wants = f"live symmetric memory of this PE; {near}"
+            refuse_call(NotSymmetricError, routine, argument, f"{nbytes} bytes at {where}", wants)

@@ -1,0 +1,107 @@
+"""shmem.device_context: what names a team and a heap in kernels."""
+
+import pyshmem as shmem
+import pyshmem.device as dev
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.errors import InterpreterError
+
+
+@triton.jit
+def tell(ctx, out):
+    tl.store(out, dev.my_pe(ctx))
+    tl.store(out + 1, dev.n_pes(ctx))
+
+
+def test_device_context_is_the_same_object_for_the_same_arguments():
+    world = shmem.device_context()
+    assert world is shmem.device_context()
+    assert world is shmem.device_context(None)
+    assert world is shmem.device_context(shmem.TEAM_WORLD)
+    assert world is shmem.device_context(shmem.TEAM_WORLD, "cpu")
+    assert world is shmem.device_context(device="cpu")
+    shared = shmem.device_context(team=shmem.TEAM_SHARED)
+    assert shared is shmem.device_context(shmem.TEAM_SHARED) and shared is not world
+
+
+@pytest.mark.parametrize("team", [shmem.TEAM_WORLD, shmem.TEAM_SHARED], ids=repr)
+def test_device_context_numbers_the_pes_of_its_team(team):
+    out = torch.full((2,), -1)
+    tell[(1,)](shmem.device_context(team), out)
+    assert out.tolist() == [team.my_pe(), team.n_pes()]
+
+
+@triton.jit
+def swap_places(ctx, word, seen):
+    """To the team's next PE and the team's barrier, twice."""
+    dev.p(ctx, word, 10 + dev.my_pe(ctx), (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
+    dev.barrier_all(ctx)
+    tl.store(seen, tl.load(word))
+    dev.sync_all(ctx)
+
+
+def test_contexts_of_two_teams_have_barriers_of_their_own():
+    """Kernels on one team's context and then on the other's; the host's barrier on neither is in their way."""
+    world, shared = shmem.device_context(), shmem.device_context(shmem.TEAM_SHARED)
+    word, seen = shmem.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    for turn in range(20):
+        for team, ctx in ((shmem.TEAM_WORLD, world), (shmem.TEAM_SHARED, shared)):
+            swap_places[(1,)](ctx, word, seen)
+            assert seen.item() == 10 + (team.my_pe() - 1) % team.n_pes()
+        if turn % 3 == 0:
+            shmem.sync(shmem.TEAM_SHARED)
+
+
+def test_device_context_is_local(me):
+    """Only PE 0 asks; nobody waits for it."""
+    if me == 0:
+        assert shmem.device_context(shmem.TEAM_SHARED) == shmem.device_context(shmem.TEAM_SHARED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(("world",), "team: got str"), ((None, "cuda"), "device: got 'cuda'")]
+)
+def test_device_context_refuses_what_is_no_team_or_heap(arguments, words, me):
+    with pytest.raises(shmem.ArgumentError, match=rf"^device_context: PE {me}: {words}; wants "):
+        shmem.device_context(*arguments)
+
+
+@triton.jit
+def use(ctx, word):
+    dev.p(ctx, word, 1, 0)
+
+
+@triton.jit
+def meet(ctx):
+    dev.barrier_all(ctx)
+
+
+def refuse_stale(launch):
+    with pytest.raises(
+        InterpreterError, match=r": PE (\d+|\?): ctx: got a device context of before finalize; wants one from shmem"
+    ) as caught:
+        launch()
+    assert isinstance(caught.value.__cause__, shmem.NotInitializedError)
+
+
+def test_a_context_of_before_finalize_is_refused_after_it_and_after_the_next_init():
+    old, word = shmem.device_context(), shmem.zeros(1, dtype=torch.int64)
+    shmem.finalize()
+    with pytest.raises(shmem.NotInitializedError, match=r"^device_context: "):
+        shmem.device_context()
+    refuse_stale(lambda: use[(1,)](old, word))
+    refuse_stale(lambda: meet[(1,)](old))
+    word = None  # then the next heap may lie where this one was
+    shmem.init(heap_size="64m")
+    new, word = shmem.device_context(), shmem.zeros(1, dtype=torch.int64)
+    assert new is not old
+    refuse_stale(lambda: use[(1,)](old, word))
+    refuse_stale(lambda: meet[(1,)](old))
+    shmem.barrier_all()
+    assert word.item() == 0
+    shmem.barrier_all()
+    use[(1,)](new, word)
+    meet[(1,)](new)
+    assert word.item() == (1 if shmem.my_pe() == 0 else 0)

@@ -1,0 +1,241 @@
+"""Kernels as people write them: loops, branches, helpers, tuples, keywords, grids, and what Triton finds left behind."""
+
+import threading
+
+import pyshmem as shmem
+import pyshmem.device as dev
+import pytest
+import torch
+import triton
+import triton.language as tl
+from support import neighbours
+
+
+@triton.jit
+def run_time_range(ctx, word, n, pe):
+    for i in range(n):
+        dev.atomic_add(ctx, word, i, pe)
+    for i in range(1, n):
+        dev.atomic_add(ctx, word, i, pe)
+    for i in range(n, 0, -1):
+        dev.atomic_add(ctx, word, 1 + 0 * i, pe)
+    for i in tl.range(0, n):
+        dev.atomic_add(ctx, word, i, pe)
+    for i in tl.static_range(3):
+        dev.atomic_add(ctx, word, i, pe)
+
+
+@pytest.mark.parametrize("n", [0, 1, 10])
+def test_loops_over_a_run_time_range(n):
+    word, (_, _, right) = shmem.zeros(1, dtype=torch.int64), neighbours()
+    run_time_range[(1,)](shmem.device_context(), word, n, right)
+    shmem.barrier_all()
+    assert word.item() == 3 * sum(range(n)) + n + 3
+
+
+@triton.jit
+def while_loop(ctx, word, n, pe):
+    while dev.g(ctx, word, pe) < n:
+        dev.p(ctx, word, dev.g(ctx, word, pe) + 1, pe)
+
+
+def test_a_while_loop_on_remote_memory():
+    word, (_, _, right) = shmem.zeros(1, dtype=torch.int32), neighbours()
+    while_loop[(1,)](shmem.device_context(), word, 20, right)
+    shmem.barrier_all()
+    assert word.item() == 20
+
+
+@triton.jit
+def branches(ctx, words, n):
+    """if on PE numbers, on what was read, and on both."""
+    me = dev.my_pe(ctx)
+    if me == 0:
+        dev.p(ctx, words, 1, me)
+    else:
+        dev.p(ctx, words, 2, me)
+    if dev.g(ctx, words, me) == 1 and me == 0:
+        dev.p(ctx, words + 1, 3, me)
+    elif me % 2 == 1:
+        dev.p(ctx, words + 1, 4, me)
+    if not (n > 5):
+        dev.p(ctx, words + 2, 5, me)
+
+
+def test_branches_on_run_time_scalars(me):
+    words = shmem.zeros(3, dtype=torch.int32)
+    branches[(1,)](shmem.device_context(), words, 4)
+    assert words.tolist() == [1, 3, 5] if me == 0 else words.tolist() == [2, 4 if me % 2 else 0, 5]
+
+
+@triton.jit
+def place_of(ctx, array, index):
+    return dev.ptr(ctx, array + index, (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
+
+
+@triton.jit
+def write_at(ctx, array, index, value):
+    tl.store(place_of(ctx, array, index), value)
+    dev.fence(ctx)
+    return dev.my_pe(ctx) + 1
+
+
+@triton.jit
+def with_helpers(ctx, array, out):
+    """Device calls before, in and behind helpers of the user's, which Triton's interpreter treats in ways of its own."""
+    lanes = tl.arange(0, 4)
+    dev.store(ctx, array + lanes, lanes, dev.my_pe(ctx))
+    mine = write_at(ctx, array, 4, 40)
+    mine = write_at(ctx, array, 5, 50) + mine
+    dev.put(ctx, array + 6, array + 2, 1, dev.my_pe(ctx))
+    tl.store(out, mine)
+    tl.store(out + 1, tl.sum(dev.load(ctx, array + lanes, dev.my_pe(ctx))))
+    dev.barrier_all(ctx)
+    tl.store(out + 2, dev.g(ctx, array + 5, dev.my_pe(ctx)))
+
+
+def test_ctx_may_be_passed_on_to_helpers_of_helpers(me):
+    array, out = shmem.zeros(8, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    for _ in range(2):
+        with_helpers[(1,)](shmem.device_context(), array, out)
+        assert array.tolist() == [0, 1, 2, 3, 40, 50, 2, 0]
+        assert out.tolist() == [2 * (me + 1), 6, 50]
+        shmem.barrier_all()
+
+
+@triton.jit
+def plain_triton(x, y, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    tl.store(y + lanes, tl.load(x + lanes) * 2 + tl.sum(tl.load(x + lanes)))
+
+
+def test_triton_is_left_as_it_was_found():
+    """Before a kernel, after one with helpers, and after a refused one: triton.language is patched only while one runs."""
+    names = [name for name in dir(tl) if not name.startswith("_")]
+    found = {name: getattr(tl, name) for name in names}, dict(vars(tl.tensor))
+    word, x, y = shmem.zeros(8, dtype=torch.int64), torch.arange(8), torch.zeros(8, dtype=torch.int64)
+    with_helpers[(1,)](shmem.device_context(), word, torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(Exception, match="PE"):
+        while_loop[(1,)](shmem.device_context(), word, 20, -1)
+    assert ({name: getattr(tl, name) for name in names}, dict(vars(tl.tensor))) == found
+    plain_triton[(1,)](x, y, BLOCK=8)
+    assert y.tolist() == [2 * i + 28 for i in range(8)]
+
+
+@triton.jit
+def from_tuples(parts, words):
+    ctx, (word, value) = parts[0], parts[1]
+    dev.p(ctx, word, value, dev.my_pe(ctx))
+    dev.p(words[0], words[1] + 1, value + 1, dev.my_pe(words[0]))
+
+
+def test_ctx_may_be_part_of_a_tuple():
+    word, ctx = shmem.zeros(2, dtype=torch.int64), shmem.device_context()
+    from_tuples[(1,)]((ctx, (word, 6)), (ctx, word))
+    assert word.tolist() == [6, 7]
+
+
+@triton.jit
+def by_keyword(ctx, dest, source, flag, n, OP: tl.constexpr = dev.SIGNAL_SET, CMP: tl.constexpr = dev.CMP_GE):
+    me = dev.my_pe(ctx)
+    dev.put_signal(
+        ctx, dest=dest, source=source, nelems=n, sig_addr=flag, signal=2, sig_op=OP, pe=(me + 1) % dev.n_pes(ctx)
+    )
+    dev.signal_wait_until(ctx, sig_addr=flag, cmp=CMP, value=2)
+    dev.store(ctx, pe=me, pointers=dest + 3, value=9, mask=dev.test(ctx, flag, CMP, 2))
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {},
+        {"OP": dev.SIGNAL_ADD},
+        {"CMP": dev.CMP_EQ, "OP": dev.SIGNAL_ADD},
+        {"CMP": 5, "OP": 1},
+        {"CMP": dev.CMP_GT.value},
+    ],
+    ids=str,
+)
+def test_keyword_and_constexpr_arguments(constants, me, npes):
+    dest, flag, left = shmem.zeros(4, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64), (me - 1) % npes
+    source = torch.full((3,), me + 1, dtype=torch.int32)
+    if "CMP" in constants and constants["CMP"] == 2:
+        flag.view(torch.int64).add_(1)  # then 2 more: over 2
+        constants = {**constants, "OP": dev.SIGNAL_ADD}
+    shmem.barrier_all()
+    by_keyword[(1,)](ctx=shmem.device_context(), dest=dest, source=source, flag=flag, n=3, **constants)
+    shmem.barrier_all()
+    assert dest.tolist() == [left + 1] * 3 + [9]
+
+
+@triton.jit
+def stored_constants(ctx, flag, out):
+    """Constants under names of the kernel's own: the interpreter makes tensors of them."""
+    how, which = dev.SIGNAL_ADD, dev.CMP_GE
+    cmp = dev.CMP_EQ
+    dev.put_signal(ctx, out, out, 0, flag, 5, how, dev.my_pe(ctx))
+    dev.wait_until(ctx, flag, which, 5)
+    dev.wait_until(ctx, flag, cmp, 5)
+
+
+def test_constants_may_be_given_names_in_the_kernel():
+    flag = shmem.zeros(1, dtype=torch.uint64)
+    stored_constants[(1,)](shmem.device_context(), flag, shmem.zeros(1, dtype=torch.int32))
+    assert shmem.signal_fetch(flag) == 5
+
+
+@triton.jit
+def ring_kernel(ctx, flag, right):
+    dev.signal_add(ctx, flag, 1, right)
+    dev.signal_wait_until(ctx, flag, dev.CMP_GE, 1)
+
+
+def test_flags_may_be_0_d_views_and_kernels_follow_each_other():
+    """Several kernels one after another, each on a flag of its own, on the same storage."""
+    flags, (_, _, right) = shmem.zeros(6, dtype=torch.uint64), neighbours()
+    for j in range(6):
+        assert flags[j].dim() == 0
+        ring_kernel[(1,)](shmem.device_context(), flags[j], right)
+    assert flags.tolist() == [1] * 6
+
+
+@triton.jit
+def grid_kernel(ctx, array, source, right):
+    """Program (x, y) moves its own two elements and counts."""
+    index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    dev.put(ctx, array + 2 * index, source + 2 * index, 2, right)
+    dev.atomic_inc(ctx, array + 12, right)
+
+
+def test_the_programs_of_a_grid_each_make_their_calls():
+    left, me, right = neighbours()
+    array = shmem.zeros(13, dtype=torch.int64)
+    grid_kernel[(3, 2)](shmem.device_context(), array, torch.arange(12) + 100 * me, right)
+    shmem.barrier_all()
+    assert array.tolist() == [100 * left + i for i in range(12)] + [6]
+
+
+@triton.jit
+def without_tl(ctx, word, pe):
+    dev.p(ctx, word, 1, pe)
+
+
+def test_a_kernel_may_use_the_device_calls_alone():
+    word = shmem.zeros(1, dtype=torch.int64)
+    without_tl[(1,)](shmem.device_context(), word, shmem.my_pe())
+    assert word.item() == 1
+
+
+def test_a_kernel_may_be_launched_from_another_thread():
+    word, faults = shmem.zeros(1, dtype=torch.int32), []
+
+    def launch():
+        try:
+            while_loop[(1,)](shmem.device_context(), word, 20, shmem.my_pe())
+        except BaseException as error:  # noqa: BLE001  handed to the test
+            faults.append(error)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    thread.join()
+    assert not faults and word.item() == 20

@@ -1,0 +1,527 @@
+"""9.3 memory: what allocation promises on every PE, what free gives back, and what may be asked about an address."""
+
+import re
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from support import GUARD, assert_same, from_pe, live, neighbours, octets, payload, work
+
+import pyshmem as shmem
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+
+SIZES = [1, 7, 64, 65, 1000, 100_000]
+MAKERS = {
+    "malloc": lambda n: shmem.malloc(n),
+    "calloc": lambda n: shmem.calloc(1, n),
+    "align": lambda n: shmem.align(256, n),
+    "malloc_with_hints": lambda n: shmem.malloc_with_hints(n, 3),
+    "realloc": lambda n: shmem.realloc(None, n),
+    "empty": lambda n: shmem.empty(n, dtype=torch.uint8),
+    "zeros": lambda n: shmem.zeros(n, dtype=torch.uint8),
+    "array": lambda n: shmem.array(torch.zeros(n, dtype=torch.uint8)),
+}
+makers = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+
+
+def offset_of(array):
+    return array.data_ptr() - cpu.base
+
+
+def on_all_pes(*numbers):
+    """What each PE gave, as rows."""
+    mine = shmem.array(torch.tensor(numbers))
+    rows = [from_pe(mine, pe).tolist() for pe in range(shmem.n_pes())]
+    shmem.free(mine)
+    return rows
+
+
+@makers
+def test_allocation_gives_the_same_offset_on_all_pes(make):
+    blocks = [make(size) for size in SIZES]
+    shmem.free(blocks.pop(2))
+    blocks.append(make(50))
+    rows = on_all_pes(*map(offset_of, blocks))
+    assert all(row == rows[0] for row in rows)
+
+
+@makers
+def test_allocations_do_not_overlap_and_are_aligned_for_every_type(make):
+    blocks = [make(size) for size in SIZES]
+    spans = sorted((offset_of(block), offset_of(block) + block.numel()) for block in blocks)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(block.data_ptr() % 16 == 0 and shmem.is_symmetric(block) for block in blocks)
+    assert [block.numel() for block in blocks] == SIZES
+
+
+@makers
+def test_peers_may_use_the_memory_as_soon_as_the_allocation_returns(make, me, npes):
+    """One PE comes late: whoever returned before it and wrote to its memory would be overwritten by its fill."""
+    left, _, right = neighbours()
+    blocks = []
+    for turn in range(npes):
+        if me == turn:
+            work(20000)
+        blocks.append(make(64))
+        shmem.p(blocks[-1][:1], 100 + me, right)
+    shmem.barrier_all()
+    assert [block[0].item() for block in blocks] == [100 + left] * npes
+
+
+def test_malloc_counts_bytes_whatever_the_element_type():
+    assert shmem.malloc(100, torch.float64).shape == (12,)
+    assert shmem.malloc(100, np.int16).shape == (50,)
+    assert shmem.calloc(5, 8, dtype=int).tolist() == [0] * 5
+    assert shmem.align(64, 64, torch.complex128).shape == (4,)
+    assert shmem.malloc(3, torch.float32).shape == (0,)
+
+
+def test_malloc_gives_memory_that_may_be_viewed_as_any_type():
+    block = shmem.malloc(160)
+    for dtype in (torch.int16, torch.float32, torch.int64, torch.complex128):
+        assert shmem.is_symmetric(block.view(dtype))
+
+
+def test_calloc_and_zeros_clear_memory_that_was_used_before():
+    for make in (lambda: shmem.calloc(10, 100), lambda: shmem.zeros(1000, dtype=torch.uint8)):
+        dirty = shmem.full(1000, 255, dtype=torch.uint8)
+        offset = offset_of(dirty)
+        shmem.free(dirty)
+        clean = make()
+        assert offset_of(clean) == offset and not clean.any()
+        shmem.free(clean)
+
+
+@pytest.mark.parametrize("alignment", [8, 16, 64, 128, 1024, 4096])
+def test_align_gives_an_address_that_is_a_multiple(alignment):
+    blocks = [shmem.align(alignment, size) for size in SIZES for _ in range(2)]
+    assert all(block.data_ptr() % alignment == 0 for block in blocks)
+    rows = on_all_pes(*map(offset_of, blocks))
+    assert all(row == rows[0] for row in rows)
+
+
+@pytest.mark.parametrize("alignment", [0, 1, 4, 12, 8192, 3.0, None, "8"])
+def test_align_refuses_what_is_no_power_of_two_up_to_a_page(alignment, me):
+    before = live()
+    with pytest.raises(
+        shmem.ArgumentError, match=rf"^align: PE {me}: alignment: got .*; wants (a power of two from 8 to 4096|an int)$"
+    ):
+        shmem.align(alignment, 100)
+    assert live() == before
+
+
+@pytest.mark.parametrize("nbytes, error", [(-1, shmem.OutOfRangeError), (1.5, shmem.ArgumentError), (None, shmem.ArgumentError),
+                                           (True, shmem.ArgumentError), ("1k", shmem.ArgumentError)])  # fmt: skip
+def test_allocation_refuses_sizes_that_are_no_count(nbytes, error, me):
+    before = live()
+    keep = shmem.zeros(4)
+    calls = {
+        "malloc": lambda: shmem.malloc(nbytes),
+        "calloc": lambda: shmem.calloc(1, nbytes),
+        "align": lambda: shmem.align(64, nbytes),
+        "malloc_with_hints": lambda: shmem.malloc_with_hints(nbytes, 0),
+        "realloc": lambda: shmem.realloc(keep, nbytes),
+    }
+    for routine, call in calls.items():
+        with pytest.raises(error, match=rf"^{routine}: PE {me}: nbytes: got {re.escape(repr(nbytes))}; wants "):
+            call()
+    shmem.free(keep)
+    assert live() == before
+
+
+def test_size_0_gives_an_empty_array_and_waits_for_nobody(me, npes, monkeypatch):
+    """The PEs do it one after the other: a barrier in it would wait for those whose turn comes later."""
+    turn = shmem.zeros(1, dtype=torch.int32)
+    before = live()
+    monkeypatch.setattr(job, "timeout", 20.0)
+    shmem.wait_until(turn, "==", int(me > 0))
+    for empty in (
+        shmem.malloc(0),
+        shmem.calloc(0, 9),
+        shmem.calloc(9, 0),
+        shmem.align(64, 0),
+        shmem.zeros(0),
+        shmem.ones(3, 0),
+    ):
+        assert empty.numel() == 0 and not shmem.is_symmetric(empty)
+        shmem.free(empty)
+        shmem.realloc(empty, 0)
+    shmem.free(None)
+    shmem.put(shmem.malloc(0), torch.empty(0, dtype=torch.uint8), 0)
+    shmem.p(turn, 1, (me + 1) % npes)
+    shmem.wait_until(turn, "==", 1)
+    assert live() == before
+
+
+# ---- realloc ----
+
+
+def filled(count):
+    """A block, and what was written to it on this PE."""
+    block = shmem.malloc(4 * count, torch.int32)
+    block.copy_(payload(shmem.my_pe(), 1, count, torch.int32))
+    return block, block.clone()
+
+
+@pytest.mark.parametrize("neighbour", [False, True], ids=["in place", "moved"])
+@pytest.mark.parametrize("count", [17, 1000, 5000])
+def test_realloc_grows_and_keeps_the_contents(neighbour, count):
+    block, contents = filled(16)
+    taken = shmem.malloc(64) if neighbour else None
+    larger = shmem.realloc(block, 4 * count)
+    assert larger.shape == (count,) and larger.dtype == torch.int32 and shmem.is_symmetric(larger)
+    assert_same(larger[:16].clone(), contents)
+    assert (offset_of(larger) == offset_of(block)) is not neighbour
+    assert shmem.is_symmetric(block) is not neighbour  # moved: symmetric no longer
+    rows = on_all_pes(offset_of(larger))
+    assert all(row == rows[0] for row in rows)
+    shmem.free(larger)
+    shmem.free(taken)
+
+
+def test_realloc_shrinks_in_place_and_gives_the_rest_back():
+    block, contents = filled(5000)
+    smaller = shmem.realloc(block, 4 * 16)
+    assert offset_of(smaller) == offset_of(block) and smaller.shape == (16,)
+    assert_same(smaller.clone(), contents[:16])
+    assert not shmem.is_symmetric(block)  # its end is free
+    rest = shmem.malloc(4 * (5000 - 16))
+    assert offset_of(rest) == offset_of(smaller) + 64
+
+
+def test_realloc_moves_into_a_hole_before_the_block():
+    before, between = shmem.malloc(1 << 20), shmem.malloc(64)
+    block, contents = filled(100)
+    after = shmem.malloc(64)
+    shmem.free(before)
+    moved = shmem.realloc(block, 1000)
+    assert offset_of(moved) == offset_of(before) and moved.shape == (250,)
+    assert_same(moved[:100].clone(), contents)
+    for each in (between, moved, after):
+        shmem.free(each)
+
+
+def test_realloc_of_nothing_is_malloc_and_to_nothing_is_free():
+    before = live()
+    assert shmem.realloc(None, 100).shape == (100,)
+    assert shmem.realloc(shmem.malloc(0, torch.int16), 100).shape == (50,)
+    block = shmem.zeros(100)
+    gone = shmem.realloc(block, 0)
+    assert gone.shape == (0,) and gone.dtype == block.dtype
+    assert not shmem.is_symmetric(block) and len(live()) == len(before) + 2
+    assert shmem.realloc(shmem.zeros(100), 3).shape == (0,)  # less than one element is nothing too
+    assert len(live()) == len(before) + 2
+
+
+def test_realloc_that_does_not_fit_raises_on_every_pe_and_leaves_the_block(me):
+    block, contents = filled(100)
+    before = live()
+    with pytest.raises(
+        shmem.HeapExhaustedError, match=rf"^realloc: PE {me}: size: got {cpu.size + 64} bytes; wants at most \d+, "
+    ):
+        shmem.realloc(block, cpu.size + 64)
+    assert live() == before and shmem.is_symmetric(block)
+    assert_same(block.clone(), contents)
+    shmem.barrier_all()
+
+
+def test_realloc_refuses_what_no_allocation_returned(me):
+    block = shmem.zeros(10)
+    before = live()
+    for wrong in (torch.zeros(10), block[1:]):
+        with pytest.raises(shmem.NotSymmetricError, match=rf"^realloc: PE {me}: array: got a .*; wants "):
+            shmem.realloc(wrong, 100)
+    for wrong in ([1, 2], 3, "x"):
+        with pytest.raises(
+            shmem.ArgumentError, match=rf"^realloc: PE {me}: array: got a \w+; wants a torch tensor or a NumPy array$"
+        ):
+            shmem.realloc(wrong, 100)
+    assert live() == before
+
+
+def test_realloc_moves_what_a_late_peer_has_put_before_its_call(me, npes):
+    """A barrier on entry: the others wait with their copy until the late one has come."""
+    left, _, right = neighbours()
+    for late in range(npes):
+        block, _ = filled(16)
+        shmem.malloc(64)
+        if me == late:
+            work(20000)
+            shmem.p(block[3], GUARD, right)
+        moved = shmem.realloc(block, 4 * 5000)
+        assert moved[3].item() == (GUARD if left == late else payload(me, 1, 16, torch.int32)[3])
+
+
+def test_realloc_is_over_on_all_pes_when_it_returns():
+    """A barrier on return: what a peer puts into the new block is not overwritten by the move there."""
+    left, me, right = neighbours()
+    count = 1 << 19
+    for _ in range(8):
+        block, _ = filled(count)
+        end = shmem.malloc(64)
+        moved = shmem.realloc(block, 4 * count + 4096)
+        shmem.p(moved[count - 1], GUARD + me, right)
+        shmem.barrier_all()
+        assert moved[count - 1].item() == GUARD + left
+        shmem.free(end)
+        shmem.free(moved)
+
+
+# ---- free ----
+
+
+@pytest.mark.parametrize("order", ["as allocated", "backwards", "every other first"])
+def test_free_coalesces_until_the_whole_heap_is_one_block_again(order):
+    before, whole = live(), cpu.allocator.largest_hole()
+    blocks = [shmem.malloc(size) for size in SIZES * 10]
+    if order == "backwards":
+        blocks.reverse()
+    elif order == "every other first":
+        blocks = blocks[::2] + blocks[1::2]
+    for block in blocks:
+        shmem.free(block)
+    assert live() == before and cpu.allocator.largest_hole() == whole
+    everything = shmem.malloc(whole)
+    assert everything.numel() == whole
+    shmem.free(everything)
+
+
+def test_free_waits_until_no_peer_uses_the_memory(me, npes):
+    """The others free and fill the same place anew, while the late one still reads there."""
+    _, _, right = neighbours()
+    for late in range(npes):
+        block = shmem.full(1000, GUARD, dtype=torch.int32)
+        if me == late:
+            work(20000)
+            assert (from_pe(block, right) == GUARD).all()
+        shmem.free(block)
+        again = shmem.zeros(1000, dtype=torch.int32)
+        assert offset_of(again) == offset_of(block)
+        shmem.free(again)
+
+
+def test_free_refuses_a_second_time_views_and_private_memory(me):
+    block, freed = shmem.zeros(4, 4), shmem.zeros(4)
+    shmem.free(freed)
+    before = live()
+    for wrong, got in (
+        (freed, "freed symmetric memory"),
+        (torch.zeros(4), "private memory"),
+        (block[1:], "a view into an allocation"),
+    ):
+        with pytest.raises(shmem.NotSymmetricError, match=rf"^free: PE {me}: array: got .*{got}.*; wants "):
+            shmem.free(wrong)
+    peer = shmem.ptr(block, (me + 1) % shmem.n_pes())
+    if shmem.n_pes() > 1:
+        with pytest.raises(
+            shmem.NotSymmetricError, match=r"^free: .* in another PE's memory, as shmem\.ptr gives; wants "
+        ):
+            shmem.free(peer)
+    for wrong in ([1], 5, "x"):
+        with pytest.raises(
+            shmem.ArgumentError, match=rf"^free: PE {me}: array: got a \w+; wants a torch tensor or a NumPy array$"
+        ):
+            shmem.free(wrong)
+    assert live() == before
+    shmem.free(block)
+
+
+def test_free_takes_any_array_that_begins_where_the_allocation_does():
+    """As in C, where the address is all there is: reshaped, viewed as another type, or seen through NumPy."""
+    before = live()
+    for view in (lambda a: a.view(3, 4), lambda a: a.view(torch.uint8), lambda a: a.numpy(), lambda a: a.view(3, 4).T):
+        shmem.free(view(shmem.zeros(12)))
+    assert live() == before
+
+
+def test_freed_memory_is_refused_by_every_call(me):
+    freed = shmem.zeros(1, dtype=torch.uint64)
+    private = freed.clone()
+    shmem.free(freed)
+    calls = [
+        lambda: shmem.put(freed, private, me),
+        lambda: shmem.get(private, freed, me),
+        lambda: shmem.p(freed, 1, me),
+        lambda: shmem.g(freed, me),
+        lambda: shmem.atomic_add(freed, 1, me),
+        lambda: shmem.signal_fetch(freed),
+        lambda: shmem.wait_until(freed, "==", 1),
+        lambda: shmem.test_any(freed, "==", 1),
+        lambda: shmem.ptr(freed, me),
+        lambda: shmem.sum_reduce(freed, freed),
+    ]
+    for call in calls:
+        with pytest.raises(
+            shmem.NotSymmetricError,
+            match=rf"PE {me}: \w+: got .* freed symmetric memory; wants an array from shmem\.zeros",
+        ):
+            call()
+
+
+# ---- a heap that is full ----
+
+
+@pytest.mark.parametrize("make", [*list(MAKERS.values())[:6], lambda n: shmem.zeros(n // 8, dtype=torch.int64)],
+                         ids=[*list(MAKERS)[:6], "zeros of int64"])  # fmt: skip
+def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(make, me):
+    before, most = live(), cpu.allocator.largest_hole()
+    with pytest.raises(shmem.HeapExhaustedError) as caught:
+        make(most + 64)
+    assert isinstance(caught.value, MemoryError)
+    wants = f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE"
+    assert re.fullmatch(rf"\w+: PE {me}: size: got {most + 64} bytes; wants {wants}", str(caught.value)), caught.value
+    assert live() == before
+    shmem.barrier_all()
+    shmem.free(make(most))  # what did fit before still does
+
+
+def test_sizes_beyond_all_memory_are_refused_as_any_that_do_not_fit():
+    for call in (lambda: shmem.malloc(2**70), lambda: shmem.zeros(2**40, 2**40), lambda: shmem.calloc(2**40, 2**40)):
+        with pytest.raises(shmem.HeapExhaustedError):
+            call()
+
+
+def test_allocation_refuses_devices_without_a_heap(me):
+    for device in ("cuda", "cuda:1", "rubbish", torch.device("meta")):
+        with pytest.raises(shmem.ArgumentError, match=rf"^\w+: PE {me}: device: got .*; wants 'cpu'$"):
+            shmem.zeros(3, device=device)
+    assert shmem.is_symmetric(shmem.zeros(3, device="cpu")) and shmem.is_symmetric(
+        shmem.malloc(3, device=torch.device("cpu"))
+    )
+
+
+# ---- any sequence of calls ----
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["malloc", "free", "realloc", "align"]), st.integers(0, 10**4), st.integers(0, 99)),
+    max_size=20,
+)
+
+
+@hypothesis.given(ACTIONS)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_any_sequence_of_calls_keeps_contents_and_agrees_on_all_pes(actions):
+    """All PEs make the same calls; each block holds values of its own PE, kept until it is freed."""
+    before, blocks = live(), []
+    for turn, (action, size, chosen) in enumerate(actions):
+        if action in ("malloc", "align"):
+            block = shmem.malloc(size) if action == "malloc" else shmem.align(8 << chosen % 10, size)
+            blocks.append((block, payload(shmem.my_pe(), turn, size, torch.uint8)))
+            block.copy_(blocks[-1][1])
+        elif blocks:
+            block, contents = blocks.pop(chosen % len(blocks))
+            if action == "free":
+                shmem.free(block)
+                continue
+            block, kept = shmem.realloc(block, size), min(size, len(contents))
+            assert_same(block[:kept].clone(), contents[:kept])
+            blocks.append((block, payload(shmem.my_pe(), turn, size, torch.uint8)))
+            block.copy_(blocks[-1][1])
+    for block, contents in blocks:
+        assert_same(block.clone(), contents)
+    rows = on_all_pes(0, *(offset_of(block) for block, _ in blocks if block.numel()))
+    assert all(row == rows[0] for row in rows)
+    for block, _ in blocks:
+        shmem.free(block)
+    assert live() == before
+
+
+# ---- what may be asked ----
+
+
+def test_ptr_gives_memory_of_the_peer_where_loads_and_stores_work(npes):
+    left, me, right = neighbours()
+    block = shmem.array(payload(me, 1, 12, torch.float64).view(3, 4))
+    there = shmem.ptr(block[1:], right)
+    assert there.shape == (2, 4) and there.dtype == torch.float64
+    assert_same(there.clone(), payload(right, 1, 12, torch.float64).view(3, 4)[1:])
+    shmem.barrier_all()
+    there[1, 3] = GUARD + me
+    shmem.barrier_all()
+    assert block[2, 3].item() == GUARD + left
+    assert_same(block[:2].clone(), payload(me, 1, 12, torch.float64).view(3, 4)[:2])
+
+
+def test_ptr_to_this_pe_is_the_memory_itself(me):
+    block = shmem.zeros(5)
+    assert shmem.ptr(block, me).data_ptr() == block.data_ptr()
+    assert shmem.ptr(block.numpy(), me).shape == (5,)
+
+
+def test_what_ptr_gives_is_not_symmetric(npes):
+    _, me, right = neighbours()
+    there = shmem.ptr(shmem.zeros(5), right)
+    if npes == 1:
+        return
+    assert not shmem.is_symmetric(there) and not shmem.addr_accessible(there, right)
+    for call in (
+        lambda: shmem.put(there, torch.ones(5), right),
+        lambda: shmem.ptr(there, me),
+        lambda: shmem.p(there[:1], 1.0, me),
+    ):
+        with pytest.raises(shmem.NotSymmetricError, match=r"in another PE's memory, as shmem\.ptr gives; wants "):
+            call()
+    shmem.barrier_all()
+
+
+def test_a_pes_memory_through_ptr_is_a_source_like_any_other(npes):
+    _, me, right = neighbours()
+    block = shmem.full(3, me, dtype=torch.int64)
+    copy = shmem.zeros(3, dtype=torch.int64)
+    shmem.put(copy, shmem.ptr(block, right), me)
+    assert copy.tolist() == [right] * 3
+    shmem.barrier_all()
+
+
+def test_ptr_refuses_pes_that_do_not_exist_and_private_memory(me, npes):
+    block = shmem.zeros(5)
+    for pe in (-1, npes, None, "0"):
+        with pytest.raises(
+            shmem.OutOfRangeError, match=rf"^ptr: PE {me}: pe: got .*; wants a PE from 0 to {npes - 1}$"
+        ):
+            shmem.ptr(block, pe)
+    with pytest.raises(
+        shmem.NotSymmetricError, match=rf"^ptr: PE {me}: target: got a float32 array of shape \(5,\) in private memory"
+    ):
+        shmem.ptr(torch.zeros(5), me)
+
+
+def test_pe_accessible_answers_for_anything(npes):
+    assert all(shmem.pe_accessible(pe) for pe in range(npes)) and shmem.pe_accessible(np.int16(npes - 1))
+    for pe in (-1, npes, 2**70, None, "0", 0.0, [0], np.array([0])):
+        assert shmem.pe_accessible(pe) is False
+
+
+def test_addr_accessible_answers_for_any_address_and_any_pe(me, npes):
+    block, freed = shmem.zeros(4, 5), shmem.zeros(4)
+    shmem.free(freed)
+    for part in (
+        block,
+        block[1],
+        block[2:, 3],
+        block.T,
+        block[0, 0],
+        block.numpy()[::-1, ::2],
+        block.view(torch.uint8),
+    ):
+        assert shmem.is_symmetric(part) is True
+        assert all(shmem.addr_accessible(part, pe) is True for pe in range(npes))
+        assert not any(shmem.addr_accessible(part, pe) for pe in (-1, npes, None, "0"))
+    beyond = np.lib.stride_tricks.as_strided(block.numpy(), (3, 20), (80, 4))  # runs on past the allocation
+    rubbish = [torch.zeros(4), freed, np.zeros(3), [1], "x", None, 7, object(), torch.zeros(2).to_sparse(), np.array(["a"], object),
+               torch.zeros(2, device="meta"), beyond, shmem.zeros(0), block[:0], shmem.TEAM_WORLD]  # fmt: skip
+    for each in rubbish:
+        assert shmem.is_symmetric(each) is False
+        assert not any(shmem.addr_accessible(each, pe) for pe in (*range(npes), -1, None))
+
+
+def test_memory_is_reserved_at_init_and_readable_to_its_last_byte():
+    """Nothing of the heap is left to fail later."""
+    everything = shmem.malloc(cpu.allocator.largest_hole())
+    octets(everything)[-1] = 1
+    shmem.barrier_all()
+    assert shmem.g(everything[-1:], (shmem.my_pe() + 1) % shmem.n_pes()) == 1
+    shmem.barrier_all()

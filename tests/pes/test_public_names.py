@@ -1,0 +1,100 @@
+"""The package's names against the specification's: nothing is missing at this stage, nothing is there by chance."""
+
+import inspect
+import re
+
+import pytest
+
+import pyshmem as shmem
+
+# section of the specification: its routines without the prefix
+ROUTINES = {
+    "9.1": "init my_pe n_pes finalize global_exit query_initialized pe_accessible addr_accessible ptr info_get_version"
+    " info_get_name",
+    "9.2": "init_thread query_thread",
+    "9.3": "malloc free realloc align malloc_with_hints calloc",
+    "9.6": "put p iput get g iget put_nbi get_nbi",
+    "9.7": "atomic_fetch atomic_set atomic_compare_swap atomic_swap atomic_fetch_inc atomic_inc atomic_fetch_add atomic_add"
+    " atomic_fetch_and atomic_and atomic_fetch_or atomic_or atomic_fetch_xor atomic_xor",
+    "9.8": "put_signal put_signal_nbi signal_fetch signal_set signal_add",
+    "9.9": "barrier_all sync sync_all broadcast sum_reduce prod_reduce min_reduce max_reduce",
+    "9.10": "wait_until wait_until_all wait_until_any wait_until_some test test_all test_any test_some signal_wait_until",
+    "9.11": "fence quiet",
+}
+SPECIFIED = {name: section for section, names in ROUTINES.items() for name in names.split()}
+PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routine
+OURS = {
+    *"empty zeros ones full array arange linspace rand randn randint as_symmetric is_symmetric".split(),
+    *"empty_like zeros_like ones_like full_like reduce device_context".split(),
+}
+ERRORS = {
+    "ShmemError": Exception,
+    "NotInitializedError": RuntimeError,
+    "NotSymmetricError": ValueError,
+    "OutOfRangeError": IndexError,
+    "HeapExhaustedError": MemoryError,
+    "DtypeError": TypeError,
+    "ArgumentError": ValueError,
+    "UnreachableError": RuntimeError,
+    "LaunchError": RuntimeError,
+    "WaitTimeoutError": TimeoutError,
+}
+OBJECTS = {"TEAM_WORLD": "Team", "TEAM_SHARED": "Team", "CTX_DEFAULT": "Ctx"}
+CLASSES = {"Team", "Ctx", "CMP", "SIGNAL", "THREAD"}
+
+
+def test_all_lists_exactly_the_names_of_the_contract():
+    wanted = {*SPECIFIED, *OURS, *ERRORS, *OBJECTS, *CLASSES, "__version__"}
+    assert set(shmem.__all__) == wanted and shmem.__all__ == sorted(wanted)
+
+
+def test_star_import_gives_what_all_lists():
+    namespace = {}
+    exec("from pyshmem import *", namespace)  # noqa: S102
+    assert set(namespace) - {"__builtins__"} == set(shmem.__all__)
+
+
+@pytest.mark.parametrize("name", SPECIFIED)
+def test_a_specified_routine_says_what_it_does_and_names_its_page(name):
+    routine = getattr(shmem, name)
+    assert inspect.isfunction(routine) and routine.__name__ == name
+    document = inspect.getdoc(routine)
+    page = re.escape(f"{SPECIFIED[name]} ") + rf".*\bSHMEM_{PAGES.get(name, name.upper())}\b"
+    assert re.search(rf"Spec: (OpenSHMEM 1\.6, )?{page}", document), document
+    assert len(document.splitlines()) <= 12
+
+
+@pytest.mark.parametrize("name", sorted(OURS | CLASSES | set(ERRORS)))
+def test_everything_else_says_what_it_is(name):
+    assert inspect.getdoc(getattr(shmem, name))
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_shmem_errors_and_the_builtin_of_their_kind(name):
+    error = getattr(shmem, name)
+    assert issubclass(error, shmem.ShmemError) and issubclass(error, ERRORS[name])
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_predefined_handles_are_of_their_class(name):
+    assert type(getattr(shmem, name)) is getattr(shmem, OBJECTS[name])
+
+
+@pytest.mark.parametrize("name", [name for name, section in SPECIFIED.items() if section in ("9.6", "9.7", "9.8")])
+def test_calls_to_a_pe_end_with_ctx_and_name_pe(name):
+    """shmem4py's order: target, source or value, pe, then what has a default; ctx last."""
+    parameters = list(inspect.signature(getattr(shmem, name)).parameters.values())
+    if name == "signal_fetch":  # local
+        assert [each.name for each in parameters] == ["signal"]
+        return
+    assert parameters[-1].name == "ctx" and parameters[-1].default is None
+    assert "pe" in [each.name for each in parameters]
+    assert parameters[0].name == (
+        "signal" if name.startswith("signal") else "source" if name in ("g", "atomic_fetch") else "target"
+    )
+
+
+def test_the_constants_are_the_specifications():
+    assert list(shmem.CMP.__members__) == ["EQ", "NE", "GT", "GE", "LT", "LE"]
+    assert list(shmem.SIGNAL.__members__) == ["SET", "ADD"]
+    assert list(shmem.THREAD.__members__) == ["SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"]
