@@ -14,6 +14,8 @@ from pyshmem.device import arch
 from pyshmem.device.arch import jit, translate
 from pyshmem.device.context import DeviceContext
 
+ACQ_REL, SYS = tl.constexpr("acq_rel"), tl.constexpr("sys")  # Triton 3.6 compiles no plain text as a default
+
 
 @jit
 def modify(
@@ -64,8 +66,8 @@ def atomic_set(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Write ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_SET."""
     modify(ctx, "atomic_set", "swap", pointers, value, pe, mask, sem, scope)
@@ -78,8 +80,8 @@ def atomic_swap(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Write ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_SWAP."""
     return modify(ctx, "atomic_swap", "swap", pointers, value, pe, mask, sem, scope)
@@ -92,8 +94,8 @@ def atomic_fetch_add(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Add ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_ADD."""
     return modify(ctx, "atomic_fetch_add", "add", pointers, value, pe, mask, sem, scope)
@@ -106,8 +108,8 @@ def atomic_add(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Add ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_ADD."""
     modify(ctx, "atomic_add", "add", pointers, value, pe, mask, sem, scope)
@@ -120,8 +122,8 @@ def atomic_fetch_and(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Bitwise and with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_AND."""
     return modify(ctx, "atomic_fetch_and", "and", pointers, value, pe, mask, sem, scope)
@@ -134,8 +136,8 @@ def atomic_and(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Bitwise and with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_AND."""
     modify(ctx, "atomic_and", "and", pointers, value, pe, mask, sem, scope)
@@ -148,8 +150,8 @@ def atomic_fetch_or(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Bitwise or with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_OR."""
     return modify(ctx, "atomic_fetch_or", "or", pointers, value, pe, mask, sem, scope)
@@ -162,8 +164,8 @@ def atomic_or(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Bitwise or with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_OR."""
     modify(ctx, "atomic_or", "or", pointers, value, pe, mask, sem, scope)
@@ -176,8 +178,8 @@ def atomic_fetch_xor(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Bitwise exclusive or with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_XOR."""
     return modify(ctx, "atomic_fetch_xor", "xor", pointers, value, pe, mask, sem, scope)
@@ -190,8 +192,8 @@ def atomic_xor(
     value: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Bitwise exclusive or with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_XOR."""
     modify(ctx, "atomic_xor", "xor", pointers, value, pe, mask, sem, scope)
@@ -203,8 +205,8 @@ def atomic_fetch_inc(
     pointers: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Add 1 and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_INC."""
     return modify(ctx, "atomic_fetch_inc", "add", pointers, 1, pe, mask, sem, scope)
@@ -216,8 +218,8 @@ def atomic_inc(
     pointers: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> None:
     """Add 1. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_INC."""
     modify(ctx, "atomic_inc", "add", pointers, 1, pe, mask, sem, scope)
@@ -229,8 +231,8 @@ def atomic_fetch(
     pointers: tl.tensor,
     pe: tl.tensor,
     mask: tl.tensor = None,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Return the element. Spec: 9.7 SHMEM_ATOMIC_FETCH."""
     arch.check_atomic(ctx, "atomic_fetch", "fetch", pointers, pe, mask)
@@ -247,8 +249,8 @@ def atomic_compare_swap(
     cond: tl.tensor,
     value: tl.tensor,
     pe: tl.tensor,
-    sem: tl.constexpr = "acq_rel",
-    scope: tl.constexpr = "sys",
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Write ``value`` where the element equals ``cond``, and return what was there. No mask: Triton's has none.
 

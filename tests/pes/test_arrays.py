@@ -25,7 +25,6 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 NAMED = [(np.float32, torch.float32), ("int16", torch.int16), (np.dtype("uint64"), torch.uint64), (float, torch.float64),
          (int, torch.int64), (bool, torch.bool), (complex, torch.complex128), (None, torch.float32)]  # fmt: skip
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def assert_made(array, wanted):
@@ -36,38 +35,34 @@ def assert_made(array, wanted):
 
 
 @dtypes
-@shapes
 @pytest.mark.parametrize("value", [0, 1])
-def test_zeros_and_ones_hold_them(value, dtype, shape):
-    make = shmem.ones if value else shmem.zeros
-    wanted = as_dtype(torch.full(shape, value), dtype)
-    assert_made(make(shape, dtype=dtype), wanted)
-    assert_made(make(*shape, dtype=dtype), wanted)
-    assert_made(make(list(shape), dtype=dtype), wanted)
-    like = torch.empty(shape, dtype=dtype)
-    assert_made((shmem.ones_like if value else shmem.zeros_like)(like), wanted)
+def test_zeros_and_ones_hold_them(value, dtype):
+    make, make_like = (shmem.ones, shmem.ones_like) if value else (shmem.zeros, shmem.zeros_like)
+    for shape in SHAPES:
+        wanted = as_dtype(torch.full(shape, value), dtype)
+        assert_made(make(shape, dtype=dtype), wanted)
+        assert_made(make(*shape, dtype=dtype), wanted)
+        assert_made(make(list(shape), dtype=dtype), wanted)
+        assert_made(make_like(torch.empty(shape, dtype=dtype)), wanted)
 
 
 @dtypes
-@shapes
-def test_empty_has_shape_and_dtype(dtype, shape):
-    for array in (
-        shmem.empty(shape, dtype=dtype),
-        shmem.empty(*shape, dtype=dtype),
-        shmem.empty_like(torch.zeros(shape, dtype=dtype)),
-    ):
-        assert (array.shape, array.dtype) == (shape, dtype)
-        assert shmem.is_symmetric(array) or not array.numel()
+def test_empty_has_shape_and_dtype(dtype):
+    for shape in SHAPES:
+        like = torch.zeros(shape, dtype=dtype)
+        for array in (shmem.empty(shape, dtype=dtype), shmem.empty(*shape, dtype=dtype), shmem.empty_like(like)):
+            assert (array.shape, array.dtype) == (shape, dtype)
+            assert shmem.is_symmetric(array) or not array.numel()
 
 
 @dtypes
-@shapes
-def test_full_holds_the_value(dtype, shape):
+def test_full_holds_the_value(dtype):
     value = dtype is torch.bool or 7
-    wanted = as_dtype(torch.full(shape, 7), dtype)
-    assert_made(shmem.full(shape, value, dtype=dtype), wanted)
-    assert_made(shmem.full_like(torch.empty(shape, dtype=dtype), value), wanted)
-    assert_made(shmem.full(shape, np.int16(value), dtype=dtype), wanted)
+    for shape in SHAPES:
+        wanted = as_dtype(torch.full(shape, 7), dtype)
+        assert_made(shmem.full(shape, value, dtype=dtype), wanted)
+        assert_made(shmem.full(shape, np.int16(value), dtype=dtype), wanted)
+        assert_made(shmem.full_like(torch.empty(shape, dtype=dtype), value), wanted)
 
 
 @pytest.mark.parametrize("value", [2, 1.5, True, 1j, np.float64(0.5), np.int32(3)])
@@ -163,26 +158,25 @@ def test_array_takes_numbers_and_nested_sequences_as_torch_does(data):
 
 
 @dtypes
-@shapes
-def test_array_copies_tensors_of_every_dtype_and_shape(dtype, shape):
-    data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype).reshape(shape)
-    made = shmem.array(data)
-    assert_made(made, data)
-    assert made.data_ptr() != data.data_ptr() or not made.numel()
+def test_array_copies_tensors_of_every_dtype_and_shape(dtype):
+    for shape in SHAPES:
+        data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype).reshape(shape)
+        made = shmem.array(data)
+        assert_made(made, data)
+        assert made.data_ptr() != data.data_ptr() or not made.numel()
 
 
 @pytest.mark.parametrize("dtype", [each for each in DTYPES if each not in (torch.bfloat16, *FP8_DTYPES)], ids=name_of)
-@shapes
-def test_array_copies_numpy_arrays_of_every_dtype_shape_and_layout(dtype, shape):
-    data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype).reshape(shape)
-    assert_made(shmem.array(data.numpy()), data)
-    fixed = data.numpy().copy()
-    fixed.flags.writeable = False
-    assert_made(shmem.array(fixed), data)
-    assert_made(shmem.array(np.array(data.numpy(), order="F")), data)
-    if shape and shape[0]:
-        reversed_ = data.numpy()[::-1]
-        assert_made(shmem.array(reversed_), torch.from_numpy(reversed_.copy()))
+def test_array_copies_numpy_arrays_of_every_dtype_shape_and_layout(dtype):
+    for shape in SHAPES:
+        data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype).reshape(shape)
+        assert_made(shmem.array(data.numpy()), data)
+        assert_made(shmem.array(np.array(data.numpy(), order="F")), data)
+        fixed = data.numpy().copy()
+        fixed.flags.writeable = False
+        assert_made(shmem.array(fixed), data)
+        backwards = data.numpy()[::-1] if shape else fixed
+        assert_made(shmem.array(backwards), torch.from_numpy(backwards.copy()))
 
 
 def test_array_copies_views_gradients_and_lazy_conjugates_by_value():

@@ -1,5 +1,6 @@
 """Kernels as people write them: loops, branches, helpers, tuples, keywords, grids, and what Triton finds left behind."""
 
+import inspect
 import threading
 
 import pyshmem as shmem
@@ -239,3 +240,12 @@ def test_a_kernel_may_be_launched_from_another_thread():
     thread.start()
     thread.join()
     assert not faults and word.item() == 20
+
+
+def test_device_functions_have_only_annotations_that_triton_compiles():
+    """typing.Any, for one, is a global that Triton's compiler refuses to read."""
+    for name in dev.__all__:
+        routine = getattr(dev, name)
+        if inspect.isfunction(routine):
+            assert set(routine.__annotations__.values()) <= {"DeviceContext", "tl.tensor", "tl.constexpr", "None"}, name
+            assert next(iter(inspect.signature(routine).parameters)) == "ctx", name

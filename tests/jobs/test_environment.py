@@ -1,0 +1,147 @@
+"""The environment variables: what a text means, which name wins, and how much memory the default heap takes."""
+
+import re
+
+import pytest
+
+import pyshmem as shmem
+from pyshmem.host import environment
+
+SIZES = {
+    "0": 0, "20": 20, "4096": 4096, "20m": 20971520, "20M": 20971520, "1k": 1024, "2G": 2 << 30, "1t": 1 << 40, "3T": 3 << 40,
+    "3.1M": 3250586,  # the specification's: ceil(3.1 * 2**20)
+    ".5m": 524288, "0.5m": 524288, "1.5g": 3 << 29, "1.m": 1 << 20, "0.1": 1, "1.5": 2, "1.0": 1, ".1k": 103, "1e": None,
+    "20kk": 20480, "20kB": 20480, "20 kB": None, "20KiB": 20480, "20k ": 20480, " 20k": 20480, "8mb of memory": 8 << 20,
+    "9007199254740993": 9007199254740993, "0.0009765625k": 1, "9007199254740993.5k": 9223372036854776832,  # no float between
+    "": None, " ": None, "m": None, ".": None, ".m": None, "k20": None, "-1": None, "-0.5k": None, "+1": None, "1e3": None,
+    "1x": None, "0x10": None, "inf": None, "nan": None, "1,5m": None, "1.2.3": None, "1_000": None, "two": None,
+}  # fmt: skip
+FLAGS = {
+    "1": True,
+    "yes": True,
+    "any": True,
+    "0 0": True,
+    "": False,
+    "0": False,
+    "no": False,
+    "OFF": False,
+    " false ": False,
+}
+SECONDS = {
+    "300": 300.0,
+    "0": 0.0,
+    "0.5": 0.5,
+    "1e3": 1000.0,
+    "-1": None,
+    "soon": None,
+    "": None,
+    "nan": None,
+    "inf": None,
+}
+
+
+@pytest.mark.parametrize("text", SIZES, ids=repr)
+def test_a_size_is_a_number_times_the_first_letter_of_its_unit_rounded_up(text):
+    if SIZES[text] is None:
+        with pytest.raises(ValueError, match="^a number of bytes not below 0, with a unit k, m, g or t if wanted"):
+            environment.parse_size(text)
+    else:
+        assert environment.parse_size(text) == SIZES[text]
+
+
+@pytest.mark.parametrize("text", FLAGS, ids=repr)
+def test_a_flag_is_set_by_anything_that_does_not_say_no(text):
+    assert environment.parse_flag(text) is FLAGS[text]
+
+
+@pytest.mark.parametrize("text", SECONDS, ids=repr)
+def test_seconds_are_a_finite_number_not_below_0(text):
+    if SECONDS[text] is None:
+        with pytest.raises(ValueError, match="^seconds, 0 for no limit$"):
+            environment.parse_seconds(text)
+    else:
+        assert environment.parse_seconds(text) == SECONDS[text]
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    """No variable of pyshmem is set; what a test sets is taken back."""
+    for row in environment.VARIABLES.values():
+        for name in (row.name, row.alias):
+            monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_an_unset_variable_has_its_default(variables):
+    assert {name: environment.read(name) for name in environment.VARIABLES} == {
+        "SHMEM_VERSION": False,
+        "SHMEM_INFO": False,
+        "SHMEM_SYMMETRIC_SIZE": None,
+        "SHMEM_DEBUG": False,
+        "PYSHMEM_HEAP": "cpu",
+        "PYSHMEM_WAIT_TIMEOUT": 300.0,
+        "PYSHMEM_QUIET": False,
+    }
+
+
+@pytest.mark.parametrize("name", ["VERSION", "INFO", "SYMMETRIC_SIZE", "DEBUG"])
+def test_the_old_names_work_and_the_new_ones_win(name, variables):
+    variables.setenv(f"SMA_{name}", "1")
+    assert environment.read(f"SHMEM_{name}") == 1
+    variables.setenv(f"SHMEM_{name}", "0")
+    assert environment.read(f"SHMEM_{name}") == 0
+
+
+@pytest.mark.parametrize("used, asked", [("SHMEM_SYMMETRIC_SIZE", "SHMEM_SYMMETRIC_SIZE"), ("SMA_SYMMETRIC_SIZE", "SHMEM_SYMMETRIC_SIZE"),
+                                         ("PYSHMEM_WAIT_TIMEOUT", "PYSHMEM_WAIT_TIMEOUT"), ("PYSHMEM_HEAP", "PYSHMEM_HEAP")])  # fmt: skip
+def test_a_text_without_meaning_is_refused_by_the_name_that_was_used(used, asked, variables):
+    variables.setenv(used, "-x-")
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: {used}: got '-x-'; wants \w+"):
+        environment.read(asked)
+
+
+def test_the_listing_shows_every_variable_with_its_value(variables):
+    variables.setenv("PYSHMEM_WAIT_TIMEOUT", "7.5")
+    listing = environment.listing({"SHMEM_SYMMETRIC_SIZE": "4096"})
+    rows = dict(reversed(line.split(None, 2)[:2]) for line in listing.splitlines()[1:])
+    assert set(rows) == set(environment.VARIABLES)
+    assert (rows["SHMEM_SYMMETRIC_SIZE"], rows["PYSHMEM_WAIT_TIMEOUT"], rows["SHMEM_DEBUG"]) == ("4096", "7.5", "False")
+
+
+@pytest.mark.parametrize(
+    "free, pes, size",
+    [(1 << 40, 1, 1 << 30), (1 << 40, 64, 1 << 30), (1 << 30, 4, 1 << 27), (10_000_000, 3, 1_662_976), (0, 2, 0)],
+)
+def test_the_default_heap_is_1_gib_or_the_pes_share_of_half_the_free_memory(free, pes, size, variables):
+    variables.setattr(environment, "available_memory", lambda: free)
+    assert environment.heap_bytes(None, pes) == size and size % 4096 == 0
+
+
+@pytest.mark.parametrize("asked, size", [("1m", 1 << 20), (1, 4096), (4097, 8192), (0, 0), ("3.1M", 3252224)])
+def test_a_heap_has_the_size_asked_for_in_whole_pages(asked, size, variables):
+    assert environment.heap_bytes(asked, 1) == size
+    variables.setenv("SHMEM_SYMMETRIC_SIZE", "2m")
+    assert environment.heap_bytes(asked, 1) == size  # the argument wins
+    assert environment.heap_bytes(None, 1) == 2 << 20
+
+
+@pytest.mark.parametrize("asked", [-1, 1.5, True, [1], "12q", b"1m"])
+def test_a_heap_of_no_size_is_refused(asked, variables):
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: heap_size: got {re.escape(repr(asked))}; wants "):
+        environment.heap_bytes(asked, 1)
+
+
+def test_a_heap_beyond_the_free_memory_of_all_pes_is_refused(variables):
+    variables.setattr(environment, "available_memory", lambda: 1 << 30)
+    assert environment.heap_bytes("256m", 4) == 1 << 28
+    with pytest.raises(
+        shmem.HeapExhaustedError,
+        match=r"^init: PE \?: heap_size: got 268439552 bytes for each of 4 PEs; wants at most 1073741824",
+    ):
+        environment.heap_bytes((1 << 28) + 1, 4)
+
+
+def test_available_memory_is_what_the_machine_has_or_less():
+    with open("/proc/meminfo") as meminfo:
+        total = int(re.search(r"MemTotal: +(\d+)", meminfo.read())[1]) * 1024
+    assert 0 < environment.available_memory() <= total
