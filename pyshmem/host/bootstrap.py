@@ -107,6 +107,8 @@ def global_exit(status: int = 0) -> NoReturn:
     """End all PEs at once with ``status``; any one PE may call it, and it does not return. Spec: 9.1 SHMEM_GLOBAL_EXIT."""
     if not job.inits:
         refuse(NotInitializedError, "global_exit", "state", "no init yet", "init before it")
+    if not isinstance(status, int):
+        refuse(ArgumentError, "global_exit", "status", repr(status), "an int")
     exits.abort(status)
 
 

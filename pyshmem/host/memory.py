@@ -42,7 +42,7 @@ def allocate(
     nbytes = dtype.itemsize
     for extent in shape:
         nbytes *= extent
-    _compare_calls(routine, nbytes, alignment)
+    _compare_calls(routine, nbytes, f"aligned to {alignment}")
     if nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
     offset = cpu.allocator.allocate(nbytes, alignment)
@@ -111,7 +111,7 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
         free(array)
         return torch.empty(0, dtype=dtype)
     offset = _allocation("realloc", array)
-    _compare_calls("realloc", size, offset)
+    _compare_calls("realloc", size, f"at heap offset {offset}")
     synchronise("realloc", TEAM_WORLD)
     moved = _resized(offset, size)
     result = cpu.tensor(cpu.base + moved, (size // dtype.itemsize,), dtype)
@@ -131,7 +131,7 @@ def free(array: Any) -> None:
     if describe("free", "array", array, contiguous=False).nelems == 0:
         return
     offset = _allocation("free", array)
-    _compare_calls("free", 0, offset)
+    _compare_calls("free", 0, f"at heap offset {offset}")
     synchronise("free", TEAM_WORLD)
     cpu.allocator.release(offset)
     cpu.sites.pop(offset, None)
@@ -226,18 +226,18 @@ def _note_site(offset: int) -> None:
         cpu.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
 
 
-def _compare_calls(routine: str, nbytes: int, detail: int) -> None:
+def _compare_calls(routine: str, nbytes: int, detail: str) -> None:
     """Debug mode: all PEs must make the same call. Errors: OutOfRangeError on all of them."""
     if not job.debug:
         return
     assert job.comm is not None
-    calls = job.comm.allgather((routine, nbytes, detail))
+    calls = job.comm.allgather(f"{routine} of {nbytes} bytes {detail}")
     for pe, call in enumerate(calls):
         if call != calls[0]:
             refuse(
                 OutOfRangeError,
                 routine,
                 "size",
-                f"{calls[0][0]} of {calls[0][1]} bytes on PE 0 and {call[0]} of {call[1]} on PE {pe}",
+                f"{calls[0]} on PE 0 and {call} on PE {pe}",
                 "the same call on all PEs",
             )

@@ -82,6 +82,12 @@ def test_info_names_the_library_and_the_specification_it_follows():
     assert shmem.info_get_name() == f"pyshmem {shmem.__version__}"
 
 
+@pytest.mark.parametrize("status", ["0", None, 1.5])
+def test_global_exit_refuses_a_status_that_is_no_int(status, me):
+    with pytest.raises(shmem.ArgumentError, match=rf"^global_exit: PE {me}: status: got .*; wants an int$"):
+        shmem.global_exit(status)
+
+
 @pytest.mark.parametrize("call", [shmem.init_thread, shmem.init, shmem.finalize], ids=lambda call: call.__name__)
 def test_setup_leaves_no_memory_behind(call):
     before = live()

@@ -1,0 +1,207 @@
+"""What a job takes of the machine, what it gives back, and what happens where PEs ask for different things."""
+
+import re
+
+import pytest
+from jobs import mpiexec
+
+HEAD = "import os, sys\nimport torch\nimport pyshmem as shmem\n"
+
+
+def test_the_last_finalize_gives_the_memory_back_and_leaves_the_addresses(tmp_path):
+    """The pages are punched out of the shared memory at once, though a tensor still refers to it: it reads as zeros."""
+    program = (
+        HEAD
+        + """
+shmem.init(heap_size="8m")
+me, right = shmem.my_pe(), (shmem.my_pe() + 1) % shmem.n_pes()
+block = shmem.full(1 << 20, 7.0)
+there = shmem.ptr(block, right)
+assert there[-1] == 7
+shmem.finalize()
+assert not block.any(), "this PE's pages are still there"
+block.fill_(1)
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+assert there.all() and there[0] == 1, "the mapping is gone"
+MPI.COMM_WORLD.Barrier()
+print("given back")
+"""
+    )
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out) == (0, "given back\n" * 2), err
+
+
+def test_a_heap_is_reserved_whole_at_init(tmp_path):
+    """So that no later access can fail for want of memory: the file behind the heaps has all its blocks."""
+    program = (
+        HEAD
+        + """
+shmem.init(heap_size="24m")
+shmem.barrier_all()
+line = next(line for line in open("/proc/self/maps") if "memfd:pyshmem" in line)
+start, end = (int(each, 16) for each in line.split()[0].split("-"))
+held = os.stat(f"/proc/self/map_files/{line.split()[0]}").st_blocks * 512
+print(end - start >= 2 * 24 << 20, held == end - start)
+shmem.barrier_all()
+"""
+    )
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out) == (0, "True True\n" * 2), err
+
+
+@pytest.mark.parametrize("unlike", ["environment", "argument"])
+def test_a_heap_size_on_some_pes_alone_is_refused_on_all(unlike, tmp_path):
+    """The others have the default: neither may one PE wait for them, nor may they have another heap than it."""
+    program = (
+        """
+import os
+os.environ.pop("SHMEM_SYMMETRIC_SIZE", None)
+me = int(os.environ["PMI_RANK"])
+if me == 1 and UNLIKE == "environment":
+    os.environ["SHMEM_SYMMETRIC_SIZE"] = "3m"
+import pyshmem as shmem
+try:
+    shmem.init(heap_size="3m" if me == 1 and UNLIKE == "argument" else None)
+except shmem.ArgumentError as error:
+    print(error)
+os.environ.pop("SHMEM_SYMMETRIC_SIZE", None)
+shmem.init(heap_size="1m")
+shmem.barrier_all()
+"""
+    ).replace("UNLIKE", repr(unlike))
+    status, out, err = mpiexec(3, program, tmp_path=tmp_path)
+    assert status == 0, err
+    wants = r"init: PE (\d): heap_size: got 3145728 to \d+ bytes on different PEs; wants one size on all PEs"
+    assert sorted(re.findall(wants, out)) == ["0", "1", "2"]
+
+
+def test_debug_mode_compares_every_collective_memory_call(tmp_path):
+    """Sizes, one PE's size of 0, another routine, another block: refused on all PEs, and the heap is as before."""
+    program = (
+        HEAD
+        + """
+shmem.init()
+me = shmem.my_pe()
+from pyshmem.host.heap import cpu
+a, b = shmem.zeros(8), shmem.zeros(8)
+before = cpu.allocator.live()
+for call in (
+    lambda: shmem.malloc(8 + me),
+    lambda: shmem.zeros(8 * me),
+    lambda: shmem.free((a, b)[me]),
+    lambda: shmem.realloc(a, 100 + 4 * me),
+    lambda: shmem.align(64 << me, 64),
+    lambda: shmem.malloc(8) if me else shmem.calloc(1, 8),
+    lambda: shmem.free(a) if me else shmem.realloc(a, 64),
+):
+    try:
+        call()
+    except shmem.OutOfRangeError as error:
+        print(error)
+    assert cpu.allocator.live() == before
+shmem.free(a)
+shmem.free(b)
+"""
+    )
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path, environment={"SHMEM_DEBUG": "1"})
+    assert (status, err) == (0, ""), err
+    said = re.findall(r"(\w+): PE \d: size: got (.*) on PE 0 and (.*) on PE 1; wants the same call on all PEs", out)
+    alike = [
+        ("malloc", "malloc of 8 bytes aligned to 64", "malloc of 9 bytes aligned to 64"),
+        ("zeros", "zeros of 0 bytes aligned to 64", "zeros of 32 bytes aligned to 64"),
+        ("free", "free of 0 bytes at heap offset 0", "free of 0 bytes at heap offset 64"),
+        ("realloc", "realloc of 100 bytes at heap offset 0", "realloc of 104 bytes at heap offset 0"),
+        ("align", "align of 64 bytes aligned to 64", "align of 64 bytes aligned to 128"),
+    ]
+    mixed = [
+        ("calloc of 8 bytes aligned to 64", "malloc of 8 bytes aligned to 64"),
+        ("realloc of 64 bytes at heap offset 0", "free of 0 bytes at heap offset 0"),
+    ]
+    assert sorted(said) == sorted(alike + alike + [(call.split()[0], *calls) for calls in mixed for call in calls])
+
+
+def test_all_pes_on_one_core_still_pass(tmp_path):
+    """A wait gives the core to whoever it waits for."""
+    program = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import torch
+import pyshmem as shmem
+shmem.init()
+me, n = shmem.my_pe(), shmem.n_pes()
+token = shmem.zeros(1, dtype=torch.int64)
+for turn in range(1, 101):
+    if me or turn > 1:
+        shmem.wait_until(token, "==", turn - (me == 0))
+    shmem.p(token, turn, (me + 1) % n)
+    shmem.barrier_all()
+print(me)
+"""
+    status, out, err = mpiexec(6, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "60"})
+    assert (status, sorted(out.split())) == (0, list("012345")), err
+
+
+def test_a_barrier_that_one_pe_never_calls_says_so_after_the_time_out(tmp_path):
+    program = (
+        HEAD
+        + """
+shmem.init()
+flag = shmem.zeros(1, dtype=torch.int64)
+if shmem.my_pe():
+    try:
+        shmem.barrier_all()
+    except shmem.WaitTimeoutError as error:
+        print(error, flush=True)
+    shmem.p(flag, 1, 0)
+else:
+    shmem.wait_until(flag, "==", 1)
+os._exit(0)
+"""
+    )
+    _, out, _ = mpiexec(2, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "1.5"})
+    assert out == (
+        "barrier_all: PE 1: team: got no word from some PE of TEAM_WORLD in 1.5 s; wants all of them to call it; "
+        "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit\n"
+    )
+
+
+def test_halves_of_the_world_keep_to_themselves(tmp_path):
+    """Both at once, each with its own heap size, barriers and collectives; then the whole world."""
+    program = (
+        HEAD
+        + """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+half = world.Split(world.rank % 2)
+for comm, name in ((MPI.COMM_SELF.Split(MPI.UNDEFINED), "COMM_NULL"), (MPI.Group, "type"), ("world", "str")):
+    try:
+        shmem.init(comm)
+    except shmem.ArgumentError as error:
+        assert f"comm: got {name}; wants an mpi4py intracommunicator" in str(error), error
+shmem.init(half, heap_size=("1m", "2m")[world.rank % 2])
+for turn in range(200 + 100 * (world.rank % 2)):
+    x = shmem.full(5, turn + world.rank, dtype=torch.int64)
+    shmem.sum_reduce(x, x)
+    assert x.tolist() == [2 * turn + (2, 4)[world.rank % 2]] * 5
+    shmem.free(x)
+shmem.finalize()
+half.Free()
+shmem.init()
+x = shmem.full(1, 1, dtype=torch.int64)
+shmem.sum_reduce(x, x)
+print(shmem.my_pe() == world.rank, x.item())
+"""
+    )
+    status, out, err = mpiexec(4, program, tmp_path=tmp_path)
+    assert (status, out) == (0, "True 4\n" * 4), err
+
+
+def test_mpi_that_is_over_cannot_be_started_again(tmp_path):
+    program = HEAD + "from mpi4py import MPI\nMPI.Finalize()\nshmem.init()"
+    status, _, err = mpiexec(1, program, tmp_path=tmp_path)
+    assert status == 1
+    assert (
+        "LaunchError: init: PE ?: MPI: got finalised; wants MPI still up: it cannot be started twice in a process"
+        in err
+    )
