@@ -92,9 +92,7 @@ print("done")
 
 def test_nothing_of_pyshmem_is_left_in_shared_memory(tmp_path):
     """Killed in the middle: the heap has no name, so the kernel takes it back with the last process."""
-    program = (
-        "import os, signal\nimport pyshmem as shmem\nshmem.init()\nprint(os.listdir('/dev/shm'))\nshmem.barrier_all()\n"
-    )
+    program = "import os, signal\nimport pyshmem as shmem\nshmem.init()\nprint(os.listdir('/dev/shm'), flush=True)\nshmem.barrier_all()\n"
     _, out, _ = mpiexec(2, program + "os.kill(os.getpid(), signal.SIGKILL)", tmp_path=tmp_path)
     assert out.count("[") == 2
     assert "pyshmem" not in out
