@@ -5,7 +5,7 @@ import re
 import pytest
 from jobs import mpiexec
 
-HEAD = "import os, sys\nimport torch\nimport pyshmem as shmem\n"
+HEAD = "import os\nimport torch\nimport pyshmem as shmem\n"
 
 
 def test_the_last_finalize_gives_the_memory_back_and_leaves_the_addresses(tmp_path):
@@ -32,22 +32,36 @@ print("given back")
     assert (status, out) == (0, "given back\n" * 2), err
 
 
-def test_a_heap_is_reserved_whole_at_init(tmp_path):
-    """So that no later access can fail for want of memory: the file behind the heaps has all its blocks."""
+def test_a_heap_is_reserved_whole_at_init_and_shortage_on_one_pe_is_an_error_on_all(tmp_path):
+    """No later access can fail for want of memory. After the error init may be tried again."""
     program = (
         HEAD
         + """
-shmem.init(heap_size="24m")
-shmem.barrier_all()
-line = next(line for line in open("/proc/self/maps") if "memfd:pyshmem" in line)
-start, end = (int(each, 16) for each in line.split()[0].split("-"))
-held = os.stat(f"/proc/self/map_files/{line.split()[0]}").st_blocks * 512
-print(end - start >= 2 * 24 << 20, held == end - start)
+reserved, reserve = [], os.posix_fallocate
+def short(fd, offset, nbytes):
+    raise OSError(28, "No space left on device")
+def enough(fd, offset, nbytes):
+    reserved.append((offset, nbytes))
+    reserve(fd, offset, nbytes)
+os.posix_fallocate = short if os.environ["PMI_RANK"] == "1" else enough
+try:
+    shmem.init(heap_size="4m")
+except shmem.HeapExhaustedError as error:
+    print(error)
+reserved.clear()
+os.posix_fallocate = enough
+shmem.init(heap_size="4m")
+from pyshmem.host.heap import cpu
+assert reserved == [(shmem.my_pe() * cpu.stride, cpu.stride)] and cpu.stride >= 4 << 20
+block = shmem.full(1 << 20, shmem.my_pe(), dtype=torch.float32)
+assert shmem.g(block[-1:], (shmem.my_pe() + 1) % 3) == (shmem.my_pe() + 1) % 3
 shmem.barrier_all()
 """
     )
-    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
-    assert (status, out) == (0, "True True\n" * 2), err
+    status, out, err = mpiexec(3, program, tmp_path=tmp_path)
+    assert status == 0, err
+    said = r"init: PE (\d): heap_size: got 4194304 bytes a PE, and from the system: .*No space left on device.*; wants less, by"
+    assert sorted(re.findall(said, out)) == ["0", "1", "2"], out
 
 
 @pytest.mark.parametrize("unlike", ["environment", "argument"])

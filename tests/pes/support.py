@@ -1,7 +1,8 @@
 """What the tests share: values that name their sender and turn, and the element types of the specification."""
 
-import pyshmem as shmem
 import torch
+
+import pyshmem as shmem
 from pyshmem.host.heap import cpu
 
 GUARD = 77  # follows every buffer: a call that writes too much is seen

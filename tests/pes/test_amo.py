@@ -2,10 +2,11 @@
 
 import operator
 
-import pyshmem as shmem
 import pytest
 import torch
 from support import AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, from_pe, guarded, name_of, neighbours, untouched
+
+import pyshmem as shmem
 
 # operator: (old, value) -> new, for the calls (target, value, pe)
 UPDATES = {

@@ -1,7 +1,6 @@
 """9.6 remote memory access: put, get, p, g, and the strided and non-blocking forms."""
 
 import numpy as np
-import pyshmem as shmem
 import pytest
 import torch
 from support import (
@@ -17,6 +16,8 @@ from support import (
     payload,
     untouched,
 )
+
+import pyshmem as shmem
 
 PUTS = [shmem.put, shmem.put_nbi]
 GETS = [shmem.get, shmem.get_nbi]
@@ -201,7 +202,7 @@ def test_put_takes_a_numpy_integer_as_pe_with_and_without_a_context():
     assert target.tolist() == [left, left]
 
 
-def test_put_resolves_no_lazy_negation_by_chance(me):
+def test_put_refuses_a_lazily_negated_source(me):
     """z.conj().imag of one element is contiguous, but its memory is not its value."""
     lazy = torch.tensor([3 + 4j]).conj().imag
     target = shmem.zeros(1)

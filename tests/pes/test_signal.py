@@ -1,10 +1,11 @@
 """9.8 signals, and put_signal above all: the signal never overtakes its payload."""
 
 import numpy as np
-import pyshmem as shmem
 import pytest
 import torch
 from support import AMO_INTEGERS, GUARD, RMA_DTYPES, assert_same, guarded, name_of, neighbours, payload, untouched
+
+import pyshmem as shmem
 
 PUT_SIGNALS = [shmem.put_signal, shmem.put_signal_nbi]
 SIGNALS = [0, 1, 2**63, 2**64 - 1]

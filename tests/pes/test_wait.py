@@ -7,12 +7,13 @@ import signal
 import threading
 
 import numpy as np
-import pyshmem as shmem
 import pytest
 import torch
+from support import AMO_INTEGERS, assert_same, name_of, neighbours, payload, work
+
+import pyshmem as shmem
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
-from support import AMO_INTEGERS, assert_same, name_of, neighbours, payload, work
 
 COMPARISONS = {
     "==": operator.eq,
