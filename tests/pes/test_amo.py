@@ -157,7 +157,7 @@ def test_no_update_is_lost_where_operators_are_mixed_on_one_word(dtype, me, npes
     turns = min(TURNS // 4, ((1 << width) - 1) // npes) - 1 | 1  # odd, and the fields do not overflow
     swapped, toggled, marked = 1 << width, 1 << (2 * width + me), 1 << (2 * width + npes + me)
     cleared = ~marked if dtype.is_signed else torch.iinfo(dtype).max ^ marked
-    for word in shmem.zeros(4, dtype=dtype):
+    for word in shmem.zeros(8, dtype=dtype):
         for _ in range(turns):
             shmem.atomic_add(word, 1, 0)
             seen = shmem.atomic_fetch(word, 0)
@@ -173,13 +173,13 @@ def test_no_update_is_lost_where_operators_are_mixed_on_one_word(dtype, me, npes
 def test_swap_and_add_share_one_word_and_lose_nothing(npes):
     """What swap takes out and what is left is all that add put in."""
     pot, taken = shmem.zeros(1, dtype=torch.int64), 0
-    for i in range(TURNS):
+    for i in range(2 * TURNS):
         shmem.atomic_add(pot, i, 0)
         taken += shmem.atomic_swap(pot, 0, 0)
     total = shmem.zeros(1, dtype=torch.int64)
     shmem.atomic_add(total, taken, 0)
     shmem.barrier_all()
-    assert shmem.g(pot, 0) + shmem.g(total, 0) == sum(range(TURNS)) * npes
+    assert shmem.g(pot, 0) + shmem.g(total, 0) == sum(range(2 * TURNS)) * npes
 
 
 @pytest.mark.parametrize("dtype, step", [(torch.float32, 1), (torch.float64, 2.0**-20)], ids=ids)

@@ -241,7 +241,7 @@ def test_a_time_out_of_0_is_no_limit(me, npes, monkeypatch):
     with pytest.raises(shmem.WaitTimeoutError):
         shmem.wait_until(word, "==", 1)
     monkeypatch.setattr(job, "timeout", 0.0)
-    run_beside(lambda: shmem.p(word, 1, me), lambda: shmem.wait_until(word, "==", 1), amount=3000000)
+    run_beside(lambda: shmem.p(word, 1, me), lambda: shmem.wait_until(word, "==", 1), amount=10**7)
 
 
 # ---- what goes on while a PE waits ----
