@@ -324,22 +324,23 @@ def test_like_takes_shape_and_dtype_from_any_array(name):
 
 # ---- with the peers ----
 
+COUNT = 1 << 18  # a fill of so many takes its time
 MADE = {
-    "empty": lambda: shmem.empty(64),
-    "zeros": lambda: shmem.zeros(64),
-    "ones": lambda: shmem.ones(64),
-    "full": lambda: shmem.full(64, 2.5),
-    "array": lambda: shmem.array([1.5] * 64),
-    "as_symmetric": lambda: shmem.as_symmetric(torch.ones(64)),
-    "arange": lambda: shmem.arange(64.0),
-    "linspace": lambda: shmem.linspace(0, 1, 64),
-    "rand": lambda: shmem.rand(64),
-    "randn": lambda: shmem.randn(64),
-    "randint": lambda: shmem.randint(0, 9, 64, dtype=torch.float32),
-    "empty_like": lambda: shmem.empty_like(torch.ones(64)),
-    "zeros_like": lambda: shmem.zeros_like(torch.ones(64)),
-    "ones_like": lambda: shmem.ones_like(torch.ones(64)),
-    "full_like": lambda: shmem.full_like(torch.ones(64), 2),
+    "empty": lambda: shmem.empty(COUNT),
+    "zeros": lambda: shmem.zeros(COUNT),
+    "ones": lambda: shmem.ones(COUNT),
+    "full": lambda: shmem.full(COUNT, 2.5),
+    "array": lambda: shmem.array([1.5] * COUNT),
+    "as_symmetric": lambda: shmem.as_symmetric(torch.ones(COUNT)),
+    "arange": lambda: shmem.arange(float(COUNT)),
+    "linspace": lambda: shmem.linspace(0, 1, COUNT),
+    "rand": lambda: shmem.rand(COUNT),
+    "randn": lambda: shmem.randn(COUNT),
+    "randint": lambda: shmem.randint(0, 9, COUNT, dtype=torch.float32),
+    "empty_like": lambda: shmem.empty_like(torch.ones(COUNT)),
+    "zeros_like": lambda: shmem.zeros_like(torch.ones(COUNT)),
+    "ones_like": lambda: shmem.ones_like(torch.ones(COUNT)),
+    "full_like": lambda: shmem.full_like(torch.ones(COUNT), 2),
 }
 
 
@@ -347,21 +348,21 @@ MADE = {
 def test_peers_may_write_to_a_new_array_at_once(name, me, npes):
     """One PE comes late; a fill of its array after the others have returned would undo what they wrote there."""
     left, _, right = neighbours()
-    for late in range(npes):
-        if me == late:
+    for turn in range(8):
+        if me == turn % npes:
             work(5000)
         made = MADE[name]()
-        shmem.p(made[5], 100 + me, right)
+        shmem.p(made[-1], 100 + me, right)
         shmem.barrier_all()
-        assert made[5].item() == 100 + left
+        assert made[-1].item() == 100 + left
         shmem.free(made)
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if "empty" not in name and "rand" not in name])
 def test_peers_may_read_a_new_array_at_once(name, me, npes):
     _, _, right = neighbours()
-    for late in range(npes):
-        if me == late:
+    for turn in range(8):
+        if me == turn % npes:
             work(5000)
         made = MADE[name]()
         assert_same(from_pe(made, right), made.clone())
