@@ -339,7 +339,7 @@ typedef struct {
     int (*read)(void *, dl_tensor_t *); /* borrows: nothing to release */
 } dl_exchange_t;
 
-enum { DL_CPU = 1, DL_FLOAT = 2, DL_COMPLEX = 5 };
+enum { DL_FLOAT = 2, DL_COMPLEX = 5, DL_UINT = 1 };
 
 /* tensor_reader(capsule) -> the address of the function that reads a tensor, 0 where this version of the table has none. */
 static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssize_t n) {
@@ -349,24 +349,26 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* What the two functions below know of a heap: (reader, torch.Tensor, base, starts, ends), see pyshmem.host.heap. */
-typedef struct { uint64_t reader, base; PyTypeObject *type; PyObject *starts, *ends; } view_t;
+/* What the two functions below know of a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap), see
+ * pyshmem.host.heap. */
+typedef struct { uint64_t reader, base; PyTypeObject *type; PyObject *starts, *ends, *heap; int32_t device_type, device; } view_t;
 typedef struct { uint64_t address, nbytes, item; uint8_t code; } operand_t;
 
 static int to_view(PyObject *o, view_t *v) {
     v->type = (PyTypeObject *)PyTuple_GetItem(o, 1);
     v->starts = PyTuple_GetItem(o, 3);
     v->ends = PyTuple_GetItem(o, 4);
-    return v->ends && to_u64(PyTuple_GetItem(o, 0), &v->reader) && to_u64(PyTuple_GetItem(o, 2), &v->base);
+    v->heap = PyTuple_GetItem(o, 7);
+    return v->heap && to_int32(PyTuple_GetItem(o, 5), &v->device_type) && to_int32(PyTuple_GetItem(o, 6), &v->device) && to_u64(PyTuple_GetItem(o, 0), &v->reader) && to_u64(PyTuple_GetItem(o, 2), &v->base);
 }
 
-/* 1: read. 0, and no exception: no plain tensor, which is contiguous, in CPU memory, and of no complex type, since those may
+/* 1: read. 0, and no exception: no plain tensor, which is contiguous, in the heap's kind of memory, and of no complex type, since those may
  * be lazily conjugated. */
 static int read_plain(const view_t *v, PyObject *o, operand_t *out) {
     dl_tensor_t t;
     if (!v->reader || Py_TYPE(o) != v->type) return 0;
     if (((int (*)(void *, dl_tensor_t *))v->reader)(o, &t)) { PyErr_Clear(); return 0; } /* no type of DLPack */
-    if (t.device_type != DL_CPU || t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
+    if (t.device_type != v->device_type || t.device_id != v->device || t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
     int64_t count = 1;
     for (int32_t i = t.ndim - 1; i >= 0; i--) {
         if (t.shape[i] != 1 && t.strides && t.strides[i] != count) return 0;
@@ -398,17 +400,20 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
-static PyObject *tuple_of(int n, const uint64_t *values) {
-    PyObject *result = PyTuple_New(n);
+static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
+    PyObject *result = PyTuple_New(n + 1);
+    if (!result) return NULL;
+    Py_INCREF(heap);
+    PyTuple_SetItem(result, 0, heap);
     for (int i = 0; result && i < n; i++) {
         PyObject *value = PyLong_FromUnsignedLongLong(values[i]);
-        if (!value || PyTuple_SetItem(result, i, value)) Py_CLEAR(result);
+        if (!value || PyTuple_SetItem(result, i + 1, value)) Py_CLEAR(result);
     }
     return result;
 }
 
-/* locate(view, symmetric, private, size) -> (address, private address, bytes) where both are plain, of one type, large enough
- * and symmetric is live; else None: the long way then says what is wrong, if anything is. */
+/* locate(view, symmetric, private, size) -> (heap, address, private address, bytes) where both are plain, of one type, large
+ * enough and symmetric is live; else None: the long way then says what is wrong, if anything is. */
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -423,10 +428,10 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     }
     if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
     if (is_lazily_negated(args[2], &own) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
-    return tuple_of(3, (uint64_t[]){near.address, own.address, nbytes});
+    return tuple_of(v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
 }
 
-/* locate_word(view, target) -> (address, kind) of a plain, live tensor of one element, else None. kind is DLPack's type code
+/* locate_word(view, target) -> (heap, address, kind) of a plain, live tensor of one element, else None. kind is DLPack's type code
  * * 16 + bytes. */
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -434,7 +439,33 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     operand_t near;
     if (!arity("locate_word", n, 2) || !to_view(args[0], &v)) return NULL;
     if (!read_plain(&v, args[1], &near) || near.nbytes != near.item || !is_live(&v, near.address, near.nbytes)) Py_RETURN_NONE;
-    return tuple_of(2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+    return tuple_of(v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+}
+
+typedef struct {
+    dl_tensor_t tensor;
+    void *context;
+    void (*deleter)(void *);
+    int64_t extent;
+} dl_managed_t;
+
+static void drop_capsule(PyObject *o) { free(PyCapsule_IsValid(o, "dltensor") ? PyCapsule_GetPointer(o, "dltensor") : NULL); }
+
+/* bytes_at(address, bytes, device type, device) -> DLPack's capsule of a uint8 tensor there, which keeps nothing alive. */
+static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t address;
+    int64_t nbytes;
+    int32_t device_type, device;
+    if (!arity("bytes_at", n, 4) || !to_u64(args[0], &address) || !to_i64(args[1], &nbytes) || !to_int32(args[2], &device_type) ||
+        !to_int32(args[3], &device))
+        return NULL;
+    dl_managed_t *m = calloc(1, sizeof *m);
+    if (!m) return PyErr_NoMemory();
+    m->extent = nbytes;
+    m->tensor = (dl_tensor_t){(void *)address, device_type, device, 1, DL_UINT, 8, 1, &m->extent, NULL, 0};
+    m->deleter = free; /* the tensor comes first, so its address is the allocation's */
+    return PyCapsule_New(m, "dltensor", drop_capsule);
 }
 
 /* ---- the end of the process: only an exit handler knows the status, and only after Python's own clean-up ---- */
@@ -497,7 +528,7 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
     ROW("sync", py_sync) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
-    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("watch_exit", py_watch_exit)
+    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("bytes_at", py_bytes_at) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

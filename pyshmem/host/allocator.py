@@ -71,6 +71,11 @@ class Allocator:
         self.ends[at] = offset + nbytes
         return True
 
+    def extend(self, size: int) -> None:
+        """Move the end to ``size``, which is past it."""
+        self._give(self.size, size)
+        self.size = size
+
     def size_of(self, offset: int) -> int | None:
         """Bytes of the allocation that begins at ``offset``, or None where none does."""
         at = self._index(offset)

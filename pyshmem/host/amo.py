@@ -1,6 +1,7 @@
 """Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.7.
 
-They are the processor's atomics on the target's word, so all operators mix, and mix with waits and with kernels.
+They are the processor's atomics on the target's word, and on GPU heaps the GPU's, enqueued on torch's current stream: so all
+operators mix, and mix with waits and with kernels.
 """
 
 from __future__ import annotations
@@ -76,14 +77,16 @@ def _update(name: str) -> Callable[..., Any]:
     def update(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
         if ctx is not None:
             pe = world_pe(name, ctx, pe)
-        address, dtype = word(name, "target", target)
+        heap, address, dtype = word(name, "target", target)
         try:
-            address += cpu.deltas[pe]
+            address += heap.deltas[pe]
         except (KeyError, TypeError):
             delta_to(name, pe)
         native = natives.get(dtype) or refuse_dtype(name, "target", dtype, natives)
-        if type(value) is not int or dtype not in _EXACT:
+        if type(value) is not int or dtype not in _EXACT or heap is not cpu:
             value = scalar(name, "value", value, dtype)
+        if heap is not cpu:
+            return heap.amo(operator, dtype, address, value, fetch=fetched)
         try:
             old = native(address, value)
         except OverflowError:
@@ -101,20 +104,23 @@ _FETCH, _SWAP_IF, _ADD = _natives("fetch", _ALL), _natives("compare_swap", _ALL)
 def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
         pe = world_pe("atomic_fetch", ctx, pe)
-    address, dtype = word("atomic_fetch", "source", source)
+    heap, address, dtype = word("atomic_fetch", "source", source)
     native = _FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, _FETCH)
-    return native(address + delta_to("atomic_fetch", pe))
+    address += delta_to("atomic_fetch", pe, heap)
+    return native(address) if heap is cpu else heap.amo("fetch", dtype, address)
 
 
 def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
     name = "atomic_compare_swap"
     if ctx is not None:
         pe = world_pe(name, ctx, pe)
-    address, dtype = word(name, "target", target)
-    address += delta_to(name, pe)
+    heap, address, dtype = word(name, "target", target)
+    address += delta_to(name, pe, heap)
     native = _SWAP_IF.get(dtype) or refuse_dtype(name, "target", dtype, _SWAP_IF)
-    if type(cond) is not int or type(value) is not int or dtype.is_floating_point:
+    if type(cond) is not int or type(value) is not int or dtype.is_floating_point or heap is not cpu:
         cond, value = scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)
+    if heap is not cpu:
+        return heap.amo("compare_swap", dtype, address, value, cond)
     try:
         return native(address, cond, value)
     except OverflowError:
@@ -124,17 +130,20 @@ def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | 
 def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
         pe = world_pe("atomic_fetch_inc", ctx, pe)
-    address, dtype = word("atomic_fetch_inc", "target", target)
-    native = _ADD.get(dtype) or refuse_dtype("atomic_fetch_inc", "target", dtype, _ADD)
-    return native(address + delta_to("atomic_fetch_inc", pe), 1)
+    return _increment("atomic_fetch_inc", target, pe, True)
 
 
 def atomic_inc(target: Any, pe: int, ctx: Ctx | None = None) -> None:
     if ctx is not None:
         pe = world_pe("atomic_inc", ctx, pe)
-    address, dtype = word("atomic_inc", "target", target)
-    native = _ADD.get(dtype) or refuse_dtype("atomic_inc", "target", dtype, _ADD)
-    native(address + delta_to("atomic_inc", pe), 1)
+    _increment("atomic_inc", target, pe, False)
+
+
+def _increment(routine: str, target: Any, pe: int, fetch: bool) -> Any:
+    heap, address, dtype = word(routine, "target", target)
+    native = _ADD.get(dtype) or refuse_dtype(routine, "target", dtype, _ADD)
+    address += delta_to(routine, pe, heap)
+    return native(address, 1) if heap is cpu else heap.amo("fetch_add", dtype, address, 1, fetch=fetch)
 
 
 _document(atomic_fetch, "atomic_fetch", "Return the element", _ALL, True, "")

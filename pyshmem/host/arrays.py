@@ -167,14 +167,17 @@ def _random(routine: str, dtype: Any) -> torch.dtype:
 
 def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     if target.dtype in _NUMPY_ONLY:
-        target.numpy().fill(value)
+        bits = target.dtype.itemsize * 8
+        signed = value - (1 << bits) if value >> (bits - 1) else value
+        target.view(getattr(torch, f"int{bits}")).fill_(signed)
         return target
     return target.fill_(value)
 
 
 def _copied(routine: str, local: torch.Tensor, device: str | None) -> torch.Tensor:
-    if local.is_sparse or local.device.type != "cpu":
-        refuse(ArgumentError, routine, "data", f"a {local.layout} tensor on {local.device}", "dense data in CPU memory")
+    if local.is_sparse or local.device.type not in ("cpu", "cuda"):
+        got = f"a {local.layout} tensor on {local.device}"
+        refuse(ArgumentError, routine, "data", got, "dense data in CPU or GPU memory")
     target = allocate(routine, tuple(local.shape), local.dtype, device)
     return finish(routine, target.copy_(local.detach()))
 

@@ -9,7 +9,7 @@ import atexit
 import os
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host import environment, exits, launcher
 from pyshmem.host.errors import (
@@ -21,14 +21,20 @@ from pyshmem.host.errors import (
     UnreachableError,
     refuse,
 )
-from pyshmem.host.heap import cpu
+from pyshmem.host.gpu import opening
+from pyshmem.host.gpu.heap import gpu
+from pyshmem.host.heap import cpu, default, heaps
 from pyshmem.host.job import job
-from pyshmem.host.ordering import synchronise
+from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.version import OPENSHMEM, __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpi4py import MPI
+
+_T = TypeVar("_T")
 
 
 class THREAD(IntEnum):
@@ -49,7 +55,10 @@ def init(
 ) -> None:
     """Make the processes of ``comm`` (all of MPI's world) the PEs of the job, numbered as in it. Collective over it.
 
-    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; before SHMEM_SYMMETRIC_SIZE.
+    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; before SHMEM_SYMMETRIC_SIZE. A heap in GPU memory
+    grows up to it, by itself, where the driver maps virtual memory.
+    device: the default heap's, "cuda" or "cpu", which then is the only one; before PYSHMEM_HEAP. None: the GPU's if all have
+    one.
     Counted: a further call only counts, and as many calls of finalize are needed. MPI may run already; if not, it is
     started here with thread_level and finalised when the process ends.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
@@ -58,13 +67,13 @@ def init(
     if job.inits:
         job.inits += 1
         return
-    if device not in (None, "cpu"):
-        refuse(ArgumentError, "init", "device", repr(device), "'cpu'")
+    if device not in (None, "cpu", "cuda"):
+        refuse(ArgumentError, "init", "device", repr(device), "'cpu', 'cuda' or None")
     mpi = _start_mpi(thread_level)
     if comm is not None and (not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL):
         got = type(comm).__name__ if comm else "COMM_NULL"
         refuse(ArgumentError, "init", "comm", got, "an mpi4py intracommunicator, or None for MPI's world")
-    _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size)
+    _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size, device)
     job.thread_level = mpi.Query_thread()
     exits.watch(mpi)
     _announce()
@@ -84,6 +93,7 @@ def finalize() -> None:
     """
     if not job.inits:
         refuse(NotInitializedError, "finalize", "state", "no init to end", "a matching init before it")
+    complete()
     synchronise("finalize", TEAM_WORLD)
     if job.inits > 1:
         job.inits -= 1
@@ -145,7 +155,7 @@ def _start_mpi(thread_level: int) -> Any:
     return MPI
 
 
-def _join(mpi: Any, comm: Any, heap_size: int | str | None) -> None:
+def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> None:
     """Fill job, heap and teams, or raise on every PE alike and leave all as it was."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
@@ -161,19 +171,9 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None) -> None:
                 "all PEs on one node: no transport between nodes yet",
             )
         job.node_pes = range(job.n_pes)
-        size = _agree_on_settings(comm, heap_size)
-        job.set_spins()
-        try:
-            cpu.open(node, job.node_pes, size)
-        except OSError as error:
-            refuse(
-                HeapExhaustedError,
-                "init",
-                "heap_size",
-                f"{size} bytes a PE, and from the system: {error}",
-                "less, by heap_size or SHMEM_SYMMETRIC_SIZE",
-            )
+        _open_heaps(comm, node, heap_size, device)
     except ShmemError:
+        _close_heaps()
         _forget()
         raise
     TEAM_WORLD.enter(0, 1, job.n_pes, job.my_pe, slot=0)
@@ -183,33 +183,50 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None) -> None:
     comm.Barrier()
 
 
-def _agree_on_settings(comm: MPI.Intracomm, heap_size: int | str | None) -> int:
-    """Read argument and environment; a fault on one PE, or different heap sizes, is an error on all."""
-    mine: tuple[bool, int] | ShmemError
+def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str | None, device: str | None) -> None:
+    answers = _gather(comm, lambda: _read_settings(heap_size, device))
+    job.device = opening.decide([(wish, reason) for _, wish, reason in answers])
+    asked = {answer[0] for answer in answers}
+    if len(asked) > 1:
+        low, high = min(asked, key=_by_size), max(asked, key=_by_size)
+        got = f"{low or 'no word'} to {high} bytes on different PEs"
+        refuse(ArgumentError, "init", "heap_size", got, "one size on all PEs")
+    nbytes = answers[0][0]
+    # the usual size depends on free memory, which each PE reads at its own moment
+    size = min(_gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
+    job.set_spins()
     try:
-        job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
-        job.debug = environment.read("SHMEM_DEBUG")
-        environment.read("PYSHMEM_HEAP")
-        asked = heap_size is not None or environment.read("SHMEM_SYMMETRIC_SIZE") is not None
-        mine = asked, environment.heap_bytes(heap_size, len(job.node_pes))
+        cpu.open(node, job.node_pes, size)
+    except OSError as error:
+        got = f"{size} bytes a PE, and from the system: {error}"
+        refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
+    if job.device == "cuda":
+        opening.open_heap(node, nbytes)
+
+
+def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int | None, str | None, str]:
+    job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
+    job.debug = environment.read("SHMEM_DEBUG")
+    wish = device or environment.read("PYSHMEM_HEAP")
+    return environment.asked_bytes(heap_size), wish, opening.why_not(wish)
+
+
+def _by_size(nbytes: int | None) -> int:
+    return -1 if nbytes is None else nbytes
+
+
+def _gather(comm: MPI.Intracomm, read: Callable[[], _T]) -> list[_T]:
+    """What ``read`` gives on every PE; a refusal on one of them is raised on all."""
+    mine: _T | ShmemError
+    try:
+        mine = read()
     except ShmemError as error:
         mine = error
     every = comm.allgather(mine)
     for answer in every:
         if isinstance(answer, ShmemError):
             raise mine if isinstance(mine, ShmemError) else answer
-    sizes = sorted({answer[1] for answer in every})
-    if not any(answer[0] for answer in every):
-        return int(sizes[0])  # the default depends on free memory, which each PE reads at its own moment
-    if len(sizes) > 1:
-        refuse(
-            ArgumentError,
-            "init",
-            "heap_size",
-            f"{sizes[0]} to {sizes[-1]} bytes on different PEs",
-            "one size on all PEs",
-        )
-    return int(sizes[0])
+    return every
 
 
 def _announce() -> None:
@@ -218,27 +235,33 @@ def _announce() -> None:
     if environment.read("SHMEM_VERSION"):
         print(f"{info_get_name()}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}", flush=True)
     if environment.read("SHMEM_INFO"):
-        settled = {"SHMEM_SYMMETRIC_SIZE": str(cpu.size)}
+        settled = {"SHMEM_SYMMETRIC_SIZE": str(default().size), "PYSHMEM_HEAP": job.device}
+        if gpu.size:
+            settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         print(environment.listing(settled), flush=True)
+        why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
+        print(f"Heap in GPU memory: {why}", flush=True)
 
 
 def _release() -> None:
     _list_leaks()
-    cpu.close()
+    _close_heaps()
     TEAM_WORLD.leave()
     TEAM_SHARED.leave()
     _forget()
 
 
+def _close_heaps() -> None:
+    heaps.pop("cuda", None)
+    gpu.close()
+    cpu.close()
+
+
 def _list_leaks() -> None:
-    if job.debug:
-        for start, end in cpu.allocator.live():
-            site = cpu.sites.get(start, "?")
-            print(
-                f"PE {job.my_pe}: never freed: {end - start} bytes at heap offset {start}, from {site}",
-                file=sys.stderr,
-                flush=True,
-            )
+    for heap in heaps.values() if job.debug else ():
+        for start, end in heap.allocator.live():
+            where = f"heap offset {start} on {heap.device}, from {heap.sites.get(start, '?')}"
+            print(f"PE {job.my_pe}: never freed: {end - start} bytes at {where}", file=sys.stderr, flush=True)
 
 
 def _forget() -> None:

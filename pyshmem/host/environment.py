@@ -40,10 +40,19 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def parse_heap(text: str) -> str:
-    if text not in ("cpu",):
-        raise ValueError("cpu")
-    return text
+def parse_count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a number, 0 or more")
+    return int(text)
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(" or ".join(words))
+        return text
+
+    return parse
 
 
 class Variable(NamedTuple):
@@ -71,7 +80,15 @@ VARIABLES = {
         Variable(
             "SHMEM_DEBUG", parse_flag, False, "compare allocations across PEs; list what was never freed", "SMA_DEBUG"
         ),
-        Variable("PYSHMEM_HEAP", parse_heap, "cpu", "the default heap"),
+        Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: the only one"),
+        Variable("PYSHMEM_DEVICE", parse_count, None, "which GPU this PE takes; unset: by its number on the node"),
+        Variable("PYSHMEM_PEER_MAP", one_of("auto", "vmm", "ipc"), "auto", "how peers map GPU memory"),
+        Variable(
+            "PYSHMEM_HIP_MEMORY",
+            one_of("auto", "coarse", "fine", "uncached"),
+            "auto",
+            "AMD: the kind of memory of the GPU heap",
+        ),
         Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait gives up; 0: never"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "do not say that kernels run in Triton's interpreter"),
     )
@@ -117,27 +134,34 @@ def available_memory() -> int:
     return free
 
 
-def heap_bytes(asked: str | int | None, node_pes: int) -> int:
-    """Bytes of each PE's heap: init's argument, else SHMEM_SYMMETRIC_SIZE, else 1 GiB or half of what memory allows.
+def asked_bytes(argument: str | int | None) -> int | None:
+    """What init's argument, else SHMEM_SYMMETRIC_SIZE, asks for, in whole pages; None where neither does."""
+    asked = read("SHMEM_SYMMETRIC_SIZE") if argument is None else _argument_bytes(argument)
+    return None if asked is None else -(-asked // PAGE) * PAGE
 
+
+def heap_bytes(asked: int | None, node_pes: int, main: bool = True) -> int:
+    """Bytes of each PE's heap in CPU memory: those asked for, else 1 GiB or half of what memory allows.
+
+    main: it is the default heap. Beside a GPU's, which the user's figure is about, it takes no more than if nobody asked.
     The memory check comes before any reservation: under a control group's limit a reservation that does not fit is
     answered by the kernel's kill, not by an error.
     """
     free = available_memory()
+    usual = min(1 << 30, free // (2 * node_pes)) // PAGE * PAGE
     if asked is None:
-        asked = read("SHMEM_SYMMETRIC_SIZE")
-    if asked is None:
-        return min(1 << 30, free // (2 * node_pes)) // PAGE * PAGE
-    size = -(-_argument_bytes(asked) // PAGE) * PAGE
-    if size * node_pes > free:
+        return usual
+    if not main:
+        return min(asked, usual)
+    if asked * node_pes > free:
         refuse(
             HeapExhaustedError,
             "init",
             "heap_size",
-            f"{size} bytes for each of {node_pes} PEs",
+            f"{asked} bytes for each of {node_pes} PEs",
             f"at most {free} bytes in all, which is what this machine has free",
         )
-    return size
+    return asked
 
 
 def _argument_bytes(asked: str | int) -> int:

@@ -18,6 +18,7 @@ class Job:
     __slots__ = (
         "comm",
         "debug",
+        "device",
         "generation",
         "inits",
         "my_pe",
@@ -27,6 +28,7 @@ class Job:
         "spins",
         "thread_level",
         "timeout",
+        "why_no_gpu",
     )
 
     def __init__(self) -> None:
@@ -42,6 +44,8 @@ class Job:
         self.node_pes: range = range(0)  # world PEs of this node; index = slot in the node's heaps
         self.thread_level = 0
         self.debug = False  # SHMEM_DEBUG
+        self.why_no_gpu = ""  # why no heap in GPU memory is open
+        self.device = "cpu"  # which heap allocations take that name none
         self.timeout = 300.0  # seconds a wait may last; 0: no limit
         self.spins = 0  # polls before a wait first yields its core
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
-from pyshmem.host import _native
 from pyshmem.host.allocator import ALIGNMENT
 from pyshmem.host.errors import (
     ArgumentError,
@@ -22,9 +21,9 @@ from pyshmem.host.errors import (
     ShmemError,
     refuse,
 )
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
-from pyshmem.host.operands import as_dtype, count_of, delta_to, describe, require_init, require_symmetric
+from pyshmem.host.operands import Operand, as_dtype, count_of, delta_to, describe, require_init, require_symmetric
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import TEAM_WORLD
 
@@ -37,24 +36,50 @@ def allocate(
     Errors: HeapExhaustedError on every PE alike, and nothing has changed.
     """
     require_init(routine)
-    if device is not None and str(device).split(":")[0] != "cpu":
-        refuse(ArgumentError, routine, "device", repr(device), "'cpu'")
+    heap = heap_for(routine, device)
     nbytes = dtype.itemsize
     for extent in shape:
         nbytes *= extent
-    _compare_calls(routine, nbytes, f"aligned to {alignment}")
+    _compare_calls(routine, nbytes, f"aligned to {alignment} on {heap.device}")
     if nbytes == 0:
-        return torch.empty(tuple(shape), dtype=dtype)
-    offset = cpu.allocator.allocate(nbytes, alignment)
+        return heap.tensor(0, shape, dtype)
+    offset = _room(routine, heap, nbytes, alignment)
+    _note_site(heap, offset)
+    return heap.tensor(heap.base + offset, shape, dtype)
+
+
+def heap_for(routine: str, device: Any) -> Heap:
+    """The heap that ``device`` names, "cpu" or "cuda" or torch's device; the default one for None. Errors: ArgumentError."""
+    if device is None:
+        return default()
+    kind, _, index = str(device).partition(":")
+    heap = heaps.get(kind)
+    if heap is None or index not in ("", str(heap.index)):
+        wants = " or ".join(repr(each) for each in heaps) + _why_no_gpu(kind)
+        refuse(ArgumentError, routine, "device", repr(str(device)), wants)
+    return heap
+
+
+def _why_no_gpu(kind: str) -> str:
+    return "" if kind != "cuda" or "cuda" in heaps else f"; none in GPU memory, since {job.why_no_gpu}"
+
+
+def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> int:
+    """The offset of a new allocation. Errors: HeapExhaustedError on every PE alike."""
+    offset = heap.allocator.allocate(nbytes, alignment)
+    if offset is None and heap.grow(nbytes + max(alignment - ALIGNMENT, 0)):
+        offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
-        _exhausted(routine, nbytes)
-    _note_site(offset)
-    return cpu.tensor(cpu.base + offset, shape, dtype)
+        most = heap.allocator.largest_hole()
+        wants = f"at most {most}, the largest free block of {heap.size}: raise SHMEM_SYMMETRIC_SIZE"
+        refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", wants)
+    return offset
 
 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
     """The barrier that ends an allocation, after the fill: peers may use the memory at once."""
     if array.numel():
+        heaps[array.device.type].settle()
         synchronise(routine, TEAM_WORLD)
     return array
 
@@ -103,38 +128,39 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
         return malloc(nbytes)
     require_init("realloc")
     old = describe("realloc", "array", array, contiguous=False)
-    dtype = as_dtype("realloc", old.dtype)
+    heap, dtype = old.heap, as_dtype("realloc", old.dtype)
     size = count_of("realloc", "nbytes", nbytes) // dtype.itemsize * dtype.itemsize
     if old.nelems == 0:
-        return finish("realloc", allocate("realloc", (size // dtype.itemsize,), dtype))
+        return finish("realloc", allocate("realloc", (size // dtype.itemsize,), dtype, heap.device))
     if size == 0:
         free(array)
-        return torch.empty(0, dtype=dtype)
-    offset = _allocation("realloc", array)
-    _compare_calls("realloc", size, f"at heap offset {offset}")
+        return heap.tensor(0, (0,), dtype)
+    offset = _allocation("realloc", old)
+    _compare_calls("realloc", size, f"at heap offset {offset} on {heap.device}")
+    heap.settle()
     synchronise("realloc", TEAM_WORLD)
-    moved = _resized(offset, size)
-    result = cpu.tensor(cpu.base + moved, (size // dtype.itemsize,), dtype)
-    synchronise("realloc", TEAM_WORLD)
-    return result
+    moved = _resized(heap, offset, size)
+    return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
 
 
 def free(array: Any) -> None:
     """Give back the memory of ``array``, which an allocation returned; None and empty arrays are nothing to free.
 
-    Order: a barrier on entry, so that no peer still uses it.  Errors: NotSymmetricError for a view, freed or private
-    memory; then nothing has changed.  Spec: 9.3 SHMEM_FREE.
+    Order: a barrier on entry, so that no peer still uses it, and on a GPU heap after all this PE's work on the GPU.
+    Errors: NotSymmetricError for a view, freed or private memory; then nothing has changed.  Spec: 9.3 SHMEM_FREE.
     """
     if array is None:
         return
     require_init("free")
-    if describe("free", "array", array, contiguous=False).nelems == 0:
+    old = describe("free", "array", array, contiguous=False)
+    if old.nelems == 0:
         return
-    offset = _allocation("free", array)
-    _compare_calls("free", 0, f"at heap offset {offset}")
+    heap, offset = old.heap, _allocation("free", old)
+    _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
+    heap.drain()
     synchronise("free", TEAM_WORLD)
-    cpu.allocator.release(offset)
-    cpu.sites.pop(offset, None)
+    heap.allocator.release(offset)
+    heap.sites.pop(offset, None)
 
 
 def ptr(target: Any, pe: int) -> torch.Tensor | None:
@@ -148,7 +174,7 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     if not isinstance(operand.dtype, torch.dtype):
         refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
     require_symmetric("ptr", "target", operand, operand.nelems * operand.itemsize)
-    return cpu.tensor(operand.address + delta_to("ptr", pe), operand.shape, operand.dtype)
+    return operand.heap.tensor(operand.address + delta_to("ptr", pe, operand.heap), operand.shape, operand.dtype)
 
 
 def is_symmetric(array: Any) -> bool:
@@ -163,7 +189,8 @@ def is_symmetric(array: Any) -> bool:
     strides = array.strides if isinstance(array, np.ndarray) else array.stride()
     steps = [(extent - 1) * stride * unit for extent, stride in zip(operand.shape, strides, strict=True)]
     before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
-    return cpu.allocator.covers(operand.address + before - cpu.base, after - before + operand.itemsize)
+    heap = operand.heap
+    return heap.allocator.covers(operand.address + before - heap.base, after - before + operand.itemsize)
 
 
 def pe_accessible(pe: int) -> bool:
@@ -181,12 +208,10 @@ def _bytes(routine: str, nbytes: int, dtype: Any, device: str | None, alignment:
     return allocate(routine, (count_of(routine, "nbytes", nbytes) // kind.itemsize,), kind, device, alignment)
 
 
-def _allocation(routine: str, array: Any) -> int:
-    """The heap offset of the live allocation that begins where ``array`` does."""
-    require_init(routine)
-    operand = describe(routine, "array", array, contiguous=False)
-    offset = operand.address - cpu.base
-    if cpu.allocator.size_of(offset) is None:
+def _allocation(routine: str, operand: Operand) -> int:
+    """The heap offset of the live allocation that begins where the array does."""
+    offset = operand.address - operand.heap.base
+    if operand.heap.allocator.size_of(offset) is None:
         require_symmetric(routine, "array", operand, operand.itemsize)
         refuse(
             NotSymmetricError, routine, "array", "a view into an allocation", "the array that the allocation returned"
@@ -194,36 +219,23 @@ def _allocation(routine: str, array: Any) -> int:
     return offset
 
 
-def _resized(offset: int, nbytes: int) -> int:
+def _resized(heap: Heap, offset: int, nbytes: int) -> int:
     """Resize in place or move; the new offset. On failure raises with everything as before."""
-    if cpu.allocator.resize(offset, nbytes):
+    if heap.allocator.resize(offset, nbytes):
         return offset
-    moved = cpu.allocator.allocate(nbytes)
-    if moved is None:
-        _exhausted("realloc", nbytes)
-    old = cpu.allocator.size_of(offset) or 0
-    _native.copy(cpu.base + moved, cpu.base + offset, min(old, nbytes))
-    cpu.allocator.release(offset)
-    cpu.sites.pop(offset, None)
-    _note_site(moved)
+    moved = _room("realloc", heap, nbytes)
+    old = heap.allocator.size_of(offset) or 0
+    heap.copy(heap.base + moved, heap.base + offset, min(old, nbytes))
+    heap.allocator.release(offset)
+    heap.sites.pop(offset, None)
+    _note_site(heap, moved)
     return moved
 
 
-def _exhausted(routine: str, nbytes: int) -> NoReturn:
-    most = cpu.allocator.largest_hole()
-    refuse(
-        HeapExhaustedError,
-        routine,
-        "size",
-        f"{nbytes} bytes",
-        f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE",
-    )
-
-
-def _note_site(offset: int) -> None:
+def _note_site(heap: Heap, offset: int) -> None:
     if job.debug:
         frame = next((f for f in reversed(traceback.extract_stack()) if "/pyshmem/" not in f.filename), None)
-        cpu.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
+        heap.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
 
 
 def _compare_calls(routine: str, nbytes: int, detail: str) -> None:

@@ -22,7 +22,7 @@ from pyshmem.host.errors import (
     UnreachableError,
     refuse,
 )
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import Heap, cpu, heaps
 from pyshmem.host.job import job
 
 Tensor = torch.Tensor
@@ -70,28 +70,37 @@ _KINDS = {
 
 
 class Operand(NamedTuple):
-    """An array argument, whatever library it is of. ``dtype`` is torch's, or NumPy's where torch has none."""
+    """An array argument, whatever library it is of. ``dtype`` is torch's, or NumPy's where torch has none.
+
+    ``heap`` is the one of its kind of memory, whether or not it lies in it.
+    """
 
     address: int
     nelems: int
     dtype: Any
     itemsize: int
     shape: tuple[int, ...]
+    heap: Heap
 
 
 def transfer(
     routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
-) -> tuple[int, int, int]:
-    """(address of ``symmetric`` here, address of ``private``, bytes) of a contiguous copy between two arrays.
+) -> tuple[Any, int, int, int]:
+    """(heap, address of ``symmetric`` here, address of ``private``, bytes) of a contiguous copy between two arrays.
 
     The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
+    Where the two are in different kinds of memory, a Bridge stands for the heap.
     """
     return locate(cpu.view, symmetric, private, size) or _transfer(routine, names, symmetric, private, size)
 
 
 def _transfer(
     routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
-) -> tuple[int, int, int]:
+) -> tuple[Any, int, int, int]:
+    gpu = heaps.get("cuda")
+    found = locate(gpu.view, symmetric, private, size) if gpu is not None else None
+    if found is not None:
+        return found
     require_init(routine)
     near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
     if near.dtype != own.dtype:
@@ -114,17 +123,24 @@ def _transfer(
             )
     nbytes = count * own.itemsize
     if not nbytes:
-        return cpu.base, cpu.base, 0  # an empty array has no address that a peer's could be counted from
+        return cpu, cpu.base, cpu.base, 0  # an empty array has no address that a peer's could be counted from
     require_symmetric(routine, names[0], near, nbytes)
     require_writable(routine, names[1], private)
-    return near.address, own.address, nbytes
+    return between(near.heap, own.heap), near.address, own.address, nbytes
 
 
-def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
-    """(address here, dtype) of a symmetric array of exactly one element."""
+def between(near: Heap, own: Heap) -> Any:
+    """What copies between the symmetric array's kind of memory and the private one's: the heap, or a Bridge."""
+    return near if near is own else heaps["cuda"].bridges[near.device]
+
+
+def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
+    """(heap, address here, dtype) of a symmetric array of exactly one element."""
     found = locate_word(cpu.view, target)
+    if found is None and "cuda" in heaps:
+        found = locate_word(heaps["cuda"].view, target)
     if found is not None:
-        return found[0], _KINDS[found[1]]
+        return found[0], found[1], _KINDS[found[2]]
     require_init(routine)
     near = describe(routine, argument, target)
     if near.nelems != 1:
@@ -134,7 +150,7 @@ def word(routine: str, argument: str, target: Any) -> tuple[int, Any]:
     require_symmetric(routine, argument, near, near.itemsize)
     if isinstance(target, np.ndarray) and not target.flags.aligned:
         refuse(ArgumentError, routine, argument, "an element that is not aligned to its size", "an aligned one")
-    return near.address, near.dtype
+    return near.heap, near.address, near.dtype
 
 
 def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
@@ -146,10 +162,10 @@ def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
     return operand
 
 
-def delta_to(routine: str, pe: Any) -> int:
-    """Bytes from an address here to the same place on world PE ``pe``."""
+def delta_to(routine: str, pe: Any, heap: Any = cpu) -> int:
+    """Bytes from an address of ``heap`` here to the same place on world PE ``pe``."""
     try:
-        return cpu.deltas[pe]
+        return int(heap.deltas[pe])
     except (KeyError, TypeError):
         require_init(routine)
     if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
@@ -164,14 +180,17 @@ def require_init(routine: str) -> None:
 
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
-    """Read a torch or NumPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
+    """Read a torch, NumPy or CuPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
+    if not isinstance(array, (Tensor, np.ndarray)) and hasattr(array, "__cuda_array_interface__"):
+        array = torch.as_tensor(array)  # CuPy's, and whatever else says where on the GPU it lies: no copy
     if isinstance(array, Tensor):
         operand, dense = _describe_tensor(routine, argument, array), array.is_contiguous()
     elif isinstance(array, np.ndarray):
         if array.dtype.hasobject or not array.dtype.isnative:
             refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size in native byte order")
         address, dtype = array.__array_interface__["data"][0], _TORCH.get(array.dtype, array.dtype)
-        operand, dense = Operand(address, array.size, dtype, array.itemsize, array.shape), array.flags.c_contiguous
+        operand = Operand(address, array.size, dtype, array.itemsize, array.shape, cpu)
+        dense = array.flags.c_contiguous
     else:
         refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
     if contiguous and not dense:
@@ -181,26 +200,28 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
 
 
 def _describe_tensor(routine: str, argument: str, array: Tensor) -> Operand:
-    if array.layout is not torch.strided or array.device.type != "cpu":
-        got = f"a {array.layout} tensor on {array.device}"
-        refuse(ArgumentError, routine, argument, got, "a dense tensor in CPU memory")
+    heap = heaps.get(array.device.type)
+    if array.layout is not torch.strided or heap is None or array.device.index not in (None, heap.index):
+        wants = "a dense tensor in CPU memory" + (f" or on cuda:{heaps['cuda'].index}" if "cuda" in heaps else "")
+        refuse(ArgumentError, routine, argument, f"a {array.layout} tensor on {array.device}", wants)
     if array.dtype not in DTYPES:
         refuse(DtypeError, routine, argument, str(array.dtype), "a boolean, integer, floating or complex dtype")
     if array.is_conj() or array.is_neg():
         got = "a lazily conjugated or negated view"
         refuse(ArgumentError, routine, argument, got, "x.resolve_conj() or x.resolve_neg()")
-    return Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape))
+    return Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape), heap)
 
 
 def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int) -> None:
     """Errors: NotSymmetricError for private, freed or a peer's memory, OutOfRangeError past an allocation's end."""
-    offset = operand.address - cpu.base
-    if cpu.allocator.covers(offset, nbytes):
+    heap = operand.heap
+    offset = operand.address - heap.base
+    if heap.allocator.covers(offset, nbytes):
         return
     what = f"a {name_of(operand.dtype)} array of shape {operand.shape}"
     wants = "an array from shmem.zeros, empty, ... or a view of one"
-    if 0 <= offset < cpu.size:
-        block = cpu.allocator.nearest(offset)
+    if 0 <= offset < heap.size:
+        block = heap.allocator.nearest(offset)
         if block and block[0] <= offset < block[1]:
             refuse(
                 OutOfRangeError,
@@ -210,7 +231,7 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
                 f"at most {block[1] - offset}, to the end of its allocation",
             )
         refuse(NotSymmetricError, routine, argument, f"{what} in freed symmetric memory", wants)
-    if any(0 <= offset - delta < cpu.stride for delta in cpu.deltas.values()):
+    if heap.holds(operand.address):
         refuse(NotSymmetricError, routine, argument, f"{what} in another PE's memory, as shmem.ptr gives", wants)
     refuse(NotSymmetricError, routine, argument, f"{what} in private memory, or of an earlier init", wants)
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, check
 from pyshmem.host.errors import NotInitializedError, WaitTimeoutError, refuse
+from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 
@@ -21,6 +22,8 @@ def fence(ctx: Ctx | None = None) -> None:
     if ctx is not None:
         check("fence", ctx)
     _native.fence()
+    if "cuda" in heaps:
+        heaps["cuda"].order()
 
 
 def quiet(ctx: Ctx | None = None) -> None:
@@ -32,7 +35,13 @@ def quiet(ctx: Ctx | None = None) -> None:
         refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
     if ctx is not None:
         check("quiet", ctx)
-    _native.fence()
+    complete(ctx)
+
+
+def complete(ctx: Ctx | None = None) -> None:
+    """What quiet does, on every heap."""
+    for heap in heaps.values():
+        heap.settle(ctx)
 
 
 def barrier_all() -> None:
@@ -40,6 +49,7 @@ def barrier_all() -> None:
 
     Spec: 9.9 SHMEM_BARRIER_ALL.
     """
+    complete()
     synchronise("barrier_all", TEAM_WORLD)
 
 

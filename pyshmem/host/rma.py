@@ -1,7 +1,9 @@
 """Remote memory access: put, get, p, g and the strided forms. Spec: OpenSHMEM 1.6, 9.6.
 
 On CPU heaps all of them are complete when they return, the non-blocking ones too: both are within the spec, and a copy by
-this core is the fastest there is. An aligned word of at most 8 bytes is written by a single store.
+this core is the fastest there is. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a stream
+of the context; whatever has one side in host memory is done on return. An aligned word of at most 8 bytes is written by a
+single store.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import torch
 from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import Heap, cpu
 from pyshmem.host.operands import (
+    between,
     count_of,
     delta_to,
     describe,
@@ -27,7 +30,6 @@ from pyshmem.host.operands import (
     word,
 )
 
-_copy = _native.copy
 _NATIVE_NAMES = {
     torch.int32: "int32",
     torch.int64: "int64",
@@ -52,11 +54,12 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("put", ctx, pe)
-    dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
+    heap, dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
     try:
-        _copy(dest + cpu.deltas[pe], src, nbytes)
+        delta = heap.deltas[pe]
     except (KeyError, TypeError):
-        delta_to("put", pe)
+        delta = delta_to("put", pe)
+    heap.copy(dest + delta, src, nbytes)
 
 
 def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -67,11 +70,12 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
-    src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
+    heap, src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
     try:
-        _copy(dest, src + cpu.deltas[pe], nbytes)
+        delta = heap.deltas[pe]
     except (KeyError, TypeError):
-        delta_to("get", pe)
+        delta = delta_to("get", pe)
+    heap.copy(dest, src + delta, nbytes)
 
 
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -81,8 +85,8 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("put_nbi", ctx, pe)
-    dest, src, nbytes = transfer("put_nbi", _PUT_NAMES, target, source, size)
-    _copy(dest + delta_to("put_nbi", pe), src, nbytes)
+    heap, dest, src, nbytes = transfer("put_nbi", _PUT_NAMES, target, source, size)
+    heap.copy_nbi(dest + delta_to("put_nbi", pe, heap), src, nbytes, ctx)
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -92,8 +96,8 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("get_nbi", ctx, pe)
-    src, dest, nbytes = transfer("get_nbi", _GET_NAMES, source, target, size)
-    _copy(dest, src + delta_to("get_nbi", pe), nbytes)
+    heap, src, dest, nbytes = transfer("get_nbi", _GET_NAMES, source, target, size)
+    heap.copy_nbi(dest, src + delta_to("get_nbi", pe, heap), nbytes, ctx)
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
@@ -104,10 +108,10 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     """
     if ctx is not None:
         pe = world_pe("p", ctx, pe)
-    address, dtype = word("p", "target", target)
-    delta = delta_to("p", pe)
-    if type(value) is not int or dtype not in _INTEGERS:
-        _store("p", address + delta, dtype, value)
+    heap, address, dtype = word("p", "target", target)
+    delta = delta_to("p", pe, heap)
+    if type(value) is not int or dtype not in _INTEGERS or heap is not cpu:
+        _store("p", heap, address + delta, dtype, value)
         return
     try:
         _SET[dtype](address + delta, value)
@@ -119,28 +123,28 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     """The one element of ``source`` on ``pe``, as a Python number. Errors: get's. Spec: 9.6 SHMEM_G."""
     if ctx is not None:
         pe = world_pe("g", ctx, pe)
-    address, dtype = word("g", "source", source)
-    delta = delta_to("g", pe)
+    heap, address, dtype = word("g", "source", source)
+    delta = delta_to("g", pe, heap)
     fetch = _FETCH.get(dtype)
-    if fetch is not None:
+    if fetch is not None and heap is cpu:
         return fetch(address + delta)
     landing = torch.empty(1, dtype=dtype) if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
-    _copy(describe("g", "source", landing).address, address + delta, landing.itemsize)
+    between(heap, cpu).copy(describe("g", "source", landing).address, address + delta, landing.itemsize)
     return landing[0].item()
 
 
 _INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
-def _store(routine: str, address: int, dtype: Any, value: Any) -> None:
-    """Store a value of any element type: built in private memory, then copied as one word where it is one."""
+def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> None:
+    """Store a value of any element type: built in private memory, then written as one word where it is one."""
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype)
     else:
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")
         element = np.array([value], dtype)
-    _copy(address, describe(routine, "value", element).address, element.itemsize)
+    between(heap, cpu).store(address, describe(routine, "value", element).address, element.itemsize)
 
 
 def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
@@ -151,8 +155,9 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     """
     if ctx is not None:
         pe = world_pe("iput", ctx, pe)
-    dest, src, item, count = _strided("iput", (("target", target, tst, "tst"), ("source", source, sst, "sst")), size)
-    _native.copy_strided(dest + delta_to("iput", pe), src, tst * item, sst * item, item, count)
+    sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
+    heap, dest, src, item, count = _strided("iput", sides, size)
+    heap.copy_strided(dest + delta_to("iput", pe, heap), src, tst * item, sst * item, item, count)
 
 
 def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
@@ -162,14 +167,15 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     """
     if ctx is not None:
         pe = world_pe("iget", ctx, pe)
-    src, dest, item, count = _strided("iget", (("source", source, sst, "sst"), ("target", target, tst, "tst")), size)
-    _native.copy_strided(dest, src + delta_to("iget", pe), tst * item, sst * item, item, count)
+    sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
+    heap, src, dest, item, count = _strided("iget", sides, size)
+    heap.copy_strided(dest, src + delta_to("iget", pe, heap), tst * item, sst * item, item, count)
 
 
 def _strided(
     routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int
-) -> tuple[int, int, int, int]:
-    """(symmetric address, private address, item bytes, count) of a strided copy.
+) -> tuple[Any, int, int, int, int]:
+    """(heap or Bridge, symmetric address, private address, item bytes, count) of a strided copy.
 
     sides: (name, array, stride, stride's name), the symmetric one first.
     """
@@ -199,7 +205,7 @@ def _strided(
             f"the {near.dtype} of {sides[0][0]}: no casting between arrays",
         )
     if not count:
-        return cpu.base, cpu.base, near.itemsize, 0
+        return cpu, cpu.base, cpu.base, near.itemsize, 0
     require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
     require_writable(routine, sides[1][0], sides[1][1])
-    return near.address, own.address, near.itemsize, count
+    return between(near.heap, own.heap), near.address, own.address, near.itemsize, count

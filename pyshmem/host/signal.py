@@ -10,6 +10,7 @@ import torch
 from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.heap import Heap, cpu
 from pyshmem.host.operands import delta_to, refuse_dtype, scalar, transfer, word
 from pyshmem.host.wait import CMP, wait_word
 
@@ -23,7 +24,8 @@ class SIGNAL(IntEnum):
     ADD = 1
 
 
-_UPDATES = {SIGNAL.SET: _native.set_uint64, SIGNAL.ADD: _native.fetch_add_uint64}
+_UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "fetch_add"}
+_NATIVE = {"set": _native.set_uint64, "fetch_add": _native.fetch_add_uint64}
 
 
 def put_signal(
@@ -72,39 +74,50 @@ def _put_signal(
 ) -> None:
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
-    dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
-    address = _signal_word(routine, signal)
+    heap, dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
+    home, address = _signal_word(routine, signal)
     update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
     if update is None:
         refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
     if dest - 8 < address < dest + nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
     value = scalar(routine, "value", value, torch.uint64)
-    delta = delta_to(routine, pe)
-    _native.copy(dest + delta, src, nbytes)
-    update(address + delta, value)  # sequentially consistent: no store of the copy is seen after it
+    heap.copy(dest + delta_to(routine, pe, heap), src, nbytes)
+    if home is cpu and heap is not cpu:
+        heap.settle()  # the signal is in the other kind of memory, which does not wait for the copy
+    _update(home, update, address + delta_to(routine, pe, home), value)
+
+
+def _update(heap: Heap, update: str, address: int, value: int) -> None:
+    """Set or add, with no store or copy of before seen after it: in program order here, in the stream's order on a GPU."""
+    if heap is cpu:
+        _NATIVE[update](address, value)
+    else:
+        heap.amo(update, torch.uint64, address, value, fetch=False)
 
 
 def signal_fetch(signal: Any) -> int:
     """The signal here, read as an atomic. signal: one symmetric uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
-    return int(_native.fetch_uint64(_signal_word("signal_fetch", signal)))
+    heap, address = _signal_word("signal_fetch", signal)
+    return int(_native.fetch_uint64(heap.look(address, 8)))
 
 
 def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
     """Set the signal on ``pe`` to ``value``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_SET."""
-    _update_signal("signal_set", signal, value, pe, ctx, _native.set_uint64)
+    _update_signal("signal_set", signal, value, pe, ctx, "set")
 
 
 def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
     """Add ``value`` to the signal on ``pe``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_ADD."""
-    _update_signal("signal_add", signal, value, pe, ctx, _native.fetch_add_uint64)
+    _update_signal("signal_add", signal, value, pe, ctx, "fetch_add")
 
 
-def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | None, update: Any) -> None:
+def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | None, update: str) -> None:
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
-    address = _signal_word(routine, signal)
-    update(address + delta_to(routine, pe), scalar(routine, "value", value, torch.uint64))
+    heap, address = _signal_word(routine, signal)
+    exact = scalar(routine, "value", value, torch.uint64)
+    _update(heap, update, address + delta_to(routine, pe, heap), exact)
 
 
 def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
@@ -117,8 +130,8 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     return wait_word("signal_wait_until", "signal", signal, cmp, value)
 
 
-def _signal_word(routine: str, signal: Any) -> int:
-    address, dtype = word(routine, "signal", signal)
+def _signal_word(routine: str, signal: Any) -> tuple[Heap, int]:
+    heap, address, dtype = word(routine, "signal", signal)
     if dtype is not torch.uint64:
         refuse_dtype(routine, "signal", dtype, (torch.uint64,))
-    return address
+    return heap, address

@@ -6,7 +6,9 @@ PYSHMEM_WAIT_TIMEOUT seconds. All of them are acquires: data that its writer ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ import torch
 
 from pyshmem.host import _native
 from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import Heap, cpu
 from pyshmem.host.job import job
 from pyshmem.host.operands import describe, refuse_dtype, scalar, symmetric_array, word
 from pyshmem.host.ordering import refuse_timeout
@@ -58,29 +60,53 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
 
 def wait_word(routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any) -> int:
     """wait_until for any routine; the value seen is returned."""
-    address, dtype = word(routine, argument, ivar)
+    heap, address, dtype = word(routine, argument, ivar)
     code = comparison(routine, cmp)
-    native = _WAIT.get(dtype) or refuse_dtype(routine, argument, dtype, _TYPES)
+    if dtype not in _WAIT:
+        refuse_dtype(routine, argument, dtype, _TYPES)
     if type(value) is not int:
         value = scalar(routine, "value", value, dtype)
     try:
-        return int(native(address, code, value, job.timeout, job.spins))
+        return _wait(heap, address, dtype, code, value)
     except TimeoutError:
-        seen = _native_value(address, dtype)
+        seen = _value_at(heap.look(address, dtype.itemsize), dtype)
         sign = _SIGNS[CMP(code)]
-        refuse_timeout(routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {sign} {value}")
+        refuse_timeout(routine, argument, f"{seen} at heap offset {address - heap.base}", f"a value {sign} {value}")
     except OverflowError:
         return int(scalar(routine, "value", value, dtype))
 
 
+def _wait(heap: Heap, address: int, dtype: Any, code: int, value: int) -> int:
+    """Wait for one word; the value seen. Errors: TimeoutError, OverflowError for a value the type does not hold."""
+    if heap is cpu:
+        return int(_WAIT[dtype](address, code, value, job.timeout, job.spins))
+    holds = _TEST[dtype]
+
+    def satisfied(seen: int) -> int | None:
+        return _value_at(seen, dtype) if holds(seen, code, value) else None
+
+    return _watch(heap, address, dtype.itemsize, satisfied)
+
+
+def _watch(heap: Heap, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
+    """Look at GPU memory again and again, until ``satisfied`` of where the bytes can be read gives a value."""
+    deadline = time.monotonic() + (job.timeout or math.inf)
+    while True:
+        found = satisfied(heap.look(address, nbytes))
+        if found is not None:
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError
+
+
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
     """Whether the element of ``ivar`` here compares so with ``value``. Arguments: wait_until. Spec: 9.10 SHMEM_TEST."""
-    address, dtype = word("test", "ivar", ivar)
+    heap, address, dtype = word("test", "ivar", ivar)
     native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
     if type(value) is not int:
         value = scalar("test", "value", value, dtype)
     try:
-        return bool(native(address, comparison("test", cmp), value))
+        return bool(native(heap.look(address, dtype.itemsize), comparison("test", cmp), value))
     except OverflowError:
         return bool(scalar("test", "value", value, dtype))
 
@@ -88,6 +114,7 @@ def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
 class _Many(NamedTuple):
     """The checked arguments of a call on many elements; ``keep`` holds the status array alive for its address."""
 
+    heap: Heap
     address: int
     nelems: int
     dtype: Any
@@ -95,6 +122,9 @@ class _Many(NamedTuple):
     value: int
     status: int
     keep: Any
+
+    def look(self) -> int:
+        return self.heap.look(self.address, self.nelems * self.dtype.itemsize) if self.nelems else 0
 
     def included(self) -> Sequence[int]:
         return range(self.nelems) if self.keep is None else np.flatnonzero(self.keep == 0).tolist()
@@ -110,12 +140,12 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     for i in many.included():
         address = many.address + i * many.dtype.itemsize
         try:
-            _WAIT[many.dtype](address, many.code, many.value, job.timeout, job.spins)
+            _wait(many.heap, address, many.dtype, many.code, many.value)
         except TimeoutError:
             refuse_timeout(
                 "wait_until_all",
                 f"ivars[{i}]",
-                str(_native_value(address, many.dtype)),
+                str(_value_at(many.heap.look(address, many.dtype.itemsize), many.dtype)),
                 f"a value {_SIGNS[CMP(many.code)]} {many.value}",
             )
 
@@ -153,8 +183,7 @@ def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int 
     Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
     """
     many = _check("test_any", ivars, cmp, value, status)
-    found = _ANY[many.dtype](many.address, many.nelems, many.code, many.value, many.status, _next_first(many.nelems))
-    return None if found < 0 else int(found)
+    return _any(many, many.look())
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
@@ -190,13 +219,18 @@ def _check(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> _Many
             )
         address = describe(routine, "status", keep).address
     exact = scalar(routine, "value", value, operand.dtype)
-    return _Many(operand.address, operand.nelems, operand.dtype, comparison(routine, cmp), exact, address, keep)
+    return _Many(
+        operand.heap, operand.address, operand.nelems, operand.dtype, comparison(routine, cmp), exact, address, keep
+    )
 
 
 def _wait_any(routine: str, many: _Many) -> int | None:
     if not many.included():
         return None
     try:
+        if many.heap is not cpu:
+            nbytes = many.nelems * many.dtype.itemsize
+            return _watch(many.heap, many.address, nbytes, lambda seen: _any(many, seen))
         first = _next_first(many.nelems)
         return int(
             _ANY[many.dtype](
@@ -209,9 +243,15 @@ def _wait_any(routine: str, many: _Many) -> int | None:
         )
 
 
+def _any(many: _Many, seen: int) -> int | None:
+    """The index of an element that compares so, in what was read at ``seen``."""
+    found = _ANY[many.dtype](seen, many.nelems, many.code, many.value, many.status, _next_first(many.nelems))
+    return None if found < 0 else int(found)
+
+
 def _satisfied(many: _Many) -> list[int]:
-    step, native = many.dtype.itemsize, _TEST[many.dtype]
-    return [i for i in many.included() if native(many.address + i * step, many.code, many.value)]
+    step, native, seen = many.dtype.itemsize, _TEST[many.dtype], many.look()
+    return [i for i in many.included() if native(seen + i * step, many.code, many.value)]
 
 
 def _next_first(count: int) -> int:
@@ -221,5 +261,5 @@ def _next_first(count: int) -> int:
     return _turn * count >> 64
 
 
-def _native_value(address: int, dtype: Any) -> int:
+def _value_at(address: int, dtype: Any) -> int:
     return int(getattr(_native, f"fetch_{str(dtype).removeprefix('torch.')}")(address))

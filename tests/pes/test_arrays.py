@@ -234,7 +234,7 @@ def test_array_refuses_sparse_tensors_and_other_devices(me):
     for data in (torch.eye(2).to_sparse(), torch.ones(2, device="meta")):
         with pytest.raises(
             shmem.ArgumentError,
-            match=rf"^array: PE {me}: data: got a torch\.\w+ tensor on \w+; wants dense data in CPU memory$",
+            match=rf"^array: PE {me}: data: got a torch\.\w+ tensor on \w+; wants dense data in CPU or GPU memory$",
         ):
             shmem.array(data)
     assert live() == before

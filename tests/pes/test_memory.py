@@ -385,8 +385,8 @@ def test_sizes_beyond_all_memory_are_refused_as_any_that_do_not_fit():
 
 
 def test_allocation_refuses_devices_without_a_heap(me):
-    for device in ("cuda", "cuda:1", "rubbish", torch.device("meta")):
-        with pytest.raises(shmem.ArgumentError, match=rf"^\w+: PE {me}: device: got .*; wants 'cpu'$"):
+    for device in ("cuda:99", "rubbish", torch.device("meta")):
+        with pytest.raises(shmem.ArgumentError, match=rf"^\w+: PE {me}: device: got .*; wants 'cpu'"):
             shmem.zeros(3, device=device)
     assert shmem.is_symmetric(shmem.zeros(3, device="cpu")) and shmem.is_symmetric(
         shmem.malloc(3, device=torch.device("cpu"))

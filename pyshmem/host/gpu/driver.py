@@ -1,0 +1,362 @@
+"""Every call into the GPU driver, both vendors' from one table: libcuda's cu* or libamdhip64's hip*.
+
+torch has streams, events and devices for both; what it lacks is here: memory that other processes map, copies and words
+written by address. HIP's functions mirror CUDA's, so a row names both and the few differences are branches below.
+Sources of the HIP facts: docs/amd.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
+from typing import Any
+
+POSIX_FD = 1  # the kind of shareable handle
+PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; uncached from ROCm 7.2
+COARSE, FINE, EXTENDED = 0, 1, 3  # hipExtMallocWithFlags: cached, fine-grained, "uncached"
+_DEVICE, _READ_WRITE, _RECOMMENDED = 1, 3, 1
+_ALREADY_ENABLED = 704  # peer access: CUDA and HIP alike
+_NO_CONTEXT = 201  # this thread has not used the GPU yet
+_ANY_DIRECTION = 4  # hipMemcpyDefault
+
+
+class Location(ctypes.Structure):
+    _fields_ = (("kind", c_int), ("device", c_int))
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp, hipMemAllocationProp: one layout."""
+
+    _fields_ = (
+        ("kind", c_int),
+        ("handles", c_int),
+        ("location", Location),
+        ("metadata", c_void_p),
+        ("compression", c_uint8),
+        ("rdma", c_uint8),
+        ("usage", c_uint16),
+        ("reserved", c_uint8 * 4),
+    )
+
+
+class Access(ctypes.Structure):
+    """CUmemAccessDesc, hipMemAccessDesc."""
+
+    _fields_ = (("location", Location), ("flags", c_int))
+
+
+class IpcHandle(ctypes.Structure):
+    """64 bytes that another process opens."""
+
+    _fields_ = (("bytes", c_uint8 * 64),)
+
+
+_WORD, _SIZE, _POINTER = c_uint64, c_size_t, c_void_p
+# operation: CUDA's symbol, HIP's (None: has none), the arguments
+_CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
+    "init": ("cuInit", "hipInit", (c_uint,)),
+    "version": ("cuDriverGetVersion", "hipRuntimeGetVersion", (POINTER(c_int),)),
+    "count": ("cuDeviceGetCount", "hipGetDeviceCount", (POINTER(c_int),)),
+    "attribute": ("cuDeviceGetAttribute", "hipDeviceGetAttribute", (POINTER(c_int), c_int, c_int)),
+    "bus_id": ("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId", (c_char_p, c_int, c_int)),
+    "by_bus_id": ("cuDeviceGetByPCIBusId", "hipDeviceGetByPCIBusId", (POINTER(c_int), c_char_p)),
+    "can_access": ("cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", (POINTER(c_int), c_int, c_int)),
+    "enable_access": (None, "hipDeviceEnablePeerAccess", (c_int, c_uint)),
+    "get_context": ("cuCtxGetCurrent", None, (POINTER(c_void_p),)),
+    "set_context": ("cuCtxSetCurrent", None, (_POINTER,)),
+    "set_device": (None, "hipSetDevice", (c_int,)),
+    "granularity": (
+        "cuMemGetAllocationGranularity",
+        "hipMemGetAllocationGranularity",
+        (POINTER(c_size_t), POINTER(Properties), c_int),
+    ),
+    "reserve": (
+        "cuMemAddressReserve",
+        "hipMemAddressReserve",
+        (POINTER(c_void_p), _SIZE, _SIZE, _POINTER, _WORD),
+    ),
+    "unreserve": ("cuMemAddressFree", "hipMemAddressFree", (_POINTER, _SIZE)),
+    "create": ("cuMemCreate", "hipMemCreate", (POINTER(c_void_p), _SIZE, POINTER(Properties), _WORD)),
+    "release": ("cuMemRelease", "hipMemRelease", (_POINTER,)),
+    "export": (
+        "cuMemExportToShareableHandle",
+        "hipMemExportToShareableHandle",
+        (POINTER(c_int), _POINTER, c_int, _WORD),
+    ),
+    "import": (
+        "cuMemImportFromShareableHandle",
+        "hipMemImportFromShareableHandle",
+        (POINTER(c_void_p), _POINTER, c_int),
+    ),
+    "map": ("cuMemMap", "hipMemMap", (_POINTER, _SIZE, _SIZE, _POINTER, _WORD)),
+    "unmap": ("cuMemUnmap", "hipMemUnmap", (_POINTER, _SIZE)),
+    "set_access": ("cuMemSetAccess", "hipMemSetAccess", (_POINTER, _SIZE, POINTER(Access), _SIZE)),
+    "allocate": ("cuMemAlloc_v2", "hipMalloc", (POINTER(c_void_p), _SIZE)),
+    "allocate_kind": (None, "hipExtMallocWithFlags", (POINTER(c_void_p), _SIZE, c_uint)),
+    "free": ("cuMemFree_v2", "hipFree", (_POINTER,)),
+    "ipc_get": ("cuIpcGetMemHandle", "hipIpcGetMemHandle", (POINTER(IpcHandle), _POINTER)),
+    "ipc_open": ("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", (POINTER(c_void_p), IpcHandle, c_uint)),
+    "ipc_close": ("cuIpcCloseMemHandle", "hipIpcCloseMemHandle", (_POINTER,)),
+    "copy": (
+        "cuMemcpyAsync",
+        "hipMemcpyAsync",
+        (_POINTER, _POINTER, _SIZE, _POINTER),
+    ),
+    "fill1": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
+    "fill2": ("cuMemsetD16Async", "hipMemsetD16Async", (_POINTER, c_uint16, _SIZE, _POINTER)),
+    "write4": ("cuStreamWriteValue32_v2", "hipStreamWriteValue32", (_POINTER, _POINTER, c_uint, c_uint)),
+    "write8": ("cuStreamWriteValue64_v2", "hipStreamWriteValue64", (_POINTER, _POINTER, _WORD, c_uint)),
+    "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
+    "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
+    "register": ("cuMemHostRegister_v2", "hipHostRegister", (_POINTER, _SIZE, c_uint)),
+    "unregister": ("cuMemHostUnregister", "hipHostUnregister", (_POINTER,)),
+}
+_VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; CUDA: also shareable as a file descriptor
+
+
+class DriverError(Exception):
+    """A driver call answered with a code but 0."""
+
+    def __init__(self, call: str, code: int, text: str) -> None:
+        super().__init__(f"{call} answered {code}, {text}")
+        self.code = code
+
+
+def default_library(vendor: str) -> str:
+    """libcuda, or the libamdhip64 that torch has loaded: two of them in one process do not share contexts."""
+    if vendor == "cuda":
+        return "libcuda.so.1"
+    with open("/proc/self/maps") as maps:
+        loaded = {line.split(None, 5)[5].strip() for line in maps if "/libamdhip64.so" in line}
+    return min(loaded, default="libamdhip64.so")
+
+
+class _Thread(threading.local):
+    """What a thread knows: HIP starts each new one on device 0, so its first call sets the device; CUDA's answers 201."""
+
+    attached = False
+
+
+class Driver:
+    """One vendor's driver for one device. A handle, an address, a stream is an int."""
+
+    def __init__(self, vendor: str, device: int, path: str | None = None) -> None:
+        """vendor: "cuda" or "hip"; device: this process's ordinal. Errors: OSError without the library, DriverError."""
+        self.vendor, self.device = vendor, device
+        self._library = ctypes.CDLL(path or default_library(vendor))
+        self._calls: dict[str, Any] = {}
+        for name, (cuda, hip, arguments) in _CALLS.items():
+            symbol = cuda if vendor == "cuda" else hip
+            function = getattr(self._library, symbol, None) if symbol else None
+            if function is not None:
+                if symbol == "hipMemcpyAsync":
+                    arguments = (*arguments[:3], c_int, arguments[3])  # the direction, which CUDA's has not
+                function.argtypes, function.restype = arguments, c_int
+                self._calls[name] = function
+        self._context = c_void_p()
+        self._thread = _Thread()
+        self._thread.attached = True
+        self._call("init", 0)
+        self.version = self._number("version")
+        self.attach()
+        self._copy = self._calls["copy"]
+        self._direction = () if vendor == "cuda" else (_ANY_DIRECTION,)
+
+    def attach(self) -> None:
+        """Make the device this thread's. torch has made its context by now."""
+        self._thread.attached = True
+        if self.vendor == "hip":
+            self._call("set_device", self.device)
+        elif self._context:
+            self._call("set_context", self._context)
+        else:
+            self._call("get_context", byref(self._context))
+
+    def has(self, operation: str) -> bool:
+        """Whether the library has the function at all; old ones lack some."""
+        return operation in self._calls
+
+    def device_count(self) -> int:
+        return self._number("count")
+
+    def has_virtual_memory(self) -> bool:
+        """Whether memory can be exported, and mapped where the importer wants it."""
+        if self.vendor == "hip" and not self.has("export"):
+            return False
+        return all(self._number("attribute", attribute, self.device) for attribute in _VMM_ATTRIBUTES[self.vendor])
+
+    # ---- devices ----
+
+    def bus_id(self) -> str:
+        """The device's PCI bus id: the same in every process, while ordinals depend on which devices each one sees."""
+        text = ctypes.create_string_buffer(32)
+        self._call("bus_id", text, 32, self.device)
+        return text.value.decode()
+
+    def reaches(self, bus_id: str) -> bool | None:
+        """Whether this device loads and stores there. None: that device is hidden from this process, so nobody can say."""
+        peer = c_int()
+        try:
+            self._call("by_bus_id", byref(peer), bus_id.encode())
+        except DriverError:
+            return None
+        return peer.value == self.device or bool(self._number("can_access", self.device, peer.value))
+
+    def enable_access(self, bus_id: str) -> None:
+        """HIP before 7.x does not switch it on when a handle is opened. A hidden device cannot be named: skipped."""
+        peer = c_int()
+        if self.vendor == "cuda" or self._calls["by_bus_id"](byref(peer), bus_id.encode()) or peer.value == self.device:
+            return
+        code = self._calls["enable_access"](peer.value, 0)
+        if code not in (0, _ALREADY_ENABLED):
+            self._refuse("enable_access", code)
+
+    # ---- virtual memory ----
+
+    def granularity(self, kind: int) -> int:
+        size = c_size_t()
+        self._call("granularity", byref(size), byref(self._properties(kind)), _RECOMMENDED)
+        return size.value
+
+    def reserve(self, nbytes: int, alignment: int) -> int:
+        address = c_void_p()
+        self._call("reserve", byref(address), nbytes, alignment, None, 0)
+        return int(address.value or 0)
+
+    def unreserve(self, address: int, nbytes: int) -> None:
+        self._call("unreserve", address, nbytes)
+
+    def create(self, nbytes: int, kind: int) -> int:
+        """Physical memory of this device. HIP takes the current device whatever is asked for: it is set first."""
+        self.attach()
+        handle = c_void_p()
+        self._call("create", byref(handle), nbytes, byref(self._properties(kind)), 0)
+        return int(handle.value or 0)
+
+    def release(self, handle: int) -> None:
+        self._call("release", handle)
+
+    def export(self, handle: int) -> int:
+        fd = c_int(-1)
+        self._call("export", byref(fd), handle, POSIX_FD, 0)
+        return fd.value
+
+    def import_(self, fd: int) -> int:
+        """The handle behind a descriptor. HIP before 7.1 wants a pointer to it, as nobody else does."""
+        handle, number = c_void_p(), c_int(fd)
+        by_pointer = self.vendor == "hip" and self.version < 70100000
+        self._call(
+            "import", byref(handle), ctypes.cast(byref(number), c_void_p) if by_pointer else c_void_p(fd), POSIX_FD
+        )
+        return int(handle.value or 0)
+
+    def map(self, address: int, nbytes: int, handle: int) -> None:
+        self._call("map", address, nbytes, 0, handle, 0)
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        self._call("unmap", address, nbytes)
+
+    def allow(self, address: int, nbytes: int) -> None:
+        """Let this device load and store there."""
+        access = Access(Location(_DEVICE, self.device), _READ_WRITE)
+        self._call("set_access", address, nbytes, byref(access), 1)
+
+    # ---- memory behind IPC handles ----
+
+    def allocate(self, nbytes: int, kind: int) -> int:
+        """kind: COARSE, or for HIP FINE or EXTENDED."""
+        self.attach()
+        address = c_void_p()
+        if kind == COARSE:
+            self._call("allocate", byref(address), nbytes)
+        else:
+            self._call("allocate_kind", byref(address), nbytes, kind)
+        return int(address.value or 0)
+
+    def free(self, address: int) -> None:
+        self._call("free", address)
+
+    def ipc_get(self, address: int) -> bytes:
+        handle = IpcHandle()
+        self._call("ipc_get", byref(handle), address)
+        return bytes(handle)
+
+    def ipc_open(self, handle: bytes) -> int:
+        address = c_void_p()
+        self._call("ipc_open", byref(address), IpcHandle.from_buffer_copy(handle), 1)
+        return int(address.value or 0)
+
+    def ipc_close(self, address: int) -> None:
+        self._call("ipc_close", address)
+
+    # ---- work on streams ----
+
+    def copy(self, dest: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueue a copy between any two places, host memory too."""
+        if not self._thread.attached and self.vendor == "hip":
+            self.attach()
+        code = self._copy(dest, source, nbytes, *self._direction, stream)
+        if code == _NO_CONTEXT:
+            self.attach()
+            code = self._copy(dest, source, nbytes, *self._direction, stream)
+        if code:
+            self._refuse("copy", code)
+
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        """Enqueue a fill with zeros."""
+        self._call("fill1", address, 0, nbytes, stream)
+
+    def write(self, address: int, bits: int, itemsize: int, stream: int) -> None:
+        """Enqueue one store of 1, 2, 4 or 8 bytes; of 4 and 8 it comes after a system-wide fence."""
+        if itemsize >= 4:
+            self._call(f"write{itemsize}", stream, address, bits, 0)
+        else:
+            self._call(f"fill{itemsize}", address, bits, 1, stream)
+
+    def synchronize(self, stream: int) -> None:
+        self._call("synchronize", stream)
+
+    def idle(self, stream: int) -> bool:
+        """Whether all that was enqueued there is done."""
+        return int(self._calls["query"](stream)) == 0
+
+    def register(self, address: int, nbytes: int) -> None:
+        """Pin host memory, so that the GPU reads and writes it at the link's rate."""
+        self._call("register", address, nbytes, 0)
+
+    def unregister(self, address: int) -> None:
+        self._call("unregister", address)
+
+    def _properties(self, kind: int) -> Properties:
+        location = Location(_DEVICE, self.device)
+        rdma = 1 if self.vendor == "hip" else 0  # the other path of ROCm crashed after many maps
+        return Properties(kind=kind, handles=POSIX_FD, location=location, rdma=rdma)
+
+    def _number(self, operation: str, *arguments: Any) -> int:
+        number = c_int()
+        self._call(operation, byref(number), *arguments)
+        return number.value
+
+    def _call(self, operation: str, *arguments: Any) -> None:
+        if not self._thread.attached and self.vendor == "hip":
+            self.attach()
+        code = self._calls[operation](*arguments)
+        if code == _NO_CONTEXT and operation not in ("get_context", "set_context", "set_device"):
+            self.attach()
+            code = self._calls[operation](*arguments)
+        if code:
+            self._refuse(operation, code)
+
+    def _refuse(self, operation: str, code: int) -> None:
+        cuda, hip, _ = _CALLS[operation]
+        raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._words(code))
+
+    def _words(self, code: int) -> str:
+        if self.vendor == "hip":
+            function = self._library.hipGetErrorString
+            function.argtypes, function.restype = (c_int,), c_char_p
+            return (function(code) or b"an unknown error").decode()
+        text = c_char_p()
+        self._library.cuGetErrorString(code, byref(text))
+        return (text.value or b"an unknown error").decode()

@@ -1,0 +1,277 @@
+"""The symmetric heap in GPU memory: the peers' mapped beside ours, copies by the copy engine in the order of a stream.
+
+A put, a store, an atomic is enqueued on torch's current stream; a non-blocking one on a stream of its context. Host waits
+look at the memory through a stream of the heap's own, so they never queue behind the program's kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.allocator import Allocator
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.host.gpu.driver import Driver, DriverError
+from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
+from pyshmem.host.heap import DL_CPU, SYSTEM_BYTES, Heap, cpu
+from pyshmem.host.job import job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
+
+_DL_GPU = {"cuda": 2, "hip": 10}
+_FIRST_BYTES = _CHUNK_BYTES = 64 << 20  # the heap's size at init, and the least it grows by: a growth costs about 3 ms
+_IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
+_raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
+
+
+class GpuHeap(Heap):
+    """This PE's part of GPU memory and its peers'. One per process, opened by pyshmem.host.gpu.opening."""
+
+    device = "cuda"
+
+    def open(self, driver: Driver, node: MPI.Intracomm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
+        """Map the node's heaps; ``cap``: the most bytes of a PE. Errors: DriverError, OSError, on every PE alike."""
+        self.driver, self.choice, self.cap = driver, choice, cap
+        self.index = driver.device
+        most = cap + SYSTEM_BYTES
+        self.mapping: VmmMapping | IpcMapping
+        if choice.way == "vmm":
+            self.mapping = VmmMapping(driver, node, most, choice.kind)
+            try:
+                self.mapping.grow(min(_FIRST_BYTES, most), self._stream())
+            except (DriverError, OSError):
+                self.mapping.close()
+                raise
+        else:
+            self.mapping = IpcMapping(driver, node, most, choice.kind, self._stream())
+        start = self.mapping.base
+        self.system, self.base, self.stride = start, start + SYSTEM_BYTES, self.mapping.stride
+        self.deltas = {pe: self.mapping.starts[slot] - start for slot, pe in enumerate(node_pes)}
+        self.size = min(self.mapping.size - SYSTEM_BYTES, cap) // 64 * 64
+        self.adopt(Allocator(self.size), _DL_GPU[driver.vendor], self.index)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What the calls use again and again: streams, and pinned memory that the GPU reads and writes."""
+        self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self)}
+        self._used: set[int] = set()  # streams with puts not yet waited for
+        self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
+        self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
+        self._look_stream = self._looking.cuda_stream
+        self._landings = threading.local()
+        self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
+        self.table = self._table.data_ptr()
+        self._record = torch.zeros(16, dtype=torch.int64, pin_memory=True)  # what a kernel that gave up waiting wrote
+        self.record = self._record.data_ptr()
+        self._recorded = self._record.numpy()
+        torch.cuda.synchronize(self.index)
+
+    def close(self) -> None:
+        """Give all back. Every PE has passed a barrier after its last use."""
+        if not self.size:
+            return
+        self.drain()
+        self.mapping.close()
+        self._sides.clear()
+        del self._table, self._looking, self._landings
+        self._clear()
+
+    def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
+        """A view of the mapping. It dangles after finalize: a kernel that uses it then faults."""
+        device_type = _DL_GPU[self.driver.vendor]
+        return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, device_type, self.index))
+
+    def grow(self, nbytes: int) -> bool:
+        if self.mapping.most <= 0 or self.size >= self.cap:
+            return False
+        free_at_end = self.size - max(
+            (low for low, high in self.allocator.holes() if high == self.size), default=self.size
+        )
+        missing = max(nbytes - free_at_end, _CHUNK_BYTES)
+        try:
+            self.mapping.grow(missing, self._stream())  # type: ignore[union-attr]
+        except (DriverError, OSError) as error:
+            wants = "memory for it on every PE's GPU; all is as before"
+            refuse(HeapExhaustedError, "grow", "heap", f"{missing} bytes more, and from the driver: {error}", wants)
+        self.size = min(self.mapping.size - SYSTEM_BYTES, self.cap) // 64 * 64
+        self.allocator.extend(self.size)
+        return True
+
+    # ---- copies ----
+
+    def _stream(self) -> int:
+        return int(_raw_stream(self.index))  # type: ignore[misc]
+
+    def copy(self, dest: int, source: int, nbytes: int) -> None:
+        stream = _raw_stream(self.index)  # type: ignore[misc]
+        self._used.add(stream)
+        if nbytes:
+            self.driver.copy(dest, source, nbytes, stream)
+
+    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
+        """On the context's own stream, after what is on the current one now, which may be making the source."""
+        side = self._sides.get(ctx)
+        if side is None:
+            side = self._sides[ctx] = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.index))
+        if nbytes:
+            self.driver.copy(dest, source, nbytes, side.cuda_stream)
+
+    def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
+        self._used.add(self._stream())
+        bits = dest | source | dest_step | source_step
+        if count:
+            near = spread(self, dest, dest_step, item, count, bits)
+            near.copy_(spread(self, source, source_step, item, count, bits))
+
+    def store(self, dest: int, source: int, nbytes: int) -> None:
+        """One element, whose bits are read now."""
+        stream = self._stream()
+        self._used.add(stream)
+        if nbytes in (1, 2, 4, 8):
+            bits = int.from_bytes(ctypes.string_at(source, nbytes), "little")
+            self.driver.write(dest, bits, nbytes, stream)
+        else:
+            self.bridges["cuda"].copy(dest, source, nbytes)
+
+    # ---- atomics and looks ----
+
+    def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
+        from pyshmem.device import hostops  # imports triton, which programs without atomics on the GPU do not need
+
+        stream = self._stream()
+        if not fetch:
+            self._used.add(stream)
+            hostops.apply(op, dtype, address, value, cond, 0, stream)
+            return None
+        self._refuse_capture(op)
+        landing, at = self._landing(8)
+        hostops.apply(op, dtype, address, value, cond, at, stream)
+        self.driver.synchronize(stream)
+        return landing[: dtype.itemsize].view(dtype).item()
+
+    def look(self, address: int, nbytes: int) -> int:
+        """Copied to pinned memory by the heap's own stream. Stores of the current stream are seen if it is nearly done."""
+        self._refuse_capture("wait or test")
+        self._raise_recorded()
+        until = time.monotonic() + _IDLE_SECONDS
+        current = self._stream()
+        while not self.driver.idle(current) and time.monotonic() < until:
+            pass
+        _, at = self._landing(nbytes)
+        self.driver.copy(at, address, nbytes, self._look_stream)
+        self.driver.synchronize(self._look_stream)
+        return at
+
+    def _landing(self, nbytes: int) -> tuple[torch.Tensor, int]:
+        """Pinned memory of this thread, and its address."""
+        landing = getattr(self._landings, "bytes", None)
+        if landing is None or landing.numel() < nbytes:
+            landing = self._landings.bytes = torch.empty(max(nbytes, 4096), dtype=torch.uint8, pin_memory=True)
+        return landing, landing.data_ptr()
+
+    # ---- order ----
+
+    def order(self) -> None:
+        """One stream keeps its order by itself; several are waited for."""
+        self._raise_recorded()
+        if len(self._used) > 1 or self._sides or (self._used and self._stream() not in self._used):
+            self.settle()
+
+    def settle(self, ctx: Any = None) -> None:
+        """Wait for the current stream, the streams put from, and the context's own, for None every context's."""
+        self._refuse_capture("quiet, barrier or allocation")
+        self._used.add(self._stream())
+        for stream in list(self._used):
+            self.driver.synchronize(stream)
+        self._used.clear()
+        sides = self._sides.values() if ctx is None else [self._sides[ctx]] if ctx in self._sides else []
+        for side in sides:
+            self.driver.synchronize(side.cuda_stream)
+        _native.fence()
+        self._raise_recorded()
+
+    def drain(self) -> None:
+        self._refuse_capture("free")
+        torch.cuda.synchronize(self.index)
+        self._raise_recorded()
+
+    def _refuse_capture(self, what: str) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            got = f"{what}, which must wait for the GPU, under graph capture"
+            refuse(ArgumentError, "capture", "stream", got, "it before or after the capture")
+
+    def _raise_recorded(self) -> None:
+        if self._recorded[0]:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        from pyshmem.device import record
+
+        words = self._recorded.copy()
+        self._recorded[:] = 0
+        record.refuse_recorded(words)
+
+    def listing(self) -> str:
+        """For SHMEM_INFO."""
+        return f"cuda:{self.index}, {self.choice.way}: {self.choice.why}"
+
+
+class Bridge:
+    """Copies between a heap and the other kind of memory, or from the GPU's to private memory: done on return."""
+
+    def __init__(self, gpu: GpuHeap, heap: Heap) -> None:
+        self._gpu, self._heap = gpu, heap
+
+    @property
+    def deltas(self) -> dict[Any, int]:
+        return self._heap.deltas
+
+    def copy(self, dest: int, source: int, nbytes: int) -> None:
+        gpu = self._gpu
+        gpu._refuse_capture("a copy from or to host memory")
+        stream = gpu._stream()
+        if nbytes:
+            gpu.driver.copy(dest, source, nbytes, stream)
+        gpu.driver.synchronize(stream)
+
+    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
+        self.copy(dest, source, nbytes)
+
+    def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
+        """Through torch, which packs what is not contiguous."""
+        gpu, bits = self._gpu, dest | source | dest_step | source_step
+        if not count:
+            return
+        other = cpu if self._heap is gpu else gpu
+        into, from_ = (self._heap, other) if self._heap.holds(dest) else (other, self._heap)
+        spread(into, dest, dest_step, item, count, bits).copy_(spread(from_, source, source_step, item, count, bits))
+        gpu.driver.synchronize(gpu._stream())
+
+    def store(self, dest: int, source: int, nbytes: int) -> None:
+        self._gpu.store(dest, source, nbytes)
+
+    def settle(self, ctx: Any = None) -> None:
+        """Every copy was done on return."""
+
+
+def spread(heap: Heap, address: int, step: int, item: int, count: int, bits: int) -> torch.Tensor:
+    """A (count, words) tensor of items whose starts lie ``step`` bytes apart, in the widest words all addresses allow."""
+    width = next(size for size in (8, 4, 2, 1) if not (bits | item) % size)
+    device_type = DL_CPU if heap is cpu else heap.view[5]
+    index = 0 if heap is cpu else heap.index
+    span = (count - 1) * step + item
+    flat = torch.utils.dlpack.from_dlpack(_native.bytes_at(address, span, device_type, index))
+    words = flat.view({8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[width])
+    return words.as_strided((count, item // width), (step // width, 1))
+
+
+gpu = GpuHeap()

@@ -1,0 +1,191 @@
+"""How a PE's GPU memory comes into its peers' address space: by virtual memory, or by IPC handles.
+
+Both give ``base``, where this PE's memory begins, and ``starts``, where each PE's does, by slot in the node. Whatever fails
+on one PE fails on all, and leaves what was there before.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyshmem.host.descriptors import Exchange, close_all
+from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_FULL_HIP = (70000000, 70200000)  # virtual memory works between processes; it has an uncached kind
+_COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
+_IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
+
+
+class Choice(NamedTuple):
+    """What is mapped how: ``way`` "vmm" or "ipc", ``kind`` as the driver counts it, and the reason, for SHMEM_INFO."""
+
+    way: str
+    kind: int
+    why: str
+
+
+def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice:
+    """From PYSHMEM_PEER_MAP (auto, vmm, ipc) and PYSHMEM_HIP_MEMORY (auto, coarse, fine, uncached).
+
+    Errors: ValueError with what cannot be had.
+    """
+    able = driver.has_virtual_memory()
+    if driver.vendor == "cuda":
+        if asked_way == "vmm" and not able:
+            raise ValueError("the driver has no virtual memory that other processes can map")
+        if asked_way == "ipc" or not able:
+            return Choice("ipc", COARSE, "asked for" if asked_way == "ipc" else "no shareable virtual memory")
+        return Choice("vmm", PINNED, "asked for" if asked_way == "vmm" else "the driver has it")
+    shared, uncached = (able and driver.version >= least for least in _FULL_HIP)
+    cached_is_right = arch.split(":")[0] in _COHERENT_WHEN_CACHED
+    kind = asked_kind if asked_kind != "auto" else "coarse" if cached_is_right and shared else "uncached"
+    fits_vmm = shared and (kind == "coarse" or (kind == "uncached" and uncached))
+    if asked_way == "vmm" and not fits_vmm:
+        raise ValueError(
+            f"{kind} virtual memory: from ROCm 7.0 coarse, from 7.2 uncached; this is HIP {driver.version}"
+        )
+
+    if fits_vmm and asked_way != "ipc":
+        return Choice("vmm", UNCACHED if kind == "uncached" else PINNED, f"{arch}: {kind}, HIP {driver.version}")
+    return Choice("ipc", _IPC_KINDS[kind], f"{arch}: {kind}, HIP {driver.version}")
+
+
+class VmmMapping:
+    """One reserved address range for the node, a stretch of ``stride`` bytes for each PE, filled from below by grow."""
+
+    def __init__(self, driver: Driver, node: MPI.Intracomm, cap: int, kind: int) -> None:
+        """cap: the most bytes of a PE. Errors: DriverError or OSError, on every PE alike."""
+        self._driver, self._node, self._kind = driver, node, kind
+        self._chunks: list[tuple[int, int, int]] = []  # address, bytes, handle
+        self.size = self._range = 0
+        self._exchange = Exchange(node)
+        granularity = 0
+        try:
+            with _together(node):
+                granularity = driver.granularity(kind)
+            self.granularity = max(node.allgather(granularity))
+            self.stride = -(-max(node.allgather(cap)) // self.granularity) * self.granularity
+            with _together(node):
+                self._range = driver.reserve(self.stride * node.size, self.granularity)
+        except (DriverError, OSError):
+            self.close()
+            raise
+        self.starts = [self._range + slot * self.stride for slot in range(node.size)]
+        self.base = self.starts[node.rank]
+
+    @property
+    def most(self) -> int:
+        """Bytes that may still be added."""
+        return int(self.stride - self.size)
+
+    def grow(self, nbytes: int, stream: int) -> int:
+        """Add at least ``nbytes`` of zeroed memory to every PE; the bytes added. Collective over the node.
+
+        Errors: DriverError or OSError, on every PE alike, and all is as before.
+        """
+        nbytes = min(-(-nbytes // self.granularity) * self.granularity, self.most)
+        own, fd, theirs = 0, -1, [-1]
+        with ExitStack() as undo, ExitStack() as fds:
+            with _together(self._node):
+                own = self._driver.create(nbytes, self._kind)
+                undo.callback(self._driver.release, own)
+                fd = self._driver.export(own)
+                fds.callback(close_all, [fd])
+            with _together(self._node):
+                theirs = self._exchange.swap(fd)
+                fds.callback(close_all, theirs)
+            added = []
+            with _together(self._node):
+                for slot, start in enumerate(self.starts):
+                    added.append(self._place(start + self.size, nbytes, own, theirs[slot], undo))
+                self._driver.clear(self.base + self.size, nbytes, stream)  # what HIP maps holds anything
+                self._driver.synchronize(stream)
+            undo.pop_all()
+        self._chunks += added
+        self.size += nbytes
+        return nbytes
+
+    def _place(self, address: int, nbytes: int, own: int, fd: int, undo: ExitStack) -> tuple[int, int, int]:
+        """Map one PE's chunk, ours where there is no descriptor."""
+        handle = own
+        if fd >= 0:
+            handle = self._driver.import_(fd)
+            undo.callback(self._driver.release, handle)
+        self._driver.map(address, nbytes, handle)
+        undo.callback(self._driver.unmap, address, nbytes)
+        self._driver.allow(address, nbytes)
+        return address, nbytes, handle
+
+    def close(self) -> None:
+        """Unmap all and give the memory back. The peers may use theirs no longer: a barrier stands before."""
+        with ExitStack() as every:  # whichever call fails, the others are made
+            every.callback(self._exchange.close)
+            if self._range:
+                every.callback(self._driver.unreserve, self._range, self.stride * self._node.size)
+            for address, nbytes, handle in self._chunks:
+                every.callback(self._driver.release, handle)
+                every.callback(self._driver.unmap, address, nbytes)
+            self._chunks.clear()
+            self._range = self.size = 0
+
+
+class IpcMapping:
+    """One slab for each PE, allocated once: it does not grow."""
+
+    def __init__(self, driver: Driver, node: MPI.Intracomm, nbytes: int, kind: int, stream: int) -> None:
+        """Errors: DriverError, on every PE alike."""
+        self._driver, self._node = driver, node
+        self.stride, self.size, self.most = 0, nbytes, 0
+        self.base = 0
+        self.starts: list[int] = []
+        self._opened: list[int] = []
+        try:
+            with _together(node):
+                self.base = driver.allocate(nbytes, kind)
+                driver.clear(self.base, nbytes, stream)
+                driver.synchronize(stream)
+                mine = driver.bus_id(), driver.ipc_get(self.base)
+            with _together(node):
+                for slot, (bus_id, handle) in enumerate(node.allgather(mine)):
+                    self.starts.append(self.base if slot == node.rank else self._open(bus_id, handle))
+        except (DriverError, OSError):
+            self.close()
+            raise
+
+    def _open(self, bus_id: str, handle: bytes) -> int:
+        self._driver.enable_access(bus_id)
+        address = self._driver.ipc_open(handle)
+        self._opened.append(address)
+        return address
+
+    def close(self) -> None:
+        """Close the peers' handles, and free once nobody has ours open: freed earlier, exported memory leaks on ROCm."""
+        with ExitStack() as every:  # whichever call fails, the others are made
+            if self.base:
+                every.callback(self._driver.free, self.base)
+            every.callback(self._node.Barrier)
+            for address in self._opened:
+                every.callback(self._driver.ipc_close, address)
+            self._opened.clear()
+            self.base = 0
+
+
+class _together:
+    """A step that all PEs of the node take: what fails on one raises on all. A failure elsewhere is told in its words."""
+
+    def __init__(self, node: MPI.Intracomm) -> None:
+        self._node = node
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        told = self._node.allgather(f"{error}" if error is not None else "")
+        if error is None:
+            for slot, words in enumerate(told):
+                if words:
+                    raise OSError(0, f"on PE {slot} of the node: {words}")
