@@ -1,0 +1,10 @@
+"""What several files of tests here share."""
+
+import pytest
+import standin
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """The stand-in for AMD's driver, compiled."""
+    return standin.build(tmp_path_factory.mktemp("standin"))

@@ -1,0 +1,338 @@
+"""AMD's side of the driver seam without an AMD GPU: calls, order and unwinding, against a stand-in that records and checks them."""
+
+import ctypes
+import os
+import re
+import threading
+
+import pytest
+from jobs import python
+from pyshmem.host.gpu import driver as seam
+from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.host.gpu.mapping import IpcMapping, VmmMapping, choose
+from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def standin(library):
+    return Standin(library)
+
+
+def test_every_hip_function_of_the_table_is_checked_by_the_standin(standin):
+    driver = Driver("hip", 0, standin.path)
+    assert [name for name, (_, hip, _) in seam._CALLS.items() if hip and not driver.has(name)] == []
+
+
+# ---- virtual memory ----
+
+
+def test_growth_makes_these_calls_in_this_order(standin):
+    """The device is set before create, as HIP takes the current one; access comes after map, the fill after access."""
+    driver = Driver("hip", 0, standin.path)
+    mapping = VmmMapping(driver, Alone(), 64 * MIB, PINNED)
+    begun = len(standin.calls())
+    mapping.grow(3 * MIB, 0)
+    grown = len(standin.calls())
+    mapping.close()
+    assert standin.names()[begun:grown] == [
+        "hipSetDevice",
+        "hipMemCreate",
+        "hipMemExportToShareableHandle",
+        "hipMemMap",
+        "hipMemSetAccess",
+        "hipMemsetD8Async",
+        "hipStreamSynchronize",
+    ]
+    assert standin.names(grown) == ["hipMemUnmap", "hipMemRelease", "hipMemAddressFree"]
+    assert standin.ledger() == Ledger()
+
+
+def test_growth_passes_what_hip_wants(standin):
+    driver = Driver("hip", 0, standin.path)
+    mapping = VmmMapping(driver, Alone(), 64 * MIB, PINNED)
+    mapping.grow(3 * MIB, 0)
+    at = {call.name: call.values for call in standin.calls()}
+    whole = 4 * MIB  # granularity 2 MiB
+    assert at["hipMemAddressReserve"]["size"] == 64 * MIB
+    create = at["hipMemCreate"]
+    assert (create["size"], create["type"], create["location"], create["flags"]) == (whole, 1, "1,0", 0)
+    assert (create["handle_types"], create["rdma"]) == (1, 1)
+    assert at["hipMemExportToShareableHandle"]["type"] == 1
+    placed = at["hipMemMap"]
+    assert (placed["address"], placed["size"], placed["offset"], placed["flags"]) == (mapping.base, whole, 0, 0)
+    access = at["hipMemSetAccess"]
+    assert (access["address"], access["size"]) == (mapping.base, whole)
+    assert (access["location"], access["access"], access["count"]) == ("1,0", 3, 1)
+    mapping.close()
+
+
+def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):
+    """The stand-in's memory comes full of 0xA5, as the real one's comes full of anything."""
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 64 * MIB, PINNED)
+    assert mapping.grow(MIB, 0) == 2 * MIB
+    assert contents(mapping.base, 2 * MIB) == bytes(2 * MIB)
+    ctypes.memset(mapping.base, 7, 2 * MIB)
+    assert mapping.grow(2 * MIB, 0) == 2 * MIB
+    assert contents(mapping.base, 4 * MIB) == b"\x07" * (2 * MIB) + bytes(2 * MIB)
+    assert (mapping.size, mapping.most) == (4 * MIB, 60 * MIB)
+    mapping.close()
+
+
+def test_another_device_than_the_first_is_the_one_that_is_used(library):
+    standin = Standin(library, devices="0,1,2")
+    mapping = VmmMapping(Driver("hip", 2, standin.path), Alone(), 8 * MIB, PINNED)
+    ctypes.CDLL(standin.path).hipSetDevice(0)  # as torch may have done since
+    mapping.grow(MIB, 0)
+    at = {call.name: call.values for call in standin.calls()}
+    assert (at["hipMemCreate"]["location"], at["hipMemCreate"]["current"]) == ("1,2", 2)
+    assert at["hipMemSetAccess"]["location"] == "1,2"
+    mapping.close()
+    assert standin.ledger() == Ledger()
+
+
+def test_no_descriptor_outlives_its_growth(standin):
+    before = open_descriptors()
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 64 * MIB, PINNED)
+    ready = len(open_descriptors())
+    mapping.grow(MIB, 0)
+    mapping.grow(MIB, 0)
+    assert len(open_descriptors()) == ready + 2, "besides the two that the stand-in holds for its handles"
+    mapping.close()
+    assert open_descriptors() == before
+
+
+def test_the_driver_is_given_the_kind_that_was_chosen(library):
+    standin = Standin(library, version="7.2")
+    driver = Driver("hip", 0, standin.path)
+    mapping = VmmMapping(driver, Alone(), 4 * MIB, UNCACHED)
+    mapping.grow(MIB, 0)
+    mapping.close()
+    for kind in (COARSE, FINE, EXTENDED):
+        IpcMapping(driver, Alone(), MIB, kind, 0).close()
+    at = {call.name: call.values for call in standin.calls()}
+    assert at["hipMemCreate"]["type"] == at["hipMemGetAllocationGranularity"]["type"] == 0x40000000
+    flags = [call.values["flags"] for call in standin.calls() if call.name == "hipExtMallocWithFlags"]
+    assert (flags, standin.names().count("hipMalloc")) == ([1, 3], 1)
+    assert standin.ledger() == Ledger()
+
+
+# ---- which memory, mapped how ----
+
+AUTO = [
+    ("gfx90a", "6.4", ("ipc", EXTENDED)),
+    ("gfx90a", "7.1", ("ipc", EXTENDED)),  # its virtual memory is cached before 7.2, and flags in that are never seen
+    ("gfx90a:sramecc+:xnack-", "7.2", ("vmm", UNCACHED)),
+    ("gfx942", "6.4", ("ipc", EXTENDED)),
+    ("gfx942", "7.0", ("vmm", PINNED)),
+    ("gfx942:sramecc+:xnack-", "7.2", ("vmm", PINNED)),
+    ("gfx950", "7.0", ("vmm", PINNED)),
+    ("gfx1100", "7.1", ("ipc", EXTENDED)),
+]
+
+
+@pytest.mark.parametrize("arch, version, wanted", AUTO)
+def test_auto_takes_memory_in_which_flags_are_seen(arch, version, wanted, library):
+    driver = Driver("hip", 0, Standin(library, version=version).path)
+    choice = choose(driver, arch, "auto", "auto")
+    assert choice[:2] == wanted
+    assert arch in choice.why and str(driver.version) in choice.why
+
+
+ASKED = [
+    ("7.1", "auto", "coarse", ("vmm", PINNED)),
+    ("7.1", "auto", "fine", ("ipc", FINE)),  # virtual memory has no such kind
+    ("7.1", "auto", "uncached", ("ipc", EXTENDED)),
+    ("7.2", "auto", "uncached", ("vmm", UNCACHED)),
+    ("7.1", "ipc", "auto", ("ipc", COARSE)),
+    ("7.1", "ipc", "coarse", ("ipc", COARSE)),
+    ("7.2", "vmm", "uncached", ("vmm", UNCACHED)),
+    ("6.4", "auto", "coarse", ("ipc", COARSE)),
+]
+
+
+@pytest.mark.parametrize("version, way, kind, wanted", ASKED)
+def test_what_is_asked_for_is_taken(version, way, kind, wanted, library):
+    driver = Driver("hip", 0, Standin(library, version=version).path)
+    assert choose(driver, "gfx942", way, kind)[:2] == wanted
+
+
+@pytest.mark.parametrize("version, kind", [("6.4", "auto"), ("6.4", "coarse"), ("7.1", "uncached"), ("7.2", "fine")])
+def test_virtual_memory_that_cannot_be_had_is_refused(version, kind, library):
+    driver = Driver("hip", 0, Standin(library, version=version).path)
+    with pytest.raises(ValueError, match=r"from ROCm 7\.0 coarse, from 7\.2 uncached"):
+        choose(driver, "gfx942", "vmm", kind)
+
+
+def test_a_driver_without_virtual_memory_gets_ipc(library):
+    driver = Driver("hip", 0, Standin(library, version="7.2", vmm=False).path)
+    assert choose(driver, "gfx942", "auto", "auto")[:2] == ("ipc", EXTENDED)
+
+
+# ---- devices, and work on streams ----
+
+
+def test_devices_are_told_apart_by_bus_id_and_a_hidden_one_is_unknown(library):
+    """Ordinals depend on HIP_VISIBLE_DEVICES, which may differ between PEs."""
+    driver = Driver("hip", 0, Standin(library, devices="3,1").path)
+    assert (driver.bus_id(), driver.device_count()) == ("0000:03:00.0", 2)
+    reached = [driver.reaches(bus_id) for bus_id in ("0000:03:00.0", "0000:01:00.0", "0000:00:00.0")]
+    assert reached == [True, True, None]
+
+
+def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden_devices(library):
+    standin = Standin(library, devices="0,1")
+    driver = Driver("hip", 0, standin.path)
+    for bus_id in ("0000:01:00.0", "0000:01:00.0", "0000:00:00.0", "0000:07:00.0"):
+        driver.enable_access(bus_id)
+    enabled = [(call.values["peer"], call.code) for call in standin.calls() if call.name == "hipDeviceEnablePeerAccess"]
+    assert enabled == [(1, 0), (1, 704)]
+    standin.fail("hipDeviceEnablePeerAccess", 1, 801)
+    with pytest.raises(DriverError, match="hipDeviceEnablePeerAccess answered 801, operation not supported"):
+        driver.enable_access("0000:01:00.0")
+
+
+def test_copies_fills_and_words_land_where_they_should(standin):
+    """Each write beside a guard, of every size."""
+    driver = Driver("hip", 0, standin.path)
+    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    host = ctypes.create_string_buffer(bytes(range(64)), 64)
+    driver.copy(mapping.base, ctypes.addressof(host), 64, 0)
+    driver.copy(mapping.base + 128, mapping.base, 64, 0)
+    driver.clear(mapping.base + 8, 8, 0)
+    for itemsize in (1, 2, 4, 8):
+        driver.write(mapping.base + 16 + 8 * itemsize, 0x8182838485868788 & (1 << 8 * itemsize) - 1, itemsize, 0)
+    driver.synchronize(0)
+    assert driver.idle(0)
+    expected = bytearray(range(64)) + bytes(64) + bytes(range(64))
+    expected[8:16] = bytes(8)
+    for itemsize in (1, 2, 4, 8):
+        expected[16 + 8 * itemsize : 16 + 9 * itemsize] = bytes(range(0x88, 0x80, -1))[:itemsize]
+    assert contents(mapping.base, 192) == expected
+    assert {call.values["kind"] for call in standin.calls() if call.name == "hipMemcpyAsync"} == {4}
+    mapping.close()
+    assert standin.ledger() == Ledger()
+
+
+def test_a_thread_that_has_no_context_gets_the_device_and_the_call_is_made_again(standin):
+    driver = Driver("hip", 0, standin.path)
+    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    for name, call in (
+        ("hipMemcpyAsync", lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0)),
+        ("hipMemsetD8Async", lambda: driver.clear(mapping.base, 8, 0)),
+    ):
+        standin.fail(name, 1, 201)
+        begun = len(standin.calls())
+        call()
+        assert standin.names(begun) == [name, "hipSetDevice", name]
+        standin.fail(name, 1, 1)
+        with pytest.raises(DriverError, match=f"{name} answered 1, invalid argument"):
+            call()
+    mapping.close()
+
+
+def test_a_new_thread_works_on_the_drivers_device(library):
+    """HIP starts each thread on device 0, and stream 0 is the current device's."""
+    standin = Standin(library, devices="0,1,2")
+    driver = Driver("hip", 2, standin.path)
+    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    for step in (
+        lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0),
+        lambda: driver.write(mapping.base, 7, 8, 0),
+    ):
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+    used = [
+        call.values["current"] for call in standin.calls() if call.name in ("hipMemcpyAsync", "hipStreamWriteValue64")
+    ]
+    assert used == [2, 2]
+    mapping.close()
+
+
+def test_host_memory_is_pinned_until_it_is_let_go(standin):
+    driver = Driver("hip", 0, standin.path)
+    driver.register(1 << 20, 4096)
+    assert standin.ledger() == Ledger(registered=1)
+    driver.unregister(1 << 20)
+    assert standin.ledger() == Ledger()
+    with pytest.raises(DriverError, match="hipHostUnregister answered 713"):
+        driver.unregister(1 << 20)
+
+
+def test_the_library_that_is_loaded_already_is_the_one_that_is_used(library, tmp_path):
+    """torch brings its own; a second libamdhip64 in the process would share neither contexts nor memory with it."""
+    program = """
+standin = Standin(sys.argv[1])
+Driver("hip", 0)
+assert standin.names() == ["hipInit", "hipRuntimeGetVersion", "hipSetDevice"]
+print("used")
+"""
+    status, out, err = python(HEAD + program, str(library), tmp_path=tmp_path)
+    assert (status, out) == (0, "used\n"), err
+
+
+def test_a_missing_library_is_an_os_error_with_its_name():
+    with pytest.raises(OSError, match="/nowhere/libamdhip64.so"):
+        Driver("hip", 0, "/nowhere/libamdhip64.so")
+
+
+# ---- the real library, where there is one: Debian's libamdhip64-5 loads without a GPU ----
+
+NAMES = ("libamdhip64.so", *(f"libamdhip64.so.{major}" for major in range(5, 9)))
+
+
+@pytest.fixture(scope="session")
+def real_library(tmp_path_factory):
+    """A name that the loader finds. Tried in another process: this one has the stand-in."""
+    program = f"import ctypes\nfor name in {NAMES}:\n try: ctypes.CDLL(name); print(name); break\n except OSError: pass"
+    _, out, _ = python(program, tmp_path=tmp_path_factory.mktemp("real"))
+    if not out:
+        pytest.skip("no libamdhip64 here (Debian: apt install libamdhip64-5)")
+    return out.strip()
+
+
+def test_the_real_library_has_every_function_of_the_table(real_library, tmp_path):
+    program = """
+library = ctypes.CDLL(sys.argv[1])
+print([hip for _, hip, _ in seam._CALLS.values() if hip and not hasattr(library, hip)])
+"""
+    head = "import ctypes, sys\nfrom pyshmem.host.gpu import driver as seam\n"
+    status, out, err = python(head + program, real_library, tmp_path=tmp_path)
+    assert (status, out) == (0, "[]\n"), err
+
+
+@pytest.mark.skipif(os.path.exists("/dev/kfd"), reason="needs a machine without an AMD GPU")
+def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_crash(real_library, tmp_path):
+    """The signatures hold: each call comes back. The first one's answer is the DriverError that a caller sees."""
+    program = """
+import ctypes, sys
+from pyshmem.host.gpu.driver import _CALLS, Driver, DriverError
+try:
+    Driver("hip", 0, sys.argv[1])
+except DriverError as error:
+    print(error)
+class Deaf(Driver):
+    answers = {}
+    def _refuse(self, operation, code):
+        self.answers[operation] = code
+driver = Deaf("hip", 0, sys.argv[1])
+driver.device_count(), driver.has_virtual_memory(), driver.bus_id(), driver.reaches("0000:01:00.0")
+driver.granularity(1), driver.reserve(1 << 21, 1 << 21), driver.create(1 << 21, 1), driver.export(0), driver.import_(2)
+driver.map(4096, 4096, 0), driver.allow(4096, 4096), driver.unmap(4096, 4096), driver.release(0), driver.unreserve(4096, 4096)
+driver.allocate(4096, 0), driver.allocate(4096, 3), driver.free(4096)
+driver.ipc_get(4096), driver.ipc_open(bytes(64)), driver.ipc_close(4096)
+driver.copy(4096, 8192, 0, 0), driver.clear(4096, 0, 0), driver.synchronize(0), driver.register(4096, 4096), driver.unregister(4096)
+for itemsize in (1, 2, 4, 8):
+    driver.write(4096, 0, itemsize, 0)
+driver.answers["query"] = 1 - driver.idle(0)
+driver._call("enable_access", 1, 0)
+driver._number("can_access", 0, 1)
+print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.answers)), 0 in driver.answers.values())
+"""
+    status, out, err = python(program, real_library, tmp_path=tmp_path)
+    assert status == 0, err
+    said, silent = out.splitlines()
+    assert re.fullmatch(r"hipInit answered 10[01], .+", said)
+    assert silent == "['version'] False"  # it needs no GPU
