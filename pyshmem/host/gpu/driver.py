@@ -19,6 +19,7 @@ _DEVICE, _READ_WRITE, _RECOMMENDED = 1, 3, 1
 _ALREADY_ENABLED = 704  # peer access: CUDA and HIP alike
 _NO_CONTEXT = 201  # this thread has not used the GPU yet
 _ANY_DIRECTION = 4  # hipMemcpyDefault
+_IPC_HINT = "; HSA_ENABLE_IPC_MODE_LEGACY, 0 or 1 on all PEs, has ROCm share memory in its other way"
 
 
 class Location(ctypes.Structure):
@@ -350,7 +351,8 @@ class Driver:
 
     def _refuse(self, operation: str, code: int) -> None:
         cuda, hip, _ = _CALLS[operation]
-        raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._words(code))
+        hint = _IPC_HINT if self.vendor == "hip" and operation.startswith("ipc") else ""
+        raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._words(code) + hint)
 
     def _words(self, code: int) -> str:
         if self.vendor == "hip":
