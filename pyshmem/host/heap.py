@@ -25,14 +25,14 @@ _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 _HUGE_PAGE = 1 << 21
 SYSTEM_BYTES = 1 << 16  # of each PE's memory, beside the user's part: the teams' barriers, see pyshmem.host.teams
 DL_CPU = 1
+views: list[tuple[Any, ...]] = []  # what the native module needs to find a tensor in a heap
 
 
 class Heap:
     """This PE's heap of one kind of memory and the way to its peers'. Closed, it has no address: every one is refused.
 
     A symmetric address is the local one. ``deltas[pe]`` bytes further is the same place on ``pe``; a PE that is not in
-    it is not mapped. ``stride`` is the distance between neighbours, 0 where it differs. ``view`` is what the native module
-    needs to find a tensor in the heap.
+    it is not mapped. ``stride`` is the distance between neighbours, 0 where it differs.
     """
 
     device = ""
@@ -53,18 +53,9 @@ class Heap:
 
     def adopt(self, allocator: Allocator, device_type: int, index: int) -> None:
         """Take ``allocator``; device_type and index as DLPack names this memory."""
-        self.index = index
-        self.allocator = allocator
-        self.view = (
-            _READER,
-            torch.Tensor,
-            self.base,
-            allocator.starts,
-            allocator.ends,
-            device_type,
-            index,
-            self,
-        )
+        self.index, self.device_type, self.allocator = index, device_type, allocator
+        view = (_READER, torch.Tensor, self.base, allocator.starts, allocator.ends, device_type, index, self)
+        views[:] = [view, *(each for each in views if each[-1] is not self)]
 
     def tensor(self, address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on mapped memory, this PE's or a peer's. It keeps the allocation alive neither here nor there."""
@@ -99,8 +90,12 @@ class Heap:
         """Apply an atomic on any PE's word: what was there, or None where nobody asks. Not for CPU memory, see amo."""
         raise NotImplementedError
 
+    def fetch(self, address: int, nbytes: int) -> int:
+        """Where in CPU memory these bytes of any PE can be read; until the next fetch or look of this thread."""
+        raise NotImplementedError
+
     def look(self, address: int, nbytes: int) -> int:
-        """Where in CPU memory these bytes of this PE's heap can be read now; until the next look of this thread."""
+        """fetch of this PE's own bytes that does not wait for work of the program on a GPU."""
         raise NotImplementedError
 
     def order(self) -> None:
@@ -159,8 +154,10 @@ class CpuHeap(Heap):
     def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
         _native.copy(dest, source, nbytes)
 
-    def look(self, address: int, nbytes: int) -> int:
+    def fetch(self, address: int, nbytes: int) -> int:
         return address
+
+    look = fetch
 
     def settle(self, ctx: Any = None) -> None:
         """Nothing is ever under way; what stands before is seen before what follows."""

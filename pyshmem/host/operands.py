@@ -22,7 +22,7 @@ from pyshmem.host.errors import (
     UnreachableError,
     refuse,
 )
-from pyshmem.host.heap import Heap, cpu, heaps
+from pyshmem.host.heap import Heap, cpu, heaps, views
 from pyshmem.host.job import job
 
 Tensor = torch.Tensor
@@ -91,16 +91,12 @@ def transfer(
     The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
     Where the two are in different kinds of memory, a Bridge stands for the heap.
     """
-    return locate(cpu.view, symmetric, private, size) or _transfer(routine, names, symmetric, private, size)
+    return locate(views, symmetric, private, size) or _transfer(routine, names, symmetric, private, size)
 
 
 def _transfer(
     routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
 ) -> tuple[Any, int, int, int]:
-    gpu = heaps.get("cuda")
-    found = locate(gpu.view, symmetric, private, size) if gpu is not None else None
-    if found is not None:
-        return found
     require_init(routine)
     near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
     if near.dtype != own.dtype:
@@ -136,9 +132,7 @@ def between(near: Heap, own: Heap) -> Any:
 
 def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
     """(heap, address here, dtype) of a symmetric array of exactly one element."""
-    found = locate_word(cpu.view, target)
-    if found is None and "cuda" in heaps:
-        found = locate_word(heaps["cuda"].view, target)
+    found = locate_word(views, target)
     if found is not None:
         return found[0], found[1], _KINDS[found[2]]
     require_init(routine)

@@ -125,11 +125,12 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
         pe = world_pe("g", ctx, pe)
     heap, address, dtype = word("g", "source", source)
     delta = delta_to("g", pe, heap)
+    at = heap.fetch(address + delta, dtype.itemsize)
     fetch = _FETCH.get(dtype)
-    if fetch is not None and heap is cpu:
-        return fetch(address + delta)
+    if fetch is not None:
+        return fetch(at)
     landing = torch.empty(1, dtype=dtype) if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
-    between(heap, cpu).copy(describe("g", "source", landing).address, address + delta, landing.itemsize)
+    _native.copy(describe("g", "source", landing).address, at, landing.itemsize)
     return landing[0].item()
 
 
@@ -144,7 +145,7 @@ def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> No
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")
         element = np.array([value], dtype)
-    between(heap, cpu).store(address, describe(routine, "value", element).address, element.itemsize)
+    heap.store(address, describe(routine, "value", element).address, element.itemsize)
 
 
 def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:

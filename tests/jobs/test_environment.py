@@ -78,7 +78,10 @@ def test_an_unset_variable_has_its_default(variables):
         "SHMEM_INFO": False,
         "SHMEM_SYMMETRIC_SIZE": None,
         "SHMEM_DEBUG": False,
-        "PYSHMEM_HEAP": "cpu",
+        "PYSHMEM_HEAP": None,
+        "PYSHMEM_DEVICE": None,
+        "PYSHMEM_PEER_MAP": "auto",
+        "PYSHMEM_HIP_MEMORY": "auto",
         "PYSHMEM_WAIT_TIMEOUT": 300.0,
         "PYSHMEM_QUIET": False,
     }
@@ -119,26 +122,32 @@ def test_the_default_heap_is_1_gib_or_the_pes_share_of_half_the_free_memory(free
 
 @pytest.mark.parametrize("asked, size", [("1m", 1 << 20), (1, 4096), (4097, 8192), (0, 0), ("3.1M", 3252224)])
 def test_a_heap_has_the_size_asked_for_in_whole_pages(asked, size, variables):
-    assert environment.heap_bytes(asked, 1) == size
+    assert environment.heap_bytes(environment.asked_bytes(asked), 1) == size
     variables.setenv("SHMEM_SYMMETRIC_SIZE", "2m")
-    assert environment.heap_bytes(asked, 1) == size  # the argument wins
-    assert environment.heap_bytes(None, 1) == 2 << 20
+    assert environment.asked_bytes(asked) == size  # the argument wins
+    assert environment.asked_bytes(None) == 2 << 20
 
 
 @pytest.mark.parametrize("asked", [-1, 1.5, True, [1], "12q", b"1m"])
 def test_a_heap_of_no_size_is_refused(asked, variables):
     with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: heap_size: got {re.escape(repr(asked))}; wants "):
-        environment.heap_bytes(asked, 1)
+        environment.asked_bytes(asked)
+
+
+def test_a_heap_in_cpu_memory_beside_a_gpu_s_is_no_larger_than_if_nobody_asked(variables):
+    variables.setattr(environment, "available_memory", lambda: 1 << 40)
+    assert environment.heap_bytes(100 << 30, 4, main=False) == 1 << 30
+    assert environment.heap_bytes(1 << 20, 4, main=False) == 1 << 20
 
 
 def test_a_heap_beyond_the_free_memory_of_all_pes_is_refused(variables):
     variables.setattr(environment, "available_memory", lambda: 1 << 30)
-    assert environment.heap_bytes("256m", 4) == 1 << 28
+    assert environment.heap_bytes(1 << 28, 4) == 1 << 28
     with pytest.raises(
         shmem.HeapExhaustedError,
         match=r"^init: PE \?: heap_size: got 268439552 bytes for each of 4 PEs; wants at most 1073741824",
     ):
-        environment.heap_bytes((1 << 28) + 1, 4)
+        environment.heap_bytes((1 << 28) + 4096, 4)
 
 
 def test_available_memory_is_what_the_machine_has_or_less():

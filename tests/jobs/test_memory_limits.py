@@ -86,7 +86,7 @@ shmem.barrier_all()
     ).replace("UNLIKE", repr(unlike))
     status, out, err = mpiexec(3, program, tmp_path=tmp_path)
     assert status == 0, err
-    wants = r"init: PE (\d): heap_size: got 3145728 to \d+ bytes on different PEs; wants one size on all PEs"
+    wants = r"init: PE (\d): heap_size: got no word to 3145728 bytes on different PEs; wants one size on all PEs"
     assert sorted(re.findall(wants, out)) == ["0", "1", "2"]
 
 
@@ -122,15 +122,15 @@ shmem.free(b)
     assert (status, err) == (0, ""), err
     said = re.findall(r"(\w+): PE \d: size: got (.*) on PE 0 and (.*) on PE 1; wants the same call on all PEs", out)
     alike = [
-        ("malloc", "malloc of 8 bytes aligned to 64", "malloc of 9 bytes aligned to 64"),
-        ("zeros", "zeros of 0 bytes aligned to 64", "zeros of 32 bytes aligned to 64"),
-        ("free", "free of 0 bytes at heap offset 0", "free of 0 bytes at heap offset 64"),
-        ("realloc", "realloc of 100 bytes at heap offset 0", "realloc of 104 bytes at heap offset 0"),
-        ("align", "align of 64 bytes aligned to 64", "align of 64 bytes aligned to 128"),
+        ("malloc", "malloc of 8 bytes aligned to 64 on cpu", "malloc of 9 bytes aligned to 64 on cpu"),
+        ("zeros", "zeros of 0 bytes aligned to 64 on cpu", "zeros of 32 bytes aligned to 64 on cpu"),
+        ("free", "free of 0 bytes at heap offset 0 on cpu", "free of 0 bytes at heap offset 64 on cpu"),
+        ("realloc", "realloc of 100 bytes at heap offset 0 on cpu", "realloc of 104 bytes at heap offset 0 on cpu"),
+        ("align", "align of 64 bytes aligned to 64 on cpu", "align of 64 bytes aligned to 128 on cpu"),
     ]
     mixed = [
-        ("calloc of 8 bytes aligned to 64", "malloc of 8 bytes aligned to 64"),
-        ("realloc of 64 bytes at heap offset 0", "free of 0 bytes at heap offset 0"),
+        ("calloc of 8 bytes aligned to 64 on cpu", "malloc of 8 bytes aligned to 64 on cpu"),
+        ("realloc of 64 bytes at heap offset 0 on cpu", "free of 0 bytes at heap offset 0 on cpu"),
     ]
     assert sorted(said) == sorted(alike + alike + [(call.split()[0], *calls) for calls in mixed for call in calls])
 

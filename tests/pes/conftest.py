@@ -10,8 +10,9 @@ import sys
 import hypothesis
 import pyshmem as shmem
 import pytest
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
+from support import live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
 
@@ -46,20 +47,19 @@ def pytest_sessionfinish(session, exitstatus):
 def isolated(request):
     """A watchdog around the test, and no symmetric memory left from it; all PEs begin the next test together."""
     faulthandler.dump_traceback_later(SECONDS + 30, exit=True, file=sys.__stderr__)
-    before, generation = set(cpu.allocator.live()), job.generation
+    before, generation = live(), job.generation
     yield
     shmem.barrier_all()
-    kept = before if job.generation == generation else set()  # the test ended this init and began another
-    for start, end in cpu.allocator.live():
-        if (start, end) not in kept:
-            cpu.allocator.release(start)
+    kept = before if job.generation == generation else []  # the test ended this init and began another
+    for name, start, _ in set(live()).difference(kept):
+        heaps[name].allocator.release(start)
     faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.fixture(params=["cpu"])
-def device(request):
-    """The kind of heap."""
-    return request.param
+@pytest.fixture
+def device():
+    """The kind of the default heap: a run of the tests is about one. `make test-gpu` runs them for each."""
+    return job.device
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import default, heaps
 
 GUARD = 77  # follows every buffer: a call that writes too much is seen
 
@@ -22,9 +22,14 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-def payload(pe, turn, count, dtype, device="cpu"):
+def here():
+    """The device of the default heap: private arrays of the tests are beside the symmetric ones."""
+    return torch.device(default().device, default().index)
+
+
+def payload(pe, turn, count, dtype, device=None):
     """``count`` values that tell who sent them, when, and each its place; small enough for 8 bits."""
-    return as_dtype((torch.arange(count) * 7 + pe * 31 + turn * 13) % 100, dtype).to(device)
+    return as_dtype((torch.arange(count) * 7 + pe * 31 + turn * 13) % 100, dtype).to(device or here())
 
 
 def as_dtype(values, dtype):
@@ -32,7 +37,7 @@ def as_dtype(values, dtype):
     if dtype is torch.bool:
         return values % 2 == 1
     if dtype in NUMPY_DTYPES:
-        return torch.from_numpy(values.numpy().astype(name_of(dtype)))
+        return torch.from_numpy(values.cpu().numpy().astype(name_of(dtype))).to(values.device)
     return values.to(dtype)
 
 
@@ -44,7 +49,9 @@ def neighbours():
 
 def octets(array):
     """The memory of a contiguous tensor, of any dtype: what is compared where only bits move."""
-    return array.reshape(-1).view(torch.uint8) if array.numel() else torch.empty(0, dtype=torch.uint8)
+    return (
+        array.reshape(-1).view(torch.uint8) if array.numel() else torch.empty(0, dtype=torch.uint8, device=array.device)
+    )
 
 
 def guarded(count, dtype, behind=1):
@@ -63,12 +70,12 @@ def untouched(array):
 def assert_same(got, wanted):
     """Equal in dtype, shape and every bit; NaN, -0.0 and what torch cannot compare included."""
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
-    assert torch.equal(octets(got), octets(wanted)), f"PE {shmem.my_pe()}: got {got}, wanted {wanted}"
+    assert torch.equal(octets(got).cpu(), octets(wanted).cpu()), f"PE {shmem.my_pe()}: got {got}, wanted {wanted}"
 
 
 def from_pe(array, pe):
     """A private copy of the symmetric ``array`` on ``pe``."""
-    copy = torch.empty(array.shape, dtype=array.dtype)
+    copy = torch.empty(array.shape, dtype=array.dtype, device=array.device)
     shmem.get(copy, array, pe)
     return copy
 
@@ -79,5 +86,5 @@ def work(amount):
 
 
 def live():
-    """All that is allocated: a refused call must leave it as it was."""
-    return cpu.allocator.live()
+    """All that is allocated, as (heap, start, end): a refused call must leave it as it was."""
+    return [(name, *block) for name, heap in heaps.items() for block in heap.allocator.live()]

@@ -10,7 +10,7 @@ import torch
 from support import GUARD, assert_same, from_pe, live, neighbours, octets, payload, work
 
 import pyshmem as shmem
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import default
 from pyshmem.host.job import job
 
 SIZES = [1, 7, 64, 65, 1000, 100_000]
@@ -28,7 +28,7 @@ makers = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 
 
 def offset_of(array):
-    return array.data_ptr() - cpu.base
+    return array.data_ptr() - default().base
 
 
 def on_all_pes(*numbers):
@@ -220,9 +220,10 @@ def test_realloc_that_does_not_fit_raises_on_every_pe_and_leaves_the_block(me):
     block, contents = filled(100)
     before = live()
     with pytest.raises(
-        shmem.HeapExhaustedError, match=rf"^realloc: PE {me}: size: got {cpu.size + 64} bytes; wants at most \d+, "
+        shmem.HeapExhaustedError,
+        match=rf"^realloc: PE {me}: size: got {default().size + 64} bytes; wants at most \d+, ",
     ):
-        shmem.realloc(block, cpu.size + 64)
+        shmem.realloc(block, default().size + 64)
     assert live() == before and shmem.is_symmetric(block)
     assert_same(block.clone(), contents)
     shmem.barrier_all()
@@ -275,7 +276,7 @@ def test_realloc_is_over_on_all_pes_when_it_returns():
 
 @pytest.mark.parametrize("order", ["as allocated", "backwards", "every other first"])
 def test_free_coalesces_until_the_whole_heap_is_one_block_again(order):
-    before, whole = live(), cpu.allocator.largest_hole()
+    before, whole = live(), default().allocator.largest_hole()
     blocks = [shmem.malloc(size) for size in SIZES * 10]
     if order == "backwards":
         blocks.reverse()
@@ -283,7 +284,7 @@ def test_free_coalesces_until_the_whole_heap_is_one_block_again(order):
         blocks = blocks[::2] + blocks[1::2]
     for block in blocks:
         shmem.free(block)
-    assert live() == before and cpu.allocator.largest_hole() == whole
+    assert live() == before and default().allocator.largest_hole() == whole
     everything = shmem.malloc(whole)
     assert everything.numel() == whole
     shmem.free(everything)
@@ -367,11 +368,11 @@ def test_freed_memory_is_refused_by_every_call(me):
 @pytest.mark.parametrize("make", [*list(MAKERS.values())[:6], lambda n: shmem.zeros(n // 8, dtype=torch.int64)],
                          ids=[*list(MAKERS)[:6], "zeros of int64"])  # fmt: skip
 def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(make, me):
-    before, most = live(), cpu.allocator.largest_hole()
+    before, most = live(), default().allocator.largest_hole()
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         make(most + 64)
     assert isinstance(caught.value, MemoryError)
-    wants = f"at most {most}, the largest free block of {cpu.size}: raise SHMEM_SYMMETRIC_SIZE"
+    wants = f"at most {most}, the largest free block of {default().size}: raise SHMEM_SYMMETRIC_SIZE"
     assert re.fullmatch(rf"\w+: PE {me}: size: got {most + 64} bytes; wants {wants}", str(caught.value)), caught.value
     assert live() == before
     shmem.barrier_all()
@@ -520,7 +521,7 @@ def test_addr_accessible_answers_for_any_address_and_any_pe(me, npes):
 
 def test_memory_is_reserved_at_init_and_readable_to_its_last_byte():
     """Nothing of the heap is left to fail later."""
-    everything = shmem.malloc(cpu.allocator.largest_hole())
+    everything = shmem.malloc(default().allocator.largest_hole())
     octets(everything)[-1] = 1
     shmem.barrier_all()
     assert shmem.g(everything[-1:], (shmem.my_pe() + 1) % shmem.n_pes()) == 1

@@ -12,7 +12,7 @@ import torch
 from support import AMO_INTEGERS, assert_same, name_of, neighbours, payload, work
 
 import pyshmem as shmem
-from pyshmem.host.heap import cpu
+from pyshmem.host.heap import default
 from pyshmem.host.job import job
 
 COMPARISONS = {
@@ -224,7 +224,7 @@ def test_a_wait_that_nobody_answers_says_so_after_the_time_out(name, me, monkeyp
     words = shmem.array(torch.from_numpy(np.array([0, 3], np.uint64)))
     call, got = FOREVER[name]
     monkeypatch.setattr(job, "timeout", 0.25)
-    offset = words[1].data_ptr() - cpu.base
+    offset = words[1].data_ptr() - default().base
     with pytest.raises(shmem.WaitTimeoutError) as caught:
         call(words)
     assert isinstance(caught.value, TimeoutError)

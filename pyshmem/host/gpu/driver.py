@@ -12,6 +12,8 @@ import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
+from pyshmem.host._native import enqueue
+
 POSIX_FD = 1  # the kind of shareable handle
 PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; uncached from ROCm 7.2
 COARSE, FINE, EXTENDED = 0, 1, 3  # hipExtMallocWithFlags: cached, fine-grained, "uncached"
@@ -104,10 +106,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         "hipMemcpyAsync",
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
-    "fill1": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
-    "fill2": ("cuMemsetD16Async", "hipMemsetD16Async", (_POINTER, c_uint16, _SIZE, _POINTER)),
-    "write4": ("cuStreamWriteValue32_v2", "hipStreamWriteValue32", (_POINTER, _POINTER, c_uint, c_uint)),
-    "write8": ("cuStreamWriteValue64_v2", "hipStreamWriteValue64", (_POINTER, _POINTER, _WORD, c_uint)),
+    "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
     "register": ("cuMemHostRegister_v2", "hipHostRegister", (_POINTER, _SIZE, c_uint)),
@@ -151,8 +150,6 @@ class Driver:
             symbol = cuda if vendor == "cuda" else hip
             function = getattr(self._library, symbol, None) if symbol else None
             if function is not None:
-                if symbol == "hipMemcpyAsync":
-                    arguments = (*arguments[:3], c_int, arguments[3])  # the direction, which CUDA's has not
                 function.argtypes, function.restype = arguments, c_int
                 self._calls[name] = function
         self._context = c_void_p()
@@ -161,8 +158,8 @@ class Driver:
         self._call("init", 0)
         self.version = self._number("version")
         self.attach()
-        self._copy = self._calls["copy"]
-        self._direction = () if vendor == "cuda" else (_ANY_DIRECTION,)
+        self._copy = int(ctypes.cast(self._calls["copy"], c_void_p).value or 0)
+        self._direction = -1 if vendor == "cuda" else _ANY_DIRECTION
 
     def attach(self) -> None:
         """Make the device this thread's. torch has made its context by now."""
@@ -294,26 +291,19 @@ class Driver:
     # ---- work on streams ----
 
     def copy(self, dest: int, source: int, nbytes: int, stream: int) -> None:
-        """Enqueue a copy between any two places, host memory too."""
+        """Enqueue a copy between any two places, host memory too. A source in pageable memory is free again on return."""
         if not self._thread.attached and self.vendor == "hip":
             self.attach()
-        code = self._copy(dest, source, nbytes, *self._direction, stream)
+        code = enqueue(self._copy, dest, source, nbytes, self._direction, stream)
         if code == _NO_CONTEXT:
             self.attach()
-            code = self._copy(dest, source, nbytes, *self._direction, stream)
+            code = enqueue(self._copy, dest, source, nbytes, self._direction, stream)
         if code:
             self._refuse("copy", code)
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Enqueue a fill with zeros."""
-        self._call("fill1", address, 0, nbytes, stream)
-
-    def write(self, address: int, bits: int, itemsize: int, stream: int) -> None:
-        """Enqueue one store of 1, 2, 4 or 8 bytes; of 4 and 8 it comes after a system-wide fence."""
-        if itemsize >= 4:
-            self._call(f"write{itemsize}", stream, address, bits, 0)
-        else:
-            self._call(f"fill{itemsize}", address, bits, 1, stream)
+        self._call("fill", address, 0, nbytes, stream)
 
     def synchronize(self, stream: int) -> None:
         self._call("synchronize", stream)

@@ -6,7 +6,6 @@ look at the memory through a stream of the heap's own, so they never queue behin
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from pyshmem.host.allocator import Allocator
 from pyshmem.host.errors import ArgumentError, HeapExhaustedError, refuse
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
-from pyshmem.host.heap import DL_CPU, SYSTEM_BYTES, Heap, cpu
+from pyshmem.host.heap import SYSTEM_BYTES, Heap, cpu
 from pyshmem.host.job import job
 
 if TYPE_CHECKING:
@@ -133,14 +132,16 @@ class GpuHeap(Heap):
             near.copy_(spread(self, source, source_step, item, count, bits))
 
     def store(self, dest: int, source: int, nbytes: int) -> None:
-        """One element, whose bits are read now."""
-        stream = self._stream()
-        self._used.add(stream)
-        if nbytes in (1, 2, 4, 8):
-            bits = int.from_bytes(ctypes.string_at(source, nbytes), "little")
-            self.driver.write(dest, bits, nbytes, stream)
-        else:
-            self.bridges["cuda"].copy(dest, source, nbytes)
+        """One element out of pageable memory, which the driver reads now; a word of the copy engine is one store."""
+        self.copy(dest, source, nbytes)
+
+    def fetch(self, address: int, nbytes: int) -> int:
+        """Where in CPU memory these bytes of any PE can be read, after what is on the current stream."""
+        self._refuse_capture("a call that returns what it reads")
+        stream, (_, at) = self._stream(), self._landing(nbytes)
+        self.driver.copy(at, address, nbytes, stream)
+        self.driver.synchronize(stream)
+        return at
 
     # ---- atomics and looks ----
 
@@ -148,8 +149,8 @@ class GpuHeap(Heap):
         from pyshmem.device import hostops  # imports triton, which programs without atomics on the GPU do not need
 
         stream = self._stream()
+        self._used.add(stream)
         if not fetch:
-            self._used.add(stream)
             hostops.apply(op, dtype, address, value, cond, 0, stream)
             return None
         self._refuse_capture(op)
@@ -256,9 +257,6 @@ class Bridge:
         spread(into, dest, dest_step, item, count, bits).copy_(spread(from_, source, source_step, item, count, bits))
         gpu.driver.synchronize(gpu._stream())
 
-    def store(self, dest: int, source: int, nbytes: int) -> None:
-        self._gpu.store(dest, source, nbytes)
-
     def settle(self, ctx: Any = None) -> None:
         """Every copy was done on return."""
 
@@ -266,10 +264,8 @@ class Bridge:
 def spread(heap: Heap, address: int, step: int, item: int, count: int, bits: int) -> torch.Tensor:
     """A (count, words) tensor of items whose starts lie ``step`` bytes apart, in the widest words all addresses allow."""
     width = next(size for size in (8, 4, 2, 1) if not (bits | item) % size)
-    device_type = DL_CPU if heap is cpu else heap.view[5]
-    index = 0 if heap is cpu else heap.index
     span = (count - 1) * step + item
-    flat = torch.utils.dlpack.from_dlpack(_native.bytes_at(address, span, device_type, index))
+    flat = torch.utils.dlpack.from_dlpack(_native.bytes_at(address, span, heap.device_type, heap.index))
     words = flat.view({8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[width])
     return words.as_strided((count, item // width), (step // width, 1))
 
