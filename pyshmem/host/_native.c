@@ -184,7 +184,7 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
 
 /* test(addr, cmp, value) -> bool;  wait(addr, cmp, value, timeout, spins) -> the value seen;
  * wait_any(addr, count, cmp, value, status_addr, first, timeout, spins) -> index, polling cyclically from `first` so that no
- * index starves; status_addr (int32 each, not 0 excludes) may be 0; test_any alike without the last two, -1 when none. */
+ * index starves; value is one for all, or (address,) of as many; status_addr (int32 each, not 0 excludes) may be 0; test_any alike without the last two, -1 when none. */
 #define WAITS(T)                                                                                                 \
     static PyObject *py_test_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                          \
         (void)self;                                                                                              \
@@ -213,9 +213,10 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
         }                                                                                                        \
         return from_##T(__atomic_load_n(p, __ATOMIC_ACQUIRE));                                                   \
     }                                                                                                            \
-    static int64_t find_##T(const T##_t *p, uint64_t count, int cmp, T##_t v, const int32_t *status, uint64_t first) { \
+    static int64_t find_##T(const T##_t *p, uint64_t count, int cmp, const T##_t *v, int each,          \
+                            const int32_t *status, uint64_t first) {                                             \
         for (uint64_t k = 0, i = first; k < count; k++, i = i + 1 < count ? i + 1 : 0)                           \
-            if (!(status && status[i]) && holds_##T(p + i, cmp, v)) return (int64_t)i;                           \
+            if (!(status && status[i]) && holds_##T(p + i, cmp, v[each ? i : 0])) return (int64_t)i;             \
         return -1;                                                                                               \
     }                                                                                                            \
     static PyObject *py_wait_any_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                      \
@@ -223,56 +224,26 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
         uint64_t addr, count, status, first, spins = 0;                                                          \
         int64_t cmp, found;                                                                                      \
         double timeout = 0;                                                                                      \
-        T##_t v;                                                                                                 \
+        T##_t one, *v = &one;                                                                                    \
+        int each = n > 3 && PyTuple_Check(args[3]);                                                              \
         if (n != 6 && !arity("wait_any_" #T, n, 8)) return NULL;                                                 \
-        if (!to_u64(args[0], &addr) || !to_u64(args[1], &count) || !to_i64(args[2], &cmp) || !to_##T(args[3], &v) || \
+        if (!to_u64(args[0], &addr) || !to_u64(args[1], &count) || !to_i64(args[2], &cmp) ||                      \
+            !(each ? to_u64(PyTuple_GetItem(args[3], 0), (uint64_t *)&v) : to_##T(args[3], &one)) ||                 \
             !to_u64(args[4], &status) || !to_u64(args[5], &first))                                               \
             return NULL;                                                                                         \
         if (n == 8 && (!to_f64(args[6], &timeout) || !to_u64(args[7], &spins))) return NULL;                     \
         T##_t *p = (T##_t *)addr;                                                                                \
-        found = find_##T(p, count, (int)cmp, v, (int32_t *)status, first);                                       \
+        found = find_##T(p, count, (int)cmp, v, each, (int32_t *)status, first);                                 \
         if (found < 0 && n == 8) {                                                                               \
             spin_t s = spin_begin(timeout, spins);                                                               \
             PyThreadState *released = PyEval_SaveThread();                                                       \
-            while ((found = find_##T(p, count, (int)cmp, v, (int32_t *)status, first)) < 0 && spin_pause(&s, &released)) {} \
+            while ((found = find_##T(p, count, (int)cmp, v, each, (int32_t *)status, first)) < 0 && spin_pause(&s, &released)) {} \
             PyEval_RestoreThread(released);                                                                      \
             if (s.failed) return spin_error(&s);                                                                 \
         }                                                                                                        \
         return PyLong_FromLongLong(found);                                                                       \
     }
 POLLED(WAITS)
-
-/* sync(area, pe_stride, me, n_pes, timeout, spins): dissemination barrier. area holds this PE's epoch in its first 64 bytes
- * and one flag per round, 64 bytes apart, after it; PE j's area is at area + (j - me) * pe_stride. Epochs only grow, so
- * nothing is ever reset and calls may follow each other at once. */
-static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    uint64_t area, spins;
-    int64_t stride, me, n_pes;
-    double timeout;
-    if (!arity("sync", n, 6) || !to_u64(args[0], &area) || !to_i64(args[1], &stride) || !to_i64(args[2], &me) ||
-        !to_i64(args[3], &n_pes) || !to_f64(args[4], &timeout) || !to_u64(args[5], &spins))
-        return NULL;
-    spin_t s = spin_begin(timeout, spins);
-    PyThreadState *released = NULL;
-    uint64_t epoch = ++*(uint64_t *)area;
-    int64_t round = 1;
-    /* seq_cst: a store of this PE before the barrier must not be overtaken by a load after it (store buffering) */
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (int64_t distance = 1; distance < n_pes && !s.failed; distance *= 2, round++) {
-        int64_t to = (me + distance) % n_pes;
-        __atomic_store_n((uint64_t *)(area + (uint64_t)((to - me) * stride) + 64 * round), epoch, __ATOMIC_RELEASE);
-        uint64_t *mine = (uint64_t *)(area + 64 * round);
-        for (int polls = 0; polls < 200 && __atomic_load_n(mine, __ATOMIC_ACQUIRE) < epoch; polls++) CPU_RELAX();
-        if (__atomic_load_n(mine, __ATOMIC_ACQUIRE) >= epoch) continue;
-        if (!released) released = PyEval_SaveThread();
-        while (__atomic_load_n(mine, __ATOMIC_ACQUIRE) < epoch && spin_pause(&s, &released)) {}
-    }
-    if (released) PyEval_RestoreThread(released);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (s.failed) return spin_error(&s);
-    Py_RETURN_NONE;
-}
 
 /* ---- copies ---- */
 
@@ -495,6 +466,8 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
     return PyCapsule_New(m, "dltensor", drop_capsule);
 }
 
+#include "_collectives.h"
+
 /* ---- the end of the process: only an exit handler knows the status, and only after Python's own clean-up ---- */
 
 typedef struct {
@@ -554,8 +527,10 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
-    ROW("sync", py_sync) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
-    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("bytes_at", py_bytes_at)
+    ROW("sync", py_sync) ROW("area_bytes", py_area_bytes) ROW("share", py_share) ROW("broadcast", py_broadcast)
+    ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
+    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair)
+    ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -179,7 +179,7 @@ def _copied(routine: str, local: torch.Tensor, device: str | None) -> torch.Tens
         got = f"a {local.layout} tensor on {local.device}"
         refuse(ArgumentError, routine, "data", got, "dense data in CPU or GPU memory")
     target = allocate(routine, tuple(local.shape), local.dtype, device)
-    return finish(routine, target.copy_(local.detach()))
+    return finish(routine, target.copy_(local.detach().resolve_neg().resolve_conj()))
 
 
 def _numpy(dtype: torch.dtype | None) -> str:

@@ -26,6 +26,7 @@ from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.heap import cpu, default, heaps
 from pyshmem.host.job import job
 from pyshmem.host.ordering import complete, synchronise
+from pyshmem.host.slots import pool
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -172,6 +173,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
             )
         job.node_pes = range(job.n_pes)
         _open_heaps(comm, node, heap_size, device)
+        _gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
     except ShmemError:
         _close_heaps()
         _forget()
@@ -248,6 +250,7 @@ def _release() -> None:
     _close_heaps()
     TEAM_WORLD.leave()
     TEAM_SHARED.leave()
+    pool.close()
     _forget()
 
 

@@ -1,142 +1,239 @@
-"""Broadcast and reductions over a team. Spec: OpenSHMEM 1.6, 9.9.
+"""Broadcast, collect, all-to-all, reductions and scans over a team. Spec: OpenSHMEM 1.6, 9.9.
 
-The members read each other's memory, between two barriers of the team: after the first every source is ready, after the
-second nobody reads any longer. So calls may follow each other, and a source may be changed on return.
+What is checked, counted and refused; how the data moves is _collectives.h for CPU memory, by_tensor for the rest. Targets
+are ready on all members before any of them calls, so they are written without asking; nobody need synchronise a source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.heap import cpu
-from pyshmem.host.operands import DTYPES, Operand, count_of, name_of, refuse_dtype, symmetric_array
-from pyshmem.host.ordering import synchronise
+from pyshmem.host import _native, by_tensor, slots
+from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
+from pyshmem.host.heap import cpu, views
+from pyshmem.host.job import job
+from pyshmem.host.operands import _KINDS as KINDS
+from pyshmem.host.operands import count_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.host.teams import Team, member
 
-_COMPLEX = tuple(dtype for dtype in DTYPES if dtype.is_complex)
+_INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
+_FLOATS = (torch.float32, torch.float64)
+_COMPLEX = (torch.complex64, torch.complex128)
 _HALF = (torch.float16, torch.bfloat16)
-_REALS = tuple(dtype for dtype in DTYPES if dtype.itemsize > 1 and not dtype.is_complex) + (torch.int8, torch.uint8)
-_UNSIGNED = {torch.uint16: np.uint16, torch.uint32: np.uint32, torch.uint64: np.uint64}  # torch cannot compute on these
-
-# name: (torch's operator, NumPy's, element types)
-_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[torch.dtype, ...]]] = {
-    "sum": (torch.add, np.add, _REALS + _COMPLEX),
-    "prod": (torch.mul, np.multiply, _REALS + _COMPLEX),
-    "min": (torch.minimum, np.minimum, _REALS),
-    "max": (torch.maximum, np.maximum, _REALS),
+# the order of the tables in _collectives.h
+_LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPLEX, *_HALF))}
+_REALS = (*_INTEGERS, *_FLOATS, *_HALF, np.dtype("longdouble"))
+_NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
+_OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "sum": (0, _NUMBERS),
+    "prod": (1, _NUMBERS),
+    "min": (2, _REALS),
+    "max": (3, _REALS),
+    "and": (4, _INTEGERS),
+    "or": (5, _INTEGERS),
+    "xor": (6, _INTEGERS),
 }
+
+
+class _Pair(NamedTuple):
+    """The checked arrays of a call: addresses here and numbers of elements."""
+
+    heap: Any
+    dest: int
+    src: int
+    room: int
+    length: int
+    dtype: Any
 
 
 def broadcast(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on the team's PE ``root``, all for None, to ``target`` on every member.
 
     target, source: symmetric, of one dtype, target at least size elements; the root's own target is written too.
-    Order: collective over the team; on return the local target holds the data and source may be changed.
-    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError.
+    Order: collective over the team; target must be ready on all members before any calls; on return the local target holds
+    the data and source may be changed. The root does not wait for the others.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BROADCAST.
     """
-    group = member("broadcast", team)
-    dest, src, count = _operands("broadcast", target, source, size)
-    delta = cpu.deltas[group.world_pe("broadcast", root)]
-    synchronise("broadcast", group)
-    if count and src.address + delta != dest.address:
-        _native.copy(dest.address, src.address + delta, count * src.itemsize)
-    synchronise("broadcast", group)
+    group, pair = member("broadcast", team), _pair("broadcast", target, source)
+    nbytes = _count("broadcast", pair, size) * pair.dtype.itemsize
+    group.world_pe("broadcast", root)
+    if nbytes:
+        _run("broadcast", "broadcast", pair.heap, group, root, pair.dest, pair.src, nbytes)
+
+
+def collect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """Put the first ``size`` elements of each member's ``source``, all for None, one after the other into every target.
+
+    size: may differ between the members, and be 0.  target: at least the sum of all.
+    Order and errors: broadcast's, but all wait for all; a target that is too small is refused on all members.
+    Spec: 9.9 SHMEM_COLLECT.
+    """
+    group, pair = member("collect", team), _pair("collect", target, source)
+    count = pair.length if size is None else count_of("collect", "size", size)
+    if count > pair.length:
+        refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
+    notes = slots.share("collect", group, np.array([count, pair.room], dtype=np.int64).tobytes())
+    counts, rooms = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
+    if sum(counts) > min(rooms):
+        got = f"{min(rooms)} elements on some PE"
+        refuse(OutOfRangeError, "collect", "target", got, f"at least {sum(counts)}, which come together")
+    item = pair.dtype.itemsize
+    first = pair.dest + sum(counts[: group.me]) * item
+    if sum(counts):
+        _run("collect", "scatter", pair.heap, group, first, pair.src, 0, count * item, 0, 0, 1)
+
+
+def fcollect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """collect where every member brings the same ``size``. Spec: 9.9 SHMEM_FCOLLECT."""
+    group, pair = member("fcollect", team), _pair("fcollect", target, source)
+    count = _blocks("fcollect", pair, pair.length if size is None else size, (group.size, 1))
+    if count:
+        nbytes = count * pair.dtype.itemsize
+        _run("fcollect", "scatter", pair.heap, group, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
+
+
+def alltoall(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """Put block j of ``source`` into ``target`` on member j, as the block of this PE's number there.
+
+    size: elements of a block, an equal share of source for None.  target, source: as many blocks as members, apart.
+    Order and errors: broadcast's, but all wait for all.  Spec: 9.9 SHMEM_ALLTOALL.
+    """
+    group, pair = member("alltoall", team), _pair("alltoall", target, source)
+    if size is None and pair.length % group.size:
+        refuse(
+            OutOfRangeError, "alltoall", "source", f"{pair.length} elements", f"a multiple of {group.size}, or a size"
+        )
+    count = _blocks("alltoall", pair, pair.length // group.size if size is None else size, (group.size, group.size))
+    if count:
+        nbytes = count * pair.dtype.itemsize
+        dest = pair.dest + group.me * nbytes
+        _run("alltoall", "scatter", pair.heap, group, dest, pair.src, nbytes, nbytes, 0, 0, 1)
+
+
+def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Team | None = None) -> None:
+    """alltoall of every sst-th element of ``source`` to every tst-th place of ``target``; ``size`` of them make a block.
+
+    tst, sst: strides in elements, 1 or more.  Order and errors: alltoall's.  Spec: 9.9 SHMEM_ALLTOALLS.
+    """
+    group, pair = member("alltoalls", team), _pair("alltoalls", target, source)
+    for name, stride in (("tst", tst), ("sst", sst)):
+        if count_of("alltoalls", name, stride) < 1:
+            refuse(ArgumentError, "alltoalls", name, str(stride), "1 or more")
+    count = count_of("alltoalls", "size", size)
+    for name, held, stride in (("target", pair.room, tst), ("source", pair.length, sst)):
+        need = (count * group.size - 1) * stride + 1 if count else 0
+        if need > held:
+            refuse(OutOfRangeError, "alltoalls", name, f"{held} elements", f"at least {need}")
+    if count:
+        item = pair.dtype.itemsize
+        dest, skip = pair.dest + group.me * count * tst * item, count * sst * item
+        _run("alltoalls", "scatter", pair.heap, group, dest, pair.src, skip, item, tst * item, sst * item, count)
 
 
 def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Team | None = None) -> None:
-    """Combine ``source`` of all members element by element with ``op``: "sum", "prod", "min" or "max", into every target.
+    """Combine ``source`` of all members element by element with ``op`` into every target, in the order of the members.
 
-    target, source: symmetric, of one dtype, the same array or apart. Half types are summed in float32. All members get
-    the same bits.  Order and errors: broadcast's.  Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
+    op: "sum", "prod", "min", "max" of numbers, complex ones too for the first two; "and", "or", "xor" of integers.
+    target, source: symmetric, of one dtype, the same array or apart. Half types are combined in float32 and rounded once.
+    All members get the same bits.  Order and errors: broadcast's, but all wait for all.
+    Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
     """
-    _reduce("reduce", target, source, op, size, team)
-
-
-def sum_reduce(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """reduce with "sum". Spec: 9.9 SHMEM_SUM_REDUCE."""
-    _reduce("sum_reduce", target, source, "sum", size, team)
-
-
-def prod_reduce(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """reduce with "prod". Spec: 9.9 SHMEM_PROD_REDUCE."""
-    _reduce("prod_reduce", target, source, "prod", size, team)
-
-
-def min_reduce(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """reduce with "min". Spec: 9.9 SHMEM_MIN_REDUCE."""
-    _reduce("min_reduce", target, source, "min", size, team)
-
-
-def max_reduce(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """reduce with "max". Spec: 9.9 SHMEM_MAX_REDUCE."""
-    _reduce("max_reduce", target, source, "max", size, team)
-
-
-def _reduce(routine: str, target: Any, source: Any, op: str, size: int | None, team: Team | None) -> None:
-    """Each member combines one share of the elements, and writes the result into every member's target.
-
-    A share is read by nobody but its owner, so writing it in place is safe; one owner, so all get the same bits.
-    """
-    group = member(routine, team)
-    dest, src, count = _operands(routine, target, source, size)
     if not isinstance(op, str) or op not in _OPERATORS:
-        refuse(ArgumentError, routine, "op", repr(op), "one of " + ", ".join(_OPERATORS))
-    if dest.dtype not in _OPERATORS[op][2]:
-        refuse_dtype(routine, "target", dest.dtype, _OPERATORS[op][2])
-    synchronise(routine, group)
-    share = -(-count // group.size)
-    first = min(group.me * share, count)
-    length = min(share, count - first)
-    if length:
-        skip = first * dest.itemsize
-        _combine(op, group, dest.address + skip, src.address + skip, length, dest.dtype)
-        for member_pe in range(group.size):
-            if member_pe != group.me:
-                delta = (member_pe - group.me) * group.pe_stride
-                _native.copy(dest.address + skip + delta, dest.address + skip, length * dest.itemsize)
-    synchronise(routine, group)
+        refuse(ArgumentError, "reduce", "op", repr(op), "one of " + ", ".join(_OPERATORS))
+    _fold("reduce", by_tensor.REDUCE, op, target, source, size, team)
 
 
-def _combine(op: str, group: Team, dest: int, src: int, length: int, dtype: torch.dtype) -> None:
-    """dest = src of this member op src of the next op ... round to the one before it."""
-    by_torch, by_numpy, _ = _OPERATORS[op]
-    total = cpu.tensor(dest, (length,), dtype)
-    parts = [
-        cpu.tensor(src + (pe % group.size - group.me) * group.pe_stride, (length,), dtype)
-        for pe in range(group.me, group.me + group.size)
-    ]
-    if dtype in _HALF:
-        wide = parts[0].float()
-        for part in parts[1:]:
-            by_torch(wide, part.float(), out=wide)
-        total.copy_(wide)
+def _reduction(op: str) -> Callable[..., None]:
+    name = f"{op}_reduce"
+
+    def call(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+        _fold(name, by_tensor.REDUCE, op, target, source, size, team)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f'reduce with "{op}". Spec: 9.9 SHMEM_{name.upper()}.'
+    return call
+
+
+and_reduce, or_reduce, xor_reduce = map(_reduction, ("and", "or", "xor"))
+sum_reduce, prod_reduce, min_reduce, max_reduce = map(_reduction, ("sum", "prod", "min", "max"))
+
+
+def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """Put the sum of ``source`` of the members up to and with this one into ``target``, element by element.
+
+    Arguments, order and errors: reduce's, with "sum".  Spec: 9.9 SHMEM_SUM_INSCAN.
+    """
+    _fold("sum_inscan", by_tensor.INSCAN, "sum", target, source, size, team)
+
+
+def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """sum_inscan of the members before this one: zeros on the first. Spec: 9.9 SHMEM_SUM_EXSCAN."""
+    _fold("sum_exscan", by_tensor.EXSCAN, "sum", target, source, size, team)
+
+
+def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
+    group, pair = member(routine, team), _pair(routine, target, source)
+    count = _count(routine, pair, size)
+    operator, dtypes = _OPERATORS[op]
+    if pair.dtype not in dtypes:
+        refuse_dtype(routine, "target", pair.dtype, dtypes)
+    loop = _LOOPS.get(pair.dtype)
+    if not count:
         return
-    _native.copy(dest, src, length * dtype.itemsize)
-    for part in parts[1:]:
-        if dtype in _UNSIGNED:
-            by_numpy(total.numpy(), part.numpy(), out=total.numpy())
-        else:
-            by_torch(total, part, out=total)
+    if pair.heap is cpu and loop is not None:
+        _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
+    else:
+        by_tensor.fold(routine, pair.heap, group, mode, op, pair.dtype, pair.dest, pair.src, count)
 
 
-def _operands(routine: str, target: Any, source: Any, size: int | None) -> tuple[Operand, Operand, int]:
-    dest, src = symmetric_array(routine, "target", target), symmetric_array(routine, "source", source)
-    if dest.dtype != src.dtype:
-        refuse(DtypeError, routine, "source", f"{name_of(src.dtype)} elements", f"the {name_of(dest.dtype)} of target")
-    count = src.nelems if size is None else count_of(routine, "size", size)
-    if count > min(dest.nelems, src.nelems):
-        refuse(
-            OutOfRangeError,
-            routine,
-            "size",
-            f"{count} elements, with target of {dest.nelems} and source of {src.nelems}",
-            "at most the smaller",
-        )
-    return dest, src, count
+def _run(routine: str, step: str, heap: Any, group: Team, *arguments: int) -> None:
+    """The step of that name: in C on CPU memory, else by torch. Errors: WaitTimeoutError."""
+    if heap is not cpu:
+        getattr(by_tensor, step)(routine, heap, group, *arguments)
+        return
+    try:
+        getattr(_native, step)(group.wires, job.timeout, job.spins, *arguments)
+    except TimeoutError:
+        refuse_timeout(routine, "team", f"no word from some PE of {group.name}", "all of them to call it")
+
+
+def _pair(routine: str, target: Any, source: Any) -> _Pair:
+    found = _native.locate_pair(views, target, source)
+    if found is not None:
+        heap, dest, src, room, length, kind = found
+        return _Pair(heap, dest, src, room, length, KINDS[kind])
+    to, own = symmetric_array(routine, "target", target), symmetric_array(routine, "source", source)
+    if to.dtype != own.dtype:
+        refuse(DtypeError, routine, "source", f"{name_of(own.dtype)} elements", f"the {name_of(to.dtype)} of target")
+    if to.heap is not own.heap:
+        refuse(ArgumentError, routine, "source", f"memory of {own.heap.device}", f"that of target, {to.heap.device}")
+    return _Pair(to.heap, to.address, own.address, to.nelems, own.nelems, to.dtype)
+
+
+def _count(routine: str, pair: _Pair, size: int | None) -> int:
+    """Elements of a call that has as many in both arrays."""
+    count = pair.length if size is None else count_of(routine, "size", size)
+    if count > min(pair.room, pair.length):
+        got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
+        refuse(OutOfRangeError, routine, "size", got, "at most the smaller")
+    return count
+
+
+def _blocks(routine: str, pair: _Pair, size: Any, blocks: tuple[int, int]) -> int:
+    """Elements of a block, where target and source hold so many blocks."""
+    count = count_of(routine, "size", size)
+    for name, held, number in (("target", pair.room, blocks[0]), ("source", pair.length, blocks[1])):
+        if count * number > held:
+            refuse(
+                OutOfRangeError,
+                routine,
+                name,
+                f"{held} elements",
+                f"at least {count * number}: {number} blocks of {count}",
+            )
+    return count

@@ -1,32 +1,131 @@
-"""Contexts: which PEs a call's numbers mean, and one ordering domain. Spec: OpenSHMEM 1.6, 9.5."""
+"""Contexts: which PEs a call's numbers mean, and one ordering domain. Spec: OpenSHMEM 1.6, 9.5.
+
+In CPU memory every operation is complete when its call returns, so there a context holds nothing back; on a GPU's heap each
+has a stream of its own. The options are promises of the program, of which nothing here needs to be told.
+"""
 
 from __future__ import annotations
 
+from enum import IntFlag
 from typing import Any
 
 from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.host.job import job
+from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member
+
+
+class CTX(IntFlag):
+    """What a program promises of a context. Spec: 9.5 SHMEM_CTX_CREATE."""
+
+    SERIALIZED = 1  # used by one thread at a time
+    PRIVATE = 2  # used by the thread that made it alone
+    NOSTORE = 4  # its fence and quiet need not order plain stores
+
+
+class SESSION(IntFlag):
+    """What a program expects of a session. Spec: 9.5 SHMEM_CTX_SESSION_START."""
+
+    BATCH = 1
 
 
 class Ctx:
-    """A context on a team. On CPU heaps every operation is complete when its call returns, so none holds anything back."""
+    """A context on a team. False before init, after destroy, after the team's end, and where none could be made."""
 
-    __slots__ = ("team",)
+    __slots__ = ("__weakref__", "generation", "options", "team")
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: Team, options: CTX = CTX(0)) -> None:  # noqa: B008
         self.team = team
+        self.options = options
+        self.generation = job.generation
+
+    def __bool__(self) -> bool:
+        return bool(self.team) and (self is CTX_DEFAULT or self.generation == job.generation)
+
+    def __repr__(self) -> str:
+        return f"<Ctx on {self.team!r}>" if self else "<no context>"
+
+    @staticmethod
+    def create(options: int = 0, team: Team | None = None) -> Ctx:
+        """A context on ``team``, the world for None; false, which is no error, where the team is none.
+
+        options: of CTX.  Local.  Errors: ArgumentError, NotInitializedError.  Spec: 9.5 SHMEM_CTX_CREATE.
+        """
+        wishes = _flags("create", CTX, options)
+        if isinstance(team, Team) and not team and job.inits:
+            return CTX_INVALID
+        return Ctx(member("create", team), wishes)
+
+    def destroy(self) -> None:
+        """quiet, then end the context. Nothing for one that is none.
+
+        Errors: ArgumentError for CTX_DEFAULT. Spec: 9.5 SHMEM_CTX_DESTROY.
+        """
+        if self is CTX_DEFAULT:
+            refuse(ArgumentError, "destroy", "ctx", "CTX_DEFAULT", "a context that create made")
+        self.quiet()
+        self.team = TEAM_INVALID
+
+    def get_team(self) -> Team:
+        """The team it is on, TEAM_INVALID for no context. Spec: 9.5 SHMEM_CTX_GET_TEAM."""
+        return self.team if self else TEAM_INVALID
+
+    def fence(self) -> None:
+        """shmem.fence(ctx=this)."""
+        from pyshmem.host import ordering  # which knows of contexts
+
+        ordering.fence(self)
+
+    def quiet(self) -> None:
+        """shmem.quiet(ctx=this)."""
+        from pyshmem.host import ordering
+
+        ordering.quiet(self)
+
+    def session_start(self, options: int = 0) -> None:
+        """Say that a phase of many operations begins: a hint, which nothing here makes use of.
+
+        options: of SESSION.  Errors: ArgumentError.  Spec: 9.5 SHMEM_CTX_SESSION_START.
+        """
+        _flags("session_start", SESSION, options)
+
+    def session_stop(self) -> None:
+        """Say that the phase of session_start is over. Spec: 9.5 SHMEM_CTX_SESSION_STOP."""
+
+
+def pcontrol(level: int) -> None:
+    """Tell a profiler how much to record; without one, as here, nothing. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
+    if isinstance(level, bool) or not isinstance(level, int):
+        refuse(ArgumentError, "pcontrol", "level", repr(level), "an int")
 
 
 def world_pe(routine: str, ctx: Any, pe: int) -> int:
     """The world PE of ``pe`` in the team of ``ctx``. Errors: ArgumentError for no context, OutOfRangeError."""
-    check(routine, ctx)
+    if not check(routine, ctx):
+        refuse(
+            ArgumentError,
+            routine,
+            "ctx",
+            repr(ctx),
+            "a context that is not destroyed, nor its team, nor of an earlier init",
+        )
     return ctx.team.world_pe(routine, pe)  # type: ignore[no-any-return]
 
 
-def check(routine: str, ctx: Any) -> None:
-    """Errors: ArgumentError for anything but a context."""
+def check(routine: str, ctx: Any) -> bool:
+    """Whether ``ctx`` is a context now. Errors: ArgumentError for what never was one."""
     if not isinstance(ctx, Ctx):
         refuse(ArgumentError, routine, "ctx", type(ctx).__name__, "a Ctx, or None for CTX_DEFAULT")
+    return bool(ctx)
+
+
+def _flags(routine: str, kind: Any, options: Any) -> Any:
+    """``options`` as the flags they are. Errors: ArgumentError."""
+    known = sum(kind)
+    if isinstance(options, bool) or not isinstance(options, int) or options & ~known:
+        names = ", ".join(f"{kind.__name__}.{flag.name}" for flag in kind)
+        refuse(ArgumentError, routine, "options", repr(options), f"0 or {names}, or more of them")
+    return kind(options)
 
 
 CTX_DEFAULT = Ctx(TEAM_WORLD)
+CTX_INVALID = Ctx(TEAM_INVALID)

@@ -62,3 +62,14 @@ class WaitTimeoutError(ShmemError, TimeoutError):
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Raise ``kind`` with the sentence that all refusals share."""
     raise kind(f"{routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")
+
+
+def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
+    """Word a wait that gave up."""
+    refuse(
+        WaitTimeoutError,
+        routine,
+        argument,
+        f"{got} in {job.timeout:g} s",
+        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+    )

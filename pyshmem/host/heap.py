@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 _HUGE_PAGE = 1 << 21
-SYSTEM_BYTES = 1 << 16  # of each PE's memory, beside the user's part: the teams' barriers, see pyshmem.host.teams
+SYSTEM_BYTES = 1 << 20  # of each PE's memory, beside the user's part: the teams' areas, see pyshmem.host.slots
 DL_CPU = 1
 views: list[tuple[Any, ...]] = []  # what the native module needs to find a tensor in a heap
 

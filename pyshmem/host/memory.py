@@ -25,7 +25,7 @@ from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
 from pyshmem.host.operands import Operand, as_dtype, count_of, delta_to, describe, require_init, require_symmetric
 from pyshmem.host.ordering import synchronise
-from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.host.teams import TEAM_WORLD, Team, member
 
 
 def allocate(
@@ -177,6 +177,13 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     return operand.heap.tensor(operand.address + delta_to("ptr", pe, operand.heap), operand.shape, operand.dtype)
 
 
+def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
+    """ptr with ``pe`` counted in ``team``; None where that is TEAM_INVALID. Spec: 9.1 SHMEM_TEAM_PTR."""
+    if isinstance(team, Team) and not team and job.inits:
+        return None
+    return ptr(target, member("team_ptr", team).world_pe("team_ptr", pe))
+
+
 def is_symmetric(array: Any) -> bool:
     """Whether ``array`` lies in live symmetric memory of this PE, as a whole. Never raises."""
     try:
@@ -185,8 +192,8 @@ def is_symmetric(array: Any) -> bool:
         return False
     if not operand.nelems:
         return False
-    unit = 1 if isinstance(array, np.ndarray) else operand.itemsize
-    strides = array.strides if isinstance(array, np.ndarray) else array.stride()
+    unit = operand.itemsize if isinstance(array, torch.Tensor) else 1
+    strides = array.stride() if isinstance(array, torch.Tensor) else array.strides
     steps = [(extent - 1) * stride * unit for extent, stride in zip(operand.shape, strides, strict=True)]
     before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
     heap = operand.heap

@@ -175,8 +175,6 @@ def require_init(routine: str) -> None:
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
     """Read a torch, NumPy or CuPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
-    if not isinstance(array, (Tensor, np.ndarray)) and hasattr(array, "__cuda_array_interface__"):
-        array = torch.as_tensor(array)  # CuPy's, and whatever else says where on the GPU it lies: no copy
     if isinstance(array, Tensor):
         operand, dense = _describe_tensor(routine, argument, array), array.is_contiguous()
     elif isinstance(array, np.ndarray):
@@ -185,6 +183,8 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
         address, dtype = array.__array_interface__["data"][0], _TORCH.get(array.dtype, array.dtype)
         operand = Operand(address, array.size, dtype, array.itemsize, array.shape, cpu)
         dense = array.flags.c_contiguous
+    elif "cuda" in heaps and hasattr(array, "__cuda_array_interface__"):
+        operand, dense = _describe_device_array(array.__cuda_array_interface__)
     else:
         refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
     if contiguous and not dense:
@@ -204,6 +204,18 @@ def _describe_tensor(routine: str, argument: str, array: Tensor) -> Operand:
         got = "a lazily conjugated or negated view"
         refuse(ArgumentError, routine, argument, got, "x.resolve_conj() or x.resolve_neg()")
     return Operand(array.data_ptr(), array.numel(), array.dtype, array.itemsize, tuple(array.shape), heap)
+
+
+def _describe_device_array(interface: dict[str, Any]) -> tuple[Operand, bool]:
+    """CuPy's arrays, and whatever else says so where on the GPU it lies; and whether it is contiguous."""
+    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+    step, dense = dtype.itemsize, True
+    for extent, stride in zip(reversed(shape), reversed(interface.get("strides") or ()), strict=False):
+        dense &= extent == 1 or stride == step
+        step *= extent
+    nelems = math.prod(shape)
+    operand = Operand(interface["data"][0], nelems, _TORCH.get(dtype, dtype), dtype.itemsize, shape, heaps["cuda"])
+    return operand, dense or not nelems
 
 
 def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int) -> None:

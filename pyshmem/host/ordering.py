@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Iterable
 
 from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, check
-from pyshmem.host.errors import NotInitializedError, WaitTimeoutError, refuse
+from pyshmem.host.errors import NotInitializedError, refuse, refuse_timeout
 from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
@@ -19,8 +19,8 @@ def fence(ctx: Ctx | None = None) -> None:
     """
     if not job.inits:
         refuse(NotInitializedError, "fence", "state", "no init yet", "init before it")
-    if ctx is not None:
-        check("fence", ctx)
+    if ctx is not None and not check("fence", ctx):
+        return  # CTX_INVALID
     _native.fence()
     if "cuda" in heaps:
         heaps["cuda"].order()
@@ -33,9 +33,22 @@ def quiet(ctx: Ctx | None = None) -> None:
     """
     if not job.inits:
         refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
-    if ctx is not None:
-        check("quiet", ctx)
+    if ctx is not None and not check("quiet", ctx):
+        return  # CTX_INVALID
     complete(ctx)
+
+
+def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
+    """quiet as far as it concerns the PEs ``pes`` of ctx's team: here of all. Errors: quiet's, OutOfRangeError.
+
+    Spec: 9.11 SHMEM_PE_QUIET.
+    """
+    if ctx is not None and not check("pe_quiet", ctx):
+        return
+    team = TEAM_WORLD if ctx is None else ctx.team
+    for pe in pes:
+        team.world_pe("pe_quiet", pe)
+    quiet(ctx)
 
 
 def complete(ctx: Ctx | None = None) -> None:
@@ -71,14 +84,3 @@ def synchronise(routine: str, team: Team) -> None:
         _native.sync(team.area, team.pe_stride, team.me, team.size, job.timeout, job.spins)
     except TimeoutError:
         refuse_timeout(routine, "team", f"no word from some PE of {team.name}", "all of them to call it")
-
-
-def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Word a wait that gave up."""
-    refuse(
-        WaitTimeoutError,
-        routine,
-        argument,
-        f"{got} in {job.timeout:g} s",
-        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
-    )

@@ -1,38 +1,62 @@
-"""Teams: strided triplets of world PEs with a barrier area of their own. Spec: OpenSHMEM 1.6, 9.4."""
+"""Teams: strided triplets of world PEs with an area of their own. Spec: OpenSHMEM 1.6, 9.4.
+
+A team takes nothing of the user's memory: pyshmem.host.slots has areas for it.
+"""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from pyshmem.host.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
-from pyshmem.host.heap import SYSTEM_BYTES, cpu
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+from pyshmem.host.slots import RESERVED, area, clear, pool, share
 
-SYNC_BYTES = 2048  # an epoch and up to 31 rounds of the barrier, a cache line each
-SLOTS = SYSTEM_BYTES // SYNC_BYTES
+SYNC_BYTES = 2048  # of a team's area, at its begin: the barrier's epoch and flags
+
+
+class TeamConfig(NamedTuple):
+    """What a team is made for. Spec: 9.4, shmem_team_config_t."""
+
+    num_contexts: int = 0
+
+
+_PLAIN = TeamConfig()
 
 
 class Team:
     """PEs ``start + i * stride`` of the world, i below ``size``. False while it is no team, as before init."""
 
-    __slots__ = ("area", "me", "name", "pe_stride", "size", "start", "stride")
+    __slots__ = ("area", "config", "me", "name", "pe_stride", "size", "slot", "start", "stride", "wires")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.leave()
 
-    def enter(self, start: int, stride: int, size: int, me: int, slot: int) -> None:
-        """Become a team. The barrier area of ``slot`` is the same on all members and nobody else's."""
-        self.start, self.stride, self.size, self.me = start, stride, size, me
-        self.area = cpu.system + slot * SYNC_BYTES
+    def enter(self, start: int, stride: int, size: int, me: int, slot: int, config: TeamConfig = _PLAIN) -> None:
+        """Become a team. The area of ``slot`` is at the same place on all members and nobody else's."""
+        self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
+        self.area = area(slot)
         self.pe_stride = stride * cpu.stride  # bytes from one member's heap to the next one's
+        self.wires = (self.area, self.pe_stride, me, size)
 
     def leave(self) -> None:
         """Become no team, and equal to every other that is none."""
         self.start = self.stride = self.size = self.area = self.pe_stride = 0
-        self.me = -1
+        self.me = self.slot = -1
+        self.config = _PLAIN
+        self.wires = (0, 0, 0, 0)  # what the native module knows of a team
 
     def __bool__(self) -> bool:
         return self.size > 0
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Team) and not self and not other)
+
+    def __hash__(self) -> int:
+        return hash(Team)  # a team may end, and then equals all that have
 
     def __repr__(self) -> str:
         return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
@@ -45,17 +69,95 @@ class Team:
         """How many PEs the team has, -1 when it is none. Spec: 9.4 SHMEM_TEAM_N_PES."""
         return self.size or -1
 
+    def get_config(self) -> TeamConfig:
+        """What the team was made for. Errors: ArgumentError where it is none. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
+        if not self:
+            refuse(ArgumentError, "get_config", "team", repr(self), "a team this PE is in")
+        return self.config
+
     def translate_pe(self, pe: int, team: Team) -> int:
         """The number in ``team`` of this team's ``pe``, -1 where it has none. Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE."""
-        if not self or not team or not 0 <= pe < self.size:
+        if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             return -1
-        index, rest = divmod(self.start + pe * self.stride - team.start, team.stride)
+        world = self.start + int(pe) * self.stride
+        if team.size == 1:
+            return 0 if world == team.start else -1
+        index, rest = divmod(world - team.start, team.stride)
         return index if rest == 0 and 0 <= index < team.size else -1
+
+    def split_strided(
+        self, start: int = 0, stride: int = 1, size: int | None = None, config: Any = None, **options: Any
+    ) -> Team:
+        """A team of ``size`` PEs of this one, as many as there are for None, from ``start`` in steps of ``stride``.
+
+        stride: negative reverses; 0 goes with size 1.  config, options: num_contexts, how many contexts are wanted.
+        PEs outside the new team get TEAM_INVALID, and all do where PYSHMEM_MAX_TEAMS are in use.
+        Order: collective over this team, with the same arguments.  Errors: OutOfRangeError, ArgumentError, on all PEs
+        alike; WaitTimeoutError.  Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
+        """
+        settings = _config("split_strided", config, options)
+        member("split_strided", self)
+        first, step = _int("split_strided", "start", start), _int("split_strided", "stride", stride)
+        if size is None:
+            size = 1 if step == 0 else (self.size - 1 - first) // step + 1 if step > 0 else first // -step + 1
+        count = _int("split_strided", "size", size)
+        last = first + (count - 1) * step
+        if not (0 <= first < self.size and count >= 1 and 0 <= last < self.size and (step or count == 1)):
+            got = f"start {first}, stride {step}, size {count}"
+            refuse(OutOfRangeError, "split_strided", "start", got, f"different PEs from 0 to {self.size - 1}")
+        return _form("split_strided", self, range(first, last + (1 if step >= 0 else -1), step or 1), settings)
+
+    def split_2d(self, xrange: int, xconfig: Any = None, yconfig: Any = None) -> tuple[Team, Team]:
+        """(x, y): the teams of the PEs in this PE's row and column, with rows of ``xrange`` PEs; the last may be short.
+
+        PE i is number i % xrange in x and i // xrange in y.  xconfig, yconfig: as config of split_strided.
+        Order and errors: split_strided's.  Spec: 9.4 SHMEM_TEAM_SPLIT_2D.
+        """
+        settings = [_config("split_2d", each, {}) for each in (xconfig, yconfig)]
+        member("split_2d", self)
+        if _int("split_2d", "xrange", xrange) < 1:
+            refuse(OutOfRangeError, "split_2d", "xrange", str(xrange), "1 or more")
+        width = min(int(xrange), self.size)
+        row, column = divmod(self.me, width)
+        across = range(row * width, min((row + 1) * width, self.size))
+        x = _form("split_2d", self, across, settings[0])
+        y = _form("split_2d", self, range(column, self.size, width), settings[1])
+        if not (x and y):
+            x.destroy()
+            y.destroy()
+        return x, y
+
+    def create_ctx(self, options: int = 0) -> Any:
+        """A context on this team: Ctx.create(options, team); false where this is none. Spec: 9.5 SHMEM_TEAM_CREATE_CTX."""
+        from pyshmem.host.contexts import Ctx  # which knows of teams
+
+        return Ctx.create(options, self)
+
+    def sync(self) -> None:
+        """Wait until every PE of the team has come here; completes no put. Errors: ArgumentError, WaitTimeoutError.
+
+        Spec: 9.9 SHMEM_TEAM_SYNC.
+        """
+        from pyshmem.host.ordering import synchronise
+
+        synchronise("sync", member("sync", self))
+
+    def destroy(self) -> None:
+        """End the team, and with it its contexts: it is false from now on. Nothing for a team that is none.
+
+        Order: collective over the team, but nobody waits.  Errors: ArgumentError for TEAM_WORLD and TEAM_SHARED.
+        Spec: 9.4 SHMEM_TEAM_DESTROY.
+        """
+        if not self:
+            return
+        if self.slot < RESERVED:
+            refuse(ArgumentError, "destroy", "team", self.name, "a team that split_strided or split_2d made")
+        pool.give_back(self)
 
     def world_pe(self, routine: str, pe: int) -> int:
         """The world PE of this team's ``pe``. Errors: NotInitializedError, OutOfRangeError."""
         if not self:
-            refuse(NotInitializedError, routine, "team", f"{self.name} outside init and finalize", "init before it")
+            refuse_team(routine, self)
         if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
         return self.start + int(pe) * self.stride
@@ -63,6 +165,46 @@ class Team:
 
 TEAM_WORLD = Team("TEAM_WORLD")
 TEAM_SHARED = Team("TEAM_SHARED")
+TEAM_INVALID = Team("TEAM_INVALID")
+
+
+def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Team:
+    """The team of this PE, and TEAM_INVALID where it is not among ``members``, PEs of ``parent``, or no slot is free.
+
+    All members of the parent take one slot, for teams that have no PE in common. Before anybody uses an area its owner
+    clears it: it holds what an earlier team left.
+    """
+    slot = pool.agree(routine, parent)
+    if slot is None:
+        return Team(f"no team, PYSHMEM_MAX_TEAMS={pool.slots} are in use")
+    team = None
+    if parent.me in members:
+        start, stride = parent.start + members.start * parent.stride, parent.stride * members.step
+        team = Team(f"team of PE {start}" if len(members) == 1 else f"team of PEs {start}, {start + stride}, ...")
+        team.enter(start, stride, len(members), members.index(parent.me), slot, config)
+        clear(slot)
+    pool.take(parent, slot, team)
+    share(routine, parent, b".")
+    return TEAM_INVALID if team is None else team
+
+
+def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
+    """``config``, a TeamConfig, mapping or None, with ``options`` over it. Errors: ArgumentError."""
+    if isinstance(config, TeamConfig):
+        config = config._asdict()
+    if not (config is None or isinstance(config, dict)):
+        refuse(ArgumentError, routine, "config", type(config).__name__, "a TeamConfig, a dict or None")
+    wishes = {**(config or {}), **options}
+    for name, value in wishes.items():
+        if name not in TeamConfig._fields or not isinstance(value, (int, np.integer)) or value < 0:
+            refuse(ArgumentError, routine, "config", f"{name}={value!r}", "num_contexts, an int not below 0")
+    return TeamConfig(**wishes)
+
+
+def _int(routine: str, argument: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        refuse(ArgumentError, routine, argument, repr(value), "an int")
+    return int(value)
 
 
 def member(routine: str, team: Team | None) -> Team:
@@ -72,5 +214,12 @@ def member(routine: str, team: Team | None) -> Team:
     if not isinstance(team, Team):
         refuse(ArgumentError, routine, "team", type(team).__name__, "a Team, or None for TEAM_WORLD")
     if team.me < 0:
-        refuse(NotInitializedError, routine, "team", repr(team), "a team this PE is in; init makes TEAM_WORLD")
+        refuse_team(routine, team)
     return team
+
+
+def refuse_team(routine: str, team: Team) -> NoReturn:
+    """Refuse what is no team. Errors: NotInitializedError outside init and finalize, else ArgumentError."""
+    if not job.inits:
+        refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "init before it")
+    refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")

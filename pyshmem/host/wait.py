@@ -10,17 +10,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 
 from pyshmem.host import _native
-from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
 from pyshmem.host.heap import Heap, cpu
 from pyshmem.host.job import job
 from pyshmem.host.operands import describe, refuse_dtype, scalar, symmetric_array, word
-from pyshmem.host.ordering import refuse_timeout
 
 
 class CMP(IntEnum):
@@ -111,15 +110,16 @@ def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
         return bool(scalar("test", "value", value, dtype))
 
 
-class _Many(NamedTuple):
+class Many(NamedTuple):
     """The checked arguments of a call on many elements; ``keep`` holds the status array alive for its address."""
 
+    routine: str
     heap: Heap
     address: int
     nelems: int
     dtype: Any
     code: int
-    value: int
+    value: Any  # one for all, or an array of as many
     status: int
     keep: Any
 
@@ -129,6 +129,21 @@ class _Many(NamedTuple):
     def included(self) -> Sequence[int]:
         return range(self.nelems) if self.keep is None else np.flatnonzero(self.keep == 0).tolist()
 
+    def wanted(self, i: int) -> int:
+        return self.value if isinstance(self.value, int) else int(self.value[i])
+
+    def native_value(self) -> Any:
+        return self.value if isinstance(self.value, int) else (self.value.ctypes.data,)
+
+    def refuse(self, i: int | None) -> NoReturn:
+        """Word the time-out of element ``i``, or of all."""
+        if i is None:
+            what = "cmp_values" if isinstance(self.value, np.ndarray) else str(self.value)
+            wants = f"a value {_SIGNS[CMP(self.code)]} {what} among {len(self.included())}"
+            refuse_timeout(self.routine, "ivars", "none", wants)
+        seen = _value_at(self.heap.look(self.address + i * self.dtype.itemsize, self.dtype.itemsize), self.dtype)
+        refuse_timeout(self.routine, f"ivars[{i}]", str(seen), f"a value {_SIGNS[CMP(self.code)]} {self.wanted(i)}")
+
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
     """Wait until every element of ``ivars`` has compared so with ``value``.
@@ -136,18 +151,7 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
     An empty set returns at once.  Errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
-    many = _check("wait_until_all", ivars, cmp, value, status)
-    for i in many.included():
-        address = many.address + i * many.dtype.itemsize
-        try:
-            _wait(many.heap, address, many.dtype, many.code, many.value)
-        except TimeoutError:
-            refuse_timeout(
-                "wait_until_all",
-                f"ivars[{i}]",
-                str(_value_at(many.heap.look(address, many.dtype.itemsize), many.dtype)),
-                f"a value {_SIGNS[CMP(many.code)]} {many.value}",
-            )
+    wait_all(check_many("wait_until_all", ivars, cmp, value, status))
 
 
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
@@ -155,7 +159,7 @@ def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
 
     Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
-    return _wait_any("wait_until_any", _check("wait_until_any", ivars, cmp, value, status))
+    return wait_any(check_many("wait_until_any", ivars, cmp, value, status))
 
 
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
@@ -163,9 +167,7 @@ def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) 
 
     Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
-    many = _check("wait_until_some", ivars, cmp, value, status)
-    first = _wait_any("wait_until_some", many)
-    return [] if first is None else sorted({first, *_satisfied(many)})
+    return wait_some(check_many("wait_until_some", ivars, cmp, value, status))
 
 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
@@ -173,8 +175,7 @@ def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool
 
     Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
     """
-    many = _check("test_all", ivars, cmp, value, status)
-    return len(_satisfied(many)) == len(many.included())
+    return all_hold(check_many("test_all", ivars, cmp, value, status))
 
 
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
@@ -182,8 +183,8 @@ def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int 
 
     Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
     """
-    many = _check("test_any", ivars, cmp, value, status)
-    return _any(many, many.look())
+    many = check_many("test_any", ivars, cmp, value, status)
+    return any_holds(many, many.look())
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
@@ -191,7 +192,7 @@ def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> lis
 
     Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
     """
-    return _satisfied(_check("test_some", ivars, cmp, value, status))
+    return satisfied(check_many("test_some", ivars, cmp, value, status))
 
 
 def comparison(routine: str, cmp: Any) -> int:
@@ -202,7 +203,8 @@ def comparison(routine: str, cmp: Any) -> int:
         refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(_SIGNS.values()))
 
 
-def _check(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> _Many:
+def check_many(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Many:
+    """value: an int for all elements, or a NumPy array of the element type, one for each."""
     operand = symmetric_array(routine, "ivars", ivars)
     if operand.dtype not in _WAIT:
         refuse_dtype(routine, "ivars", operand.dtype, _TYPES)
@@ -210,48 +212,54 @@ def _check(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> _Many
     if status is not None:
         keep = np.ascontiguousarray(np.asarray(status) != 0, dtype=np.int32)
         if keep.size != operand.nelems:
-            refuse(
-                ArgumentError,
-                routine,
-                "status",
-                f"{keep.size} elements",
-                f"one for each of the {operand.nelems} of ivars",
-            )
+            wants = f"one for each of the {operand.nelems} of ivars"
+            refuse(ArgumentError, routine, "status", f"{keep.size} elements", wants)
         address = describe(routine, "status", keep).address
-    exact = scalar(routine, "value", value, operand.dtype)
-    return _Many(
-        operand.heap, operand.address, operand.nelems, operand.dtype, comparison(routine, cmp), exact, address, keep
-    )
+    exact = value if isinstance(value, np.ndarray) else scalar(routine, "value", value, operand.dtype)
+    place = operand.heap, operand.address, operand.nelems, operand.dtype
+    return Many(routine, *place, comparison(routine, cmp), exact, address, keep)
 
 
-def _wait_any(routine: str, many: _Many) -> int | None:
+def wait_all(many: Many) -> None:
+    for i in many.included():
+        try:
+            _wait(many.heap, many.address + i * many.dtype.itemsize, many.dtype, many.code, many.wanted(i))
+        except TimeoutError:
+            many.refuse(i)
+
+
+def wait_any(many: Many) -> int | None:
     if not many.included():
         return None
     try:
         if many.heap is not cpu:
             nbytes = many.nelems * many.dtype.itemsize
-            return _watch(many.heap, many.address, nbytes, lambda seen: _any(many, seen))
-        first = _next_first(many.nelems)
-        return int(
-            _ANY[many.dtype](
-                many.address, many.nelems, many.code, many.value, many.status, first, job.timeout, job.spins
-            )
-        )
+            return _watch(many.heap, many.address, nbytes, lambda seen: any_holds(many, seen))
+        place = many.address, many.nelems, many.code, many.native_value(), many.status, _next_first(many.nelems)
+        return int(_ANY[many.dtype](*place, job.timeout, job.spins))
     except TimeoutError:
-        refuse_timeout(
-            routine, "ivars", "none", f"a value {_SIGNS[CMP(many.code)]} {many.value} among {len(many.included())}"
-        )
+        many.refuse(None)
 
 
-def _any(many: _Many, seen: int) -> int | None:
+def wait_some(many: Many) -> list[int]:
+    first = wait_any(many)
+    return [] if first is None else sorted({first, *satisfied(many)})
+
+
+def all_hold(many: Many) -> bool:
+    return len(satisfied(many)) == len(many.included())
+
+
+def any_holds(many: Many, seen: int) -> int | None:
     """The index of an element that compares so, in what was read at ``seen``."""
-    found = _ANY[many.dtype](seen, many.nelems, many.code, many.value, many.status, _next_first(many.nelems))
+    place = seen, many.nelems, many.code, many.native_value(), many.status, _next_first(many.nelems)
+    found = _ANY[many.dtype](*place)
     return None if found < 0 else int(found)
 
 
-def _satisfied(many: _Many) -> list[int]:
+def satisfied(many: Many) -> list[int]:
     step, native, seen = many.dtype.itemsize, _TEST[many.dtype], many.look()
-    return [i for i in many.included() if native(seen + i * step, many.code, many.value)]
+    return [i for i in many.included() if native(seen + i * step, many.code, many.wanted(i))]
 
 
 def _next_first(count: int) -> int:

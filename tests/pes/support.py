@@ -1,5 +1,6 @@
 """What the tests share: values that name their sender and turn, and the element types of the specification."""
 
+import numpy as np
 import torch
 
 import pyshmem as shmem
@@ -60,6 +61,25 @@ def guarded(count, dtype, behind=1):
     octets(local).fill_(1 if dtype is torch.bool else GUARD)
     whole = shmem.array(local)
     return whole[:count], whole
+
+
+def foreign(array):
+    """The same memory as another library has it: NumPy's, on a GPU CuPy's."""
+    if array.device.type == "cpu":
+        return array.numpy()
+    import cupy
+
+    return cupy.asarray(array)
+
+
+def stretched(array, shape, strides):
+    """foreign with a shape and byte strides that may reach past the array."""
+    seen = foreign(array)
+    if array.device.type == "cpu":
+        return np.lib.stride_tricks.as_strided(seen, shape, strides)
+    import cupy
+
+    return cupy.lib.stride_tricks.as_strided(seen, shape, strides)
 
 
 def untouched(array):

@@ -9,7 +9,9 @@ from support import (
     NUMPY_DTYPES,
     as_dtype,
     assert_same,
+    foreign,
     from_pe,
+    here,
     live,
     name_of,
     neighbours,
@@ -169,7 +171,7 @@ def test_array_copies_tensors_of_every_dtype_and_shape(dtype):
 @pytest.mark.parametrize("dtype", [each for each in DTYPES if each not in (torch.bfloat16, *FP8_DTYPES)], ids=name_of)
 def test_array_copies_numpy_arrays_of_every_dtype_shape_and_layout(dtype):
     for shape in SHAPES:
-        data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype).reshape(shape)
+        data = payload(shmem.my_pe(), 1, int(np.prod(shape)), dtype, "cpu").reshape(shape)
         assert_made(shmem.array(data.numpy()), data)
         assert_made(shmem.array(np.array(data.numpy(), order="F")), data)
         fixed = data.numpy().copy()
@@ -244,7 +246,7 @@ def test_as_symmetric_gives_a_symmetric_array_itself_and_copies_any_other():
     array = shmem.arange(6)
     for same in (array, array[2:4], array.view(2, 3)):
         assert shmem.as_symmetric(same) is same
-    for other in (torch.arange(6), array.view(2, 3).T, array.numpy(), [1, 2], np.arange(3.0)):
+    for other in (torch.arange(6), array.view(2, 3).T, foreign(array), [1, 2], np.arange(3.0)):
         made = shmem.as_symmetric(other)
         assert_made(made, torch.as_tensor(other).contiguous())
         assert made.data_ptr() != array.data_ptr()
@@ -277,8 +279,8 @@ def test_linspace_is_torchs(arguments, dtype):
 @pytest.mark.parametrize("name", ["rand", "randn"])
 def test_rand_and_randn_draw_what_torch_draws(name, dtype, me):
     """Each PE's own numbers, from the generator given or torch's own."""
-    drawn = getattr(shmem, name)(3, 50, dtype=dtype, generator=torch.Generator().manual_seed(me))
-    wanted = getattr(torch, name)(3, 50, dtype=dtype, generator=torch.Generator().manual_seed(me))
+    drawn = getattr(shmem, name)(3, 50, dtype=dtype, generator=torch.Generator(here()).manual_seed(me))
+    wanted = getattr(torch, name)(3, 50, dtype=dtype, generator=torch.Generator(here()).manual_seed(me), device=here())
     torch.manual_seed(me)
     again = getattr(shmem, name)((3, 50), dtype=dtype)
     assert_made(drawn, wanted)

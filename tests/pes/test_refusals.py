@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from support import assert_same, live
+from support import assert_same, foreign, here, live, stretched
 
 import pyshmem as shmem
 
@@ -51,7 +51,7 @@ E = shmem
 CASES = [
     (SYMMETRIC, "private", lambda a, k: a.good(k).clone(),
      E.NotSymmetricError, rf"got a \w+ array of shape .* {PRIVATE}"),
-    (SYMMETRIC, "private numpy", lambda a, k: a.good(k).numpy().copy(),
+    (SYMMETRIC, "private numpy", lambda a, k: foreign(a.good(k)).copy(),
      E.NotSymmetricError, rf"got a \w+ array of shape .* {PRIVATE}"),
     (SYMMETRIC, "freed", lambda a, k: a.freed(k),
      E.NotSymmetricError, r"got a \w+ array of shape .* in freed symmetric memory; wants an array"),
@@ -74,7 +74,7 @@ CASES = [
     (SYMMETRIC + "S", "scales", lambda a, k: torch.empty(8, dtype=torch.float8_e8m0fnu),
      E.DtypeError, r"got torch\.float8_e8m0fnu; wants a boolean, "),
     ("AVS", "strided", lambda a, k: a.strided(k), E.ArgumentError, rf"got an array of shape .* {LAYOUT}"),
-    ("AVS", "reversed numpy", lambda a, k: a.good(k).numpy()[::-1],
+    ("AVS", "reversed numpy", lambda a, k: foreign(a.good(k))[::-1],
      E.ArgumentError, rf"got an array of shape .* {LAYOUT}"),
     ("WGIJ", "many elements", lambda a, k: a.many(k), E.ArgumentError, ONE),
     ("WGIJ", "no element", lambda a, k: a.many(k)[:0], E.ArgumentError, ONE),
@@ -123,7 +123,7 @@ class Arena:
         self.words = shmem.full(8, 7, dtype=torch.int64)
         self.signals = shmem.full(8, 7, dtype=torch.uint64)
         self.shorts = shmem.full(8, 7, dtype=torch.int16)
-        self.private = torch.full((8,), 5.0)
+        self.private = torch.full((8,), 5.0, device=here())
         self.block = shmem.zeros(64, dtype=torch.uint8)
         shmem.free(self.block)
         self.watched = [self.data, self.words, self.signals, self.shorts, self.private]
@@ -143,11 +143,12 @@ class Arena:
 
     def past_the_end(self, kind):
         """An array that begins in the allocation and ends after it: its last 2 bytes and more."""
-        start, array = self.many(kind).numpy().view(np.uint8)[-2:], self.good(kind).numpy()
-        return np.lib.stride_tricks.as_strided(start, (array.nbytes,), (1,)).view(array.dtype)
+        array = self.good(kind)
+        start = self.many(kind).view(torch.uint8)[-2:]
+        return stretched(start, (array.nbytes,), (1,)).view(foreign(array).dtype)
 
     def misaligned(self, kind):
-        array = self.many(kind).numpy()
+        array = foreign(self.many(kind))
         return array.view(np.uint8)[1 : 1 + array.itemsize].view(array.dtype)
 
     def right_call(self, routine):
@@ -162,7 +163,7 @@ def test_a_wrong_argument_is_refused_and_nothing_changes(routine, argument, kind
     arena = Arena()
     before, allocated = [array.clone() for array in arena.watched], live()
     for kinds, name, make, error, text in CASES:
-        if kind not in kinds:
+        if kind not in kinds or (name == "big-endian" and here().type != "cpu"):
             continue
         call = {**arena.right_call(routine), argument: make(arena, kind)}
         with pytest.raises(shmem.ShmemError) as caught:
@@ -252,7 +253,7 @@ def test_a_put_of_more_than_the_target_holds_is_refused(me):
 def test_a_slice_may_not_reach_into_the_next_allocation(me):
     """The heap goes on there, and the next array is live: it is another allocation all the same."""
     first, second = shmem.full(16, 1.0), shmem.full(16, 2.0)
-    both = np.lib.stride_tricks.as_strided(first.numpy(), (32,), (4,))
+    both = stretched(first, (32,), (4,))
     assert second.data_ptr() == first.data_ptr() + 64
     with pytest.raises(
         shmem.OutOfRangeError, match=r"^put: .*got 128 bytes from heap offset \d+; wants at most 64, to the end"

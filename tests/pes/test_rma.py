@@ -9,6 +9,7 @@ from support import (
     GUARD,
     RMA_DTYPES,
     assert_same,
+    foreign,
     guarded,
     name_of,
     neighbours,
@@ -56,8 +57,7 @@ def test_put_is_seen_by_the_peer_without_any_call_of_the_peer(me, npes):
     last = npes - 1
     shmem.put(inbox[me : me + 1], torch.tensor([me + 1]), last)
     if me == last:
-        plain = inbox.numpy()
-        while not all(plain[pe] == pe + 1 for pe in range(npes)):
+        while inbox.tolist() != list(range(1, npes + 1)):
             pass
 
 
@@ -150,12 +150,12 @@ def test_put_and_get_move_one_element_between_0_d_arrays():
 def test_put_and_get_take_numpy_arrays_on_both_sides(dtype):
     left, me, right = neighbours()
     target, whole = guarded(9, dtype)
-    shmem.put(target.numpy(), payload(me, 1, 9, dtype).numpy(), right)
+    shmem.put(foreign(target), payload(me, 1, 9, dtype, "cpu").numpy(), right)
     shmem.barrier_all()
     assert_same(target, payload(left, 1, 9, dtype))
     assert untouched(whole[9:])
     back = np.empty(9, name_of(dtype))
-    shmem.get(back, target.numpy(), right)
+    shmem.get(back, foreign(target), right)
     assert_same(torch.from_numpy(back), payload(me, 1, 9, dtype))
 
 
@@ -163,7 +163,7 @@ def test_put_and_get_take_numpy_arrays_on_both_sides(dtype):
 def test_put_get_p_and_g_move_types_that_torch_lacks_through_numpy_views(dtype):
     left, me, right = neighbours()
     itemsize = np.dtype(dtype).itemsize
-    target = shmem.zeros(8 * itemsize, dtype=torch.uint8).numpy().view(dtype)
+    target = shmem.zeros(8 * itemsize, dtype=torch.uint8, device="cpu").numpy().view(dtype)
     value = dtype(1) / dtype(3) + me  # more digits than a float64 has
     shmem.put(target[:6], np.arange(6).astype(dtype) + value, right)
     shmem.p(target[7:], value, right)

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from support import AMO_INTEGERS, assert_same, name_of, neighbours, payload, work
+from support import AMO_INTEGERS, assert_same, foreign, name_of, neighbours, payload, work
 
 import pyshmem as shmem
 from pyshmem.host.heap import default
@@ -77,7 +77,7 @@ def test_wait_until_returns_at_once_where_the_comparison_holds_already():
     word = holder(5, torch.int64)
     shmem.wait_until(word, ">", 4)
     shmem.wait_until(word.view(()), "!=", np.int8(4))
-    shmem.wait_until(word.numpy(), "<=", 5.0)
+    shmem.wait_until(foreign(word), "<=", 5.0)
 
 
 @pytest.mark.parametrize("write", ["p", "put", "atomic_set", "iput", "store"])

@@ -15,7 +15,8 @@ from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Dr
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_FULL_HIP = (70000000, 70200000)  # virtual memory works between processes; it has an uncached kind
+_FULL_HIP = (70000000, 71400000)  # virtual memory works between processes; its uncached kind is uncached
+_EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access is granted only where all pieces of a range have one size
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
@@ -46,12 +47,16 @@ def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice
     fits_vmm = shared and (kind == "coarse" or (kind == "uncached" and uncached))
     if asked_way == "vmm" and not fits_vmm:
         raise ValueError(
-            f"{kind} virtual memory: from ROCm 7.0 coarse, from 7.2 uncached; this is HIP {driver.version}"
+            f"{kind} virtual memory: from ROCm 7.0 coarse, from 7.14 uncached; this is HIP {driver.version}"
         )
 
     if fits_vmm and asked_way != "ipc":
         return Choice("vmm", UNCACHED if kind == "uncached" else PINNED, f"{arch}: {kind}, HIP {driver.version}")
     return Choice("ipc", _IPC_KINDS[kind], f"{arch}: {kind}, HIP {driver.version}")
+
+
+def _round_up(nbytes: int, unit: int) -> int:
+    return -(-nbytes // unit) * unit
 
 
 class VmmMapping:
@@ -67,10 +72,12 @@ class VmmMapping:
         try:
             with _together(node):
                 granularity = driver.granularity(kind)
-            self.granularity = max(node.allgather(granularity))
-            self.stride = -(-max(node.allgather(cap)) // self.granularity) * self.granularity
+            granularity, cap = (max(node.allgather(number)) for number in (granularity, cap))
+            self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
+            self.unit = _round_up(min(_PIECE, cap), granularity) if self._even else granularity
+            self.stride = _round_up(cap, self.unit)
             with _together(node):
-                self._range = driver.reserve(self.stride * node.size, self.granularity)
+                self._range = driver.reserve(self.stride * node.size, granularity)
         except (DriverError, OSError):
             self.close()
             raise
@@ -87,9 +94,21 @@ class VmmMapping:
 
         Errors: DriverError or OSError, on every PE alike, and all is as before.
         """
-        nbytes = min(-(-nbytes // self.granularity) * self.granularity, self.most)
+        nbytes = min(_round_up(nbytes, self.unit), self.most)
+        piece = self.unit if self._even else nbytes
+        added: list[tuple[int, int, int]] = []
+        with ExitStack() as undo:
+            for offset in range(self.size, self.size + nbytes, piece):
+                added += self._add(offset, piece, stream, undo)
+            undo.pop_all()
+        self._chunks += added
+        self.size += nbytes
+        return nbytes
+
+    def _add(self, offset: int, nbytes: int, stream: int, undo: ExitStack) -> list[tuple[int, int, int]]:
+        """One piece of every PE, mapped at ``offset`` of its stretch."""
         own, fd, theirs = 0, -1, [-1]
-        with ExitStack() as undo, ExitStack() as fds:
+        with ExitStack() as fds:
             with _together(self._node):
                 own = self._driver.create(nbytes, self._kind)
                 undo.callback(self._driver.release, own)
@@ -101,13 +120,10 @@ class VmmMapping:
             added = []
             with _together(self._node):
                 for slot, start in enumerate(self.starts):
-                    added.append(self._place(start + self.size, nbytes, own, theirs[slot], undo))
-                self._driver.clear(self.base + self.size, nbytes, stream)  # what HIP maps holds anything
+                    added.append(self._place(start + offset, nbytes, own, theirs[slot], undo))
+                self._driver.clear(self.base + offset, nbytes, stream)  # what HIP maps holds anything
                 self._driver.synchronize(stream)
-            undo.pop_all()
-        self._chunks += added
-        self.size += nbytes
-        return nbytes
+        return added
 
     def _place(self, address: int, nbytes: int, own: int, fd: int, undo: ExitStack) -> tuple[int, int, int]:
         """Map one PE's chunk, ours where there is no descriptor."""
