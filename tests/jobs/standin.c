@@ -6,7 +6,7 @@ readable only where the calls that make it so were made. Devices are ordinals of
 
     STANDIN_LOG=path          one line per call: name, arguments, "-> code"; and one per misuse; ".pid" is appended
     STANDIN_DEVICES=0,1       the visible devices; physical number n has PCI bus id 0000:0n:00.0
-    STANDIN_VERSION=70100000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
+    STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
     STANDIN_NO_VMM=1          the attribute says that there is no virtual memory management */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct ipc { char bytes[64]; };
 
 /* The ledger. Rows are free where base, or fd for a handle, is 0. */
 struct handle { int fd, device, caller_fd, maps; size_t size; bool released, exportable; ino_t inode; };
-struct piece { char *base; size_t size; struct handle *handle; bool accessible; };
+struct piece { char *base; size_t size; struct handle *handle; unsigned accessors /* a bit for each device */, order; };
 struct range { char *base; size_t size; };
 struct block { char *base; size_t size; int fd, device, opens; pid_t owner; bool accessible; };
 struct ipc_content { uint32_t magic; pid_t pid; int fd, device; size_t size; };
@@ -64,7 +64,7 @@ __attribute__((constructor)) static void read_settings(void) {
     record_file = fopen(getenv("STANDIN_LOG") ? path : "/dev/null", "ae");
     for (const char *next = setting("STANDIN_DEVICES", "0"); next; next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL)
         devices[device_count++] = atoi(next);
-    version = atoi(setting("STANDIN_VERSION", "70100000"));
+    version = atoi(setting("STANDIN_VERSION", "71400000"));
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
 }
 
@@ -128,7 +128,7 @@ static int poisoned_memory(size_t size) {
 
 static int *open_count(struct block *block) { return (int *)(block->base + block->size); }
 
-static bool inside(const char *at, size_t nbytes, const char *base, size_t size) { return base && at >= base && at + nbytes <= base + size; }
+static bool inside(const char *at, size_t nbytes, const char *base, size_t size) { return base && at && at >= base && at + nbytes <= base + size; }
 
 /* Whether a copy may touch these bytes: host memory, or device memory that is mapped and accessible to the current device. */
 static bool usable(const void *at, size_t nbytes, bool device_only) {
@@ -138,7 +138,7 @@ static bool usable(const void *at, size_t nbytes, bool device_only) {
         for (int i = 0; i < LIMIT; i++) {
             struct piece *p = &pieces[i];
             struct block *own = &blocks[i], *other = &opened[i];
-            if (inside(byte, 1, p->base, p->size) && p->accessible) byte = p->base + p->size, moved = true;
+            if (inside(byte, 1, p->base, p->size) && p->accessors >> current & 1) byte = p->base + p->size, moved = true;
             if (inside(byte, 1, own->base, own->size)) byte = own->base + own->size, moved = true;
             if (inside(byte, 1, other->base, other->size) && other->accessible) byte = other->base + other->size, moved = true;
         }
@@ -243,6 +243,7 @@ EXPORT(hipMemCreate, (struct handle **out, size_t size, const struct prop *prop,
        prop->location.type, prop->location.id, prop->rdma, flags, current, (void *)*out) {
     if (flags || !size || (prop->type != 1 && prop->type != UNCACHED) || prop->location.type != 1 || prop->win32) return INVALID_VALUE;
     if (prop->type == UNCACHED && version < 70200000) return INVALID_VALUE;
+    if (prop->type == UNCACHED && version < 71400000) return misuse("uncached virtual memory is coarse before 7.14");
     if (prop->location.id < 0 || prop->location.id >= device_count) return INVALID_DEVICE;
     if (prop->location.id != current) return misuse("memory is created for another device than the current one, and comes from that");
     if (prop->handle_types & ~1) return NOT_SUPPORTED;
@@ -301,7 +302,8 @@ EXPORT(hipMemMap, (void *address, size_t size, size_t offset, struct handle *han
     }
     if (!reserved) return misuse("memory is mapped outside all reserved ranges");
     if (mmap(address, size, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->fd, 0) == MAP_FAILED) return OUT_OF_MEMORY;
-    *FREE_ROW(pieces, base) = (struct piece){address, size, handle, false};
+    static unsigned order;
+    *FREE_ROW(pieces, base) = (struct piece){address, size, handle, 0, ++order};
     return handle->maps++, 0;
 }
 
@@ -318,10 +320,28 @@ static bool whole_pieces(char *address, size_t size) {
     return size && at == address + size;
 }
 
+/* Before 7.14 (rocm-systems#2451) the sizes of a range's pieces, from the one that was mapped first, must add up to what is asked for. */
+static bool first_pieces(const char *address, size_t size) {
+    struct range *range = ranges;
+    while (!inside(address, 1, range->base, range->size)) range++;
+    size_t sum = 0;
+    for (unsigned last = 0, next = 0; sum < size; last = next) {
+        struct piece *first = NULL;
+        for (int i = 0; i < LIMIT; i++)
+            if (inside(pieces[i].base, 1, range->base, range->size) && pieces[i].order > last && (!first || pieces[i].order < first->order))
+                first = &pieces[i];
+        if (!first) return false;
+        sum += first->size;
+        next = first->order;
+    }
+    return sum == size;
+}
+
 EXPORT(hipMemSetAccess, (void *address, size_t size, const struct access_desc *desc, size_t count), (address, size, desc, count),
        "address=%p size=%zu location=%d,%d access=%d count=%zu current=%d", address, size, desc->location.type, desc->location.id,
        desc->flags, count, current) {
     if (!count || !whole_pieces(address, size)) return misuse("access is set for other bytes than whole mapped pieces");
+    if (version < 71400000 && !first_pieces(address, size)) return misuse("access is checked against the range's first pieces before 7.14");
     for (size_t i = 0; i < count; i++) {
         if (desc[i].location.type != 1 || desc[i].location.id < 0 || desc[i].location.id >= device_count) return INVALID_VALUE;
         if (desc[i].flags != 0 && desc[i].flags != 1 && desc[i].flags != 3) return INVALID_VALUE;
@@ -329,9 +349,12 @@ EXPORT(hipMemSetAccess, (void *address, size_t size, const struct access_desc *d
     for (char *at = address; at < (char *)address + size; at += piece_at(at)->size) {
         struct piece *piece = piece_at(at);
         if (caller_closed(piece->handle)) return misuse("the imported descriptor was closed before access was set");
-        for (size_t i = 0; i < count; i++)
-            if (desc[i].location.id == current)
-                piece->accessible = !mprotect(at, piece->size, (desc[i].flags & 1 ? PROT_READ : 0) | (desc[i].flags & 2 ? PROT_WRITE : 0));
+        int protection = PROT_NONE;  /* one address space stands for all devices', so what any may do is possible */
+        for (size_t i = 0; i < count; i++) {
+            if (desc[i].flags == 3) piece->accessors |= 1u << desc[i].location.id;
+            protection |= (desc[i].flags & 1 ? PROT_READ : 0) | (desc[i].flags & 2 ? PROT_WRITE : 0);
+        }
+        mprotect(at, piece->size, protection);
         piece->handle->caller_fd = -1;
     }
     return 0;
@@ -436,33 +459,14 @@ EXPORT(hipIpcCloseMemHandle, (void *address), (address), "address=%p", address) 
 EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kind, void *stream), (target, source, nbytes, kind, stream),
        "target=%p source=%p nbytes=%zu kind=%d stream=%p current=%d", target, source, nbytes, kind, stream, current) {
     if (kind < 0 || kind > 4) return INVALID_DIRECTION;
-    if (!usable(target, nbytes, false) || !usable(source, nbytes, false)) return misuse("a copy touches memory that is not accessible");
+    if (!usable(target, nbytes, false) || !usable(source, nbytes, false)) return misuse("a copy touches memory that the current device has no access to");
     return memmove(target, source, nbytes), 0;
 }
 
 EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *stream), (target, value, count, stream),
-       "target=%p value=%d count=%zu stream=%p", target, value, count, stream) {
-    if (!usable(target, count, true)) return misuse("a fill touches memory that is not accessible");
+       "target=%p value=%d count=%zu stream=%p current=%d", target, value, count, stream, current) {
+    if (!usable(target, count, true)) return misuse("a fill touches memory that the current device has no access to");
     return memset(target, value, count), 0;
-}
-
-EXPORT(hipMemsetD16Async, (uint16_t *target, uint16_t value, size_t count, void *stream), (target, value, count, stream),
-       "target=%p value=%d count=%zu stream=%p", target, value, count, stream) {
-    if ((uintptr_t)target % 2 || !usable(target, 2 * count, true)) return misuse("a fill touches memory that is not accessible");
-    for (size_t i = 0; i < count; i++) target[i] = value;
-    return 0;
-}
-
-EXPORT(hipStreamWriteValue32, (void *stream, uint32_t *address, uint32_t value, unsigned flags), (stream, address, value, flags),
-       "stream=%p address=%p value=%u flags=%u", stream, address, value, flags) {
-    if (flags || (uintptr_t)address % 4 || !usable(address, 4, true)) return INVALID_VALUE;
-    return __atomic_store_n(address, value, __ATOMIC_SEQ_CST), 0;
-}
-
-EXPORT(hipStreamWriteValue64, (void *stream, uint64_t *address, uint64_t value, unsigned flags), (stream, address, value, flags),
-       "stream=%p address=%p value=%llu flags=%u current=%d", stream, address, (unsigned long long)value, flags, current) {
-    if (flags || (uintptr_t)address % 8 || !usable(address, 8, true)) return INVALID_VALUE;
-    return __atomic_store_n(address, value, __ATOMIC_SEQ_CST), 0;
 }
 
 EXPORT(hipStreamSynchronize, (void *stream), (stream), "stream=%p", stream) { return 0; }

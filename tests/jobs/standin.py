@@ -10,8 +10,8 @@ import tempfile
 from typing import NamedTuple
 
 SOURCE = pathlib.Path(__file__).with_name("standin.c")
-HEAD = f"""
-import os, sys, traceback
+HEAD = f'''
+import ctypes, os, sys, traceback
 from mpi4py import MPI
 node = MPI.COMM_WORLD
 me, n = node.rank, node.size
@@ -23,9 +23,16 @@ sys.excepthook = end
 sys.path.insert(0, {str(SOURCE.parent)!r})
 from standin import Ledger, Standin, contents, open_descriptors
 from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.host.gpu import mapping as mapping_module
 from pyshmem.host.gpu.mapping import IpcMapping, VmmMapping
 MIB = 1 << 20
-"""
+def put(address, value):
+    """Store an 8-byte word there by the driver."""
+    word = ctypes.c_uint64(value)
+    driver.copy(address, ctypes.addressof(word), 8, 0)
+def get(address):
+    return int.from_bytes(contents(address, 8), "little")
+'''
 
 
 class Ledger(NamedTuple):
@@ -61,7 +68,7 @@ class Alone:
 class Standin:
     """One copy of the library, with a state of its own. ``path`` is what a Driver is given."""
 
-    def __init__(self, built, version="7.1", devices="0", vmm=True):
+    def __init__(self, built, version="7.14", devices="0", vmm=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="standin-", dir=pathlib.Path(built).parent))
         self.path = str(shutil.copy(built, self.folder / "libamdhip64.so"))
         major, minor = version.split(".")

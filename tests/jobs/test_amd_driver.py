@@ -8,6 +8,7 @@ import threading
 import pytest
 from jobs import python
 from pyshmem.host.gpu import driver as seam
+from pyshmem.host.gpu import mapping as mapping_module
 from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 from pyshmem.host.gpu.mapping import IpcMapping, VmmMapping, choose
 from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
@@ -80,6 +81,29 @@ def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):
     mapping.close()
 
 
+@pytest.mark.parametrize("version, pieces", [("7.2", [2, 2, 2, 2]), ("7.14", [2, 6])])
+def test_growth_by_another_size_is_cut_in_equal_pieces_where_access_needs_that(version, pieces, library, monkeypatch):
+    monkeypatch.setattr(mapping_module, "_PIECE", 2 * MIB)
+    standin = Standin(library, version=version)
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 9 * MIB, PINNED)
+    assert [mapping.grow(nbytes, 0) for nbytes in (1, 5 * MIB)] == [2 * MIB, 6 * MIB]
+    sizes = [call.values["size"] for call in standin.calls() if call.name == "hipMemSetAccess"]
+    assert sizes == [piece * MIB for piece in pieces]
+    assert contents(mapping.base, 8 * MIB) == bytes(8 * MIB)
+    assert mapping.most == 2 * MIB
+    mapping.close()
+    assert standin.ledger() == Ledger()
+
+
+@pytest.mark.parametrize("cap, unit", [(3 * MIB, 4 * MIB), (1000 * MIB, 64 * MIB)])
+def test_the_equal_pieces_are_of_64_mib_or_the_whole_heap(cap, unit, library):
+    """The range is reserved in whole ones, so that no cap is out of reach."""
+    mapping = VmmMapping(Driver("hip", 0, Standin(library, version="7.1").path), Alone(), cap, PINNED)
+    assert (mapping.unit, mapping.most % unit) == (unit, 0)
+    assert cap <= mapping.most < cap + unit
+    mapping.close()
+
+
 def test_another_device_than_the_first_is_the_one_that_is_used(library):
     standin = Standin(library, devices="0,1,2")
     mapping = VmmMapping(Driver("hip", 2, standin.path), Alone(), 8 * MIB, PINNED)
@@ -104,7 +128,7 @@ def test_no_descriptor_outlives_its_growth(standin):
 
 
 def test_the_driver_is_given_the_kind_that_was_chosen(library):
-    standin = Standin(library, version="7.2")
+    standin = Standin(library)
     driver = Driver("hip", 0, standin.path)
     mapping = VmmMapping(driver, Alone(), 4 * MIB, UNCACHED)
     mapping.grow(MIB, 0)
@@ -122,8 +146,9 @@ def test_the_driver_is_given_the_kind_that_was_chosen(library):
 
 AUTO = [
     ("gfx90a", "6.4", ("ipc", EXTENDED)),
-    ("gfx90a", "7.1", ("ipc", EXTENDED)),  # its virtual memory is cached before 7.2, and flags in that are never seen
-    ("gfx90a:sramecc+:xnack-", "7.2", ("vmm", UNCACHED)),
+    ("gfx90a", "7.1", ("ipc", EXTENDED)),  # its virtual memory is cached before 7.14, and flags in that are never seen
+    ("gfx90a", "7.2", ("ipc", EXTENDED)),  # where the uncached kind exists, but is cached
+    ("gfx90a:sramecc+:xnack-", "7.14", ("vmm", UNCACHED)),
     ("gfx942", "6.4", ("ipc", EXTENDED)),
     ("gfx942", "7.0", ("vmm", PINNED)),
     ("gfx942:sramecc+:xnack-", "7.2", ("vmm", PINNED)),
@@ -144,10 +169,11 @@ ASKED = [
     ("7.1", "auto", "coarse", ("vmm", PINNED)),
     ("7.1", "auto", "fine", ("ipc", FINE)),  # virtual memory has no such kind
     ("7.1", "auto", "uncached", ("ipc", EXTENDED)),
-    ("7.2", "auto", "uncached", ("vmm", UNCACHED)),
+    ("7.2", "auto", "uncached", ("ipc", EXTENDED)),
+    ("7.14", "auto", "uncached", ("vmm", UNCACHED)),
     ("7.1", "ipc", "auto", ("ipc", COARSE)),
     ("7.1", "ipc", "coarse", ("ipc", COARSE)),
-    ("7.2", "vmm", "uncached", ("vmm", UNCACHED)),
+    ("7.14", "vmm", "uncached", ("vmm", UNCACHED)),
     ("6.4", "auto", "coarse", ("ipc", COARSE)),
 ]
 
@@ -158,15 +184,15 @@ def test_what_is_asked_for_is_taken(version, way, kind, wanted, library):
     assert choose(driver, "gfx942", way, kind)[:2] == wanted
 
 
-@pytest.mark.parametrize("version, kind", [("6.4", "auto"), ("6.4", "coarse"), ("7.1", "uncached"), ("7.2", "fine")])
+@pytest.mark.parametrize("version, kind", [("6.4", "auto"), ("6.4", "coarse"), ("7.2", "uncached"), ("7.14", "fine")])
 def test_virtual_memory_that_cannot_be_had_is_refused(version, kind, library):
     driver = Driver("hip", 0, Standin(library, version=version).path)
-    with pytest.raises(ValueError, match=r"from ROCm 7\.0 coarse, from 7\.2 uncached"):
+    with pytest.raises(ValueError, match=r"from ROCm 7\.0 coarse, from 7\.14 uncached"):
         choose(driver, "gfx942", "vmm", kind)
 
 
 def test_a_driver_without_virtual_memory_gets_ipc(library):
-    driver = Driver("hip", 0, Standin(library, version="7.2", vmm=False).path)
+    driver = Driver("hip", 0, Standin(library, vmm=False).path)
     assert choose(driver, "gfx942", "auto", "auto")[:2] == ("ipc", EXTENDED)
 
 
@@ -193,24 +219,30 @@ def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden
         driver.enable_access("0000:01:00.0")
 
 
-def test_copies_fills_and_words_land_where_they_should(standin):
-    """Each write beside a guard, of every size."""
+def test_copies_and_fills_land_where_they_should(standin):
+    """Beside guards, words of every size among them; streams are addresses, 8 bytes wide."""
     driver = Driver("hip", 0, standin.path)
     mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    stream, begun = 0x7FFF12345670, len(standin.calls())
     host = ctypes.create_string_buffer(bytes(range(64)), 64)
-    driver.copy(mapping.base, ctypes.addressof(host), 64, 0)
-    driver.copy(mapping.base + 128, mapping.base, 64, 0)
-    driver.clear(mapping.base + 8, 8, 0)
-    for itemsize in (1, 2, 4, 8):
-        driver.write(mapping.base + 16 + 8 * itemsize, 0x8182838485868788 & (1 << 8 * itemsize) - 1, itemsize, 0)
-    driver.synchronize(0)
-    assert driver.idle(0)
+    at = ctypes.addressof(host)
+    driver.copy(mapping.base, at, 64, stream)
+    driver.copy(mapping.base + 128, mapping.base, 64, stream)
+    driver.clear(mapping.base + 8, 8, stream)
+    for nbytes in (1, 2, 4, 8):
+        driver.copy(mapping.base + 16 + 4 * nbytes, at, nbytes, stream)
+    driver.copy(at + 8, mapping.base + 131, 3, stream)
+    driver.synchronize(stream)
+    assert driver.idle(stream)
     expected = bytearray(range(64)) + bytes(64) + bytes(range(64))
     expected[8:16] = bytes(8)
-    for itemsize in (1, 2, 4, 8):
-        expected[16 + 8 * itemsize : 16 + 9 * itemsize] = bytes(range(0x88, 0x80, -1))[:itemsize]
+    for nbytes in (1, 2, 4, 8):
+        expected[16 + 4 * nbytes : 16 + 5 * nbytes] = range(nbytes)
     assert contents(mapping.base, 192) == expected
-    assert {call.values["kind"] for call in standin.calls() if call.name == "hipMemcpyAsync"} == {4}
+    assert host.raw == bytes([*range(8), 3, 4, 5, *range(11, 64)])
+    made = standin.calls()[begun:]
+    assert {call.values["stream"] for call in made} == {stream}
+    assert {call.values["kind"] for call in made if call.name == "hipMemcpyAsync"} == {4}, "hipMemcpyDefault"
     mapping.close()
     assert standin.ledger() == Ledger()
 
@@ -233,21 +265,22 @@ def test_a_thread_that_has_no_context_gets_the_device_and_the_call_is_made_again
 
 
 def test_a_new_thread_works_on_the_drivers_device(library):
-    """HIP starts each thread on device 0, and stream 0 is the current device's."""
+    """HIP starts each thread on device 0; stream 0 is the current device's, and copies are for memory open to that one."""
     standin = Standin(library, devices="0,1,2")
     driver = Driver("hip", 2, standin.path)
-    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    mapping = VmmMapping(driver, Alone(), 4 * MIB, PINNED)
+    mapping.grow(MIB, 0)
+    begun = len(standin.calls())
     for step in (
         lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0),
-        lambda: driver.write(mapping.base, 7, 8, 0),
+        lambda: driver.clear(mapping.base, 8, 0),
     ):
         thread = threading.Thread(target=step)
         thread.start()
         thread.join()
-    used = [
-        call.values["current"] for call in standin.calls() if call.name in ("hipMemcpyAsync", "hipStreamWriteValue64")
-    ]
-    assert used == [2, 2]
+    made = [(call.name, call.values.get("current"), call.code) for call in standin.calls()[begun:]]
+    device = ("hipSetDevice", None, 0)
+    assert made == [device, ("hipMemcpyAsync", 2, 0), device, ("hipMemsetD8Async", 2, 0)]
     mapping.close()
 
 
@@ -324,8 +357,6 @@ driver.map(4096, 4096, 0), driver.allow(4096, 4096), driver.unmap(4096, 4096), d
 driver.allocate(4096, 0), driver.allocate(4096, 3), driver.free(4096)
 driver.ipc_get(4096), driver.ipc_open(bytes(64)), driver.ipc_close(4096)
 driver.copy(4096, 8192, 0, 0), driver.clear(4096, 0, 0), driver.synchronize(0), driver.register(4096, 4096), driver.unregister(4096)
-for itemsize in (1, 2, 4, 8):
-    driver.write(4096, 0, itemsize, 0)
 driver.answers["query"] = 1 - driver.idle(0)
 driver._call("enable_access", 1, 0)
 driver._number("can_access", 0, 1)
