@@ -42,7 +42,7 @@ def require() -> None:
             f"import pyshmem before triton, or set {VARIABLE}=1"
         )
     if not active():
-        raise ImportError(f"pyshmem's kernels run on the CPU heap so far, by Triton's interpreter: set {VARIABLE}=1")
+        return
     from triton.language import sum as own_function
     from triton.runtime.jit import JITFunction
 

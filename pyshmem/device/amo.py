@@ -33,18 +33,12 @@ def modify(
     arch.check_atomic(ctx, routine, op, pointers, pe, mask)
     there = translate(ctx, pointers, pe)
     fitting = arch.fit(routine, "value", value, there)
-    lanes = arch.lanes(mask)
     if op == "swap":
         words = as_words(there)
-        swapped = tl.atomic_xchg(words, in_bits(fitting, words), mask=lanes, sem=sem, scope=scope)
+        swapped = arch.atomic(ctx, op, words, in_bits(fitting, words), mask, sem, scope)
         return swapped.to(there.dtype.element_ty, bitcast=True)
-    if op == "add":
-        return tl.atomic_add(there, fitting, mask=lanes, sem=sem, scope=scope)
-    if op == "and":
-        return tl.atomic_and(there, fitting, mask=lanes, sem=sem, scope=scope)
-    if op == "or":
-        return tl.atomic_or(there, fitting, mask=lanes, sem=sem, scope=scope)
-    return tl.atomic_xor(there, fitting, mask=lanes, sem=sem, scope=scope)
+    else:
+        return arch.atomic(ctx, op, there, fitting, mask, sem, scope)
 
 
 @jit
@@ -237,8 +231,8 @@ def atomic_fetch(
     """Return the element. Spec: 9.7 SHMEM_ATOMIC_FETCH."""
     arch.check_atomic(ctx, "atomic_fetch", "fetch", pointers, pe, mask)
     words = as_words(translate(ctx, pointers, pe))
-    # or with 0 on the bits: adding 0.0 would turn -0.0 into 0.0
-    found = tl.atomic_or(words, 0, mask=arch.lanes(mask), sem=sem, scope=scope)
+    # 0 added to the bits: adding 0.0 would turn -0.0 into 0.0, and AMD has no or across GPUs but a loop
+    found = arch.atomic(ctx, "add", words, arch.fit("atomic_fetch", "value", 0, words), mask, sem, scope)
     return found.to(pointers.dtype.element_ty, bitcast=True)
 
 

@@ -9,43 +9,88 @@ import triton.language as tl
 from pyshmem import interpreter
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
+from pyshmem.device.arch.places import PLACES
 from pyshmem.host.environment import read
 from pyshmem.host.errors import ArgumentError, refuse
+from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
 from pyshmem.host.operands import require_init
-from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.host.teams import SYNC_BYTES, TEAM_WORLD, Team, member
 
 
 class DeviceContext(NamedTuple):
     """A team and a heap, as scalars that a kernel takes as one argument. Made by shmem.device_context.
 
-    Fields that differ between PEs never take a value that Triton compiles a variant for (1, multiples of 16).
+    Fields that differ between PEs, teams or inits are 2 * x + 3 or addresses of whole cache lines: neither is a value that
+    Triton compiles a variant for (1, multiples of 16), or all are.
     """
 
     me: int  # 2 * (this PE's number in the team) + 3
     n_pes: int
-    stride: int  # bytes from one member's heap to the next one's
+    stride: int  # bytes from one member's heap to the next one's, 0 where a table holds them
     sync_area: int  # address of the team's barrier area here
-    generation: int  # which init it belongs to
+    generation: int  # 2 * (which init it belongs to) + 3
+    base: int  # address of this PE's heap
+    table: int  # address of a table by world PE: bytes from this PE's heap to that one's
+    start: int  # 2 * (the world PE that is the team's first) + 3
+    step: int  # from one member's world PE to the next one's
+    record: int  # address of the record that a wait over its limit fills, 0 for none
+    limit: int  # of a wait, in nanoseconds, 0 for none
+    where: tl.constexpr  # the index in PLACES: what kernels are compiled for
+    by_table: tl.constexpr  # whether peers are found by the table, not by the stride
 
 
-_made: dict[int, DeviceContext] = {}
+_made: dict[tuple[str, int], DeviceContext] = {}
 _said = False
+MOST_PES = (SYNC_BYTES - 64) // 8  # a flag each in the team's area, after the epoch's cache line
 
 
 def device_context(team: Team | None, device: str | None) -> DeviceContext:
     """See shmem.device_context."""
     require_init("device_context")
-    if device not in (None, "cpu"):
-        refuse(ArgumentError, "device_context", "device", repr(device), "'cpu'")
     group = TEAM_WORLD if team is None else member("device_context", team)
+    heap = _heap(device)
     _say_where()
-    found = _made.get(group.area)
-    if found is None or found.generation != job.generation:
-        found = _made[group.area] = DeviceContext(
-            2 * group.me + 3, group.size, group.pe_stride, group.area, job.generation
-        )
+    key = (heap.device, group.area)
+    found = _made.get(key)
+    if found is None or found.generation != 2 * job.generation + 3:
+        found = _made[key] = _make(group, heap)
     return found
+
+
+def _heap(device: str | None) -> Heap:
+    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
+    kind = "cpu" if interpreter.active() else "cuda"
+    if device is None:
+        device = default().device
+    if device not in heaps or device != kind:
+        how = "interpreted" if kind == "cpu" else "compiled"
+        refuse(ArgumentError, "device_context", "device", repr(device), f"{kind!r}: kernels are {how} here")
+    return heaps[device]
+
+
+def _make(group: Team, heap: Heap) -> DeviceContext:
+    if group.size > MOST_PES:
+        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {MOST_PES} PEs")
+    gpu = heap.device != "cpu"
+    place = heap.arch if gpu else "interpreter"
+    if place not in PLACES:
+        refuse(ArgumentError, "device_context", "device", f"a GPU of kind {place}", "one of " + ", ".join(PLACES[1:]))
+    return DeviceContext(
+        me=2 * group.me + 3,
+        n_pes=group.size,
+        stride=group.stride * heap.stride,
+        sync_area=heap.system + group.area - cpu.system,
+        generation=2 * job.generation + 3,
+        base=heap.base,
+        table=heap.table if gpu else 0,
+        start=2 * group.start + 3,
+        step=group.stride,
+        record=heap.record if gpu else 0,
+        limit=int(job.timeout * 1e9),
+        where=tl.constexpr(PLACES.index(place)),
+        by_table=tl.constexpr(not heap.stride),
+    )
 
 
 def _say_where() -> None:

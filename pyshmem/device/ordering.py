@@ -10,13 +10,13 @@ from pyshmem.device.context import DeviceContext
 @jit
 def fence(ctx: DeviceContext) -> None:
     """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.11 SHMEM_FENCE."""
-    arch.fence()
+    arch.fence(ctx)
 
 
 @jit
 def quiet(ctx: DeviceContext) -> None:
     """Complete all the calling program has started, visible to all PEs. Spec: 9.11 SHMEM_QUIET."""
-    arch.fence()
+    arch.fence(ctx)
 
 
 @jit
@@ -25,7 +25,6 @@ def barrier_all(ctx: DeviceContext) -> None:
 
     Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
     """
-    arch.fence()
     arch.synchronise(ctx, "barrier_all")
 
 

@@ -45,7 +45,8 @@ def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
     """
     arch.check_one(ctx, "put", "dest", dest, pe, nelems)
     arch.expect("put", "source", source, dest.dtype.element_ty)
-    arch.copy(translate(ctx, dest, pe), source, nelems)
+    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+    arch.join(ctx)  # source is free for every thread
 
 
 @jit
@@ -57,7 +58,8 @@ def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
     """
     arch.check_one(ctx, "get", "source", source, pe, nelems)
     arch.expect("get", "dest", dest, source.dtype.element_ty)
-    arch.copy(dest, translate(ctx, source, pe), nelems)
+    arch.copy(ctx, dest, translate(ctx, source, pe), nelems)
+    arch.join(ctx)  # dest is whole for every thread
 
 
 @jit
@@ -74,4 +76,4 @@ def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> N
 def g(ctx: DeviceContext, source: tl.tensor, pe: tl.tensor) -> tl.tensor:
     """The element at ``source`` on ``pe``. source: one symmetric pointer. Errors: load's. Spec: 9.6 SHMEM_G."""
     arch.check_one(ctx, "g", "source", source, pe)
-    return tl.load(translate(ctx, source, pe))
+    return tl.load(translate(ctx, source, pe), volatile=True)  # what is there now, in a loop too

@@ -36,31 +36,31 @@ def put_signal(
     arch.expect("put_signal", "source", source, dest.dtype.element_ty)
     check_signal(ctx, "put_signal", sig_addr, pe)
     arch.check_apart("put_signal", sig_addr, dest, nelems)
-    arch.check_choice("put_signal", "sig_op", sig_op, ("SIGNAL_SET", "SIGNAL_ADD"))
+    arch.check_choice("put_signal", "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")
     value = arch.fit("put_signal", "signal", signal, sig_addr)
-    arch.copy(translate(ctx, dest, pe), source, nelems)
-    update(translate(ctx, sig_addr, pe), value, sig_op)
+    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+    update(ctx, translate(ctx, sig_addr, pe), value, sig_op)
 
 
 @jit
 def signal_set(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
     """Set the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_SET."""
     check_signal(ctx, "signal_set", sig_addr, pe)
-    update(translate(ctx, sig_addr, pe), arch.fit("signal_set", "signal", signal, sig_addr), SIGNAL_SET)
+    update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_set", "signal", signal, sig_addr), SIGNAL_SET)
 
 
 @jit
 def signal_add(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
     """Add to the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_ADD."""
     check_signal(ctx, "signal_add", sig_addr, pe)
-    update(translate(ctx, sig_addr, pe), arch.fit("signal_add", "signal", signal, sig_addr), SIGNAL_ADD)
+    update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_add", "signal", signal, sig_addr), SIGNAL_ADD)
 
 
 @jit
 def signal_fetch(ctx: DeviceContext, sig_addr: tl.tensor) -> tl.tensor:
     """The signal here, read as an atomic. sig_addr: symmetric, uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
     check_signal(ctx, "signal_fetch", sig_addr, None)
-    return arch.fetch(sig_addr)
+    return arch.fetch(ctx, sig_addr)
 
 
 @jit
@@ -71,7 +71,7 @@ def signal_wait_until(ctx: DeviceContext, sig_addr: tl.tensor, cmp: tl.tensor, v
     Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.8 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     check_signal(ctx, "signal_wait_until", sig_addr, None)
-    return arch.wait("signal_wait_until", "sig_addr", sig_addr, cmp, value)
+    return arch.wait(ctx, "signal_wait_until", "sig_addr", sig_addr, cmp, value)
 
 
 @jit
@@ -82,9 +82,9 @@ def check_signal(ctx: DeviceContext, routine: tl.constexpr, sig_addr: tl.tensor,
 
 
 @jit
-def update(sig_addr: tl.tensor, value: tl.tensor, sig_op: tl.constexpr) -> None:
-    """Set or add, as a release."""
+def update(ctx: DeviceContext, sig_addr: tl.tensor, value: tl.tensor, sig_op: tl.constexpr) -> None:
+    """Set or add, as a release of all that the program has stored."""
     if sig_op == SIGNAL_ADD:
-        tl.atomic_add(sig_addr, value, sem="release", scope="sys")
+        arch.add_signal(ctx, sig_addr, value)
     else:
-        arch.exchange(sig_addr, value)
+        arch.set_signal(ctx, sig_addr, value)

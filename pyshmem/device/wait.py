@@ -25,11 +25,11 @@ def wait_until(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.te
     Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.10 SHMEM_WAIT_UNTIL.
     """
     arch.check_one(ctx, "wait_until", "ivar", ivar, None)
-    arch.wait("wait_until", "ivar", ivar, cmp, value)
+    arch.wait(ctx, "wait_until", "ivar", ivar, cmp, value)
 
 
 @jit
 def test(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
     """Whether the word at ``ivar`` here compares so with ``value`` now. Arguments: wait_until. Spec: 9.10 SHMEM_TEST."""
     arch.check_one(ctx, "test", "ivar", ivar, None)
-    return arch.test("test", "ivar", ivar, cmp, value)
+    return arch.test(ctx, "test", "ivar", ivar, cmp, value)

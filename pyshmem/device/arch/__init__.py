@@ -1,34 +1,58 @@
-"""What differs between the places where kernels run. So far there is one: Triton's interpreter on the CPU heap."""
+"""What differs between the places where kernels run: Triton's interpreter on the CPU heap, and GPUs."""
 
-from pyshmem.device.arch.interpreter import (
-    copy,
-    exchange,
-    fence,
-    fetch,
-    fit,
-    jit,
-    lanes,
-    synchronise,
-    test,
-    translate,
-    wait,
-)
-from pyshmem.device.arch.refusals import check, check_apart, check_atomic, check_choice, check_one, expect
+from pyshmem import interpreter
+
+if interpreter.active():
+    from pyshmem.device.arch.interpreter import (
+        add_signal,
+        atomic,
+        copy,
+        fence,
+        fetch,
+        fit,
+        jit,
+        join,
+        set_signal,
+        synchronise,
+        test,
+        translate,
+        wait,
+    )
+    from pyshmem.device.arch.refusals import check, check_apart, check_atomic, check_choice, check_one, expect
+else:
+    from pyshmem.device.arch.checks import check, check_apart, check_atomic, check_choice, check_one, expect
+    from pyshmem.device.arch.compiled import (
+        add_signal,
+        atomic,
+        copy,
+        fence,
+        fetch,
+        fit,
+        jit,
+        join,
+        set_signal,
+        synchronise,
+        test,
+        wait,
+    )
+    from pyshmem.device.arch.translation import translate
 
 __all__ = [
+    "add_signal",
+    "atomic",
     "check",
     "check_apart",
     "check_atomic",
     "check_choice",
     "check_one",
     "copy",
-    "exchange",
     "expect",
     "fence",
     "fetch",
     "fit",
     "jit",
-    "lanes",
+    "join",
+    "set_signal",
     "synchronise",
     "test",
     "translate",

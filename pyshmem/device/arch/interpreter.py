@@ -13,6 +13,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
+from pyshmem.device import record
+from pyshmem.device.arch.operators import operate
 from pyshmem.device.arch.refusals import (
     array,
     check_choice,
@@ -28,8 +30,7 @@ from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
 
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
-_SIGNS = ("==", "!=", ">", ">=", "<", "<=")
-_COMPARISONS = ("CMP_EQ", "CMP_NE", "CMP_GT", "CMP_GE", "CMP_LT", "CMP_LE")
+_COMPARISONS = "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,9 +48,9 @@ def translate(ctx: Any, pointers: Any, pe: Any) -> Any:
     return tl.tensor(TensorHandle(places.astype(np.uint64), pointers.dtype), kind)
 
 
-def lanes(mask: Any) -> Any:
-    """The mask as Triton's atomics take it: a tensor, or None."""
-    return mask if mask is None else interpreter_semantic.to_tensor(mask)
+def atomic(ctx: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
+    """Triton's atomic of that operator. Its mask is a tensor, or None."""
+    return operate(op, pointers, value, mask if mask is None else interpreter_semantic.to_tensor(mask), sem, scope)
 
 
 def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
@@ -71,28 +72,37 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     return tensor.to(wanted)
 
 
-def copy(dest: Any, source: Any, nelems: Any) -> None:
+def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
     """nelems elements from source to dest; one aligned word of at most 8 bytes by a single store."""
     _native.copy(number(dest), number(source), number(nelems) * item_bytes(dest))
 
 
-def exchange(pointer: Any, value: Any) -> None:
+def join(ctx: Any) -> None:
+    """A program is one thread here: it waits for no other."""
+
+
+def set_signal(ctx: Any, pointer: Any, value: Any) -> None:
     """Store a uint64 as an atomic, after everything before it."""
     _native.set_uint64(number(pointer), number(value))
 
 
-def fetch(pointer: Any) -> Any:
+def add_signal(ctx: Any, pointer: Any, value: Any) -> None:
+    tl.atomic_add(pointer, value, sem="release", scope="sys")
+
+
+def fetch(ctx: Any, pointer: Any) -> Any:
     """Load a uint64 as an atomic, before everything after it."""
     return _tensor(_native.fetch_uint64(number(pointer)), tl.uint64)
 
 
-def fence() -> None:
+def fence(ctx: Any) -> None:
     _native.fence()
 
 
 def synchronise(ctx: Any, routine: str) -> None:
-    """The barrier of ctx's team. Errors: WaitTimeoutError."""
+    """The barrier of ctx's team, after all that this PE has stored. Errors: WaitTimeoutError."""
     check_context(ctx, routine)
+    _native.fence()
     me, members = (number(ctx.me) - 3) // 2, number(ctx.n_pes)
     try:
         _native.sync(number(ctx.sync_area), number(ctx.stride), me, members, job.timeout, job.spins)
@@ -100,7 +110,7 @@ def synchronise(ctx: Any, routine: str) -> None:
         _refuse_timeout(routine, "ctx", "no word from some PE of its team", "all of them to call it")
 
 
-def wait(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
+def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
     """Wait as an acquire until the word compares so; the value seen. Errors: WaitTimeoutError, DtypeError, ArgumentError."""
     name, code, wanted = _compared(routine, argument, pointer, cmp, value)
     address = number(pointer)
@@ -109,12 +119,12 @@ def wait(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any
     except TimeoutError:
         seen = getattr(_native, f"fetch_{name}")(address)
         _refuse_timeout(
-            routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {_SIGNS[code]} {wanted}"
+            routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {record.SIGNS[code]} {wanted}"
         )
     return _tensor(seen, pointer.dtype.element_ty)
 
 
-def test(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
+def test(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
     """Whether the word compares so now, as an acquire. Errors: DtypeError, ArgumentError."""
     name, code, wanted = _compared(routine, argument, pointer, cmp, value)
     return _tensor(getattr(_native, f"test_{name}")(number(pointer), code, wanted), tl.int1)

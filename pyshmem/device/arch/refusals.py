@@ -96,7 +96,7 @@ def check_context(ctx: Any, routine: str) -> None:
         refuse_call(
             ArgumentError, routine, "ctx", describe(ctx), "what shmem.device_context() returns, before all else"
         )
-    if number(generation) != job.generation or not job.inits:
+    if number(generation) != 2 * job.generation + 3 or not job.inits:
         got = "a device context of before finalize"
         refuse_call(NotInitializedError, routine, "ctx", got, "one from shmem.device_context() since init")
 
@@ -108,11 +108,11 @@ def check_apart(routine: str, sig_addr: Any, dest: Any, nelems: Any) -> None:
         refuse_call(ArgumentError, routine, "sig_addr", "an element of dest", "a word outside what is copied")
 
 
-def check_choice(routine: str, argument: str, value: Any, wanted: tuple[str, ...]) -> int:
-    """The constant, as a number below len(wanted). Errors: ArgumentError."""
+def check_choice(routine: str, argument: str, value: Any, wanted: str) -> int:
+    """The constant, as the number of a name in ``wanted``. Errors: ArgumentError."""
     code = number(value)
-    if code not in range(len(wanted)):
-        refuse_call(ArgumentError, routine, argument, repr(code), "one of dev." + ", ".join(wanted))
+    if code not in range(wanted.count(",") + 1):
+        refuse_call(ArgumentError, routine, argument, repr(code), f"one of dev.{wanted}")
     return int(code)
 
 

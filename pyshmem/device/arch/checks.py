@@ -1,0 +1,177 @@
+"""What the compiler stops: operands of wrong types. Addresses and PEs are run-time values, and only the interpreter looks
+at them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.places import NVIDIA
+from pyshmem.host.errors import ArgumentError, DtypeError
+
+
+@triton.constexpr_function
+def refuse_call(kind: type, routine: str, argument: str, value: object, wants: str) -> None:
+    from pyshmem.host.errors import refuse  # here: Triton refuses to compile functions that name a Python function
+
+    refuse(kind, f"kernel: {routine}", argument, describe(value), wants)
+
+
+@triton.constexpr_function
+def describe(value: object) -> str:
+    """``value`` as errors name it."""
+    if not isinstance(value, tl.tensor):
+        return f"a {type(value).__name__}" if isinstance(value, (tl.tuple, str, type(None))) else repr(value)
+    block = value.type.is_block()
+    if value.dtype.is_ptr():
+        return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
+    return f"{'a block' if block else 'a value'} of {value.dtype}"
+
+
+@triton.constexpr_function
+def is_number(value: object) -> bool:
+    """Whether ``value`` is known to the compiler."""
+    return not isinstance(value, tl.tensor)
+
+
+@triton.jit
+def check(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    argument: tl.constexpr,
+    pointers: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor = None,
+) -> None:
+    """Errors: ArgumentError for what is no context, no pointer, no PE."""
+    check_context(ctx, routine)
+    check_pointers(routine, argument, pointers)
+    check_integer(routine, "pe", pe, "an integer")
+
+
+@triton.jit
+def check_atomic(
+    ctx: tl.tensor, routine: tl.constexpr, op: tl.constexpr, pointers: tl.tensor, pe: tl.tensor, mask: tl.tensor
+) -> None:
+    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    check(ctx, routine, "pointers", pointers, pe)
+    check_operator(routine, op, pointers)
+
+
+@triton.jit
+def check_one(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    argument: tl.constexpr,
+    pointer: tl.tensor,
+    pe: tl.tensor,
+    nelems: tl.tensor = 1,
+) -> None:
+    """check of one pointer, one PE and one count. pe None: this PE. Errors: check's."""
+    check_context(ctx, routine)
+    check_pointers(routine, argument, pointer)
+    check_scalars(routine, argument, pointer, pe, nelems)
+
+
+@triton.constexpr_function
+def check_context(ctx: object, routine: str) -> None:
+    if not isinstance(ctx, tl.tuple):  # Triton 3.6 hides the names of its fields here
+        refuse_call(ArgumentError, routine, "ctx", ctx, "what shmem.device_context() returns, before all else")
+
+
+@triton.constexpr_function
+def check_pointers(routine: str, argument: str, pointers: object) -> None:
+    if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
+        refuse_call(ArgumentError, routine, argument, pointers, "a pointer to symmetric memory")
+
+
+@triton.constexpr_function
+def check_operator(routine: str, op: str, pointers: tl.tensor) -> None:
+    element = pointers.dtype.element_ty
+    bitwise = op in ("and", "or", "xor")
+    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
+        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "pointers", pointers, wanted)
+
+
+@triton.constexpr_function
+def check_scalars(routine: str, argument: str, pointer: tl.tensor, pe: object, nelems: object) -> None:
+    if pointer.type.is_block():
+        refuse_call(ArgumentError, routine, argument, pointer, "one pointer; load, store and atomics take blocks")
+    for name, value in (("nelems", nelems), ("pe", 0 if pe is None else pe)):
+        check_integer(routine, name, value, "an integer")
+        if isinstance(value, tl.tensor) and value.type.is_block():
+            refuse_call(ArgumentError, routine, name, value, "one number")
+
+
+@triton.constexpr_function
+def check_integer(routine: str, argument: str, value: object, wants: str) -> None:
+    integer = value.dtype.is_int() if isinstance(value, tl.tensor) else isinstance(value, int)
+    if not integer:
+        refuse_call(ArgumentError, routine, argument, value, wants)
+
+
+@triton.constexpr_function
+def check_apart(routine: str, sig_addr: object, dest: object, nelems: object) -> None:
+    """Where the signal lies is known at run time only."""
+
+
+@triton.constexpr_function
+def check_choice(routine: str, argument: str, value: object, wanted: str) -> None:
+    """Errors: ArgumentError for what is no constant that numbers one of the names in ``wanted``."""
+    if not isinstance(value, int) or value not in range(wanted.count(",") + 1):
+        refuse_call(ArgumentError, routine, argument, value, f"one of dev.{wanted}, as a constexpr")
+
+
+@triton.constexpr_function
+def expect(routine: str, argument: str, pointer: object, wanted: tl.dtype) -> None:
+    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
+    if not one or pointer.dtype.element_ty != wanted:
+        refuse_call(DtypeError, routine, argument, pointer, f"a pointer to {wanted}")
+
+
+@triton.constexpr_function
+def check_waited(routine: str, argument: str, pointer: object) -> None:
+    """Errors: DtypeError for a pointee that cannot be waited on."""
+    if pointer.dtype.element_ty not in (tl.int32, tl.int64, tl.uint32, tl.uint64):
+        refuse_call(DtypeError, routine, argument, pointer, "one to int32, int64, uint32 or uint64")
+
+
+@triton.constexpr_function
+def check_value(routine: str, argument: str, value: object, pointers: tl.tensor) -> None:
+    """Errors: DtypeError for float to integer and for a pointer, ArgumentError for a block where there is one pointer."""
+    wanted = pointers.dtype.element_ty
+    if isinstance(value, tl.tensor):
+        unfit = value.dtype.is_ptr() or (wanted.is_int() and value.dtype.is_floating())
+        if value.type.is_block() and not pointers.type.is_block():
+            refuse_call(ArgumentError, routine, argument, value, "a scalar, for one pointer")
+    else:
+        unfit = not isinstance(value, (int, float)) or (wanted.is_int() and isinstance(value, float))
+    if unfit:
+        kind = "an integer" if wanted.is_int() else "a number"
+        refuse_call(DtypeError, routine, argument, value, f"{kind}, for a pointer to {wanted}")
+
+
+@triton.constexpr_function
+def wrap(value: object, wanted: tl.dtype) -> object:
+    """The compiler's number as ``wanted`` can hold it: integers wrap."""
+    if not wanted.is_int():
+        return float(value)
+    bits = wanted.primitive_bitwidth
+    value = int(value) % 2**bits
+    return value - 2**bits if wanted.is_int_signed() and value >= 2 ** (bits - 1) else value
+
+
+@triton.constexpr_function
+def integer_like(element: tl.dtype) -> tl.dtype:
+    """The integer type of the same size: copies move bits."""
+    return {1: tl.int8, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.constexpr_function
+def loops(where: int, op: str, pointers: tl.tensor, scope: str) -> bool:
+    """Whether the GPU has the operator across GPUs only as a loop of compare-and-swap."""
+    floating = pointers.dtype.element_ty.is_floating()
+    return where != NVIDIA.value and scope == "sys" and (op in ("and", "or", "xor") or (op == "add" and floating))

@@ -1,0 +1,197 @@
+"""The GPUs' side: what the device functions are made of, as Triton compiles it. The memory model is in instructions.
+
+All threads of a program make these calls. Where they poll, each warp does so by itself, without a barrier between two polls.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch import instructions as gpu
+from pyshmem.device.arch import operators
+from pyshmem.device.arch.checks import (
+    check_choice,
+    check_context,
+    check_value,
+    check_waited,
+    integer_like,
+    is_number,
+    loops,
+    wrap,
+)
+from pyshmem.device.arch.waiting import COMPARISONS, holds, meet, wait_until
+
+jit = triton.jit
+operate = triton.jit(operators.operate)
+
+
+@jit
+def atomic(
+    ctx: tl.tensor,
+    op: tl.constexpr,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    mask: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    """Triton's atomic of that operator. Where it is a loop on AMD, the order is given once, outside of the loop."""
+    if loops(ctx.where, op, pointers, scope):
+        if sem == "release" or sem == "acq_rel":
+            gpu.drain(ctx)
+            gpu.release(ctx)
+        found = operate(op, pointers, value, mask, "relaxed", scope)
+        if sem == "acquire" or sem == "acq_rel":
+            gpu.acquire(ctx)
+        return found
+    else:
+        return operate(op, pointers, value, mask, sem, scope)
+
+
+@jit
+def fit(routine: tl.constexpr, argument: tl.constexpr, value: tl.tensor, pointers: tl.tensor) -> tl.tensor:
+    """``value`` as a tensor of the pointee's type: integers wrap, floats round. Errors, in the compiler: check_value's."""
+    check_value(routine, argument, value, pointers)
+    wanted: tl.constexpr = pointers.dtype.element_ty
+    if is_number(value):
+        return tl.full([], wrap(value, wanted), wanted)
+    else:
+        return value.to(wanted)
+
+
+@jit
+def copy(ctx: tl.tensor, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """nelems elements from source to dest, by all threads; 16 bytes a thread where both are aligned to 16 bytes."""
+    join(ctx)  # other threads may have written the source
+    element: tl.constexpr = tl.pointer_type(integer_like(dest.dtype.element_ty))
+    to, of, n = dest.to(element, bitcast=True), source.to(element, bitcast=True), tl.zeros([], tl.int64) + nelems
+    done = tl.zeros([], tl.int64)
+    if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
+        done = copy_wide(ctx, to, of, n)
+    copy_elements(ctx, to, of, done, n)
+
+
+@jit
+def copy_wide(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, n: tl.tensor) -> tl.tensor:
+    """Copy whole blocks, 16 bytes an access and four of them in flight, then one; how many elements that were."""
+    a_thread: tl.constexpr = 128 // to.dtype.element_ty.primitive_bitwidth
+    small: tl.constexpr = gpu.threads(ctx) * a_thread
+    large: tl.constexpr = small * 4
+    most = n // large * large
+    for first in range(0, most, large):
+        copy_block(to + first, of + first, large)
+    rest = n // small * small
+    for first in range(most, rest, small):
+        copy_block(to + first, of + first, small)
+    return rest
+
+
+@jit
+def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr) -> None:
+    lane = tl.arange(0, count)
+    tl.store(tl.multiple_of(to + lane, 16), tl.load(tl.multiple_of(of + lane, 16)))
+
+
+@jit
+def copy_elements(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, done: tl.tensor, n: tl.tensor) -> None:
+    """Copy the elements from ``done`` to ``n`` one by one, each by a single store."""
+    count: tl.constexpr = gpu.threads(ctx) * 4
+    whole = done + (n - done) // count * count
+    for first in range(done, whole, count):
+        place = first + tl.arange(0, count)
+        tl.store(to + place, tl.load(of + place))
+    if whole < n:
+        place = whole + tl.arange(0, count)
+        tl.store(to + place, tl.load(of + place, mask=place < n), mask=place < n)
+
+
+@jit
+def join(ctx: tl.tensor) -> None:
+    """What every thread of the program has stored and loaded is done for all its threads."""
+    gpu.drain(ctx)
+    tl.debug_barrier()
+
+
+@jit
+def fence(ctx: tl.tensor) -> None:
+    gpu.drain(ctx)
+    gpu.release(ctx)
+    tl.debug_barrier()
+
+
+@jit
+def set_signal(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
+    """Store a uint64 as an atomic, after what every thread of the program stored."""
+    join(ctx)
+    gpu.store_release(ctx, pointer, value)
+
+
+@jit
+def add_signal(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
+    join(ctx)
+    gpu.add_release(ctx, pointer, value)
+
+
+@jit
+def fetch(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    """Load a uint64 as an atomic, before everything after it."""
+    return fetched(ctx, pointer)
+
+
+@jit
+def fetched(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    seen = gpu.poll(ctx, pointer)
+    gpu.after_poll(ctx)
+    tl.debug_barrier()
+    return uniform(ctx, seen)
+
+
+@jit
+def uniform(ctx: tl.tensor, value: tl.tensor) -> tl.tensor:
+    """One value for the whole program, of what its warps have seen: the largest."""
+    if gpu.num_warps() == 1:
+        return value  # one load instruction: one value
+    else:
+        return tl.max(tl.zeros([gpu.threads(ctx)], value.dtype) + value, axis=0)
+
+
+@jit
+def synchronise(ctx: tl.tensor, routine: tl.constexpr) -> None:
+    """The barrier of ctx's team, after all that this program's threads have stored."""
+    check_context(ctx, routine)
+    join(ctx)
+    meet(ctx, routine)
+
+
+@jit
+def wait(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    argument: tl.constexpr,
+    pointer: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """Wait as an acquire until the word compares so; the value seen. A wait over ctx's limit fills the record."""
+    check_waited(routine, argument, pointer)
+    check_choice(routine, "cmp", cmp, COMPARISONS)
+    seen = wait_until(ctx, routine, pointer, cmp, fit(routine, "value", value, pointer))
+    gpu.after_poll(ctx)
+    tl.debug_barrier()
+    return uniform(ctx, seen)
+
+
+@jit
+def test(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    argument: tl.constexpr,
+    pointer: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """Whether the word compares so now, as an acquire."""
+    check_waited(routine, argument, pointer)
+    check_choice(routine, "cmp", cmp, COMPARISONS)
+    return holds(fetched(ctx, pointer), cmp, fit(routine, "value", value, pointer))

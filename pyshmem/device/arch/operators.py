@@ -1,0 +1,25 @@
+"""Triton's atomic of each operator's name. Plain: the interpreter's side takes it so, the GPUs' compiles it."""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+
+def operate(
+    op: tl.constexpr,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    mask: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    if op == "swap":
+        return tl.atomic_xchg(pointers, value, mask=mask, sem=sem, scope=scope)
+    elif op == "add":
+        return tl.atomic_add(pointers, value, mask=mask, sem=sem, scope=scope)
+    elif op == "and":
+        return tl.atomic_and(pointers, value, mask=mask, sem=sem, scope=scope)
+    elif op == "or":
+        return tl.atomic_or(pointers, value, mask=mask, sem=sem, scope=scope)
+    else:
+        return tl.atomic_xor(pointers, value, mask=mask, sem=sem, scope=scope)

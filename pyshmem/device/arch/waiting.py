@@ -1,0 +1,151 @@
+"""Waits on GPUs: for one word, and for a team. Each has ctx's limit by the clock, and leaves a record when it gives up."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import record
+from pyshmem.device.arch import instructions as gpu
+from pyshmem.device.arch.translation import distance
+
+COMPARISONS = tl.constexpr("CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+POLLS = tl.constexpr(1024)  # between two looks at the clock: under a millisecond, and nothing to the polls themselves
+FLAGS = tl.constexpr(8)  # words before the flags in a team's area, the first of them the epoch
+
+
+@triton.jit
+def holds(seen: tl.tensor, cmp: tl.constexpr, wanted: tl.tensor) -> tl.tensor:
+    """CMP_EQ ... CMP_LE, with the operands' signedness."""
+    if cmp == 0:  # noqa: SIM116  Triton compiles no dictionary
+        return seen == wanted
+    elif cmp == 1:
+        return seen != wanted
+    elif cmp == 2:
+        return seen > wanted
+    elif cmp == 3:
+        return seen >= wanted
+    elif cmp == 4:
+        return seen < wanted
+    else:
+        return seen <= wanted
+
+
+@triton.jit
+def wait_until(
+    ctx: tl.tensor, routine: tl.constexpr, pointer: tl.tensor, cmp: tl.constexpr, wanted: tl.tensor
+) -> tl.tensor:
+    """Poll until the word compares so, or the limit is over; the value seen last. No barrier, no acquire but the polls'."""
+    seen = gpu.poll(ctx, pointer)
+    waiting = not holds(seen, cmp, wanted)
+    polls = 0
+    start = tl.zeros([], tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        seen = gpu.poll(ctx, pointer)
+        waiting = not holds(seen, cmp, wanted)
+        polls += 1
+        if polls == POLLS:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = is_over(ctx, now - start)
+            if waiting & over:
+                unsigned: tl.constexpr = pointer.dtype.element_ty.is_int_unsigned()
+                offset = pointer.to(tl.int64) - ctx.base
+                leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0)
+            waiting = waiting & (not over)
+    return seen
+
+
+@triton.jit
+def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
+    """Tell every member that this one has come the next time, and wait until all have. A barrier stands before.
+
+    The team's area holds the epoch, which only its owner reads and writes, and from word FLAGS on, for each member, the
+    epoch that it has reached. Flags only grow, so nothing is reset and the next barrier may follow at once.
+    """
+    area = ctx.sync_area.to(tl.pointer_type(tl.int64))
+    epoch = gpu.poll(ctx, area) + 1
+    me = (ctx.me - 3) // 2
+    count: tl.constexpr = gpu.threads(ctx)
+    for first in range(0, ctx.n_pes, count):
+        pe = first + tl.arange(0, count)
+        inside = pe < ctx.n_pes
+        there = (ctx.sync_area + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
+        gpu.store_release_each(ctx, there + FLAGS + me, epoch + tl.zeros([count], tl.int64), inside)
+    for first in range(0, ctx.n_pes, count):
+        pe = tl.minimum(first + tl.arange(0, count), ctx.n_pes - 1)
+        wait_for(ctx, routine, area + FLAGS + pe, epoch, pe)
+    gpu.after_poll(ctx)
+    tl.debug_barrier()
+    tl.store(area, epoch)
+
+
+@triton.jit
+def wait_for(ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, epoch: tl.tensor, pe: tl.tensor) -> None:
+    """Poll a flag a thread until all have reached the epoch, or the limit is over. All threads go on together."""
+    seen = gpu.poll_each(ctx, flags)
+    waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
+    polls = 0
+    start = tl.zeros([], tl.int64)
+    while waiting:
+        seen = gpu.poll_each(ctx, flags)
+        waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
+        polls += 1
+        if polls == POLLS:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = tl.max((seen < epoch).to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
+            if over:
+                leave_record(ctx, routine, 0, 3, epoch, seen, False, tl.where(seen < epoch, pe, -1))
+            waiting = waiting & (not over)
+
+
+@triton.jit
+def is_over(ctx: tl.tensor, elapsed: tl.tensor) -> tl.tensor:
+    """Whether a wait of so many nanoseconds gives up: by ctx's limit, or because an earlier one did."""
+    over = (ctx.limit > 0) & (elapsed > ctx.limit)
+    if ctx.record != 0:
+        over = over | (gpu.poll(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)
+    return over
+
+
+@triton.jit
+def leave_record(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    offset: tl.tensor,
+    sign: tl.constexpr,
+    wanted: tl.tensor,
+    seen: tl.tensor,
+    unsigned: tl.constexpr,
+    missing: tl.tensor,
+) -> None:
+    """Fill the record if this is the first to give up; its words are pyshmem.device.record's.
+
+    Threads come here as they give up, alone or together: one of them claims the record, and no barrier is met.
+    """
+    if ctx.record != 0:
+        lane = tl.zeros([gpu.threads(ctx)], tl.int64)
+        words = ctx.record.to(tl.pointer_type(tl.int64)) + lane
+        claimed = tl.atomic_xchg(words + record.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
+        mine = (claimed == 0) & (lane + missing >= 0)
+        tl.store(words + record.PE, lane + (ctx.me - 3) // 2, mask=mine)
+        tl.store(words + record.OFFSET, lane + offset, mask=mine)
+        tl.store(words + record.SIGN, lane + sign, mask=mine)
+        tl.store(words + record.WANTED, lane + wanted, mask=mine)
+        tl.store(words + record.SEEN, lane + seen, mask=mine)
+        tl.store(words + record.UNSIGNED, lane + unsigned, mask=mine)
+        tl.store(words + record.MISSING, lane + missing, mask=mine)
+        tl.store(words + record.LIMIT, lane + ctx.limit, mask=mine)
+        gpu.drain(ctx)
+        gpu.release(ctx)
+        tl.atomic_xchg(words + record.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
+
+
+@triton.constexpr_function
+def code_of(routine: str) -> int:
+    """The record's word for a routine."""
+    return record.CODES[routine]

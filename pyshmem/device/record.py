@@ -1,0 +1,36 @@
+"""What a wait that gave up in a kernel leaves for the host: one record a PE, the first to give up fills it.
+
+A record is WORDS words of int64 in memory that the GPU and the host share. ROUTINE is written last, as a release: where
+it is not 0 the others are complete. Later waits of that PE return when they see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+WORDS = 16
+ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range(10)
+# ROUTINE: one of CODES.  CLAIM: 1 once a program fills the record.  PE: who waited, as its team counts.
+# OFFSET: of the word, in bytes from the heap's start.  SIGN: the index in SIGNS.  WANTED, SEEN: its values.
+# UNSIGNED: 1 for uint32 and uint64.  MISSING: in barriers, a PE of the team that did not come.  LIMIT: in nanoseconds.
+
+ROUTINES = ("wait_until", "signal_wait_until", "barrier_all", "sync_all")
+SIGNS = ("==", "!=", ">", ">=", "<", "<=")
+CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
+ARGUMENTS = {"wait_until": "ivar", "signal_wait_until": "sig_addr"}  # of the others: ctx
+
+
+def describe_record(words: Sequence[int]) -> str:
+    """What WaitTimeoutError says of a record with a ROUTINE, from the argument on. The caller names routine and PE."""
+    routine = ROUTINES[words[ROUTINE] - 1]
+    seconds = f"{words[LIMIT] / 1e9:g} s"
+    variable = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
+    if routine not in ARGUMENTS:
+        who = f"no word from PE {words[MISSING]} of its team in {seconds}"
+        return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
+    seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))
+    got = f"{seen} at heap offset {words[OFFSET]} in {seconds}"
+    sign = SIGNS[words[SIGN]]
+    return (
+        f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; wants a value {sign} {wanted}; {variable}"
+    )

@@ -1,0 +1,78 @@
+"""Compiles a kernel for a GPU as a launch on it would, and gives its instructions."""
+
+import functools
+import re
+
+import pyshmem.device as dev  # noqa: F401  before triton
+import torch
+import triton.language as tl
+from pyshmem.device.arch.places import PLACES
+from pyshmem.device.context import DeviceContext
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile, make_backend
+from triton.runtime.jit import create_function_from_signature
+
+TARGETS = {
+    "nvidia": GPUTarget("cuda", 90, 32),
+    "gfx90a": GPUTarget("hip", "gfx90a", 64),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx950": GPUTarget("hip", "gfx950", 64),
+}
+HEAP = 1 << 30
+
+
+def context(target, me=0, n_pes=4, by_table=False):
+    """The device context of PE ``me`` as init would make it: heaps at one stride, or found by a table."""
+    base = 0x7F00_0000_0000 + (me * 0x40_0000_0000 if by_table else me * HEAP)
+    return DeviceContext(
+        me=2 * me + 3,
+        n_pes=n_pes,
+        stride=0 if by_table else HEAP,
+        sync_area=base + HEAP - (1 << 16),
+        generation=5,
+        base=base,
+        table=base + (1 << 34) if by_table else 0,
+        start=3,
+        step=1,
+        record=0x7E00_0000_0000 + me * 4096,
+        limit=300 * 10**9,
+        where=tl.constexpr(PLACES.index(target)),
+        by_table=tl.constexpr(by_table),
+    )
+
+
+def array(dtype, aligned=True):
+    """What stands for a tensor on a GPU: its dtype, and whether its address is a multiple of 16."""
+    return torch.empty(32, dtype=dtype)[0 if aligned else 1 :]
+
+
+def specialise(kernel, target, args, **options):
+    """(ASTSource, options) of a launch with these arguments, by Triton's own reading of them."""
+    backend = make_backend(TARGETS[target])
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, rest = binder(*args, **options)
+    launch, signature, constexprs, attrs = kernel._pack_args(backend, options, bound, specialization, rest)
+    return ASTSource(kernel, signature, constexprs, attrs), launch
+
+
+def cache_key(kernel, target, args):
+    """What Triton looks a compiled kernel up by."""
+    source, options = specialise(kernel, target, args)
+    return source.hash(), str(options)
+
+
+@functools.cache
+def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4):
+    """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it."""
+    args = [array(each) if isinstance(each, torch.dtype) else each for each in operands]
+    ctx = context(target, 0, n_pes, by_table)
+    source, options = specialise(kernel, target, [ctx, *args], num_warps=num_warps)
+    compiled = compile(source, target=TARGETS[target], options=options.__dict__)
+    return compiled.asm["ptx" if target == "nvidia" else "amdgcn"]
+
+
+def instructions(text):
+    """The instructions and labels, one a line, without comments and what is for debuggers."""
+    comment = ";" if "s_endpgm" in text else "//"
+    lines = (line.split(comment)[0].strip() for line in text.split(".section")[0].splitlines())
+    return [line for line in lines if line and not re.match(r"\.(?!LBB)|\$L__(tmp|func)|\.?L(tmp|func)", line)]
