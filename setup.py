@@ -23,8 +23,9 @@ setup(
         Extension(
             "pyshmem.host._native",
             ["pyshmem/host/_native.c"],
+            depends=["pyshmem/host/_collectives.h"],
             py_limited_api=True,
-            extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing"],
+            extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off"],
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

@@ -31,6 +31,16 @@ from pyshmem.host.amo import (
     atomic_swap,
     atomic_xor,
 )
+from pyshmem.host.amo_nbi import (
+    atomic_compare_swap_nbi,
+    atomic_fetch_add_nbi,
+    atomic_fetch_and_nbi,
+    atomic_fetch_inc_nbi,
+    atomic_fetch_nbi,
+    atomic_fetch_or_nbi,
+    atomic_fetch_xor_nbi,
+    atomic_swap_nbi,
+)
 from pyshmem.host.arrays import (
     arange,
     array,
@@ -59,8 +69,24 @@ from pyshmem.host.bootstrap import (
     query_initialized,
     query_thread,
 )
-from pyshmem.host.collectives import broadcast, max_reduce, min_reduce, prod_reduce, reduce, sum_reduce
-from pyshmem.host.contexts import CTX_DEFAULT, Ctx
+from pyshmem.host.collectives import (
+    alltoall,
+    alltoalls,
+    and_reduce,
+    broadcast,
+    collect,
+    fcollect,
+    max_reduce,
+    min_reduce,
+    or_reduce,
+    prod_reduce,
+    reduce,
+    sum_exscan,
+    sum_inscan,
+    sum_reduce,
+    xor_reduce,
+)
+from pyshmem.host.contexts import CTX, CTX_DEFAULT, CTX_INVALID, SESSION, Ctx, pcontrol
 from pyshmem.host.errors import (
     ArgumentError,
     DtypeError,
@@ -73,6 +99,7 @@ from pyshmem.host.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from pyshmem.host.locks import Lock, clear_lock, set_lock, test_lock
 from pyshmem.host.memory import (
     addr_accessible,
     align,
@@ -84,8 +111,9 @@ from pyshmem.host.memory import (
     pe_accessible,
     ptr,
     realloc,
+    team_ptr,
 )
-from pyshmem.host.ordering import barrier_all, fence, quiet, sync, sync_all
+from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
 from pyshmem.host.query import my_pe, n_pes
 from pyshmem.host.rma import g, get, get_nbi, iget, iput, p, put, put_nbi
 from pyshmem.host.signal import (
@@ -97,7 +125,8 @@ from pyshmem.host.signal import (
     signal_set,
     signal_wait_until,
 )
-from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
+from pyshmem.host.strided import ibget, ibput
+from pyshmem.host.teams import TEAM_INVALID, TEAM_SHARED, TEAM_WORLD, Team, TeamConfig
 from pyshmem.host.wait import (
     CMP,
     test,
@@ -108,6 +137,14 @@ from pyshmem.host.wait import (
     wait_until_all,
     wait_until_any,
     wait_until_some,
+)
+from pyshmem.host.wait_vector import (
+    test_all_vector,
+    test_any_vector,
+    test_some_vector,
+    wait_until_all_vector,
+    wait_until_any_vector,
+    wait_until_some_vector,
 )
 from pyshmem.version import __version__
 

@@ -245,7 +245,7 @@ def test_reduce_refuses_operators_it_does_not_know(op, me):
     array = shmem.ones(4)
     refused_by_all(
         shmem.ArgumentError,
-        rf"^reduce: PE {me}: op: got .*; wants one of sum, prod, min, max$",
+        rf"^reduce: PE {me}: op: got .*; wants one of sum, prod, min, max, and, or, xor$",
         lambda: shmem.reduce(array, array, op),
         array,
     )

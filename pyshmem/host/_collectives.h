@@ -1,0 +1,374 @@
+/* The collectives of PEs that map each other's memory; included by _native.c, which has checked nothing more than types.
+ *
+ * A team owns one area at the same place on each member: the barrier's epoch and flags (2048 bytes), two notes, the counters
+ * of the calls begun here, the slots of small exchanges, and one flag for each possible root. Members make the same calls in
+ * the same order, so equal counters mean the same call, and epochs only grow: nothing is ever reset between calls. Whatever a
+ * peer stores in this PE's area, this PE waits for before the call returns, so an idle area may be given to another team. */
+enum {
+    NOTE = 256, NOTES = 2048,       /* bytes of a note; where the two are */
+    COUNTERS = NOTES + 2 * NOTE,
+    FLAT = 16,                      /* up to so many members every one of them writes to every other directly */
+    SLOT = 128, PAYLOAD = SLOT - 8, /* an epoch and a payload, two cache lines */
+    SLOTS = COUNTERS + 64,
+    ROOTS = SLOTS + 2 * FLAT * SLOT,
+    PULL_BYTES = 32768,             /* a broadcast from here on is read by the members at once, below it written by the root */
+    BLOCK = 8192,                   /* bytes of a reduction that are combined at a time: they stay in the nearest cache */
+};
+
+typedef struct { uint64_t notes, exchanges, broadcasts; } counters_t;
+typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
+
+/* team: area, bytes between the areas of neighbours, me, n; limits: timeout, spins */
+static int to_area(PyObject *const *team, PyObject *const *limits, team_t *t) {
+    uint64_t area, spins;
+    double timeout;
+    if (!to_u64(team[0], &area) || !to_i64(team[1], &t->stride) || !to_i64(team[2], &t->me) || !to_i64(team[3], &t->n) ||
+        !to_f64(limits[0], &timeout) || !to_u64(limits[1], &spins))
+        return 0;
+    t->area = (char *)area;
+    t->spin = spin_begin(timeout, spins);
+    t->released = NULL;
+    return 1;
+}
+
+/* The first three arguments of every collective: team, as a tuple, timeout, spins. */
+static int to_team(PyObject *const *args, team_t *t) {
+    PyObject *team[4];
+    for (int i = 0; i < 4; i++)
+        if (!(team[i] = PyTuple_GetItem(args[0], i))) return 0;
+    return to_area(team, args + 1, t);
+}
+
+static inline char *area_of(const team_t *t, int64_t pe) { return t->area + (pe - t->me) * t->stride; }
+static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
+static void release_gil(team_t *t) { if (!t->released) t->released = PyEval_SaveThread(); }
+
+/* The end of every call: the GIL back, and what went wrong while waiting. */
+static int finish(team_t *t) {
+    if (t->released) PyEval_RestoreThread(t->released);
+    if (t->spin.failed) spin_error(&t->spin);
+    return !t->spin.failed;
+}
+
+static int await(team_t *t, const uint64_t *word, uint64_t epoch) {
+    for (uint64_t polls = 0; polls < 200 && polls <= t->spin.spins; polls++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+        CPU_RELAX();
+    }
+    release_gil(t);
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
+        if (!spin_pause(&t->spin, &t->released)) return 0;
+    return 1;
+}
+
+/* Dissemination barrier: the epoch in the first 64 bytes of the area, after it one flag per round, 64 bytes apart. */
+static int disseminate(team_t *t) {
+    uint64_t epoch = ++*(uint64_t *)t->area;
+    int64_t round = 1;
+    /* seq_cst: a store of this PE before the barrier must not be overtaken by a load after it (store buffering) */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (int64_t distance = 1; distance < t->n; distance *= 2, round++) {
+        __atomic_store_n((uint64_t *)(area_of(t, (t->me + distance) % t->n) + 64 * round), epoch, __ATOMIC_RELEASE);
+        if (!await(t, (uint64_t *)(t->area + 64 * round), epoch)) return 0;
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return 1;
+}
+
+/* At most FLAT members: each one's payload to every other, *slots[j * SLOT + 8] being member j's. Two sets of slots, by turns,
+ * are enough: who writes into a set again has had everybody's payload of the turn between, sent after they read this one. */
+static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **slots) {
+    uint64_t epoch = ++counters(t)->exchanges;
+    uint64_t set = SLOTS + (epoch & 1) * FLAT * SLOT;
+    for (int64_t k = 1; k <= t->n; k++) {
+        char *slot = area_of(t, (t->me + k) % t->n) + set + t->me * SLOT;
+        memcpy(slot + 8, payload, nbytes);
+        __atomic_store_n((uint64_t *)slot, epoch, __ATOMIC_RELEASE);
+    }
+    *slots = t->area + set;
+    for (int64_t k = 1; k < t->n; k++)
+        if (!await(t, (const uint64_t *)(*slots + (t->me + t->n - k) % t->n * SLOT), epoch)) return 0;
+    return 1;
+}
+
+/* Nobody returns before every member has come here, with all it wrote before. */
+static int meet(team_t *t) {
+    const char *slots;
+    return t->n <= FLAT ? exchange(t, "", 0, &slots) : disseminate(t);
+}
+
+/* area_bytes(n_pes) -> how much of each heap a team of up to n_pes takes. */
+static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t n_pes;
+    if (!arity("area_bytes", n, 1) || !to_u64(args[0], &n_pes)) return NULL;
+    return PyLong_FromUnsignedLongLong((ROOTS + 8 * n_pes + 63) / 64 * 64);
+}
+
+/* sync(area, bytes between areas, me, n, timeout, spins) */
+static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    if (!arity("sync", n, 6) || !to_area(args, args + 4, &t)) return NULL;
+    disseminate(&t);
+    if (!finish(&t)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* share(team, timeout, spins, note) -> the notes of all members, one after the other; they have one length, at most NOTE. */
+static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    char *note;
+    Py_ssize_t length;
+    if (!arity("share", n, 4) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &note, &length)) return NULL;
+    if (length > NOTE) { PyErr_SetString(PyExc_ValueError, "the note is too long"); return NULL; }
+    uint64_t place = NOTES + (++counters(&t)->notes & 1) * NOTE; /* by turns, for the reason of exchange */
+    memcpy(t.area + place, note, (size_t)length);
+    meet(&t);
+    if (!finish(&t)) return NULL;
+    PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
+    for (int64_t j = 0; all && j < t.n; j++) memcpy(PyBytes_AsString(all) + j * length, area_of(&t, j) + place, (size_t)length);
+    return all;
+}
+
+/* ---- copies: the target of every member is ready before any of them calls, so it may be written without asking ---- */
+
+static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+    int64_t place = (t->me - root + t->n) % t->n; /* a binomial tree; flat for few: the root is everybody's parent */
+    for (int64_t step = 1; step < t->n; step = t->n <= FLAT ? step + 1 : step * 2) {
+        if (t->n <= FLAT ? place > 0 : place >= step) continue;
+        if (place + step >= t->n) break;
+        int64_t child = (place + step + root) % t->n;
+        if (nbytes) memcpy(dest + (child - t->me) * t->stride, source, nbytes);
+        __atomic_store_n((uint64_t *)(area_of(t, child) + ROOTS + 8 * root), epoch, __ATOMIC_RELEASE);
+    }
+}
+
+/* broadcast(team, timeout, spins, root, dest, source, nbytes). A root may be several calls ahead of a member, but each root
+ * has a flag of its own on each member, with one writer: its parent in that root's tree. */
+static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    int64_t root;
+    uint64_t dest, source, nbytes;
+    if (!arity("broadcast", n, 7) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
+        !to_u64(args[5], &source) || !to_u64(args[6], &nbytes))
+        return NULL;
+    uint64_t epoch = ++counters(&t)->broadcasts;
+    int pull = nbytes >= PULL_BYTES;
+    if (pull) release_gil(&t);
+    const char *from = (char *)source + (root - t.me) * t.stride;
+    if (t.me == root || await(&t, (uint64_t *)(t.area + ROOTS + 8 * root), epoch)) {
+        spread_from_root(&t, root, epoch, (char *)dest, t.me == root ? from : (char *)dest, pull ? 0 : nbytes);
+        if ((pull || t.me == root) && (uint64_t)from != dest) memmove((char *)dest, from, nbytes);
+        if (pull) meet(&t); /* the root's source is free when all have read it */
+    }
+    if (!finish(&t)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count): `count` items of `item` bytes from
+ * source + j * skip to dest on member j, for every j, all by bytes; then everybody has everything. */
+static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    uint64_t dest, source, skip, item, dest_step, source_step, count;
+    if (!arity("scatter", n, 10) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
+        !to_u64(args[5], &skip) || !to_u64(args[6], &item) || !to_u64(args[7], &dest_step) || !to_u64(args[8], &source_step) ||
+        !to_u64(args[9], &count))
+        return NULL;
+    if (item * count * (uint64_t)t.n >= RELEASE_BYTES) release_gil(&t);
+    for (int64_t k = 1; k <= t.n; k++) {
+        int64_t j = (t.me + k) % t.n; /* each begins with another one */
+        char *to = (char *)dest + (j - t.me) * t.stride;
+        const char *from = (char *)source + (uint64_t)j * skip;
+        for (uint64_t i = 0; i < count && to != from; i++) copy_item(to + i * dest_step, from + i * source_step, item);
+    }
+    meet(&t);
+    if (!finish(&t)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- reductions: one operator on one element type is a loop over two arrays ---- */
+
+typedef void (*combine_t)(void *, const void *, uint64_t);
+#define LOOP(NAME, T, EXPRESSION)                                                                                \
+    static void NAME(void *total, const void *part, uint64_t count) {                                            \
+        T *restrict a = total;                                                                                   \
+        const T *restrict b = part;                                                                              \
+        for (uint64_t i = 0; i < count; i++) { T x = a[i], y = b[i]; a[i] = (T)(EXPRESSION); }                   \
+    }
+/* W: an unsigned type no narrower than int, in which overflow wraps around */
+#define BITS(T, W)                                                                                               \
+    LOOP(sum_##T, T##_t, (W)x + (W)y) LOOP(prod_##T, T##_t, (W)x * (W)y)                                         \
+    LOOP(and_##T, T##_t, x & y) LOOP(or_##T, T##_t, x | y) LOOP(xor_##T, T##_t, x ^ y)
+#define ORDER(T) LOOP(min_##T, T##_t, x < y ? x : y) LOOP(max_##T, T##_t, x > y ? x : y)
+/* a NaN on either side is the result */
+#define REAL(T)                                                                                                  \
+    LOOP(sum_##T, T##_t, x + y) LOOP(prod_##T, T##_t, x * y)                                                     \
+    LOOP(min_##T, T##_t, x < y || x != x ? x : y) LOOP(max_##T, T##_t, x > y || x != x ? x : y)
+#define COMPLEX(NAME, T)                                                                                         \
+    static void sum_##NAME(void *total, const void *part, uint64_t count) { sum_##T(total, part, 2 * count); }   \
+    static void prod_##NAME(void *total, const void *part, uint64_t count) {                                     \
+        T##_t *restrict a = total;                                                                               \
+        const T##_t *restrict b = part;                                                                          \
+        for (uint64_t i = 0; i < 2 * count; i += 2) {                                                            \
+            T##_t real = a[i] * b[i] - a[i + 1] * b[i + 1];                                                      \
+            a[i + 1] = a[i] * b[i + 1] + a[i + 1] * b[i];                                                        \
+            a[i] = real;                                                                                         \
+        }                                                                                                        \
+    }
+BITS(uint8, uint32_t) BITS(uint16, uint32_t) BITS(uint32, uint32_t) BITS(uint64, uint64_t)
+ORDER(int8) ORDER(uint8) ORDER(int16) ORDER(uint16) ORDER(int32) ORDER(uint32) ORDER(int64) ORDER(uint64)
+REAL(float32) REAL(float64) COMPLEX(complex64, float32) COMPLEX(complex128, float64)
+
+/* Half types are combined in float32 and rounded once, to nearest even. */
+static float bits_to_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
+static uint32_t float_to_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
+
+static float from_bfloat16(uint16_t h) { return bits_to_float((uint32_t)h << 16); }
+static uint16_t to_bfloat16(float f) {
+    uint32_t bits = float_to_bits(f);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_float16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
+    if (magnitude >= 0x0f800000) return bits_to_float(sign | 0x70000000 | magnitude); /* infinity, NaN */
+    return bits_to_float(sign | float_to_bits(bits_to_float(magnitude) * 0x1p112f));  /* the exponents' biases; subnormals too */
+}
+static uint16_t to_float16(float f) {
+    uint32_t sign = float_to_bits(f) >> 16 & 0x8000, bits = float_to_bits(f) & 0x7fffffff;
+    if (f != f) return (uint16_t)(sign | 0x7e00);
+    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds past the largest */
+    if (bits < 0x38800000) return (uint16_t)(sign | (float_to_bits(bits_to_float(bits) + 0.5f) - 0x3f000000)); /* subnormal */
+    return (uint16_t)(sign | ((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13));
+}
+
+#define HALF(T)                                                                                                  \
+    static void widen_##T(void *wide, const void *half, uint64_t count) {                                        \
+        for (uint64_t i = 0; i < count; i++) ((float *)wide)[i] = from_##T(((const uint16_t *)half)[i]);         \
+    }                                                                                                            \
+    static void narrow_##T(void *half, const void *wide, uint64_t count) {                                       \
+        for (uint64_t i = 0; i < count; i++) ((uint16_t *)half)[i] = to_##T(((const float *)wide)[i]);           \
+    }
+HALF(float16) HALF(bfloat16)
+
+/* The element types, in the order of pyshmem.host.collectives; the operators are sum, prod, min, max, and, or, xor. What a
+ * type is not defined for has no function. */
+typedef struct { uint64_t item, wide; combine_t combine[7], widen, narrow; } kind_t;
+#define INTEGER_KIND(T, U) \
+    {sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, NULL, NULL},
+#define REAL_KIND(T) {sizeof(T##_t), sizeof(T##_t), {sum_##T, prod_##T, min_##T, max_##T, 0, 0, 0}, NULL, NULL},
+#define COMPLEX_KIND(T, BYTES) {BYTES, BYTES, {sum_##T, prod_##T, 0, 0, 0, 0, 0}, NULL, NULL},
+#define HALF_KIND(T) {2, 4, {sum_float32, prod_float32, min_float32, max_float32, 0, 0, 0}, widen_##T, narrow_##T},
+static const kind_t kinds[] = {
+    INTEGER_KIND(int8, uint8) INTEGER_KIND(uint8, uint8) INTEGER_KIND(int16, uint16) INTEGER_KIND(uint16, uint16)
+    INTEGER_KIND(int32, uint32) INTEGER_KIND(uint32, uint32) INTEGER_KIND(int64, uint64) INTEGER_KIND(uint64, uint64)
+    REAL_KIND(float32) REAL_KIND(float64) COMPLEX_KIND(complex64, 8) COMPLEX_KIND(complex128, 16)
+    HALF_KIND(float16) HALF_KIND(bfloat16)
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* What is combined: member j's elements are at source + j * source_step, its results go to dest + j * dest_step; only: the one
+ * member whose results are wanted, -1 for all. */
+enum { REDUCE, INSCAN, EXSCAN };
+typedef struct {
+    const kind_t *kind;
+    combine_t combine;
+    int64_t mode, n, only, source_step, dest_step;
+    const char *source;
+    char *dest;
+} fold_t;
+
+static void write_result(const fold_t *f, int64_t j, uint64_t offset, const void *total, uint64_t count) {
+    if (f->only >= 0 && f->only != j) return;
+    char *to = f->dest + j * f->dest_step + offset;
+    if (f->kind->narrow) f->kind->narrow(to, total, count);
+    else memcpy(to, total, count * f->kind->item);
+}
+
+/* One block: always in the order of the members, so that all get the same bits whichever way they take. Each source is read
+ * before the target of the same member is written, so the two may be one array. */
+static void fold_block(const fold_t *f, uint64_t offset, uint64_t count) {
+    _Alignas(64) char total[BLOCK], copy[BLOCK];
+    int64_t last = f->mode == REDUCE || f->only < 0 ? f->n - 1 : f->only;
+    for (int64_t j = 0; j <= last; j++) {
+        const char *part = f->source + j * f->source_step + offset;
+        if (f->kind->widen) { f->kind->widen(copy, part, count); part = copy; }
+        else if (f->mode == EXSCAN || (uintptr_t)part % f->kind->item) part = memcpy(copy, part, count * f->kind->item);
+        if (f->mode == EXSCAN && j == 0) memset(total, 0, count * f->kind->wide);
+        if (f->mode == EXSCAN) write_result(f, j, offset, total, count);
+        if (j == 0) memcpy(total, part, count * f->kind->wide);
+        else f->combine(total, part, count);
+        if (f->mode == INSCAN) write_result(f, j, offset, total, count);
+    }
+    for (int64_t j = 0; f->mode == REDUCE && j < f->n; j++) write_result(f, j, offset, total, count);
+}
+
+static void fold(const fold_t *f, uint64_t first, uint64_t end) {
+    uint64_t most = BLOCK / f->kind->wide;
+    for (; first < end; first += most) fold_block(f, first * f->kind->item, end - first < most ? end - first : most);
+}
+
+/* Each member combines one share of the elements for all: read and written by nobody else, so in place is safe too. */
+static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
+    uint64_t line = 64 / f->kind->item, share = ((count + (uint64_t)t->n - 1) / (uint64_t)t->n + line - 1) / line * line;
+    uint64_t first = (uint64_t)t->me * share;
+    f->source = source - t->me * t->stride;
+    f->dest = dest - t->me * t->stride;
+    f->source_step = f->dest_step = t->stride;
+    f->only = -1;
+    if (count * f->kind->item >= RELEASE_BYTES) release_gil(t);
+    if (!meet(t)) return;
+    if (first < count) fold(f, first, first + share < count ? first + share : count);
+    meet(t);
+}
+
+/* fold(team, timeout, spins, mode, operator, kind, dest, source, count) */
+static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    int64_t mode, operator, kind;
+    uint64_t dest, source, count;
+    if (!arity("fold", n, 9) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
+        !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count))
+        return NULL;
+    if (operator < 0 || operator > 6 || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) {
+        PyErr_SetString(PyExc_ValueError, "no such operator on this type");
+        return NULL;
+    }
+    fold_t f = {.kind = &kinds[kind], .combine = kinds[kind].combine[operator], .mode = mode, .n = t.n};
+    if (t.n <= FLAT && count * f.kind->item <= PAYLOAD) {
+        if (exchange(&t, (char *)source, count * f.kind->item, &f.source)) {
+            f.source += 8;
+            f.source_step = SLOT;
+            f.dest = (char *)dest - t.me * t.stride;
+            f.dest_step = t.stride;
+            f.only = t.me;
+            fold(&f, 0, count);
+        }
+    } else {
+        fold_shares(&t, &f, (char *)dest, (char *)source, count);
+    }
+    if (!finish(&t)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* locate_pair(views, target, source) -> (heap, address, address, elements of target, of source, kind) of two plain, live tensors of
+ * one type, else None. kind as locate_word gives it. */
+static PyObject *py_locate_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    view_t v, other;
+    operand_t dest, source;
+    if (!arity("locate_pair", n, 3)) return NULL;
+    if (!read_plain(args[0], args[1], &dest) || !read_plain(args[0], args[2], &source) || dest.code != source.code ||
+        dest.item != source.item || !find_view(args[0], &dest, &v) || !find_view(args[0], &source, &other) ||
+        v.heap != other.heap || !is_live(&v, dest.address, dest.nbytes) || !is_live(&v, source.address, source.nbytes) ||
+        is_lazily_negated(args[1], &dest) || is_lazily_negated(args[2], &source))
+        Py_RETURN_NONE;
+    return Py_BuildValue("OKKKKK", v.heap, dest.address, source.address, dest.nbytes / dest.item, source.nbytes / source.item,
+                         dest.code * UINT64_C(16) + dest.item);
+}

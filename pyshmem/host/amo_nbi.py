@@ -1,0 +1,108 @@
+"""Fetching atomics whose result lands in memory: there after quiet, here already on return. Spec: OpenSHMEM 1.6, 9.7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.host import _native
+from pyshmem.host.contexts import Ctx, world_pe
+from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+from pyshmem.host.heap import cpu
+from pyshmem.host.operands import Operand, delta_to, describe, name_of, refuse_dtype, require_writable, scalar, word
+
+_INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
+_DTYPES = (*_INTEGERS, torch.float32, torch.float64)
+# name without _nbi: (native operator, element types)
+_OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "atomic_fetch": ("fetch", _DTYPES),
+    "atomic_compare_swap": ("compare_swap", _DTYPES),
+    "atomic_swap": ("swap", _DTYPES),
+    "atomic_fetch_inc": ("fetch_add", _DTYPES),
+    "atomic_fetch_add": ("fetch_add", _DTYPES),
+    "atomic_fetch_and": ("fetch_and", _INTEGERS),
+    "atomic_fetch_or": ("fetch_or", _INTEGERS),
+    "atomic_fetch_xor": ("fetch_xor", _INTEGERS),
+}
+_DOC = """{blocking} that puts the element from before into ``fetch`` instead of returning it: there after quiet.
+
+    fetch: a private or symmetric array of one element, of the dtype of {target}.  Other arguments, order and errors:
+    {blocking}.  Spec: OpenSHMEM 1.6, 9.7 {page}.
+    """
+
+
+def _fetch_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, source: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "source", source, pe, ctx)
+
+    return call
+
+
+def _inc_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, value=1)
+
+    return call
+
+
+def _update_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, value=value)
+
+    return call
+
+
+def _compare_swap_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, cond=cond, value=value)
+
+    return call
+
+
+def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ctx | None, **values: Any) -> None:
+    """values: cond before value, as the native operators take them."""
+    operator, dtypes = _OPERATORS[name]
+    routine = name + "_nbi"
+    if ctx is not None:
+        pe = world_pe(routine, ctx, pe)
+    heap, address, dtype = word(routine, argument, target)
+    if dtype not in dtypes:
+        refuse_dtype(routine, argument, dtype, dtypes)
+    into = _one_element(routine, fetch, dtype, argument)
+    exact = {each: scalar(routine, each, value, dtype) for each, value in values.items()}
+    address += delta_to(routine, pe, heap)
+    if heap is cpu:
+        old = getattr(_native, f"{operator}_{name_of(dtype)}")(address, *exact.values())
+    else:
+        old = heap.amo(operator, dtype, address, **exact)
+    element = np.array([old], name_of(dtype))
+    into.heap.store(into.address, element.ctypes.data, dtype.itemsize)
+
+
+def _one_element(routine: str, fetch: Any, dtype: Any, argument: str) -> Operand:
+    into = describe(routine, "fetch", fetch)
+    if into.nelems != 1:
+        refuse(ArgumentError, routine, "fetch", f"an array of shape {into.shape}", "exactly one element")
+    if into.dtype != dtype:
+        got, wants = f"{name_of(into.dtype)} elements", f"the {name_of(dtype)} of {argument}: no casting between arrays"
+        refuse(DtypeError, routine, "fetch", got, wants)
+    require_writable(routine, "fetch", fetch)
+    return into
+
+
+_SHAPES = {"atomic_fetch": _fetch_nbi, "atomic_fetch_inc": _inc_nbi, "atomic_compare_swap": _compare_swap_nbi}
+
+
+def _make(name: str) -> Callable[..., None]:
+    function = _SHAPES.get(name, _update_nbi)(name)
+    function.__name__ = function.__qualname__ = name + "_nbi"
+    target = "source" if name == "atomic_fetch" else "target"
+    function.__doc__ = _DOC.format(blocking=name, target=target, page=f"SHMEM_{name.upper()}_NBI")
+    return function
+
+
+atomic_fetch_nbi, atomic_compare_swap_nbi, atomic_swap_nbi, atomic_fetch_inc_nbi = map(_make, list(_OPERATORS)[:4])
+atomic_fetch_add_nbi, atomic_fetch_and_nbi, atomic_fetch_or_nbi, atomic_fetch_xor_nbi = map(_make, list(_OPERATORS)[4:])

@@ -1,0 +1,132 @@
+"""Collectives by torch and NumPy, for GPUs' heaps and for element types that C has no loop for. Spec: OpenSHMEM 1.6, 9.9.
+
+Members read and write each other's memory between two meetings of the team: at the first every source is ready, at the
+second nobody is busy any longer. A meeting completes what this PE has enqueued. The arguments are those of _collectives.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pyshmem.host.heap import Heap
+from pyshmem.host.ordering import synchronise
+from pyshmem.host.teams import Team
+
+_HALF = (torch.float16, torch.bfloat16)
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
+_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sum": (torch.add, np.add),
+    "prod": (torch.mul, np.multiply),
+    "min": (torch.minimum, np.minimum),
+    "max": (torch.maximum, np.maximum),
+    "and": (torch.bitwise_and, np.bitwise_and),
+    "or": (torch.bitwise_or, np.bitwise_or),
+    "xor": (torch.bitwise_xor, np.bitwise_xor),
+}
+REDUCE, INSCAN, EXSCAN = range(3)
+
+
+def broadcast(routine: str, heap: Heap, group: Team, root: int, dest: int, src: int, nbytes: int) -> None:
+    """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
+    _meet(routine, heap, group)
+    src += _delta(heap, group, root)
+    if src != dest:
+        heap.copy(dest, src, nbytes)
+    _meet(routine, heap, group)
+
+
+def scatter(routine: str, heap: Heap, group: Team, dest: int, src: int, skip: int, *strides: int) -> None:
+    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j. Their targets are ready: no meeting before it."""
+    item, dest_step, src_step, count = strides
+    for k in range(1, group.size + 1):
+        j = (group.me + k) % group.size
+        to, own = dest + _delta(heap, group, j), src + j * skip
+        if count > 1:
+            heap.copy_strided(to, own, dest_step, src_step, item, count)
+        elif item and to != own:
+            heap.copy(to, own, item)
+    _meet(routine, heap, group)
+
+
+def fold(
+    routine: str, heap: Heap, group: Team, mode: int, op: str, dtype: Any, dest: int, src: int, count: int
+) -> None:
+    """Each member combines one share of the elements for all: read and written by nobody else, so in place is safe."""
+    _meet(routine, heap, group)
+    share = -(-count // group.size)
+    first = min(group.me * share, count)
+    length = min(share, count - first)
+    if length:
+        skips = [_delta(heap, group, j) + first * dtype.itemsize for j in range(group.size)]
+        targets = [_Share(heap, dest + skip, length, dtype, op) for skip in skips]
+        _fold(mode, op, targets, [_Share(heap, src + skip, length, dtype, op) for skip in skips])
+    _meet(routine, heap, group)
+
+
+class _Share(NamedTuple):
+    """Elements in some member's memory, and how they are computed on: half types in float32, unsigned ones as signed."""
+
+    heap: Heap
+    address: int
+    length: int
+    dtype: Any
+    op: str
+
+    def view(self) -> Any:
+        if isinstance(self.dtype, np.dtype):
+            octets = self.heap.tensor(self.address, (self.length * self.dtype.itemsize,), torch.uint8)
+            return octets.numpy().view(self.dtype)
+        plain = self.heap.tensor(self.address, (self.length,), self.dtype)
+        return plain.view(_SIGNED.get(self.dtype, self.dtype))
+
+    def flip(self) -> int:
+        """What exchanged with the sign bit makes signed comparison unsigned; 0: nothing to do."""
+        signed = _SIGNED.get(self.dtype)
+        return torch.iinfo(signed).min if signed and self.op in ("min", "max") else 0
+
+    def load(self) -> Any:
+        """A private copy to compute on."""
+        view = self.view()
+        if isinstance(view, np.ndarray):
+            return view.copy()
+        if self.dtype in _HALF:
+            return view.float()
+        return view ^ self.flip() if self.flip() else view.clone()
+
+    def store(self, total: Any) -> None:
+        view = self.view()
+        if isinstance(view, np.ndarray):
+            view[:] = total
+        else:
+            view.copy_(total ^ self.flip() if self.flip() else total)
+
+
+def _fold(mode: int, op: str, targets: list[_Share], sources: list[_Share]) -> None:
+    """A member's source is read before its target is written: they may be one array."""
+    total: Any = None
+    for target, source in zip(targets, sources, strict=True):
+        part = source.load()
+        if mode == EXSCAN:
+            target.store(_zeros(part) if total is None else total)
+        total = part if total is None else _OPERATORS[op][isinstance(part, np.ndarray)](total, part)
+        if mode == INSCAN:
+            target.store(total)
+    for target in targets if mode == REDUCE else ():
+        target.store(total)
+
+
+def _zeros(like: Any) -> Any:
+    return np.zeros_like(like) if isinstance(like, np.ndarray) else torch.zeros_like(like)
+
+
+def _delta(heap: Heap, group: Team, pe: int) -> int:
+    return int(heap.deltas[group.start + pe * group.stride])
+
+
+def _meet(routine: str, heap: Heap, group: Team) -> None:
+    heap.settle()
+    synchronise(routine, group)

@@ -1,0 +1,122 @@
+"""The areas of teams: init reserves those of PYSHMEM_MAX_TEAMS beside the heap, and a new team's members agree on one.
+
+An area is named by its slot and lies at the same place on every PE. Teams without a common PE may have the same slot.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyshmem.host import _native
+from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.host.heap import SYSTEM_BYTES, cpu
+from pyshmem.host.job import job
+
+if TYPE_CHECKING:
+    from pyshmem.host.teams import Team
+
+RESERVED = 2  # TEAM_WORLD's and TEAM_SHARED's
+MOST = 1000  # a mask of the free ones fits the note of _native.share
+
+
+class Pool:
+    """This PE's slots: which are free, who has the others, and which teams are being split at this moment.
+
+    Threads may split different teams at once, so only one of them offers slots at a time: that of the lowest slot, which
+    is the same one on all PEs in the end.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.teams: dict[int, Team] = {}
+        self.close()
+
+    def open(self, slots: int) -> None:
+        """Errors: ArgumentError where the memory beside the heap does not suffice for so many."""
+        most = min(MOST, SYSTEM_BYTES // area_bytes())
+        if not RESERVED <= slots <= most:
+            refuse(
+                ArgumentError, "init", "PYSHMEM_MAX_TEAMS", str(slots), f"{RESERVED} to {most}, with {job.n_pes} PEs"
+            )
+        self.slots = slots
+        self.free = (1 << slots) - (1 << RESERVED)
+
+    def close(self) -> None:
+        """Every team that was formed is none from now on."""
+        for team in self.teams.values():
+            team.leave()
+        self.teams = {}
+        self.slots = self.free = 0
+        self.splitting: set[int] = set()
+        self.turn = -1
+
+    def agree(self, routine: str, parent: Team) -> int | None:
+        """The lowest slot that is free on all members of ``parent``, the same on all; None where there is none.
+
+        It is nobody else's until ``take``. Collective over the parent.
+        """
+        while True:
+            notes = share(routine, parent, self._offer(parent.slot).to_bytes(128, "little", signed=True))
+            offers = [int.from_bytes(note, "little", signed=True) for note in notes]
+            if -1 not in offers:
+                break
+            with self.lock:
+                if self.turn == parent.slot:
+                    self.turn = -1
+        common = offers[0]
+        for offer in offers[1:]:
+            common &= offer
+        if not common:
+            self.take(parent, -1, None)
+            return None
+        return (common & -common).bit_length() - 1
+
+    def _offer(self, slot: int) -> int:
+        """What is free, as a mask, or -1 while another split has its turn."""
+        with self.lock:
+            self.splitting.add(slot)
+            if self.turn < 0 and slot == min(self.splitting):
+                self.turn = slot
+            return self.free if self.turn == slot else -1
+
+    def take(self, parent: Team, slot: int, team: Team | None) -> None:
+        """End the parent's split: ``slot`` is ``team``'s, or for None still free here."""
+        with self.lock:
+            self.splitting.discard(parent.slot)
+            self.turn = -1
+            if team is not None:
+                self.free &= ~(1 << slot)
+                self.teams[slot] = team
+
+    def give_back(self, team: Team) -> None:
+        with self.lock:
+            del self.teams[team.slot]
+            self.free |= 1 << team.slot
+            team.leave()
+
+
+pool = Pool()
+
+
+def area_bytes() -> int:
+    return int(_native.area_bytes(job.n_pes))
+
+
+def area(slot: int) -> int:
+    """The address here of a slot's area."""
+    return cpu.system + slot * area_bytes()
+
+
+def clear(slot: int) -> None:
+    """Forget what an earlier team left in the area here."""
+    cpu.bytes_at(area(slot), area_bytes()).zero_()
+
+
+def share(routine: str, team: Team, note: bytes) -> list[bytes]:
+    """The notes of all members, which have one length, at most 256. Also a barrier. Errors: WaitTimeoutError."""
+    try:
+        notes = _native.share(team.wires, job.timeout, job.spins, note)
+    except TimeoutError:
+        refuse_timeout(routine, "team", f"no word from some PE of {team.name}", "all of them to call it")
+    return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]

@@ -1,0 +1,55 @@
+"""wait_until and test of many elements, each with a value of its own. Spec: OpenSHMEM 1.6, 9.10."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+from pyshmem.host.operands import describe, name_of, scalar, symmetric_array
+from pyshmem.host.wait import Many, all_hold, any_holds, check_many, satisfied, wait_all, wait_any, wait_some
+
+_DOC = """{plain} with a value for each element: that of ``cmp_values`` in its place.
+
+    cmp_values: an array of the dtype of ivars, or a list of ints, as many as ivars has.  status, result, errors: {plain}.
+    Spec: 9.10 SHMEM_{name}.
+    """
+
+
+def _vector(plain: str, finish: Callable[[Many], Any]) -> Callable[..., Any]:
+    name = plain + "_vector"
+
+    def call(ivars: Any, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
+        return finish(check_many(name, ivars, cmp, _values(name, ivars, cmp_values), status))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _DOC.format(plain=plain, name=name.upper())
+    return call
+
+
+def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
+    """A private copy, for what the caller passed may be no array, and may change meanwhile."""
+    operand = symmetric_array(routine, "ivars", ivars)
+    if isinstance(cmp_values, (list, tuple)):
+        exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]
+        values = np.array(exact, name_of(operand.dtype))
+    else:
+        given = describe(routine, "cmp_values", cmp_values)
+        if given.dtype != operand.dtype:
+            wants = f"the {name_of(operand.dtype)} of ivars: no casting between arrays"
+            refuse(DtypeError, routine, "cmp_values", f"{name_of(given.dtype)} elements", wants)
+        values = np.array(cmp_values if given.heap.device == "cpu" else cmp_values.cpu()).reshape(-1)
+    if values.size != operand.nelems:
+        wants = f"one for each of the {operand.nelems} of ivars"
+        refuse(ArgumentError, routine, "cmp_values", f"{values.size} elements", wants)
+    return values
+
+
+wait_until_all_vector = _vector("wait_until_all", wait_all)
+wait_until_any_vector = _vector("wait_until_any", wait_any)
+wait_until_some_vector = _vector("wait_until_some", wait_some)
+test_all_vector = _vector("test_all", all_hold)
+test_any_vector = _vector("test_any", lambda many: any_holds(many, many.look()))
+test_some_vector = _vector("test_some", satisfied)
