@@ -110,7 +110,7 @@ class Heap:
         """Complete all this PE's work on the device, whatever stream it is on."""
         raise NotImplementedError
 
-    def grow(self, nbytes: int) -> bool:
+    def grow(self, routine: str, nbytes: int) -> bool:
         """Make room for ``nbytes`` more, on all PEs; False where that is not to be had. Collective over the node."""
         raise NotImplementedError
 
@@ -165,7 +165,7 @@ class CpuHeap(Heap):
 
     drain = order = settle
 
-    def grow(self, nbytes: int) -> bool:
+    def grow(self, routine: str, nbytes: int) -> bool:
         return False
 
 

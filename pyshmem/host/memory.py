@@ -67,7 +67,7 @@ def _why_no_gpu(kind: str) -> str:
 def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> int:
     """The offset of a new allocation. Errors: HeapExhaustedError on every PE alike."""
     offset = heap.allocator.allocate(nbytes, alignment)
-    if offset is None and heap.grow(nbytes + max(alignment - ALIGNMENT, 0)):
+    if offset is None and heap.grow(routine, nbytes + max(alignment - ALIGNMENT, 0)):
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()

@@ -142,7 +142,7 @@ def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
             ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]"
         )
     require_symmetric(routine, argument, near, near.itemsize)
-    if isinstance(target, np.ndarray) and not target.flags.aligned:
+    if near.address % min(near.itemsize, 8):
         refuse(ArgumentError, routine, argument, "an element that is not aligned to its size", "an aligned one")
     return near.heap, near.address, near.dtype
 

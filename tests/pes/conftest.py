@@ -8,8 +8,10 @@ import faulthandler
 import sys
 
 import hypothesis
+import torch
 import pyshmem as shmem
 import pytest
+from pyshmem import interpreter
 from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
 from support import live
@@ -22,7 +24,8 @@ hypothesis.settings.load_profile("pes")
 
 
 def pytest_configure(config):
-    shmem.init(heap_size="64m")
+    on_gpu = torch.cuda.is_available() and not interpreter.active()
+    shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
     if shmem.my_pe():  # one PE reports; the others speak when they fail
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter:

@@ -14,7 +14,7 @@ import torch
 
 from pyshmem.host import _native
 from pyshmem.host.allocator import Allocator
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
 from pyshmem.host.heap import SYSTEM_BYTES, Heap, cpu
@@ -88,18 +88,16 @@ class GpuHeap(Heap):
         device_type = _DL_GPU[self.driver.vendor]
         return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, device_type, self.index))
 
-    def grow(self, nbytes: int) -> bool:
-        if self.mapping.most <= 0 or self.size >= self.cap:
+    def grow(self, routine: str, nbytes: int) -> bool:
+        free_at_end = next((high - low for low, high in self.allocator.holes() if high == self.size), 0)
+        missing = nbytes - free_at_end
+        if missing > min(self.cap - self.size, self.mapping.most):
             return False
-        free_at_end = self.size - max(
-            (low for low, high in self.allocator.holes() if high == self.size), default=self.size
-        )
-        missing = max(nbytes - free_at_end, _CHUNK_BYTES)
         try:
-            self.mapping.grow(missing, self._stream())  # type: ignore[union-attr]
+            self.mapping.grow(max(missing, _CHUNK_BYTES), self._stream())  # type: ignore[union-attr]
         except (DriverError, OSError) as error:
-            wants = "memory for it on every PE's GPU; all is as before"
-            refuse(HeapExhaustedError, "grow", "heap", f"{missing} bytes more, and from the driver: {error}", wants)
+            got = f"{nbytes} bytes, {missing} more than are free, and from the driver: {error}"
+            refuse(HeapExhaustedError, routine, "size", got, "memory for it on every PE's GPU; all is as before")
         self.size = min(self.mapping.size - SYSTEM_BYTES, self.cap) // 64 * 64
         self.allocator.extend(self.size)
         return True
@@ -150,12 +148,13 @@ class GpuHeap(Heap):
 
         stream = self._stream()
         self._used.add(stream)
+        operator = op.removeprefix("fetch_")
         if not fetch:
-            hostops.apply(op, dtype, address, value, cond, 0, stream)
+            hostops.apply(operator, dtype, address, value, cond, 0, stream)
             return None
-        self._refuse_capture(op)
+        self._refuse_capture("an atomic that returns what it finds")
         landing, at = self._landing(8)
-        hostops.apply(op, dtype, address, value, cond, at, stream)
+        hostops.apply(operator, dtype, address, value, cond, at, stream)
         self.driver.synchronize(stream)
         return landing[: dtype.itemsize].view(dtype).item()
 
@@ -215,11 +214,11 @@ class GpuHeap(Heap):
             self._give_up()
 
     def _give_up(self) -> None:
-        from pyshmem.device import record
+        from pyshmem.device.record import describe_record
 
-        words = self._recorded.copy()
+        words = self._recorded.tolist()
         self._recorded[:] = 0
-        record.refuse_recorded(words)
+        raise WaitTimeoutError(describe_record(words))
 
     def listing(self) -> str:
         """For SHMEM_INFO."""
