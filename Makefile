@@ -36,7 +36,8 @@ test-%: $(VENV)/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict pyshmem/host launch
+	$(BIN)/mypy --strict pyshmem/host pyshmem/c_names pyshmem/shmem.py launch
+	$(BIN)/python -m pyshmem.c_names.stub --check
 	$(BIN)/python tests/sizes.py
 
 # Kernels are interpreted and heaps are in CPU memory so far, on a machine with GPUs too.

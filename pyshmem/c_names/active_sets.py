@@ -1,0 +1,199 @@
+"""Collectives over PE_start, logPE_stride, PE_size, which OpenSHMEM 1.5 deprecated, and reductions of long double.
+
+A member reads what it needs from the others, between two barriers: after the first every source is ready, after the second
+nobody reads any longer. The barrier of an active set is in the caller's pSync, three words that are 0 (SHMEM_SYNC_VALUE)
+before and after: arrivals counted at the first PE, the release of each, and what collect tells of its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import pyshmem
+from pyshmem.c_names.addresses import cells, exactly
+from pyshmem.c_names.one_sided import span
+from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.host.operands import count_of
+from pyshmem.host.teams import member
+
+SYNC_VALUE, SYNC_SIZE = 0, 3
+
+# name: (torch's operator, NumPy's for long double)
+_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "and": (torch.bitwise_and, np.bitwise_and),
+    "or": (torch.bitwise_or, np.bitwise_or),
+    "xor": (torch.bitwise_xor, np.bitwise_xor),
+    "max": (torch.maximum, np.maximum),
+    "min": (torch.minimum, np.minimum),
+    "sum": (torch.add, np.add),
+    "prod": (torch.mul, np.multiply),
+}
+
+
+class ActiveSet:
+    """PEs ``start + i * 2**log_stride`` of the world, i below ``size``, this PE among them."""
+
+    def __init__(self, routine: str, start: int, log_stride: int, size: int, psync: Any) -> None:
+        count = pyshmem.n_pes()
+        start, stride = count_of(routine, "PE_start", start), 1 << count_of(routine, "logPE_stride", log_stride)
+        if count_of(routine, "PE_size", size) < 1 or start + (size - 1) * stride >= count:
+            got = f"{size} PEs from {start} at stride {stride}"
+            refuse(OutOfRangeError, routine, "PE_size", got, f"1 or more of the PEs 0 to {count - 1}")
+        self.pes = range(start, start + size * stride, stride)
+        if pyshmem.my_pe() not in self.pes:
+            refuse(ArgumentError, routine, "PE_start", f"the PEs {list(self.pes)}", "an active set with this PE in it")
+        self.me = self.pes.index(pyshmem.my_pe())
+        psync = exactly(routine, "pSync", psync, torch.int64, SYNC_SIZE)
+        self.arrived, self.released, self.length = psync[0:1], psync[1:2], psync[2:3]
+
+    def sync(self) -> None:
+        """Wait until all members have come here. A word is reset by its owner before anybody can write it again."""
+        first = self.pes[0]
+        if self.me:
+            pyshmem.atomic_inc(self.arrived, first)
+            pyshmem.wait_until(self.released, "==", 1)
+            pyshmem.atomic_set(self.released, SYNC_VALUE, self.pes[self.me])
+            return
+        pyshmem.wait_until(self.arrived, "==", len(self.pes) - 1)
+        pyshmem.atomic_set(self.arrived, SYNC_VALUE, first)
+        for pe in self.pes[1:]:
+            pyshmem.atomic_set(self.released, 1, pe)
+
+    def meet(self) -> None:
+        """sync, once all that this PE has started is complete: its source is ready then."""
+        pyshmem.quiet()
+        self.sync()
+
+
+class TeamSet:
+    """The same for a team, for what the Python API has no type for."""
+
+    def __init__(self, routine: str, team: Any) -> None:
+        self.team = member(routine, team)
+        self.me = self.team.my_pe()
+        self.pes = [self.team.world_pe(routine, pe) for pe in range(self.team.n_pes())]
+
+    def meet(self) -> None:
+        pyshmem.quiet()
+        pyshmem.sync(self.team)
+
+
+def sync(routine: str, *active_set: Any) -> None:
+    ActiveSet(routine, *active_set).sync()
+
+
+def barrier(routine: str, *active_set: Any) -> None:
+    ActiveSet(routine, *active_set).meet()
+
+
+def broadcast(host: Any, entry: Any) -> Any:
+    """The root's own dest is not written, unlike with teams."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, nelems: int, PE_root: int, *active_set: Any) -> None:
+        group = ActiveSet(name, *active_set)
+        if not 0 <= count_of(name, "PE_root", PE_root) < len(group.pes):
+            refuse(OutOfRangeError, name, "PE_root", str(PE_root), f"an index into the {len(group.pes)} PEs of the set")
+        to, own = cells(name, "dest", dest, dtype, nelems), cells(name, "source", source, dtype, nelems)
+        group.meet()
+        if group.me != PE_root:
+            pyshmem.get(to, own, group.pes[PE_root], nelems)
+        group.meet()
+
+    return call
+
+
+def collect(host: Any, entry: Any) -> Any:
+    """Each PE tells its length in its pSync and writes its part into every dest. fcollect too: its lengths are equal."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
+        group = ActiveSet(name, *active_set)
+        own = cells(name, "source", source, dtype, nelems)
+        pyshmem.atomic_set(group.length, nelems, group.pes[group.me])
+        group.meet()
+        lengths = [pyshmem.atomic_fetch(group.length, pe) for pe in group.pes]
+        first = sum(lengths[: group.me])
+        if nelems:
+            part = cells(name, "dest", dest, dtype, sum(lengths)).reshape(-1)[first : first + nelems]
+            for pe in group.pes:
+                pyshmem.put(part, own, pe, nelems)
+        group.meet()
+        pyshmem.atomic_set(group.length, SYNC_VALUE, group.pes[group.me])
+
+    return call
+
+
+def alltoall(host: Any, entry: Any) -> Any:
+    """Block k of source goes to member k, as the block of this PE's number in dest."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
+        _alltoalls(name, dtype, dest, source, 1, 1, nelems, ActiveSet(name, *active_set))
+
+    return call
+
+
+def alltoalls(host: Any, entry: Any) -> Any:
+    """alltoall of every sst-th element to every dst-th place."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, *active_set: Any) -> None:
+        _alltoalls(name, dtype, dest, source, dst, sst, nelems, ActiveSet(name, *active_set))
+
+    return call
+
+
+def _alltoalls(
+    name: str, dtype: torch.dtype, dest: Any, source: Any, dst: int, sst: int, nelems: int, group: ActiveSet
+) -> None:
+    total = count_of(name, "nelems", nelems) * len(group.pes)
+    to = exactly(name, "dest", dest, dtype, span(name, "dst", dst, total))
+    own = exactly(name, "source", source, dtype, span(name, "sst", sst, total))
+    group.meet()
+    if nelems:
+        for k, pe in enumerate(group.pes):
+            pyshmem.iput(to[group.me * nelems * dst :], own[k * nelems * sst :], pe, dst, sst, nelems)
+    group.meet()
+
+
+def to_all(host: Any, entry: Any) -> Any:
+    """The reductions: (dest, source, nreduce, active set, pWrk, pSync); pWrk is not needed."""
+    name, operator = entry.name, entry.row.host.removesuffix("_reduce")
+
+    def call(
+        dest: Any, source: Any, nreduce: int, PE_start: int, logPE_stride: int, PE_size: int, pWrk: Any, pSync: Any
+    ) -> None:
+        group = ActiveSet(name, PE_start, logPE_stride, PE_size, pSync)
+        combine(entry, operator, group, dest, source, nreduce, group.pes)
+
+    return call
+
+
+def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count: int, pes: Any) -> None:
+    """dest = the sources of ``pes`` combined in their order, so that all members get the same bits; zeros for no PE."""
+    to, own = (_computable(entry, *each, count) for each in (("dest", dest), ("source", source)))
+    numpy = isinstance(own, np.ndarray)
+    operate = _OPERATORS[operator][numpy]
+    total, part = ((np if numpy else torch).zeros_like(own) for _ in range(2))
+    group.meet()
+    for k, pe in enumerate(pes):
+        pyshmem.get(part if k else total, own, pe, count)
+        if k:
+            operate(total, part, out=total)
+    group.meet()  # dest may be source: nobody reads it any longer
+    if numpy:
+        to[:] = total
+    else:
+        to.copy_(total)
+
+
+def _computable(entry: Any, argument: str, where: Any, count: int) -> Any:
+    """The operand as torch computes on it, or NumPy for long double."""
+    found = exactly(entry.name, argument, where, entry.type.dtype, count)
+    return np.asarray(found).view(entry.type.numpy) if entry.type is LONG_DOUBLE else torch.as_tensor(found)

@@ -1,0 +1,152 @@
+"""From what C takes as a pointer to the arrays that the Python API takes.
+
+An address is a torch tensor, a NumPy array, a ctypes object or pointer, any object with a buffer or an array interface, or
+a plain int; None is NULL. It means the memory from its first byte on, whatever the element type of the object: a tensor may
+be read past its own end up to the end of its storage, so that ``x[3]`` and ``x[3:]`` both serve where C has ``&x[3]``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.c_names.types import TYPES
+from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.host.heap import heaps
+from pyshmem.host.operands import count_of
+
+Tensor = torch.Tensor
+_KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")).str for each in TYPES.values()}
+_FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
+
+
+def alike(dest: Any, source: Any, nelems: Any, size: int) -> int:
+    """How many elements of the common dtype of two tensors ``nelems`` times ``size`` bytes are; -1 where cells is needed."""
+    if type(dest) is Tensor and type(source) is Tensor and type(nelems) is int and nelems >= 0:
+        dtype = dest.dtype
+        if source.dtype is dtype:
+            item, rest = dtype.itemsize, 0
+            if item != size:
+                nelems, rest = divmod(nelems * size, item)
+            if not rest and dest.numel() >= nelems <= source.numel():
+                return int(nelems)
+    return -1
+
+
+def word(routine: str, argument: str, where: Any, dtype: torch.dtype) -> Any:
+    """The one element of ``dtype`` at ``where``. Errors: cells."""
+    if type(where) is Tensor and where.dtype is dtype:
+        count = where.numel()
+        if count == 1:
+            return where
+        if count:
+            return where.as_strided((1,), (1,))
+    return exactly(routine, argument, where, dtype, 1)
+
+
+def exactly(routine: str, argument: str, where: Any, dtype: torch.dtype, count: int) -> Any:
+    """cells with no element more than ``count``."""
+    found = cells(routine, argument, where, dtype, count)
+    return found if found.shape == (count,) else found.reshape(-1)[:count]
+
+
+def cells(routine: str, argument: str, where: Any, dtype: torch.dtype, count: int | None) -> Any:
+    """A tensor or NumPy array of ``dtype`` at ``where``, of ``count`` elements or more; None: as many as there are.
+
+    Errors: ArgumentError for what is no address or NULL, OutOfRangeError where a tensor's storage, an array or the heap
+    ends before.
+    """
+    if count is not None:
+        count = count_of(routine, "nelems", count)
+    if isinstance(where, Tensor):
+        if where.dtype is dtype and (count is None or where.numel() >= count):
+            return where
+        return _tensor_as(routine, argument, where, dtype, count)
+    if isinstance(where, ctypes.c_void_p):
+        where = where.value
+    elif isinstance(where, ctypes._Pointer):
+        where = ctypes.cast(where, ctypes.c_void_p).value
+    if where is None or (isinstance(where, int) and where == 0):
+        if count:
+            refuse(ArgumentError, routine, argument, "NULL", "an address; NULL is for no elements")
+        return torch.empty(0, dtype=dtype)
+    if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
+        return _memory_as(routine, argument, int(where), dtype, count)
+    if hasattr(where, "__cuda_array_interface__"):
+        return _tensor_as(routine, argument, torch.as_tensor(where), dtype, count)
+    try:
+        array = np.asarray(where) if hasattr(where, "__array_interface__") else np.frombuffer(where, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        refuse(
+            ArgumentError, routine, argument, f"a {type(where).__name__}", "an address: a tensor, an array or an int"
+        )
+    return _array_as(routine, argument, array, dtype, count)
+
+
+class _Memory:
+    """What NumPy needs to see ``count`` elements at an address, and keeps alive with it."""
+
+    def __init__(self, address: int, count: int, kind: str = "|u1", owner: Any = None) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (address, False), "shape": (count,), "typestr": kind, "version": 3}
+
+
+def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, count: int | None) -> Any:
+    """The memory at ``address``: of a heap as a tensor, else as a NumPy array."""
+    if address < _FIRST_PAGE:
+        refuse(ArgumentError, routine, argument, f"the integer {address}", "an address")
+    nbytes = (count or 0) * dtype.itemsize
+    heap = next((each for each in heaps.values() if 0 <= address - each.base < each.size), None)
+    if heap is None:  # private, or a peer's as shmem_ptr gives it
+        heap = next((each for each in heaps.values() if each.device != "cpu" and each.holds(address)), None)
+        if heap is None:
+            return np.asarray(_Memory(address, count or 0, _KINDS[dtype]))
+        return heap.tensor(address, (count or 0,), dtype)
+    offset = address - heap.base
+    block = heap.allocator.nearest(offset)
+    left = block[1] - offset if block and block[0] <= offset < block[1] else 0
+    if nbytes > left:
+        wants = f"at most {left}, to the end of the allocation there"
+        refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes from heap offset {offset}", wants)
+    if address % dtype.itemsize:
+        return _tensor_as(routine, argument, heap.tensor(address, (left,), torch.uint8), dtype, count)
+    return heap.tensor(address, (left // dtype.itemsize if count is None else count,), dtype)
+
+
+def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, count: int | None) -> Any:
+    if not where.is_contiguous():
+        got = f"a tensor of shape {tuple(where.shape)} that is not contiguous"
+        refuse(ArgumentError, routine, argument, got, "a contiguous one; C's strides are arguments of their own")
+    storage = where.untyped_storage()
+    offset = where.storage_offset() * where.itemsize
+    left = int(storage.nbytes() - offset)
+    if count is None:
+        count = left // dtype.itemsize
+    if count * dtype.itemsize > left:
+        refuse(
+            OutOfRangeError,
+            routine,
+            argument,
+            f"{count} elements of {dtype.itemsize} bytes",
+            f"at most {left} bytes, to the end of the tensor's storage",
+        )
+    if offset % dtype.itemsize or where.data_ptr() % dtype.itemsize:  # NumPy has such views; as words they are refused
+        if where.device.type != "cpu":
+            refuse(
+                ArgumentError, routine, argument, f"address {where.data_ptr():#x}", f"a multiple of {dtype.itemsize}"
+            )
+        return _array_as(routine, argument, np.asarray(_Memory(where.data_ptr(), left, owner=where)), dtype, count)
+    return torch.empty(0, dtype=dtype, device=where.device).set_(storage, offset // dtype.itemsize, (count,), (1,))
+
+
+def _array_as(routine: str, argument: str, where: np.ndarray[Any, Any], dtype: torch.dtype, count: int | None) -> Any:
+    if not where.flags.c_contiguous:
+        got = f"an array of shape {where.shape} that is not contiguous"
+        refuse(ArgumentError, routine, argument, got, "a contiguous one; C's strides are arguments of their own")
+    nbytes = where.nbytes // dtype.itemsize * dtype.itemsize if count is None else count * dtype.itemsize
+    if nbytes > where.nbytes:
+        refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes", f"at most the array's {where.nbytes}")
+    return where.reshape(-1).view(np.uint8)[:nbytes].view(_KINDS[dtype])

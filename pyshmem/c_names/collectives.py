@@ -1,0 +1,99 @@
+"""Bodies of the collectives over a team. All return 0: what cannot be done is refused with an exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyshmem.c_names.active_sets import TeamSet, combine
+from pyshmem.c_names.addresses import cells
+from pyshmem.c_names.one_sided import span
+from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.host.operands import count_of
+from pyshmem.host.teams import member
+
+
+def broadcast(host: Any, entry: Any) -> Any:
+    """(team, dest, source, nelems, PE_root)."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(team: Any, dest: Any, source: Any, nelems: int, PE_root: int) -> int:
+        to, own = cells(name, "dest", dest, dtype, nelems), cells(name, "source", source, dtype, nelems)
+        host(to, own, PE_root, nelems, team)
+        return 0
+
+    return call
+
+
+def collect(host: Any, entry: Any) -> Any:
+    """(team, dest, source, nelems): how much comes is known to the call alone, so all of dest's memory is offered."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+        host(cells(name, "dest", dest, dtype, None), cells(name, "source", source, dtype, nelems), nelems, team)
+        return 0
+
+    return call
+
+
+def fcollect(host: Any, entry: Any) -> Any:
+    """(team, dest, source, nelems): nelems from each PE, in dest."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+        total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
+        host(cells(name, "dest", dest, dtype, total), cells(name, "source", source, dtype, nelems), nelems, team)
+        return 0
+
+    return call
+
+
+def alltoall(host: Any, entry: Any) -> Any:
+    """(team, dest, source, nelems): nelems for each PE, in both arrays."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+        total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
+        host(cells(name, "dest", dest, dtype, total), cells(name, "source", source, dtype, total), nelems, team)
+        return 0
+
+    return call
+
+
+def alltoalls(host: Any, entry: Any) -> Any:
+    """(team, dest, source, dst, sst, nelems)."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(team: Any, dest: Any, source: Any, dst: int, sst: int, nelems: int) -> int:
+        total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
+        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, total))
+        host(to, cells(name, "source", source, dtype, span(name, "sst", sst, total)), dst, sst, nelems, team)
+        return 0
+
+    return call
+
+
+def reduce(host: Any, entry: Any) -> Any:
+    """(team, dest, source, nreduce)."""
+    name, dtype = entry.name, entry.type.dtype
+    if entry.type is LONG_DOUBLE:
+        return _reduce_long_double(entry)
+
+    def call(team: Any, dest: Any, source: Any, nreduce: int) -> int:
+        to, own = cells(name, "dest", dest, dtype, nreduce), cells(name, "source", source, dtype, nreduce)
+        host(to, own, nreduce, team)
+        return 0
+
+    return call
+
+
+def _reduce_long_double(entry: Any) -> Any:
+    """Reductions and scans; the operator is the Python name's first word."""
+    operator, kind = entry.row.host.split("_")
+
+    def call(team: Any, dest: Any, source: Any, nreduce: int) -> int:
+        group = TeamSet(entry.name, team)
+        pes = {"reduce": group.pes, "inscan": group.pes[: group.me + 1], "exscan": group.pes[: group.me]}[kind]
+        combine(entry, operator, group, dest, source, nreduce, pes)
+        return 0
+
+    return call

@@ -1,0 +1,314 @@
+"""The routines that are one of a kind: life, queries, memory, teams, contexts, order, locks.
+
+What C returns through a pointer to one scalar, handle or struct is returned here, after the status where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import pyshmem
+from pyshmem.c_names import active_sets
+from pyshmem.c_names.addresses import cells, exactly, word
+from pyshmem.c_names.deprecation import warn_once
+from pyshmem.c_names.handles import NUM_CONTEXTS, shmem_ctx_session_config_t, shmem_team_config_t
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, OutOfRangeError
+from pyshmem.host.operands import count_of
+from pyshmem.host.teams import Team
+
+Address = Any  # a tensor, an array, a ctypes object or pointer, or an int; None is NULL
+
+
+def init() -> None:
+    pyshmem.init()
+
+
+def start_pes(npes: int) -> None:
+    """A second call does nothing; npes is not looked at."""
+    if not pyshmem.query_initialized():
+        pyshmem.init()
+
+
+def init_thread(requested: int) -> tuple[int, int]:
+    """(0, provided)."""
+    return 0, pyshmem.init_thread(requested)
+
+
+def query_thread() -> int:
+    """provided."""
+    return pyshmem.query_thread()
+
+
+def finalize() -> None:
+    pyshmem.finalize()
+
+
+def global_exit(status: int) -> None:
+    pyshmem.global_exit(status)
+
+
+def query_initialized() -> int:
+    """1 or 0."""
+    return int(pyshmem.query_initialized())
+
+
+def my_pe() -> int:
+    return pyshmem.my_pe()
+
+
+def n_pes() -> int:
+    return pyshmem.n_pes()
+
+
+def pe_accessible(pe: int) -> int:
+    """1 or 0."""
+    return int(pyshmem.pe_accessible(pe))
+
+
+def addr_accessible(addr: Address, pe: int) -> int:
+    """1 or 0."""
+    if addr is None:
+        return 0
+    try:
+        return int(pyshmem.addr_accessible(cells("shmem_addr_accessible", "addr", addr, torch.uint8, 1), pe))
+    except OutOfRangeError:  # an int that points into a heap's free memory
+        return 0
+
+
+def ptr(dest: Address, pe: int) -> Any:
+    """A tensor for a tensor, an int for an int; None where the memory cannot be reached."""
+    return _pointer("shmem_ptr", dest, lambda target: pyshmem.ptr(target, pe))
+
+
+def team_ptr(team: Team, dest: Address, pe: int) -> Any:
+    """shmem_ptr for the PE's number in the team."""
+    return _pointer("shmem_team_ptr", dest, lambda target: pyshmem.team_ptr(target, pe, team))
+
+
+def _pointer(routine: str, dest: Address, find: Any) -> Any:
+    if isinstance(dest, torch.Tensor):
+        return find(dest)
+    found = find(cells(routine, "dest", dest, torch.uint8, 1))
+    return None if found is None else found.data_ptr()
+
+
+def info_get_version() -> tuple[int, int]:
+    """(major, minor)."""
+    return pyshmem.info_get_version()
+
+
+def info_get_name() -> str:
+    return pyshmem.info_get_name()
+
+
+def malloc(size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+    """A tensor of size bytes, or None: for size 0, without a barrier, and where the heap has no room."""
+    return _allocated(pyshmem.malloc, size, dtype=dtype)
+
+
+def malloc_with_hints(size: int, hints: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+    """shmem_malloc; the hints are SHMEM_MALLOC_ATOMICS_REMOTE and SHMEM_MALLOC_SIGNAL_REMOTE."""
+    return _allocated(pyshmem.malloc_with_hints, size, hints, dtype=dtype)
+
+
+def calloc(count: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+    """shmem_malloc of count times size bytes, all zero."""
+    return _allocated(pyshmem.calloc, count, size, dtype=dtype)
+
+
+def align(alignment: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+    """shmem_malloc at a multiple of alignment."""
+    return _allocated(pyshmem.align, alignment, size, dtype=dtype)
+
+
+def realloc(ptr: Address, size: int) -> torch.Tensor | None:
+    """A tensor of size bytes of ptr's element type, or None: for size 0, and where the heap has no room."""
+    return _allocated(pyshmem.realloc, _allocation("shmem_realloc", ptr), size)
+
+
+def free(ptr: Address) -> None:
+    pyshmem.free(_allocation("shmem_free", ptr))
+
+
+def _allocated(make: Any, *arguments: Any, **options: Any) -> torch.Tensor | None:
+    try:
+        array: torch.Tensor = make(*arguments, **options)
+    except HeapExhaustedError:
+        return None
+    return array if array.numel() else None
+
+
+def _allocation(routine: str, ptr: Address) -> Any:
+    """What the Python API frees and resizes: an int becomes a tensor there."""
+    return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, torch.uint8, None)
+
+
+def team_my_pe(team: Team) -> int:
+    return team.my_pe()
+
+
+def team_n_pes(team: Team) -> int:
+    return team.n_pes()
+
+
+def team_translate_pe(src_team: Team, src_pe: int, dest_team: Team) -> int:
+    return src_team.translate_pe(src_pe, dest_team)
+
+
+def team_get_config(team: Team, config_mask: int) -> tuple[int, shmem_team_config_t]:
+    """(0, config), or (1, config) for SHMEM_TEAM_INVALID. What the mask leaves out has its default."""
+    if not team:
+        return 1, shmem_team_config_t()
+    return 0, shmem_team_config_t(team.get_config().num_contexts if config_mask & NUM_CONTEXTS else 0)
+
+
+def team_split_strided(
+    parent_team: Team, start: int, stride: int, size: int, config: shmem_team_config_t | None, config_mask: int
+) -> tuple[int, Team]:
+    """(0, new_team), new_team SHMEM_TEAM_INVALID on PEs outside it; (1, SHMEM_TEAM_INVALID) where it cannot be made."""
+    if not parent_team:
+        return 1, pyshmem.TEAM_INVALID
+    try:
+        team = parent_team.split_strided(start, stride, size, **_options(config, config_mask))
+    except (ArgumentError, OutOfRangeError):
+        return 1, pyshmem.TEAM_INVALID
+    return int(
+        not team and team is not pyshmem.TEAM_INVALID
+    ), team  # that one is for PEs outside; no slot gives another
+
+
+def team_split_2d(
+    parent_team: Team,
+    xrange: int,
+    xaxis_config: shmem_team_config_t | None,
+    xaxis_mask: int,
+    yaxis_config: shmem_team_config_t | None,
+    yaxis_mask: int,
+) -> tuple[int, Team, Team]:
+    """(0, xaxis_team, yaxis_team), or 1 and SHMEM_TEAM_INVALID twice."""
+    if not parent_team:
+        return 1, pyshmem.TEAM_INVALID, pyshmem.TEAM_INVALID
+    try:
+        configs = _options(xaxis_config, xaxis_mask), _options(yaxis_config, yaxis_mask)
+        x, y = parent_team.split_2d(xrange, xconfig=configs[0], yconfig=configs[1])
+    except (ArgumentError, OutOfRangeError):
+        return 1, pyshmem.TEAM_INVALID, pyshmem.TEAM_INVALID
+    return int(not (x and y)), x, y
+
+
+def _options(config: shmem_team_config_t | None, mask: int) -> dict[str, int]:
+    return {"num_contexts": config.num_contexts} if config is not None and mask & NUM_CONTEXTS else {}
+
+
+def team_destroy(team: Team) -> None:
+    team.destroy()
+
+
+def team_sync(team: Team) -> int:
+    pyshmem.sync(team)
+    return 0
+
+
+def ctx_create(options: int) -> tuple[int, Ctx]:
+    """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
+    return _context(Ctx.create(options))
+
+
+def team_create_ctx(team: Team, options: int) -> tuple[int, Ctx]:
+    """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
+    return _context(team.create_ctx(options)) if team else (1, pyshmem.CTX_INVALID)
+
+
+def _context(ctx: Ctx) -> tuple[int, Ctx]:
+    return (0, ctx) if ctx else (1, pyshmem.CTX_INVALID)
+
+
+def ctx_destroy(ctx: Ctx) -> None:
+    if ctx:
+        ctx.destroy()
+
+
+def ctx_get_team(ctx: Ctx) -> tuple[int, Team]:
+    """(0, team), or (1, SHMEM_TEAM_INVALID) for SHMEM_CTX_INVALID."""
+    return (0, ctx.get_team()) if ctx else (1, pyshmem.TEAM_INVALID)
+
+
+def ctx_session_start(ctx: Ctx, options: int, config: shmem_ctx_session_config_t | None, config_mask: int) -> None:
+    ctx.session_start(options)
+
+
+def ctx_session_stop(ctx: Ctx) -> None:
+    ctx.session_stop()
+
+
+def fence() -> None:
+    pyshmem.fence()
+
+
+def ctx_fence(ctx: Ctx) -> None:
+    pyshmem.fence(ctx)
+
+
+def quiet() -> None:
+    pyshmem.quiet()
+
+
+def ctx_quiet(ctx: Ctx) -> None:
+    pyshmem.quiet(ctx)
+
+
+def pe_quiet(target_pes: Address, npes: int) -> None:
+    """target_pes: npes ints."""
+    pyshmem.pe_quiet(_pes("shmem_pe_quiet", target_pes, npes))
+
+
+def ctx_pe_quiet(ctx: Ctx, target_pes: Address, npes: int) -> None:
+    """target_pes: npes ints."""
+    pyshmem.pe_quiet(_pes("shmem_ctx_pe_quiet", target_pes, npes), ctx)
+
+
+def _pes(routine: str, where: Address, npes: int) -> list[int]:
+    if isinstance(where, (list, tuple)):
+        return list(where[: count_of(routine, "npes", npes)])
+    return exactly(routine, "target_pes", where, torch.int32, npes).tolist()  # type: ignore[no-any-return]
+
+
+def barrier_all() -> None:
+    pyshmem.barrier_all()
+
+
+def sync_all() -> None:
+    pyshmem.sync_all()
+
+
+def barrier(PE_start: int, logPE_stride: int, PE_size: int, pSync: Address) -> None:
+    active_sets.barrier("shmem_barrier", PE_start, logPE_stride, PE_size, pSync)
+
+
+def sync(team_or_PE_start: Any, *active_set: Any) -> int | None:
+    """sync(team), which returns 0; or, deprecated, sync(PE_start, logPE_stride, PE_size, pSync)."""
+    if isinstance(team_or_PE_start, Team):
+        return team_sync(team_or_PE_start)
+    warn_once("shmem_sync of an active set", "1.5", "shmem_team_sync")
+    active_sets.sync("shmem_sync", team_or_PE_start, *active_set)
+    return None
+
+
+def set_lock(lock: Address) -> None:
+    pyshmem.set_lock(word("shmem_set_lock", "lock", lock, torch.int64))
+
+
+def clear_lock(lock: Address) -> None:
+    pyshmem.clear_lock(word("shmem_clear_lock", "lock", lock, torch.int64))
+
+
+def test_lock(lock: Address) -> int:
+    """0: acquired; 1: another PE has it."""
+    return int(pyshmem.test_lock(word("shmem_test_lock", "lock", lock, torch.int64)))
+
+
+def pcontrol(level: int, *rest: Any) -> None:
+    pyshmem.pcontrol(level)

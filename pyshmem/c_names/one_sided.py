@@ -1,0 +1,176 @@
+"""Bodies of RMA, atomics and signals: each shape of C call as a closure around one function of the Python API.
+
+A body checks for the usual arguments itself, tensors that the Python function takes as they are: that keeps a call by its C
+name below twice the Python one. ``ctx`` is keyword-only: unfold puts it first in the names that have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.c_names.addresses import alike, cells, exactly, word
+from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+from pyshmem.host.operands import count_of
+
+Tensor = torch.Tensor
+_SIGNAL = torch.uint64
+
+
+def copy(host: Any, entry: Any) -> Any:
+    """put and get: (dest, source, nelems, pe)."""
+    name, dtype = entry.name, entry.type.dtype
+    size = dtype.itemsize
+
+    def call(dest: Any, source: Any, nelems: int, pe: int, *, ctx: Any = None) -> None:
+        count = alike(dest, source, nelems, size)
+        if count < 0:
+            count = nelems
+            dest, source = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        host(dest, source, pe, count, ctx)
+
+    return call
+
+
+def copy_signal(host: Any, entry: Any) -> Any:
+    """put_signal: (dest, source, nelems, sig_addr, signal, sig_op, pe)."""
+    name, dtype = entry.name, entry.type.dtype
+    size = dtype.itemsize
+
+    def call(
+        dest: Any, source: Any, nelems: int, sig_addr: Any, signal: int, sig_op: int, pe: int, *, ctx: Any = None
+    ) -> None:
+        count = alike(dest, source, nelems, size)
+        if count < 0:
+            count = nelems
+            dest, source = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        host(dest, source, pe, word(name, "sig_addr", sig_addr, _SIGNAL), signal, sig_op, count, ctx)
+
+    return call
+
+
+def strided(host: Any, entry: Any) -> Any:
+    """iput and iget: (dest, source, dst, sst, nelems, pe)."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, pe: int, *, ctx: Any = None) -> None:
+        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, nelems))
+        host(to, cells(name, "source", source, dtype, span(name, "sst", sst, nelems)), pe, dst, sst, nelems, ctx)
+
+    return call
+
+
+def blocked(host: Any, entry: Any) -> Any:
+    """ibput and ibget: (dest, source, dst, sst, bsize, nblocks, pe)."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, source: Any, dst: int, sst: int, bsize: int, nblocks: int, pe: int, *, ctx: Any = None) -> None:
+        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, nblocks, bsize))
+        own = cells(name, "source", source, dtype, span(name, "sst", sst, nblocks, bsize))
+        host(to, own, pe, dst, sst, bsize, nblocks, ctx)
+
+    return call
+
+
+def span(routine: str, argument: str, stride: int, count: int, block: int = 1) -> int:
+    """How many elements lie between the first and the last of ``count`` blocks of ``block`` elements."""
+    if count_of(routine, argument, stride) < 1:
+        refuse(ArgumentError, routine, argument, str(stride), "1 or more")
+    if not count_of(routine, "nelems", count) or not count_of(routine, "bsize", block):
+        return 0
+    return (count - 1) * stride + block
+
+
+def fetch(host: Any, entry: Any) -> Any:
+    """g, atomic_fetch and the increments: (source, pe)."""
+    name, dtype, argument = entry.name, entry.type.dtype, entry.parameters[0]
+    if entry.type is LONG_DOUBLE:
+        return _fetch_long_double(entry)
+
+    def call(dest: Any, pe: int, *, ctx: Any = None) -> Any:
+        if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
+            dest = word(name, argument, dest, dtype)
+        return host(dest, pe, ctx)
+
+    return call
+
+
+def update(host: Any, entry: Any) -> Any:
+    """p, and the atomics with one value: (dest, value, pe)."""
+    name, argument = entry.name, entry.parameters[0]
+    dtype = entry.type.dtype if entry.type else _SIGNAL
+    if entry.type is LONG_DOUBLE:
+        return _update_long_double(entry)
+
+    def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
+        if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
+            dest = word(name, argument, dest, dtype)
+        return host(dest, value, pe, ctx)
+
+    return call
+
+
+def exchange(host: Any, entry: Any) -> Any:
+    """atomic_compare_swap: (dest, cond, value, pe)."""
+    name, dtype = entry.name, entry.type.dtype
+
+    def call(dest: Any, cond: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
+        if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
+            dest = word(name, "dest", dest, dtype)
+        return host(dest, cond, value, pe, ctx)
+
+    return call
+
+
+def later(host: Any, entry: Any) -> Any:
+    """The non-blocking atomics: (fetch, dest, 0 to 2 values, pe)."""
+    name, dtype, argument = entry.name, entry.type.dtype, entry.parameters[1]
+    count = len(entry.parameters)
+
+    def call(fetch: Any, dest: Any, *values: Any, ctx: Any = None) -> None:
+        if len(values) != count - 2:
+            raise TypeError(f"{name} takes {count} arguments, not {len(values) + 2}")
+        host(word(name, "fetch", fetch, dtype), word(name, argument, dest, dtype), *values, ctx=ctx)
+
+    return call
+
+
+def signal_fetch(host: Any, entry: Any) -> Any:
+    """signal_fetch: (sig_addr)."""
+
+    def call(sig_addr: Any) -> int:
+        return int(host(word(entry.name, "sig_addr", sig_addr, _SIGNAL)))
+
+    return call
+
+
+def _update_long_double(entry: Any) -> Any:
+    """p of a long double: NumPy makes the bits, put moves them."""
+    from pyshmem.host.rma import put
+
+    name, dtype = entry.name, LONG_DOUBLE.dtype
+
+    def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> None:
+        if not isinstance(value, (int, float, np.integer, np.floating)):
+            refuse(DtypeError, name, "value", f"a {type(value).__name__}", "a real number")
+        bits = np.array([value], LONG_DOUBLE.numpy).view(str(dtype).removeprefix("torch."))
+        put(exactly(name, "dest", dest, dtype, 1), bits, pe, 1, ctx)
+
+    return call
+
+
+def _fetch_long_double(entry: Any) -> Any:
+    """g of a long double: a NumPy longdouble, as Python's float has fewer bits."""
+    from pyshmem.host.rma import get
+
+    name, dtype = entry.name, LONG_DOUBLE.dtype
+
+    def call(source: Any, pe: int, *, ctx: Any = None) -> Any:
+        bits = np.empty(1, LONG_DOUBLE.numpy)
+        get(bits.view(str(dtype).removeprefix("torch.")), word(name, "source", source, dtype), pe, 1, ctx)
+        return bits[0]
+
+    return call

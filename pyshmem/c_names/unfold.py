@@ -1,0 +1,202 @@
+"""From the table's rows to the names, and from a name to its function."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property, wraps
+from types import FunctionType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+import pyshmem
+from pyshmem.c_names.deprecation import warn_once
+from pyshmem.c_names.types import TYPES, CType
+from pyshmem.host.contexts import Ctx
+from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+
+
+class Row(NamedTuple):
+    """A family of names. In ``prototype``, <TYPENAME> and TYPE stand for each of ``types``.
+
+    body: makes the function from the Python API's ``host`` and an Entry; without host, it is the function itself.
+    sizes: those of the names that count bits or bytes, as in put32 and putmem.  ctx: whether each name has a ctx form.
+    generic: whether C11 has the name without a type.  deprecated: (since, what to use).
+    """
+
+    prototype: str
+    body: Callable[..., Any]
+    page: str
+    host: str = ""
+    types: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    ctx: bool = False
+    generic: bool = False
+    deprecated: tuple[str, str] = ("", "")
+
+    @property
+    def name(self) -> str:
+        return re.search(r"(\S+)\(", self.prototype)[1].lstrip("*")  # type: ignore[index]
+
+
+class Entry:
+    """One name: its row, the C type it is for, and whether ctx comes first."""
+
+    def __init__(self, name: str, row: Row, type: CType | None = None, ctx: bool = False) -> None:
+        self.name, self.row, self.type, self.ctx = name, row, type, ctx
+
+    @cached_property
+    def prototype(self) -> str:
+        text = self.row.prototype.replace(self.row.name + "(", self.name + ("(shmem_ctx_t ctx, " if self.ctx else "("))
+        return text.replace("TYPE", self.type.c) if self.type else text
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The names of the row's C parameters, ctx left out."""
+        inside = self.row.prototype[self.row.prototype.index("(") + 1 : -1]
+        return [each.split(" ")[-1].lstrip("*") for each in inside.split(", ")]
+
+
+def names(rows: tuple[Row, ...]) -> dict[str, Entry]:
+    """Every C name of the rows. Two rows may share a name where C11 tells them apart: the first is kept."""
+    found: dict[str, Entry] = {}
+    for row in rows:
+        for entry in _entries(row):
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def _entries(row: Row) -> Iterator[Entry]:
+    for ctx in (False, True) if row.ctx else (False,):
+        name = row.name.replace("shmem_", "shmem_ctx_", 1) if ctx else row.name
+        if not row.types and not row.sizes:
+            yield Entry(name, row, None, ctx)
+        for each in row.types:
+            yield Entry(name.replace("<TYPENAME>", each), row, TYPES[each], ctx)
+        for each in row.sizes:  # put_signal: put32_signal
+            yield Entry(re.sub("<TYPENAME>_([a-z]+)", rf"\g<1>{each}", name), row, TYPES[each], ctx)
+
+
+def generics(rows: tuple[Row, ...]) -> dict[str, Row]:
+    """The names of C11's generic selection."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.generic:
+            found.setdefault(row.name.replace("<TYPENAME>_", ""), row)
+    return found
+
+
+def function(entry: Entry) -> Any:
+    """The function of a C name."""
+    row = entry.row
+    body = row.body(getattr(pyshmem, row.host), entry) if row.host else _copied(row.body)
+    shown = tuple(entry.parameters) if row.host else None
+    if entry.ctx:
+        body, shown = _with_ctx(body), ("ctx", *entry.parameters)
+    if row.deprecated[0]:
+        body = _deprecated(body, entry.name, row, entry.type.name + "_" if entry.type else "")
+    return _named(body, entry.name, entry.prototype, row, shown)
+
+
+def generic(name: str, row: Row) -> Any:
+    """The function of a generic name: by the element type of the first pointer to TYPE, as C11 selects."""
+    call = _selected(name, row) if row.types else _either(row) if row.host else _copied(row.body)
+    if row.deprecated[0]:
+        call = _deprecated(call, name, row, "")
+    prototype = row.prototype.replace("<TYPENAME>_", "")
+    return _named(call, name, prototype, row, tuple(Entry(name, row).parameters) if row.host else None)
+
+
+def _selected(name: str, row: Row) -> Any:
+    index = next(i for i, each in enumerate(row.prototype.split(", ")) if "TYPE *" in each)
+    bodies, argument = _by_dtype(name, row), Entry(name, row).parameters[index]
+
+    def call(*args: Any) -> Any:
+        ctx = row.ctx and args and isinstance(args[0], Ctx)
+        place = index + bool(ctx)
+        where = args[place] if place < len(args) else None
+        try:
+            body = bodies[where.dtype]  # type: ignore[union-attr]
+        except (AttributeError, KeyError, TypeError):
+            _refuse_generic(name, argument, where, bodies)
+        return body(*args[1:], ctx=args[0]) if ctx else body(*args)
+
+    return call
+
+
+def _by_dtype(name: str, row: Row) -> dict[Any, Any]:
+    """A body for each dtype of torch and of NumPy that the row's types have."""
+    bodies: dict[Any, Any] = {}
+    for each in row.types:
+        entry = Entry(name, row, TYPES[each])
+        body = row.body(getattr(pyshmem, row.host), entry)
+        bodies.setdefault(entry.type.numpy, body)  # type: ignore[union-attr]
+        if each != "longdouble":
+            bodies.setdefault(entry.type.dtype, body)  # type: ignore[union-attr]
+    return bodies
+
+
+def _refuse_generic(name: str, argument: str, where: Any, bodies: dict[Any, Any]) -> NoReturn:
+    dtype = getattr(where, "dtype", None)
+    if dtype is None:
+        refuse(ArgumentError, name, argument, f"a {type(where).__name__}", "a tensor or an array, whose type selects")
+    kinds = ", ".join(str(each) for each in bodies if isinstance(each, np.dtype))
+    refuse(DtypeError, name, argument, f"{dtype} elements", f"one of {kinds}")
+
+
+def _either(row: Row) -> Any:
+    """A name without types that takes ctx first or not at all: shmem_signal_set, shmem_signal_add."""
+    body = row.body(getattr(pyshmem, row.host), Entry(row.name, row))
+
+    def call(*args: Any) -> Any:
+        return body(*args[1:], ctx=args[0]) if args and isinstance(args[0], Ctx) else body(*args)
+
+    return call
+
+
+def _with_ctx(body: Any) -> Any:
+    def call(ctx: Any, *args: Any) -> Any:
+        return body(*args, ctx=ctx)
+
+    return call
+
+
+def _deprecated(body: Any, name: str, row: Row, typename: str) -> Any:
+    """``body`` that warns the first time."""
+    since, instead = row.deprecated
+    instead = instead.replace("<TYPENAME>_", typename)
+
+    @wraps(body)
+    def call(*args: Any, **options: Any) -> Any:
+        warn_once(name, since, instead)
+        return body(*args, **options)
+
+    return call
+
+
+def _copied(body: Any) -> Any:
+    """The same code under a name of its own."""
+    copy = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
+    copy.__annotations__, copy.__doc__ = body.__annotations__, body.__doc__
+    copy.__dict__.update(body.__dict__)
+    return copy
+
+
+def _named(body: Any, name: str, prototype: str, row: Row, parameters: tuple[str, ...] | None = None) -> Any:
+    """``body`` as what users see of it: name, text, and parameters, which are C's: without keywords."""
+    body.__name__ = body.__qualname__ = name
+    body.__module__ = "pyshmem.shmem"
+    if parameters is not None:
+        body.__signature__ = _signature(parameters)
+    own = f"{body.__doc__}  " if body.__doc__ and not row.host else ""
+    means = f"As pyshmem.{row.host}.  " if row.host else ""
+    old = "Deprecated since OpenSHMEM {}: use {}.  ".format(*row.deprecated) if row.deprecated[0] else ""
+    body.__doc__ = f"{prototype}\n\n{own}{means}{old}Spec: {row.page}."
+    return body
+
+
+@cache
+def _signature(parameters: tuple[str, ...]) -> inspect.Signature:
+    return inspect.Signature([inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in parameters])

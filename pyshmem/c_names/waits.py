@@ -1,0 +1,121 @@
+"""Bodies of wait and test. C's answers: an index or SIZE_MAX, a count with the indices written out, 0 or 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.c_names.addresses import cells, exactly, word
+from pyshmem.host import _native, operands
+from pyshmem.host.errors import DtypeError, refuse, refuse_timeout
+from pyshmem.host.heap import cpu
+from pyshmem.host.job import job
+from pyshmem.host.wait import comparison
+
+SIZE_MAX = 2**64 - 1
+_SHORT = {  # what the Python API no longer waits for; C does until it drops the deprecated names
+    torch.int16: (_native.wait_int16, _native.test_int16),
+    torch.uint16: (_native.wait_uint16, _native.test_uint16),
+}
+
+
+def wait(host: Any, entry: Any) -> Any:
+    """(ivar, cmp, value); signal_wait_until returns what it saw."""
+    name, argument = entry.name, entry.parameters[0]
+    dtype = entry.type.dtype if entry.type else torch.uint64 if "signal" in name else torch.int64
+    host = _short(name, dtype, 0) if dtype in _SHORT else host
+
+    def call(ivar: Any, cmp: int, value: int) -> Any:
+        return host(word(name, argument, ivar, dtype), cmp, value)
+
+    return call
+
+
+def wait_change(host: Any, entry: Any) -> Any:
+    """(ivar, value): wait until the word differs."""
+    name, dtype = entry.name, entry.type.dtype if entry.type else torch.int64
+    host = _short(name, dtype, 0) if dtype in _SHORT else host
+
+    def call(ivar: Any, value: int) -> None:
+        host(word(name, "ivar", ivar, dtype), "!=", value)
+
+    return call
+
+
+def test(host: Any, entry: Any) -> Any:
+    """(ivar, cmp, value): 1 or 0."""
+    name, dtype = entry.name, entry.type.dtype
+    host = _short(name, dtype, 1) if dtype in _SHORT else host
+
+    def call(ivar: Any, cmp: int, value: int) -> int:
+        return int(host(word(name, "ivar", ivar, dtype), cmp, value))
+
+    return call
+
+
+def every(host: Any, entry: Any) -> Any:
+    """The _all forms: (ivars, nelems, status, cmp, value or values): 1 or 0 for tests."""
+    look = _many(host, entry)
+    tests = entry.row.prototype.startswith("int")
+
+    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
+        found = look(ivars, nelems, status, cmp, value)
+        return int(found) if tests else None
+
+    return call
+
+
+def first(host: Any, entry: Any) -> Any:
+    """The _any forms: (ivars, nelems, status, cmp, value or values): an index or SIZE_MAX."""
+    look = _many(host, entry)
+
+    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> int:
+        found = look(ivars, nelems, status, cmp, value)
+        return SIZE_MAX if found is None else int(found)
+
+    return call
+
+
+def some(host: Any, entry: Any) -> Any:
+    """The _some forms: (ivars, nelems, indices, status, cmp, value or values): a count, and indices are written."""
+    look, name = _many(host, entry), entry.name
+
+    def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any) -> int:
+        places = exactly(name, "indices", indices, torch.int64, nelems)
+        found = look(ivars, nelems, status, cmp, value)
+        torch.as_tensor(places)[: len(found)] = torch.tensor(found, dtype=torch.int64)
+        return len(found)
+
+    return call
+
+
+def _many(host: Any, entry: Any) -> Any:
+    name, dtype, vector = entry.name, entry.type.dtype, entry.row.host.endswith("_vector")
+
+    def look(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
+        left_out = None if status is None else np.asarray(exactly(name, "status", status, torch.int32, nelems))
+        wanted = cells(name, "cmp_values", value, dtype, nelems)[:nelems] if vector else value
+        return host(exactly(name, "ivars", ivars, dtype, nelems), cmp, wanted, left_out)
+
+    return look
+
+
+def _short(name: str, dtype: torch.dtype, which: int) -> Any:
+    """wait_until or test of 16 bits."""
+    native = _SHORT[dtype][which]
+
+    def look(ivar: Any, cmp: Any, value: int) -> Any:
+        heap, address, _ = operands.word(name, "ivar", ivar)
+        if heap is not cpu:
+            refuse(DtypeError, name, "ivar", f"{dtype} elements on {heap.device}", "at least 32 bits there")
+        limits = () if which else (job.timeout, job.spins)
+        value = operands.scalar(name, "cmp_value", value, dtype)
+        try:
+            found = native(address, comparison(name, cmp), value, *limits)
+        except TimeoutError:
+            refuse_timeout(name, "ivar", f"no value {comparison(name, cmp)} {value}", "one")
+        return found if which else None
+
+    return look

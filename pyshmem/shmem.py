@@ -1,0 +1,41 @@
+"""OpenSHMEM 1.6 by its C names: ``from pyshmem.shmem import *``, and a C program ports line by line.
+
+``shmem_long_put(dest, source, nelems, pe)`` and all others, the generic names of C11 (``shmem_put``), the profiling names
+(``pshmem_long_put``), constants and handles (``SHMEM_TEAM_WORLD``), and the deprecated names, which warn once. An address is
+a tensor, an array, a ctypes object or an int. docs/c-names.md lists the families and what differs from C.
+"""
+
+from typing import Any
+
+from pyshmem.c_names import handles as _handles
+from pyshmem.c_names import unfold as _unfold
+from pyshmem.c_names.table import ROWS as _ROWS
+
+_names = _unfold.names(_ROWS)
+_generics = _unfold.generics(_ROWS)
+_values = _handles.values()
+
+
+def __getattr__(name: str) -> Any:
+    """Make the function of a C name when it is first asked for: nobody uses all of them."""
+    if name in _generics:
+        made = _unfold.generic(name, _generics[name])
+    elif name in _names:
+        made = _unfold.function(_names[name])
+    elif (
+        name[:1] == "p" and name[1:] in _names
+    ):  # the profiling interface: what a tool calls once it has replaced the name
+        made = __getattr__(name[1:]) if name[1:] not in globals() else globals()[name[1:]]
+    elif name in _values:
+        made = _values[name]
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = made
+    return made
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = sorted({*_names, *("p" + name for name in _names), *_generics, *_values})

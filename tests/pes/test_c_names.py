@@ -1,0 +1,459 @@
+"""pyshmem.shmem as a module: its names are the specification's, and what it takes for an address, a status, a struct."""
+
+import ctypes
+import inspect
+import os
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import pyshmem as shmem
+import pyshmem.shmem as c
+from c_interface import read, unfolded
+from pyshmem.c_names import deprecation, unfold
+from pyshmem.c_names.table import ROWS
+from support import GUARD, guarded, live, neighbours
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+ROUTINES = unfolded("current", "deprecated")
+PROTOTYPES = {
+    name: (line.prototype, key) for line in read("current", "deprecated") for name, key in line.names
+}  # fmt: skip
+C_TYPES = {
+    "longdouble": "long double", "schar": "signed char", "longlong": "long long", "uchar": "unsigned char",
+    "ushort": "unsigned short", "uint": "unsigned int", "ulong": "unsigned long", "ulonglong": "unsigned long long",
+    "complexd": "double _Complex", "complexf": "float _Complex", "size": "size_t", "ptrdiff": "ptrdiff_t",
+    **{f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def test_the_table_unfolds_to_the_names_of_the_specification_and_no_other():
+    assert set(unfold.names(ROWS)) == ROUTINES
+    assert set(unfold.generics(ROWS)) == unfolded("generic")
+    assert len(ROUTINES) == 1788
+
+
+def test_dir_lists_every_name_once_and_nothing_else():
+    wanted = ROUTINES | {"p" + name for name in ROUTINES} | unfolded("generic", "constant", "type")
+    assert set(dir(c)) == set(c.__all__) == wanted
+    assert len(c.__all__) == len(wanted)
+
+
+def test_star_import_gives_all_of_them():
+    namespace = {}
+    exec("from pyshmem.shmem import *", namespace)
+    assert set(namespace) - {"__builtins__"} == set(c.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(unfolded("removed")))
+def test_names_that_the_specification_has_removed_are_absent(name):
+    assert not hasattr(c, name) and name not in c.__all__
+
+
+def test_the_text_of_a_name_begins_with_its_prototype():
+    for name in sorted(ROUTINES - unfolded("generic")):
+        prototype, key = PROTOTYPES[name]
+        kind = "void" if key.isdigit() else C_TYPES.get(key, key)
+        wanted = prototype.replace("<TYPENAME>", key).replace("<SIZE>", key).replace("TYPE ", f"{kind} ")
+        assert inspect.getdoc(getattr(c, name)).splitlines()[0] == wanted
+
+
+def test_a_signature_has_the_parameters_of_c():
+    for name in sorted(ROUTINES - unfolded("generic")):
+        inside = PROTOTYPES[name][0].split("(")[1].rstrip(")")
+        wanted = [] if inside == "void" else [each.split(" ")[-1].lstrip("*") for each in inside.split(", ")]
+        got = [each for each in inspect.signature(getattr(c, name)).parameters if each not in ("dtype", "rest")]
+        assert got == [each for each in wanted if each in got], name  # what C returns through a pointer is left out
+        assert set(wanted) - set(got) <= {"initialized", "major", "minor", "name", "provided", "config", "ctx", "team",
+                                          "new_team", "xaxis_team", "yaxis_team", "..."}, name  # fmt: skip
+
+
+def test_a_profiling_name_is_the_same_function_even_when_a_tool_has_replaced_the_other():
+    assert c.pshmem_long_put is c.shmem_long_put
+    assert c.p_my_pe is c._my_pe
+
+
+def test_a_function_knows_its_name_and_module():
+    for name in ("shmem_ctx_long_put", "shmem_malloc", "shmem_put", "shmem_int_inc", "shmem_team_sync"):
+        function = getattr(c, name)
+        assert (function.__name__, function.__module__) == (name, "pyshmem.shmem")
+        assert "Spec: " in function.__doc__
+
+
+def test_names_are_made_when_asked_for():
+    """Importing pyshmem.shmem stays cheap: none of its 1788 functions is made by it."""
+    program = "import pyshmem.shmem as c; print(sum(name.startswith('shmem_') for name in vars(c)))"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "0"
+
+
+# ---- constants and handles ----
+
+
+def test_comparisons_and_signals_and_thread_levels_are_the_python_ones():
+    assert [c.SHMEM_CMP_EQ, c._SHMEM_CMP_LE] == [shmem.CMP.EQ, shmem.CMP.LE]
+    assert [c.SHMEM_SIGNAL_SET, c.SHMEM_SIGNAL_ADD] == [shmem.SIGNAL.SET, shmem.SIGNAL.ADD]
+    levels = [getattr(c, "SHMEM_THREAD_" + name) for name in ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")]
+    assert levels == sorted(set(levels))
+
+
+def test_option_flags_can_be_told_apart():
+    options = [c.SHMEM_CTX_SERIALIZED, c.SHMEM_CTX_PRIVATE, c.SHMEM_CTX_NOSTORE]
+    assert len({int(a) | int(b) for a in options for b in options}) == 6
+    assert c.SHMEM_MALLOC_ATOMICS_REMOTE & c.SHMEM_MALLOC_SIGNAL_REMOTE == 0
+    version = c.shmem_info_get_version()
+    assert version == (c.SHMEM_MAJOR_VERSION, c.SHMEM_MINOR_VERSION) and version == (1, 6)
+    assert c.shmem_info_get_name() == c.SHMEM_VENDOR_STRING and len(c.SHMEM_VENDOR_STRING) < c.SHMEM_MAX_NAME_LEN
+
+
+def test_handles_are_the_python_ones():
+    assert c.SHMEM_TEAM_WORLD is shmem.TEAM_WORLD and c.SHMEM_CTX_DEFAULT is shmem.CTX_DEFAULT
+    assert not c.SHMEM_TEAM_INVALID and not c.SHMEM_CTX_INVALID
+    assert c.shmem_team_config_t(num_contexts=4).num_contexts == 4
+    assert c.shmem_team_config_t() == c.shmem_team_config_t(0)
+    assert c.shmem_ctx_session_config_t().total_ops == 2**64 - 1
+
+
+# ---- life and queries ----
+
+
+def test_queries_answer_as_in_c():
+    assert (c.shmem_my_pe(), c.shmem_n_pes()) == (shmem.my_pe(), shmem.n_pes())
+    assert c.shmem_query_initialized() == 1 and type(c.shmem_query_initialized()) is int
+    assert c.shmem_query_thread() == shmem.query_thread()
+    assert c.shmem_pe_accessible(shmem.n_pes() - 1) == 1 and c.shmem_pe_accessible(shmem.n_pes()) == 0
+    assert c._my_pe() == shmem.my_pe() and c._num_pes() == shmem.n_pes()
+
+
+def test_init_and_finalize_count():
+    assert c.shmem_init_thread(c.SHMEM_THREAD_SINGLE) == (0, shmem.query_thread())
+    c.shmem_init()
+    c.shmem_finalize()
+    c.shmem_finalize()
+    c.start_pes(0)  # does nothing: it is initialised
+    assert c.shmem_query_initialized() == 1
+
+
+def test_addr_accessible_knows_symmetric_from_private():
+    array = shmem.zeros(4)
+    assert c.shmem_addr_accessible(array, 0) == c.shmem_addr_accessible(array.data_ptr() + 8, 0) == 1
+    assert c.shmem_addr_accessible(torch.zeros(4), 0) == c.shmem_addr_accessible(None, 0) == 0
+
+
+def test_ptr_gives_a_tensor_for_a_tensor_and_an_int_for_an_int():
+    left, me, right = neighbours()
+    array = shmem.full(4, me, dtype=torch.int64)
+    there = c.shmem_ptr(array, right)
+    assert there.tolist() == [right] * 4
+    assert c.shmem_ptr(array.data_ptr() + 16, right) == there.data_ptr() + 16
+    assert c.shmem_team_ptr(c.SHMEM_TEAM_WORLD, array, right).tolist() == [right] * 4
+    assert c.shmem_team_ptr(c.SHMEM_TEAM_WORLD, array.data_ptr(), right) == there.data_ptr()
+
+
+def test_global_exit_ends_the_job():
+    program = "from pyshmem.shmem import *\nshmem_init()\nshmem_global_exit(7)\nprint('alive')"
+    if shmem.my_pe() == 0:
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=alone())
+        assert ended.returncode == 7 and "alive" not in ended.stdout, ended.stderr
+    shmem.barrier_all()
+
+
+def alone():
+    """The environment of a process that is a job of its own, not this launcher's."""
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYDRA", "OMPI", "PMIX"))
+    }
+
+
+# ---- memory ----
+
+
+def test_malloc_gives_a_tensor_of_the_bytes_asked_for():
+    array = c.shmem_malloc(64)
+    assert (array.dtype, array.numel()) == (torch.uint8, 64) and shmem.is_symmetric(array)
+    typed = c.shmem_malloc(64, torch.float64)
+    assert (typed.dtype, typed.numel()) == (torch.float64, 8)
+    assert c.shmem_calloc(8, 8, dtype=torch.int64).tolist() == [0] * 8
+    assert c.shmem_align(1024, 16).data_ptr() % 1024 == 0
+    assert c.shmem_malloc_with_hints(16, c.SHMEM_MALLOC_SIGNAL_REMOTE).numel() == 16
+    assert shmem.is_symmetric(c.shmalloc(8)) and shmem.is_symmetric(c.shmemalign(64, 8))
+
+
+def test_what_cannot_be_allocated_is_null():
+    before = live()
+    assert c.shmem_malloc(0) is None and c.shmem_calloc(0, 8) is None
+    assert c.shmem_malloc(1 << 50) is None and c.shmem_align(64, 1 << 50) is None
+    array = c.shmem_malloc(64)
+    assert c.shmem_realloc(array, 1 << 50) is None
+    assert shmem.is_symmetric(array), "a realloc that fails leaves the block"
+    c.shmem_free(array)
+    assert live() == before
+
+
+def test_realloc_and_free_take_an_address():
+    array = c.shmem_malloc(64, torch.int64)
+    array[:] = torch.arange(8)
+    longer = c.shmem_realloc(array.data_ptr(), 128)
+    assert longer.view(torch.int64)[:8].tolist() == list(range(8)) and longer.nbytes == 128
+    grown = c.shrealloc(longer, 256)
+    before = live()
+    c.shfree(grown.data_ptr())
+    assert len(live()) == len(before) - 1
+    c.shmem_free(None)
+    assert c.shmem_realloc(None, 16).numel() == 16
+
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    "form", ["tensor", "numpy", "int", "ctypes array", "pointer", "void pointer", "bytearray", "interface"]
+)
+def test_a_source_may_be_any_object_with_memory(form):
+    left, me, right = neighbours()
+    values = np.arange(4, dtype=np.int64) + me
+    array = (ctypes.c_int64 * 4)(*values.tolist())
+    pointer = ctypes.cast(array, ctypes.POINTER(ctypes.c_int64))
+
+    class Interface:
+        __array_interface__ = values.__array_interface__
+
+    source = {
+        "tensor": torch.from_numpy(values), "numpy": values, "int": ctypes.addressof(array), "ctypes array": array,
+        "pointer": pointer, "void pointer": ctypes.cast(array, ctypes.c_void_p), "bytearray": bytearray(values.tobytes()),
+        "interface": Interface(),
+    }[form]  # fmt: skip
+    dest, whole = guarded(4, torch.int64)
+    c.shmem_int64_put(dest, source, 4, right)
+    shmem.barrier_all()
+    assert dest.tolist() == [left, left + 1, left + 2, left + 3]
+    assert whole[4] != left + 4
+
+
+def test_an_address_in_the_middle_is_counted_in_bytes():
+    left, me, right = neighbours()
+    array = shmem.full(8, -1, dtype=torch.int32)
+    c.shmem_int_p(array.data_ptr() + 3 * 4, me, right)
+    shmem.barrier_all()
+    assert array.tolist() == [-1] * 3 + [left] + [-1] * 4
+
+
+@pytest.mark.parametrize("view", [lambda x: x[2], lambda x: x[2:], lambda x: x[2:3], lambda x: x.data_ptr() + 16])
+def test_an_element_stands_for_all_that_follows_it(view):
+    """C's &x[2]: however the tensor's view ends, the memory goes on to the end of the allocation."""
+    left, me, right = neighbours()
+    array = shmem.full(8, -1, dtype=torch.int64)
+    c.shmem_long_put(view(array), torch.arange(6) + me, 6, right)
+    shmem.barrier_all()
+    assert array.tolist() == [-1, -1, *range(left, left + 6)]
+
+
+def test_the_element_type_is_the_names_not_the_arrays():
+    """C's casts: bytes of doubles move as longs, an int is the first half of a long."""
+    left, me, right = neighbours()
+    array = shmem.zeros(2, dtype=torch.float64)
+    c.shmem_int_p(array, 7 + me, right)
+    c.shmem_long_atomic_fetch_add(array[1:], 1 << 40, right)
+    shmem.barrier_all()
+    assert array.view(torch.int32)[:2].tolist() == [7 + left, 0]
+    assert array.view(torch.int64)[1] == 1 << 40
+
+
+def test_the_first_element_is_meant_where_c_has_one_word():
+    left, me, right = neighbours()
+    array = shmem.zeros(4, 2, dtype=torch.int64)
+    c.shmem_long_atomic_add(array, 5, right)
+    c.shmem_long_atomic_inc(array[1], right)
+    shmem.barrier_all()
+    assert array.flatten().tolist() == [5, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_null_is_for_no_elements():
+    array = shmem.zeros(4)
+    c.shmem_float_put(None, None, 0, 0)
+    c.shmem_getmem(None, array, 0, 0)
+    with pytest.raises(shmem.ArgumentError, match=r"shmem_float_put: PE \d+: source: got NULL"):
+        c.shmem_float_put(array, None, 4, 0)
+
+
+REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
+    "an address past its allocation": (shmem.OutOfRangeError, "shmem_long_put: .* dest: .*at most 16", lambda x: c.shmem_long_put(x.data_ptr() + 16, torch.zeros(4, dtype=torch.int64), 3, 0)),
+    "more than the storage holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*storage", lambda x: c.shmem_long_put(x, torch.zeros(2, dtype=torch.int64), 3, 0)),
+    "more than the NumPy array holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*array's 16", lambda x: c.shmem_long_put(x, np.zeros(2), 3, 0)),
+    "a private dest": (shmem.NotSymmetricError, "private", lambda x: c.shmem_long_put(torch.zeros(4), x, 1, 0)),
+    "a small integer as an address": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 5", lambda x: c.shmem_long_put(x, 5, 1, 0)),
+    "a list": (shmem.ArgumentError, "shmem_long_put: .* source: got a list", lambda x: c.shmem_long_put(x, [1, 2], 1, 0)),
+    "a bool": (shmem.ArgumentError, "shmem_long_put: .* source: got a bool", lambda x: c.shmem_long_put(x, True, 1, 0)),
+    "a transposed tensor": (shmem.ArgumentError, "contiguous", lambda x: c.shmem_int_put(x.view(2, 2).t(), x, 4, 0)),
+    "a misaligned word": (shmem.ArgumentError, "aligned", lambda x: c.shmem_long_atomic_inc(x.data_ptr() + 4, 0)),
+    "a negative count": (shmem.OutOfRangeError, "nelems: got -1", lambda x: c.shmem_long_put(x, x, -1, 0)),
+    "a fraction of an element": (shmem.ArgumentError, "nelems", lambda x: c.shmem_long_put(x, x, 1.5, 0)),
+    "a PE that is not": (shmem.OutOfRangeError, "pe", lambda x: c.shmem_long_p(x, 1, shmem.n_pes())),
+    "a value the type cannot hold": (shmem.DtypeError, "value", lambda x: c.shmem_int_p(x, 1 << 40, 0)),
+    "a stride of 0": (shmem.ArgumentError, "dst: got 0", lambda x: c.shmem_long_iput(x, x, 0, 1, 1, 0)),
+    "a generic call of an int": (shmem.ArgumentError, "shmem_put: .* dest: got a int", lambda x: c.shmem_put(x.data_ptr(), x, 1, 0)),
+    "a generic call of another type": (shmem.DtypeError, "shmem_atomic_add: .* dest: got torch.int16", lambda x: c.shmem_atomic_add(x.view(torch.int16), 1, 0)),
+    "a context that is none": (shmem.ArgumentError, "ctx", lambda x: c.shmem_ctx_long_put(3, x, x, 1, 0)),
+    "an active set without this PE": (shmem.ArgumentError, "PE_start", lambda x: c.shmem_barrier((shmem.my_pe() + 1) % shmem.n_pes(), 0, 1, x)),
+    "an active set past the last PE": (shmem.OutOfRangeError, "PE_size", lambda x: c.shmem_barrier(0, 1, shmem.n_pes() + 1, x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_wrong_argument_is_refused_and_nothing_changes(what):
+    error, text, call = REFUSED[what]
+    array = shmem.full(4, GUARD, dtype=torch.int64)
+    if what == "an active set without this PE" and shmem.n_pes() == 1:
+        return
+    with pytest.raises(error, match=text):
+        call(array)
+    shmem.barrier_all()
+    assert array.tolist() == [GUARD] * 4
+
+
+def test_a_call_with_too_few_or_too_many_arguments_is_a_type_error():
+    array = shmem.zeros(4)
+    for arguments in [(array, array, 4), (array, array, 4, 0, 0)]:
+        with pytest.raises(TypeError):
+            c.shmem_float_put(*arguments)
+
+
+# ---- what a call by its C name leaves to the program ----
+
+
+def test_deprecated_names_warn_at_the_callers_line_once():
+    array = shmem.zeros(1, dtype=torch.int32)
+    deprecation._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            c.shmem_int_inc(array, 0)
+    (warning,) = caught
+    assert warning.category is DeprecationWarning and warning.filename == __file__
+    assert str(warning.message) == "shmem_int_inc is deprecated since OpenSHMEM 1.4; use shmem_int_atomic_inc"
+
+
+@pytest.mark.parametrize(
+    "psync_form", [lambda psync: psync, lambda psync: psync[2:], lambda psync: psync.data_ptr() + 8]
+)
+def test_a_psync_serves_one_active_set_after_another(psync_form):
+    """Its words are as before after each call, so the next may be of other PEs, once all agree that they are there."""
+    n, me = shmem.n_pes(), shmem.my_pe()
+    psync = psync_form(shmem.full((c.SHMEM_SYNC_SIZE + 2,), c.SHMEM_SYNC_VALUE, dtype=torch.int64))
+    source, dest = shmem.full(2, me + 1, dtype=torch.int64), shmem.zeros(2, dtype=torch.int64)
+    for turn, (start, log_stride, size) in enumerate([(0, 0, n), (0, 1, (n + 1) // 2), (n - 1, 0, 1), (0, 0, n)]):
+        members = range(start, start + (size << log_stride), 1 << log_stride)
+        if me in members:
+            c.shmem_long_sum_to_all(dest, source, 2, start, log_stride, size, None, psync)
+            assert dest.tolist() == [sum(pe + 1 for pe in members)] * 2, turn
+        c.shmem_barrier_all()
+
+
+def test_back_to_back_barriers_of_an_active_set_let_nobody_through_early():
+    n, me = shmem.n_pes(), shmem.my_pe()
+    psync = shmem.full((c.SHMEM_BARRIER_SYNC_SIZE,), c.SHMEM_SYNC_VALUE, dtype=torch.int64)
+    turns = shmem.zeros(n, dtype=torch.int64)
+    for turn in range(1, 200):
+        for pe in range(n):
+            c.shmem_long_p(turns[me:], turn, pe)
+        c.shmem_barrier(0, 0, n, psync)
+        assert int(turns.min()) >= turn
+        c.shmem_sync(0, 0, n, psync)
+
+
+def test_teams_answer_with_a_status_first():
+    n, me = shmem.n_pes(), shmem.my_pe()
+    ret, evens = c.shmem_team_split_strided(c.SHMEM_TEAM_WORLD, 0, 2, (n + 1) // 2, None, 0)
+    assert ret == 0 and (evens != c.SHMEM_TEAM_INVALID) == (me % 2 == 0)
+    assert c.shmem_team_my_pe(evens) == (me // 2 if me % 2 == 0 else -1)
+    assert c.shmem_team_n_pes(evens) == ((n + 1) // 2 if me % 2 == 0 else -1)
+    if me % 2 == 0:
+        assert c.shmem_team_translate_pe(evens, me // 2, c.SHMEM_TEAM_WORLD) == me
+        assert c.shmem_team_sync(evens) == c.shmem_sync(evens) == 0
+    c.shmem_team_destroy(evens)
+    assert c.shmem_team_split_strided(c.SHMEM_TEAM_INVALID, 0, 1, 1, None, 0) == (1, c.SHMEM_TEAM_INVALID)
+    ret, team = c.shmem_team_split_strided(c.SHMEM_TEAM_WORLD, 0, 1, n + 1, None, 0)
+    assert ret != 0 and team == c.SHMEM_TEAM_INVALID
+
+
+def test_a_split_in_two_dimensions_gives_both_teams():
+    ret, x, y = c.shmem_team_split_2d(c.SHMEM_TEAM_WORLD, 2, None, 0, None, 0)
+    me = shmem.my_pe()
+    assert ret == 0
+    assert (c.shmem_team_my_pe(x), c.shmem_team_my_pe(y)) == (me % 2, me // 2)
+    assert c.shmem_team_split_2d(c.SHMEM_TEAM_INVALID, 2, None, 0, None, 0)[0] != 0
+    c.shmem_team_destroy(x)
+    c.shmem_team_destroy(y)
+
+
+def test_a_team_config_counts_where_the_mask_says_so():
+    n = shmem.n_pes()
+    config = c.shmem_team_config_t(num_contexts=3)
+    for mask, wanted in ((c.SHMEM_TEAM_NUM_CONTEXTS, 3), (0, 0)):
+        ret, team = c.shmem_team_split_strided(c.SHMEM_TEAM_WORLD, 0, 1, n, config, mask)
+        assert ret == 0
+        assert c.shmem_team_get_config(team, c.SHMEM_TEAM_NUM_CONTEXTS) == (0, c.shmem_team_config_t(wanted))
+        c.shmem_team_destroy(team)
+    assert c.shmem_team_get_config(c.SHMEM_TEAM_INVALID, 0)[0] != 0
+
+
+def test_contexts_answer_with_a_status_first():
+    left, me, right = neighbours()
+    word = shmem.zeros(1, dtype=torch.int64)
+    for ret, ctx in (
+        c.shmem_ctx_create(c.SHMEM_CTX_SERIALIZED | c.SHMEM_CTX_NOSTORE),
+        c.shmem_team_create_ctx(c.SHMEM_TEAM_WORLD, 0),
+    ):
+        assert ret == 0 and c.shmem_ctx_get_team(ctx) == (0, c.SHMEM_TEAM_WORLD)
+        c.shmem_ctx_session_start(ctx, c.SHMEM_CTX_SESSION_BATCH, c.shmem_ctx_session_config_t(total_ops=2), 1)
+        c.shmem_ctx_long_atomic_add(ctx, word, 1, right)
+        c.shmem_atomic_add(ctx, word, 1, right)
+        c.shmem_ctx_session_stop(ctx)
+        c.shmem_ctx_fence(ctx)
+        c.shmem_ctx_pe_quiet(ctx, np.array([right], np.int32), 1)
+        c.shmem_ctx_quiet(ctx)
+        c.shmem_ctx_destroy(ctx)
+    shmem.barrier_all()
+    assert word.item() == 4
+    c.shmem_ctx_quiet(c.SHMEM_CTX_INVALID)
+    c.shmem_ctx_fence(c.SHMEM_CTX_INVALID)
+    assert c.shmem_ctx_get_team(c.SHMEM_CTX_INVALID) == (1, c.SHMEM_TEAM_INVALID)
+    assert c.shmem_team_create_ctx(c.SHMEM_TEAM_INVALID, 0) == (1, c.SHMEM_CTX_INVALID)
+    c.shmem_ctx_destroy(c.SHMEM_CTX_INVALID)
+
+
+def test_order_and_barriers_return_nothing():
+    assert [c.shmem_fence(), c.shmem_quiet(), c.shmem_barrier_all(), c.shmem_sync_all()] == [None] * 4
+    c.shmem_pe_quiet([shmem.my_pe()], 1)
+    c.shmem_pe_quiet(torch.tensor([0], dtype=torch.int32), 1)
+    assert c.shmem_pcontrol(1, "more") is None
+
+
+def test_a_lock_is_taken_by_one_pe_at_a_time():
+    locks = shmem.zeros(2, dtype=torch.int64)
+    counter = shmem.zeros(1, dtype=torch.int64)
+    for turn in range(20):
+        if turn % 2:
+            c.shmem_set_lock(locks[1:])
+        else:
+            while c.shmem_test_lock(locks.data_ptr() + 8):
+                pass
+        c.shmem_long_p(counter, c.shmem_long_g(counter, 0) + 1, 0)
+        c.shmem_quiet()
+        c.shmem_clear_lock(locks[1])
+    shmem.barrier_all()
+    assert c.shmem_long_g(counter, 0) == 20 * shmem.n_pes()
+
+
+def test_every_name_is_called_here_or_by_its_family():
+    from test_c_names_calls import FAMILIES
+
+    called = set(re.findall(r"\bc\.(\w+)\(", inspect.getsource(sys.modules[__name__])))
+    called.add("shmem_global_exit")  # by a job of its own
+    called |= {name for line in FAMILIES for name, _ in line.names}
+    assert ROUTINES - called == set()
