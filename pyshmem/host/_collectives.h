@@ -145,8 +145,20 @@ static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest
     }
 }
 
-/* broadcast(team, timeout, spins, root, dest, source, nbytes). A root may be several calls ahead of a member, but each root
- * has a flag of its own on each member, with one writer: its parent in that root's tree. */
+/* A root may be several calls ahead of a member, but each root has a flag of its own on each member, with one writer: its
+ * parent in that root's tree. */
+static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes) {
+    uint64_t epoch = ++counters(t)->broadcasts;
+    int pull = nbytes >= PULL_BYTES;
+    if (pull) release_gil(t);
+    const char *from = source + (root - t->me) * t->stride;
+    if (t->me != root && !await(t, (uint64_t *)(t->area + ROOTS + 8 * root), epoch)) return;
+    spread_from_root(t, root, epoch, dest, t->me == root ? from : dest, pull ? 0 : nbytes);
+    if ((pull || t->me == root) && from != dest) memmove(dest, from, nbytes);
+    if (pull) meet(t); /* the root's source is free when all have read it */
+}
+
+/* broadcast(team, timeout, spins, root, dest, source, nbytes) */
 static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -155,37 +167,36 @@ static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!arity("broadcast", n, 7) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
         !to_u64(args[5], &source) || !to_u64(args[6], &nbytes))
         return NULL;
-    uint64_t epoch = ++counters(&t)->broadcasts;
-    int pull = nbytes >= PULL_BYTES;
-    if (pull) release_gil(&t);
-    const char *from = (char *)source + (root - t.me) * t.stride;
-    if (t.me == root || await(&t, (uint64_t *)(t.area + ROOTS + 8 * root), epoch)) {
-        spread_from_root(&t, root, epoch, (char *)dest, t.me == root ? from : (char *)dest, pull ? 0 : nbytes);
-        if ((pull || t.me == root) && (uint64_t)from != dest) memmove((char *)dest, from, nbytes);
-        if (pull) meet(&t); /* the root's source is free when all have read it */
-    }
+    broadcast(&t, root, (char *)dest, (char *)source, nbytes);
     if (!finish(&t)) return NULL;
     Py_RETURN_NONE;
 }
 
-/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count): `count` items of `item` bytes from
- * source + j * skip to dest on member j, for every j, all by bytes; then everybody has everything. */
+/* `count` items of `item` bytes from source + j * skip to dest on member j, for every j; then everybody has everything. */
+typedef struct { uint64_t skip, item, dest_step, source_step, count; } blocks_t;
+
+static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b) {
+    if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) release_gil(t);
+    for (int64_t k = 1; k <= t->n; k++) {
+        int64_t j = (t->me + k) % t->n; /* each begins with another one */
+        char *to = dest + (j - t->me) * t->stride;
+        const char *from = source + (uint64_t)j * b->skip;
+        for (uint64_t i = 0; i < b->count && to != from; i++) copy_item(to + i * b->dest_step, from + i * b->source_step, b->item);
+    }
+    meet(t);
+}
+
+/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count), all but the last in bytes */
 static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
-    uint64_t dest, source, skip, item, dest_step, source_step, count;
+    uint64_t dest, source;
+    blocks_t b;
     if (!arity("scatter", n, 10) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
-        !to_u64(args[5], &skip) || !to_u64(args[6], &item) || !to_u64(args[7], &dest_step) || !to_u64(args[8], &source_step) ||
-        !to_u64(args[9], &count))
+        !to_u64(args[5], &b.skip) || !to_u64(args[6], &b.item) || !to_u64(args[7], &b.dest_step) ||
+        !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count))
         return NULL;
-    if (item * count * (uint64_t)t.n >= RELEASE_BYTES) release_gil(&t);
-    for (int64_t k = 1; k <= t.n; k++) {
-        int64_t j = (t.me + k) % t.n; /* each begins with another one */
-        char *to = (char *)dest + (j - t.me) * t.stride;
-        const char *from = (char *)source + (uint64_t)j * skip;
-        for (uint64_t i = 0; i < count && to != from; i++) copy_item(to + i * dest_step, from + i * source_step, item);
-    }
-    meet(&t);
+    scatter(&t, (char *)dest, (char *)source, &b);
     if (!finish(&t)) return NULL;
     Py_RETURN_NONE;
 }
@@ -327,48 +338,102 @@ static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, ui
     meet(t);
 }
 
+/* Small ones travel in the slots, and each member combines them for itself. */
+static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
+    if (t->n > FLAT || count * f->kind->item > PAYLOAD) { fold_shares(t, f, dest, source, count); return; }
+    if (!exchange(t, source, count * f->kind->item, &f->source)) return;
+    f->source += 8;
+    f->source_step = SLOT;
+    f->dest = dest - t->me * t->stride;
+    f->dest_step = t->stride;
+    f->only = t->me;
+    fold(f, 0, count);
+}
+
+static int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f) {
+    if (operator < 0 || operator > 6 || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) return 0;
+    *f = (fold_t){.kind = &kinds[kind], .combine = kinds[kind].combine[operator], .mode = mode, .n = t->n};
+    return 1;
+}
+
 /* fold(team, timeout, spins, mode, operator, kind, dest, source, count) */
 static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
+    fold_t f;
     int64_t mode, operator, kind;
     uint64_t dest, source, count;
     if (!arity("fold", n, 9) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
         !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count))
         return NULL;
-    if (operator < 0 || operator > 6 || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) {
-        PyErr_SetString(PyExc_ValueError, "no such operator on this type");
-        return NULL;
-    }
-    fold_t f = {.kind = &kinds[kind], .combine = kinds[kind].combine[operator], .mode = mode, .n = t.n};
-    if (t.n <= FLAT && count * f.kind->item <= PAYLOAD) {
-        if (exchange(&t, (char *)source, count * f.kind->item, &f.source)) {
-            f.source += 8;
-            f.source_step = SLOT;
-            f.dest = (char *)dest - t.me * t.stride;
-            f.dest_step = t.stride;
-            f.only = t.me;
-            fold(&f, 0, count);
-        }
-    } else {
-        fold_shares(&t, &f, (char *)dest, (char *)source, count);
-    }
+    if (!to_fold(&t, mode, operator, kind, &f)) { PyErr_SetString(PyExc_ValueError, "no such operator on this type"); return NULL; }
+    reduce(&t, &f, (char *)dest, (char *)source, count);
     if (!finish(&t)) return NULL;
     Py_RETURN_NONE;
 }
 
-/* locate_pair(views, target, source) -> (heap, address, address, elements of target, of source, kind) of two plain, live tensors of
- * one type, else None. kind as locate_word gives it. */
+/* ---- the short way: two plain, live tensors of one type, nothing wrong; what is done then costs more than the words ---- */
+
+static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
+    view_t other;
+    return read_plain(views, arrays[0], dest) && read_plain(views, arrays[1], source) && dest->code == source->code &&
+           dest->item == source->item && find_view(views, dest, v) && find_view(views, source, &other) &&
+           v->heap == other.heap && is_live(v, dest->address, dest->nbytes) && is_live(v, source->address, source->nbytes) &&
+           !is_lazily_negated(arrays[0], dest) && !is_lazily_negated(arrays[1], source);
+}
+
+/* kinds' index of a plain tensor's type, KINDS for those that nothing is combined on */
+static int64_t kind_of(const operand_t *o) {
+    int64_t size = o->item == 1 ? 0 : o->item == 2 ? 1 : o->item == 4 ? 2 : 3;
+    switch (o->code) {
+    case 0: return 2 * size;
+    case DL_UINT: return 2 * size + 1;
+    case DL_FLOAT: return o->item == 2 ? 12 : 6 + size;
+    case 4: return 13; /* bfloat16 */
+    default: return KINDS;
+    }
+}
+
+/* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> True: done; False, and nothing has happened:
+ * the arguments need another look. call, detail: 0, the root: broadcast; 1: fcollect; 2: alltoall; 3, mode * 7 + operator. */
+static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    fold_t f;
+    view_t v;
+    operand_t to, own;
+    int64_t call, detail;
+    if (!arity("quick", n, 10) || !to_team(args, &t) || !to_i64(args[3], &call)) return NULL;
+    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &detail) || !plain_pair(args[5], args + 7, &to, &own, &v) ||
+        v.heap != args[6]) {
+        PyErr_Clear();
+        Py_RETURN_FALSE;
+    }
+    uint64_t members = (uint64_t)t.n, room = to.nbytes / to.item, length = own.nbytes / own.item, count = length;
+    if (call == 2 && args[9] == Py_None && length % members) Py_RETURN_FALSE;
+    if (call == 2) length = count = length / members;
+    if (call == 1 || call == 2) room /= members;
+    if (args[9] != Py_None && (!PyLong_CheckExact(args[9]) || !to_u64(args[9], &count))) { PyErr_Clear(); Py_RETURN_FALSE; }
+    if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n))) Py_RETURN_FALSE;
+    if (call == 3 && !to_fold(&t, detail / 7, detail % 7, kind_of(&to), &f)) Py_RETURN_FALSE;
+    char *dest = (char *)to.address, *source = (char *)own.address;
+    uint64_t nbytes = count * own.item;
+    blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};
+    if (call == 0) broadcast(&t, detail, dest, source, nbytes);
+    else if (call == 3) reduce(&t, &f, dest, source, count);
+    else scatter(&t, dest + (uint64_t)t.me * nbytes, source, &blocks);
+    if (!finish(&t)) return NULL;
+    Py_RETURN_TRUE;
+}
+
+/* locate_pair(views, target, source) -> (heap, address, address, elements of target, of source, kind) of such a pair, else
+ * None. kind as locate_word gives it. */
 static PyObject *py_locate_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    view_t v, other;
+    view_t v;
     operand_t dest, source;
     if (!arity("locate_pair", n, 3)) return NULL;
-    if (!read_plain(args[0], args[1], &dest) || !read_plain(args[0], args[2], &source) || dest.code != source.code ||
-        dest.item != source.item || !find_view(args[0], &dest, &v) || !find_view(args[0], &source, &other) ||
-        v.heap != other.heap || !is_live(&v, dest.address, dest.nbytes) || !is_live(&v, source.address, source.nbytes) ||
-        is_lazily_negated(args[1], &dest) || is_lazily_negated(args[2], &source))
-        Py_RETURN_NONE;
+    if (!plain_pair(args[0], args + 1, &dest, &source, &v)) Py_RETURN_NONE;
     return Py_BuildValue("OKKKKK", v.heap, dest.address, source.address, dest.nbytes / dest.item, source.nbytes / source.item,
                          dest.code * UINT64_C(16) + dest.item);
 }

@@ -529,7 +529,7 @@ static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
     ROW("sync", py_sync) ROW("area_bytes", py_area_bytes) ROW("share", py_share) ROW("broadcast", py_broadcast)
     ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
-    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair)
+    ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},

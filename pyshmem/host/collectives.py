@@ -59,7 +59,10 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BROADCAST.
     """
-    group, pair = member("broadcast", team), _pair("broadcast", target, source)
+    group = member("broadcast", team)
+    if _quick("broadcast", 0, root, group, target, source, size):
+        return
+    pair = _pair("broadcast", target, source)
     nbytes = _count("broadcast", pair, size) * pair.dtype.itemsize
     group.world_pe("broadcast", root)
     if nbytes:
@@ -90,7 +93,10 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
 
 def fcollect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
     """collect where every member brings the same ``size``. Spec: 9.9 SHMEM_FCOLLECT."""
-    group, pair = member("fcollect", team), _pair("fcollect", target, source)
+    group = member("fcollect", team)
+    if _quick("fcollect", 1, 0, group, target, source, size):
+        return
+    pair = _pair("fcollect", target, source)
     count = _blocks("fcollect", pair, pair.length if size is None else size, (group.size, 1))
     if count:
         nbytes = count * pair.dtype.itemsize
@@ -103,7 +109,10 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
     size: elements of a block, an equal share of source for None.  target, source: as many blocks as members, apart.
     Order and errors: broadcast's, but all wait for all.  Spec: 9.9 SHMEM_ALLTOALL.
     """
-    group, pair = member("alltoall", team), _pair("alltoall", target, source)
+    group = member("alltoall", team)
+    if _quick("alltoall", 2, 0, group, target, source, size):
+        return
+    pair = _pair("alltoall", target, source)
     if size is None and pair.length % group.size:
         refuse(
             OutOfRangeError, "alltoall", "source", f"{pair.length} elements", f"a multiple of {group.size}, or a size"
@@ -177,9 +186,12 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
 
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
-    group, pair = member(routine, team), _pair(routine, target, source)
-    count = _count(routine, pair, size)
+    group = member(routine, team)
     operator, dtypes = _OPERATORS[op]
+    if _quick(routine, 3, mode * 7 + operator, group, target, source, size):
+        return
+    pair = _pair(routine, target, source)
+    count = _count(routine, pair, size)
     if pair.dtype not in dtypes:
         refuse_dtype(routine, "target", pair.dtype, dtypes)
     loop = _LOOPS.get(pair.dtype)
@@ -189,6 +201,18 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
         _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
     else:
         by_tensor.fold(routine, pair.heap, group, mode, op, pair.dtype, pair.dest, pair.src, count)
+
+
+def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, source: Any, size: Any) -> bool:
+    """Do it by one native call if nothing is unusual about the arguments; False, and nothing has happened, otherwise.
+
+    call, detail: as _native.quick numbers them.  Errors: WaitTimeoutError.
+    """
+    try:
+        done: bool = _native.quick(group.wires, job.timeout, job.spins, call, detail, views, cpu, target, source, size)
+    except TimeoutError:
+        refuse_timeout(routine, "team", f"no word from some PE of {group.name}", "all of them to call it")
+    return done
 
 
 def _run(routine: str, step: str, heap: Any, group: Team, *arguments: int) -> None:

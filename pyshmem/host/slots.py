@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyshmem.host import _native
 from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.host.heap import SYSTEM_BYTES, cpu
+from pyshmem.host.heap import SYSTEM_BYTES, cpu, heaps
 from pyshmem.host.job import job
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ def area(slot: int) -> int:
 
 
 def clear(slot: int) -> None:
-    """Forget what an earlier team left in the area here."""
-    cpu.bytes_at(area(slot), area_bytes()).zero_()
+    """Forget what an earlier team left in the area here, on every heap."""
+    for heap in heaps.values():
+        heap.bytes_at(heap.system + slot * area_bytes(), area_bytes()).zero_()
+        heap.settle()
 
 
 def share(routine: str, team: Team, note: bytes) -> list[bytes]:
