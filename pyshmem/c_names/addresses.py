@@ -19,7 +19,7 @@ from pyshmem.host.heap import heaps
 from pyshmem.host.operands import count_of
 
 Tensor = torch.Tensor
-_KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")).str for each in TYPES.values()}
+_KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}
 _FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
 
 
@@ -87,11 +87,11 @@ def cells(routine: str, argument: str, where: Any, dtype: torch.dtype, count: in
 
 
 class _Memory:
-    """What NumPy needs to see ``count`` elements at an address, and keeps alive with it."""
+    """What NumPy needs to see ``nbytes`` of memory at an address, and keeps alive with it."""
 
-    def __init__(self, address: int, count: int, kind: str = "|u1", owner: Any = None) -> None:
+    def __init__(self, address: int, nbytes: int, owner: Any = None) -> None:
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": (count,), "typestr": kind, "version": 3}
+        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
 def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, count: int | None) -> Any:
@@ -103,7 +103,7 @@ def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, co
     if heap is None:  # private, or a peer's as shmem_ptr gives it
         heap = next((each for each in heaps.values() if each.device != "cpu" and each.holds(address)), None)
         if heap is None:
-            return np.asarray(_Memory(address, count or 0, _KINDS[dtype]))
+            return _viewed(np.asarray(_Memory(address, nbytes)), dtype)
         return heap.tensor(address, (count or 0,), dtype)
     offset = address - heap.base
     block = heap.allocator.nearest(offset)
@@ -138,7 +138,7 @@ def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, c
             refuse(
                 ArgumentError, routine, argument, f"address {where.data_ptr():#x}", f"a multiple of {dtype.itemsize}"
             )
-        return _array_as(routine, argument, np.asarray(_Memory(where.data_ptr(), left, owner=where)), dtype, count)
+        return _array_as(routine, argument, np.asarray(_Memory(where.data_ptr(), left, where)), dtype, count)
     return torch.empty(0, dtype=dtype, device=where.device).set_(storage, offset // dtype.itemsize, (count,), (1,))
 
 
@@ -149,4 +149,10 @@ def _array_as(routine: str, argument: str, where: np.ndarray[Any, Any], dtype: t
     nbytes = where.nbytes // dtype.itemsize * dtype.itemsize if count is None else count * dtype.itemsize
     if nbytes > where.nbytes:
         refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes", f"at most the array's {where.nbytes}")
-    return where.reshape(-1).view(np.uint8)[:nbytes].view(_KINDS[dtype])
+    return _viewed(where.reshape(-1).view(np.uint8)[:nbytes], dtype)
+
+
+def _viewed(octets: np.ndarray[Any, Any], dtype: torch.dtype) -> Any:
+    """The bytes as ``dtype``: NumPy's, or torch's where NumPy has none."""
+    kind = _KINDS.get(dtype)
+    return torch.from_numpy(octets).view(dtype) if kind is None else octets.view(kind)

@@ -73,3 +73,7 @@ SETS_BITWISE = ("short", "int", "long", "longlong")  # the reductions over activ
 SETS_ORDERED = (*SETS_BITWISE, "float", "double", "longdouble")
 SETS_NUMERIC = (*SETS_ORDERED, "complexd", "complexf")
 SIZES = ("8", "16", "32", "64", "128")
+HALVES = (  # beyond C11: generic names of what moves and what is reduced take these too
+    CType("float16", "_Float16", torch.float16, np.dtype("float16")),
+    CType("bfloat16", "__bf16", torch.bfloat16, np.dtype("V2")),
+)

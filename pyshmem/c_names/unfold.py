@@ -13,7 +13,7 @@ import numpy as np
 
 import pyshmem
 from pyshmem.c_names.deprecation import warn_once
-from pyshmem.c_names.types import TYPES, CType
+from pyshmem.c_names.types import HALVES, LONG_DOUBLE, NUMERIC, RMA, TYPES, CType
 from pyshmem.host.contexts import Ctx
 from pyshmem.host.errors import ArgumentError, DtypeError, refuse
 
@@ -129,12 +129,12 @@ def _selected(name: str, row: Row) -> Any:
 def _by_dtype(name: str, row: Row) -> dict[Any, Any]:
     """A body for each dtype of torch and of NumPy that the row's types have."""
     bodies: dict[Any, Any] = {}
-    for each in row.types:
-        entry = Entry(name, row, TYPES[each])
-        body = row.body(getattr(pyshmem, row.host), entry)
-        bodies.setdefault(entry.type.numpy, body)  # type: ignore[union-attr]
-        if each != "longdouble":
-            bodies.setdefault(entry.type.dtype, body)  # type: ignore[union-attr]
+    halves = HALVES if row.types in (RMA, NUMERIC) else ()
+    for each in (*(TYPES[one] for one in row.types), *halves):
+        body = row.body(getattr(pyshmem, row.host), Entry(name, row, each))
+        bodies.setdefault(each.numpy, body)
+        if each is not LONG_DOUBLE:
+            bodies.setdefault(each.dtype, body)
     return bodies
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
@@ -95,7 +94,9 @@ def _many(host: Any, entry: Any) -> Any:
     name, dtype, vector = entry.name, entry.type.dtype, entry.row.host.endswith("_vector")
 
     def look(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
-        left_out = None if status is None else np.asarray(exactly(name, "status", status, torch.int32, nelems))
+        left_out = None
+        if status is not None:
+            left_out = torch.as_tensor(exactly(name, "status", status, torch.int32, nelems)).cpu().numpy()
         wanted = cells(name, "cmp_values", value, dtype, nelems)[:nelems] if vector else value
         return host(exactly(name, "ivars", ivars, dtype, nelems), cmp, wanted, left_out)
 

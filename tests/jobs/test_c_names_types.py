@@ -26,7 +26,7 @@ WRONG = {
     "w: str = shmem_long_g(1, 2)": "Incompatible types",
     "shmem_clear_cache_inv()": "not defined",
     "shmem_ctx_long_put(1, 1, 1, 1, 1)": "incompatible type",
-    "shmem_long_g(source=1, pe=2)": "Unexpected keyword",
+    "shmem_long_g(1, pe=2)": "Unexpected keyword",
 }
 
 

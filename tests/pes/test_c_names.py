@@ -273,6 +273,21 @@ def test_the_first_element_is_meant_where_c_has_one_word():
     assert array.flatten().tolist() == [5, 0, 1, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_generic_names_move_and_reduce_half_types_too(dtype):
+    left, me, right = neighbours()
+    dest, whole = guarded(4, dtype)
+    source = shmem.full(4, me + 1, dtype=dtype)
+    c.shmem_put(dest, source, 3, right)
+    c.shmem_put(c.SHMEM_CTX_DEFAULT, dest[3], source.data_ptr(), 1, right)
+    shmem.barrier_all()
+    assert dest.tolist() == [left + 1] * 4 and whole[4] != left + 1
+    private = source.clone()
+    c.shmem_put(dest, private.data_ptr(), 4, right)
+    assert c.shmem_sum_reduce(c.SHMEM_TEAM_WORLD, dest, source, 4) == 0
+    assert dest.tolist() == [sum(range(1, shmem.n_pes() + 1))] * 4
+
+
 def test_null_is_for_no_elements():
     array = shmem.zeros(4)
     c.shmem_float_put(None, None, 0, 0)
