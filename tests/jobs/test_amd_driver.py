@@ -81,7 +81,7 @@ def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):
     mapping.close()
 
 
-@pytest.mark.parametrize("version, pieces", [("7.2", [2, 2, 2, 2]), ("7.14", [2, 6])])
+@pytest.mark.parametrize("version, pieces", [("7.13", [2, 2, 2, 2]), ("7.14", [2, 6])])
 def test_growth_by_another_size_is_cut_in_equal_pieces_where_access_needs_that(version, pieces, library, monkeypatch):
     monkeypatch.setattr(mapping_module, "_PIECE", 2 * MIB)
     standin = Standin(library, version=version)
