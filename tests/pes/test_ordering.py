@@ -61,8 +61,8 @@ def test_barrier_all_completes_what_was_started_without_waiting(me, npes):
         shmem.barrier_all()
         source.fill_(GUARD)
         expected = (torch.arange(npes) * 1000 + turn)[:, None].expand(npes, 1000)
-        assert torch.equal(inbox, expected) and count.item() == npes * turn
-        assert torch.equal(back, torch.full((npes, 1000), 1000 * me + turn))
+        assert torch.equal(inbox.cpu(), expected) and count.item() == npes * turn
+        assert torch.equal(back.cpu(), torch.full((npes, 1000), 1000 * me + turn))
         shmem.barrier_all()
 
 

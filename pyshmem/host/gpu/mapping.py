@@ -70,13 +70,13 @@ class VmmMapping:
         self._exchange = Exchange(node)
         granularity = 0
         try:
-            with _together(node):
+            with together(node):
                 granularity = driver.granularity(kind)
             granularity, cap = (max(node.allgather(number)) for number in (granularity, cap))
             self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
             self.unit = _round_up(min(_PIECE, cap), granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
-            with _together(node):
+            with together(node):
                 self._range = driver.reserve(self.stride * node.size, granularity)
         except (DriverError, OSError):
             self.close()
@@ -109,16 +109,16 @@ class VmmMapping:
         """One piece of every PE, mapped at ``offset`` of its stretch."""
         own, fd, theirs = 0, -1, [-1]
         with ExitStack() as fds:
-            with _together(self._node):
+            with together(self._node):
                 own = self._driver.create(nbytes, self._kind)
                 undo.callback(self._driver.release, own)
                 fd = self._driver.export(own)
                 fds.callback(close_all, [fd])
-            with _together(self._node):
+            with together(self._node):
                 theirs = self._exchange.swap(fd)
                 fds.callback(close_all, theirs)
             added = []
-            with _together(self._node):
+            with together(self._node):
                 for slot, start in enumerate(self.starts):
                     added.append(self._place(start + offset, nbytes, own, theirs[slot], undo))
                 self._driver.clear(self.base + offset, nbytes, stream)  # what HIP maps holds anything
@@ -160,12 +160,12 @@ class IpcMapping:
         self.starts: list[int] = []
         self._opened: list[int] = []
         try:
-            with _together(node):
+            with together(node):
                 self.base = driver.allocate(nbytes, kind)
                 driver.clear(self.base, nbytes, stream)
                 driver.synchronize(stream)
                 mine = driver.bus_id(), driver.ipc_get(self.base)
-            with _together(node):
+            with together(node):
                 for slot, (bus_id, handle) in enumerate(node.allgather(mine)):
                     self.starts.append(self.base if slot == node.rank else self._open(bus_id, handle))
         except (DriverError, OSError):
@@ -190,7 +190,7 @@ class IpcMapping:
             self.base = 0
 
 
-class _together:
+class together:
     """A step that all PEs of the node take: what fails on one raises on all. A failure elsewhere is told in its words."""
 
     def __init__(self, node: MPI.Intracomm) -> None:

@@ -8,10 +8,10 @@ import torch
 
 from pyshmem import interpreter
 from pyshmem.host import environment
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, LaunchError, UnreachableError, refuse
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, UnreachableError, refuse
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.heap import gpu
-from pyshmem.host.gpu.mapping import Choice, choose
+from pyshmem.host.gpu.mapping import Choice, choose, together
 from pyshmem.host.heap import SYSTEM_BYTES, heaps
 from pyshmem.host.job import job
 
@@ -56,17 +56,21 @@ def open_heap(node: MPI.Intracomm, asked_bytes: int | None) -> None:
     for words in node.allgather(problem):
         if words:
             refuse(LaunchError, "init", "PYSHMEM_DEVICE", words, "a GPU that torch sees")
-    torch.cuda.set_device(index)
-    properties = torch.cuda.get_device_properties(index)
-    torch.empty(1, device=f"cuda:{index}")  # makes the context, which the driver's calls below are in
+    vendor = "hip" if torch.version.hip else "cuda"
     try:
-        driver = Driver("hip" if torch.version.hip else "cuda", index)
-        _require_access(driver, node)
-        arch = getattr(properties, "gcnArchName", "") if torch.version.hip else "nvidia"
-        gpu.arch = arch.split(":")[0]
+        with together(node):
+            torch.cuda.set_device(index)
+            properties = torch.cuda.get_device_properties(index)
+            torch.empty(1, device=f"cuda:{index}")  # makes the context, which the driver's calls are in
+            driver = Driver(vendor, index)
+            own = driver.bus_id()
+        _require_access(driver, node, own)
+        gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
         choice = _choice(driver, node, gpu.arch)
         gpu.open(driver, node, job.node_pes, _cap(node, choice, asked_bytes, properties.total_memory), choice)
-    except (DriverError, OSError) as error:
+    except (DriverError, OSError, RuntimeError) as error:
+        if isinstance(error, ShmemError):
+            raise
         wants = "less, by heap_size or SHMEM_SYMMETRIC_SIZE, another PYSHMEM_PEER_MAP, or PYSHMEM_HEAP=cpu"
         refuse(HeapExhaustedError, "init", "heap", f"from the GPU's driver: {error}", wants)
     heaps["cuda"] = gpu
@@ -80,9 +84,9 @@ def _device() -> tuple[int, str]:
     return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count}"
 
 
-def _require_access(driver: Driver, node: MPI.Intracomm) -> None:
-    own = driver.bus_id()
-    missing = [peer for peer in node.allgather(own) if driver.reaches(peer) is False]
+def _require_access(driver: Driver, node: MPI.Intracomm, own: str) -> None:
+    with together(node):
+        missing = [peer for peer in node.allgather(own) if driver.reaches(peer) is False]
     for pairs in node.allgather([(own, peer) for peer in missing]):
         if pairs:
             one, other = pairs[0]
@@ -94,7 +98,7 @@ def _choice(driver: Driver, node: MPI.Intracomm, arch: str) -> Choice:
     """One way for all: IPC where any PE needs it."""
     try:
         mine: Any = choose(driver, arch, environment.read("PYSHMEM_PEER_MAP"), environment.read("PYSHMEM_HIP_MEMORY"))
-    except ValueError as error:
+    except (ValueError, DriverError) as error:
         mine = str(error)
     every = node.allgather(mine)
     for each in every:
