@@ -23,19 +23,6 @@ _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each 
 _FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
 
 
-def alike(dest: Any, source: Any, nelems: Any, size: int) -> int:
-    """How many elements of the common dtype of two tensors ``nelems`` times ``size`` bytes are; -1 where cells is needed."""
-    if type(dest) is Tensor and type(source) is Tensor and type(nelems) is int and nelems >= 0:
-        dtype = dest.dtype
-        if source.dtype is dtype:
-            item, rest = dtype.itemsize, 0
-            if item != size:
-                nelems, rest = divmod(nelems * size, item)
-            if not rest and dest.numel() >= nelems <= source.numel():
-                return int(nelems)
-    return -1
-
-
 def word(routine: str, argument: str, where: Any, dtype: torch.dtype) -> Any:
     """The one element of ``dtype`` at ``where``. Errors: cells."""
     if type(where) is Tensor and where.dtype is dtype:
@@ -98,22 +85,33 @@ def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, co
     """The memory at ``address``: of a heap as a tensor, else as a NumPy array."""
     if address < _FIRST_PAGE:
         refuse(ArgumentError, routine, argument, f"the integer {address}", "an address")
-    nbytes = (count or 0) * dtype.itemsize
-    heap = next((each for each in heaps.values() if 0 <= address - each.base < each.size), None)
-    if heap is None:  # private, or a peer's as shmem_ptr gives it
-        heap = next((each for each in heaps.values() if each.device != "cpu" and each.holds(address)), None)
-        if heap is None:
-            return _viewed(np.asarray(_Memory(address, nbytes)), dtype)
-        return heap.tensor(address, (count or 0,), dtype)
+    item = dtype.itemsize
+    nbytes = (count or 0) * item
+    for heap in heaps.values():
+        if 0 <= address - heap.base < heap.size:
+            break
+    else:
+        return _foreign(address, dtype, nbytes)
     offset = address - heap.base
-    block = heap.allocator.nearest(offset)
-    left = block[1] - offset if block and block[0] <= offset < block[1] else 0
-    if nbytes > left:
-        wants = f"at most {left}, to the end of the allocation there"
+    if count is None:
+        block = heap.allocator.nearest(offset)
+        nbytes = (block[1] - offset) // item * item if block and block[0] <= offset < block[1] else 0
+    if nbytes > heap.size - offset:
+        wants = f"at most {heap.size - offset}, to the end of the heap"
         refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes from heap offset {offset}", wants)
-    if address % dtype.itemsize:
-        return _tensor_as(routine, argument, heap.tensor(address, (left,), torch.uint8), dtype, count)
-    return heap.tensor(address, (left // dtype.itemsize if count is None else count,), dtype)
+    if not nbytes:
+        return torch.empty(0, dtype=dtype, device=heap.device)
+    octets = heap.bytes_at(address, nbytes)
+    return _tensor_as(routine, argument, octets, dtype, nbytes // item) if address % item else octets.view(dtype)
+
+
+def _foreign(address: int, dtype: torch.dtype, nbytes: int) -> Any:
+    """Memory of this process that is in none of its heaps: private, or a peer's as shmem_ptr gives it."""
+    for heap in heaps.values():
+        if heap.device != "cpu" and heap.holds(address):
+            return heap.bytes_at(address, nbytes).view(dtype)
+    octets = np.asarray(_Memory(address, nbytes))
+    return _viewed(octets, dtype) if address % dtype.itemsize else torch.from_numpy(octets).view(dtype)
 
 
 def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, count: int | None) -> Any:

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.c_names.addresses import alike, cells, exactly, word
+from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.types import LONG_DOUBLE
-from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.operands import count_of
 
 Tensor = torch.Tensor
 _SIGNAL = torch.uint64
+# What the Python function refuses of arrays that C sees as addresses: a view that ends early, another element type.
+_BY_ADDRESS = (ArgumentError, DtypeError, OutOfRangeError)
 
 
 def copy(host: Any, entry: Any) -> Any:
@@ -26,11 +28,17 @@ def copy(host: Any, entry: Any) -> Any:
     size = dtype.itemsize
 
     def call(dest: Any, source: Any, nelems: int, pe: int, *, ctx: Any = None) -> None:
-        count = alike(dest, source, nelems, size)
-        if count < 0:
-            count = nelems
-            dest, source = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
-        host(dest, source, pe, count, ctx)
+        count = nelems
+        if type(dest) is Tensor and type(nelems) is int:
+            if dest.dtype is not dtype:
+                count = alike(dest.dtype, source, nelems * size)
+            try:
+                host(dest, source, pe, count, ctx)
+                return
+            except _BY_ADDRESS:
+                count = nelems
+        to, own = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        host(to, own, pe, count, ctx)
 
     return call
 
@@ -43,13 +51,28 @@ def copy_signal(host: Any, entry: Any) -> Any:
     def call(
         dest: Any, source: Any, nelems: int, sig_addr: Any, signal: int, sig_op: int, pe: int, *, ctx: Any = None
     ) -> None:
-        count = alike(dest, source, nelems, size)
-        if count < 0:
-            count = nelems
-            dest, source = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
-        host(dest, source, pe, word(name, "sig_addr", sig_addr, _SIGNAL), signal, sig_op, count, ctx)
+        sig_addr = word(name, "sig_addr", sig_addr, _SIGNAL)
+        count = nelems
+        if type(dest) is Tensor and type(nelems) is int:
+            if dest.dtype is not dtype:
+                count = alike(dest.dtype, source, nelems * size)
+            try:
+                host(dest, source, pe, sig_addr, signal, sig_op, count, ctx)
+                return
+            except _BY_ADDRESS:
+                count = nelems
+        to, own = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        host(to, own, pe, sig_addr, signal, sig_op, count, ctx)
 
     return call
+
+
+def alike(held: torch.dtype, source: Any, nbytes: int) -> int:
+    """How many elements of ``held`` the bytes are; -1, to be refused, where source has another type or they end inside."""
+    if type(source) is Tensor and source.dtype is held:
+        count, rest = divmod(nbytes, held.itemsize)
+        return count if rest == 0 else -1
+    return -1
 
 
 def strided(host: Any, entry: Any) -> Any:

@@ -297,7 +297,7 @@ def test_null_is_for_no_elements():
 
 
 REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
-    "an address past its allocation": (shmem.OutOfRangeError, "shmem_long_put: .* dest: .*at most 16", lambda x: c.shmem_long_put(x.data_ptr() + 16, torch.zeros(4, dtype=torch.int64), 3, 0)),
+    "an address past its allocation": (shmem.OutOfRangeError, "target: .*at most 16, to the end of its allocation", lambda x: c.shmem_long_put(x.data_ptr() + 16, torch.zeros(4, dtype=torch.int64), 3, 0)),
     "more than the storage holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*storage", lambda x: c.shmem_long_put(x, torch.zeros(2, dtype=torch.int64), 3, 0)),
     "more than the NumPy array holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*array's 16", lambda x: c.shmem_long_put(x, np.zeros(2), 3, 0)),
     "a private dest": (shmem.NotSymmetricError, "private", lambda x: c.shmem_long_put(torch.zeros(4), x, 1, 0)),
