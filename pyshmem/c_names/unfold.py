@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, wraps
+from functools import cache, wraps
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
+from typing import Any, NamedTuple
 
 import pyshmem
 from pyshmem.c_names.deprecation import warn_once
@@ -44,19 +42,26 @@ class Row(NamedTuple):
 class Entry:
     """One name: its row, the C type it is for, and whether ctx comes first."""
 
+    __slots__ = ("ctx", "name", "row", "type")
+
     def __init__(self, name: str, row: Row, type: CType | None = None, ctx: bool = False) -> None:
         self.name, self.row, self.type, self.ctx = name, row, type, ctx
 
-    @cached_property
+    @property
     def prototype(self) -> str:
         text = self.row.prototype.replace(self.row.name + "(", self.name + ("(shmem_ctx_t ctx, " if self.ctx else "("))
         return text.replace("TYPE", self.type.c) if self.type else text
 
-    @cached_property
-    def parameters(self) -> list[str]:
+    @property
+    def parameters(self) -> tuple[str, ...]:
         """The names of the row's C parameters, ctx left out."""
-        inside = self.row.prototype[self.row.prototype.index("(") + 1 : -1]
-        return [each.split(" ")[-1].lstrip("*") for each in inside.split(", ")]
+        return _parameters(self.row.prototype)
+
+
+@cache
+def _parameters(prototype: str) -> tuple[str, ...]:
+    inside = prototype[prototype.index("(") + 1 : -1]
+    return () if inside == "void" else tuple(each.split(" ")[-1].lstrip("*") for each in inside.split(", "))
 
 
 def names(rows: tuple[Row, ...]) -> dict[str, Entry]:
@@ -92,7 +97,7 @@ def function(entry: Entry) -> Any:
     """The function of a C name."""
     row = entry.row
     body = row.body(getattr(pyshmem, row.host), entry) if row.host else _copied(row.body)
-    shown = tuple(entry.parameters) if row.host else None
+    shown = entry.parameters if row.host else None
     if entry.ctx:
         body, shown = _with_ctx(body), ("ctx", *entry.parameters)
     if row.deprecated[0]:
@@ -106,12 +111,12 @@ def generic(name: str, row: Row) -> Any:
     if row.deprecated[0]:
         call = _deprecated(call, name, row, "")
     prototype = row.prototype.replace("<TYPENAME>_", "")
-    return _named(call, name, prototype, row, tuple(Entry(name, row).parameters) if row.host else None)
+    return _named(call, name, prototype, row, Entry(name, row).parameters if row.host else None)
 
 
 def _selected(name: str, row: Row) -> Any:
     index = next(i for i, each in enumerate(row.prototype.split(", ")) if "TYPE *" in each)
-    bodies, argument = _by_dtype(name, row), Entry(name, row).parameters[index]
+    bodies: dict[Any, Any] = {}
 
     def call(*args: Any) -> Any:
         ctx = row.ctx and args and isinstance(args[0], Ctx)
@@ -120,30 +125,23 @@ def _selected(name: str, row: Row) -> Any:
         try:
             body = bodies[where.dtype]  # type: ignore[union-attr]
         except (AttributeError, KeyError, TypeError):
-            _refuse_generic(name, argument, where, bodies)
+            entry = Entry(name, row, _selects(name, row, _parameters(row.prototype)[index], where))
+            body = bodies[where.dtype] = row.body(getattr(pyshmem, row.host), entry)  # type: ignore[union-attr]
         return body(*args[1:], ctx=args[0]) if ctx else body(*args)
 
     return call
 
 
-def _by_dtype(name: str, row: Row) -> dict[Any, Any]:
-    """A body for each dtype of torch and of NumPy that the row's types have."""
-    bodies: dict[Any, Any] = {}
-    halves = HALVES if row.types in (RMA, NUMERIC) else ()
-    for each in (*(TYPES[one] for one in row.types), *halves):
-        body = row.body(getattr(pyshmem, row.host), Entry(name, row, each))
-        bodies.setdefault(each.numpy, body)
-        if each is not LONG_DOUBLE:
-            bodies.setdefault(each.dtype, body)
-    return bodies
-
-
-def _refuse_generic(name: str, argument: str, where: Any, bodies: dict[Any, Any]) -> NoReturn:
+def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
+    """The type of the row that the array ``where`` has. Errors: ArgumentError for no array, DtypeError."""
     dtype = getattr(where, "dtype", None)
     if dtype is None:
         refuse(ArgumentError, name, argument, f"a {type(where).__name__}", "a tensor or an array, whose type selects")
-    kinds = ", ".join(str(each) for each in bodies if isinstance(each, np.dtype))
-    refuse(DtypeError, name, argument, f"{dtype} elements", f"one of {kinds}")
+    kinds = [TYPES[each] for each in row.types] + list(HALVES if row.types in (RMA, NUMERIC) else ())
+    for kind in kinds:
+        if dtype == kind.numpy or (dtype is kind.dtype and kind is not LONG_DOUBLE):
+            return kind
+    refuse(DtypeError, name, argument, f"{dtype} elements", "one of " + ", ".join(f"{kind.numpy}" for kind in kinds))
 
 
 def _either(row: Row) -> Any:
