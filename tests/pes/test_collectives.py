@@ -24,8 +24,10 @@ SIZES = [0, 1, 7, 1000]
 TEAMS = [None, shmem.TEAM_WORLD, shmem.TEAM_SHARED]
 REALS = [dtype for dtype in RMA_DTYPES if not dtype.is_complex]
 COMPLEX = [torch.complex64, torch.complex128]
+INTEGERS = [dtype for dtype in REALS if not dtype.is_floating_point]
 OPERATORS = {"sum": (np.add, REALS + COMPLEX), "prod": (np.multiply, REALS + COMPLEX),
-             "min": (np.minimum, REALS), "max": (np.maximum, REALS)}  # fmt: skip
+             "min": (np.minimum, REALS), "max": (np.maximum, REALS), "and": (np.bitwise_and, INTEGERS),
+             "or": (np.bitwise_or, INTEGERS), "xor": (np.bitwise_xor, INTEGERS)}  # fmt: skip
 REDUCTIONS = [(op, dtype) for op, (_, dtypes) in OPERATORS.items() for dtype in dtypes]
 ids = {"ids": lambda each: name_of(each) if isinstance(each, torch.dtype) else str(each)}
 

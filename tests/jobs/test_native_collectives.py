@@ -1,0 +1,191 @@
+"""The collectives in C with threads as PEs: also of more PEs than any machine that runs the tests has cores for."""
+
+import hashlib
+import threading
+
+import numpy as np
+import pytest
+
+from pyshmem.host import _native
+
+LIMITS = (60.0, 10)  # seconds, and polls before a thread yields: they share the cores
+AREA = 16384
+ROOM = 1 << 17
+STRIDE = AREA + 2 * ROOM
+PES = [1, 2, 3, 5, 16, 17, 20, 33]  # up to 16 write to each other directly, more by trees and rounds
+INT64, FLOAT32 = 6, 8  # rows of the table of element types
+SUM = 0
+
+
+class Pe:
+    """One thread's view: its wires, and `target` and `source`, at one place in every PE's memory."""
+
+    def __init__(self, memory, me, n):
+        base = memory.ctypes.data + me * STRIDE
+        self.me, self.n, self.wires = me, n, (base, STRIDE, me, n)
+        self.dest, self.src = base + AREA, base + AREA + ROOM
+        own = memory[me]
+        self.target = own[AREA : AREA + ROOM].view(np.int64)
+        self.source = own[AREA + ROOM :].view(np.int64)
+
+    def call(self, name, *arguments):
+        return getattr(_native, name)(self.wires, *LIMITS, *arguments)
+
+    def sync(self):
+        _native.sync(*self.wires, *LIMITS)
+
+
+def run(n, body):
+    """``body`` on n PEs at once; what one of them raises is raised here."""
+    memory = np.zeros((n, STRIDE), np.uint8)
+    failures = []
+
+    def each(me):
+        try:
+            body(Pe(memory, me, n))
+        except BaseException as failure:  # noqa: BLE001
+            failures.append(failure)
+
+    threads = [threading.Thread(target=each, args=(me,)) for me in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in failures:
+        raise failure
+
+
+def values(pe, turn, count):
+    return np.arange(count, dtype=np.int64) * 7 + pe * 1000 + turn * 100_000
+
+
+def be_late(pe, turn):
+    """One PE computes without the GIL, so that the others go on."""
+    if (turn + pe.me) % pe.n == 0:
+        hashlib.sha256(bytes(200_000)).digest()
+
+
+@pytest.mark.parametrize("count", [1, 100, 8000])
+@pytest.mark.parametrize("n", PES)
+def test_broadcast_reaches_all_from_every_root_and_leaves_the_source_free(n, count):
+    def body(pe):
+        for turn in range(8):
+            root = turn * 5 % n
+            pe.source[:count] = values(pe.me, turn, count)
+            be_late(pe, turn)
+            pe.call("broadcast", root, pe.dest, pe.src, 8 * count)
+            pe.source[:count] = -1
+            np.testing.assert_array_equal(pe.target[:count], values(root, turn, count))
+            pe.sync()  # the target is used again
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", PES)
+def test_a_root_may_be_calls_ahead_of_the_others(n):
+    """Turn t has a target of its own, and its root changes every third turn: no meeting at all between the calls."""
+
+    def body(pe):
+        for turn in range(60):
+            be_late(pe, turn)
+            pe.source[turn] = turn * 1000 + pe.me
+            pe.call("broadcast", turn // 3 % n, pe.dest + 8 * turn, pe.src + 8 * turn, 8)
+            assert pe.target[turn] == turn * 1000 + turn // 3 % n
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("mode", ["reduce", "inscan", "exscan"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("count", [1, 15, 16, 2000, 9000])
+@pytest.mark.parametrize("n", PES)
+def test_fold_sums_what_the_members_brought(n, count, in_place, mode):
+    def body(pe):
+        for turn in range(5):
+            array, address = (pe.target, pe.dest) if in_place else (pe.source, pe.src)
+            array[:count] = values(pe.me, turn, count)
+            be_late(pe, turn)
+            pe.call("fold", ["reduce", "inscan", "exscan"].index(mode), SUM, INT64, pe.dest, address, count)
+            if not in_place:
+                pe.source[:count] = -1
+            number = {"reduce": n, "inscan": pe.me + 1, "exscan": pe.me}[mode]
+            wanted = sum((values(each, turn, count) for each in range(number)), np.zeros(count, np.int64))
+            np.testing.assert_array_equal(pe.target[:count], wanted)
+            pe.sync()
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 16])
+def test_small_sums_follow_each_other_without_a_word_between(n):
+    """The slots of one call are written again only when everybody has read them."""
+
+    def body(pe):
+        wanted = np.arange(n).sum() + n * 10 * np.arange(15)
+        for turn in range(1500):
+            pe.source[:15] = turn + pe.me + 10 * np.arange(15)
+            pe.call("fold", 0, SUM, INT64, pe.dest, pe.src, 15)
+            np.testing.assert_array_equal(pe.target[:15], wanted + n * turn)
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("count", [1, 100, 400])
+@pytest.mark.parametrize("n", PES)
+def test_scatter_puts_block_j_on_member_j(n, count):
+    def body(pe):
+        for turn in range(6):
+            pe.source[: n * count] = values(pe.me, turn, n * count)
+            be_late(pe, turn)
+            pe.call("scatter", pe.dest + 8 * count * pe.me, pe.src, 8 * count, 8 * count, 0, 0, 1)
+            pe.source[: n * count] = -1
+            for j in range(n):
+                wanted = values(j, turn, n * count)[pe.me * count :][:count]
+                np.testing.assert_array_equal(pe.target[j * count :][:count], wanted)
+            pe.sync()
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", PES)
+def test_share_gives_the_notes_of_all_turn_after_turn(n):
+    def body(pe):
+        for turn in range(40):
+            be_late(pe, turn)
+            notes = pe.call("share", b"%3d of turn %3d" % (pe.me, turn))
+            assert notes == b"".join(b"%3d of turn %3d" % (each, turn) for each in range(n))
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", PES)
+def test_sync_lets_nobody_go_before_all_have_come(n):
+    arrived = [0] * n
+
+    def body(pe):
+        for turn in range(1, 40):
+            be_late(pe, turn)
+            arrived[pe.me] = turn
+            pe.sync()
+            assert min(arrived) >= turn
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("share", (b"x",)), ("broadcast", (1, 0, 0, 0)), ("scatter", (0, 0, 0, 0, 0, 0, 1)), ("fold", (0, SUM, INT64, 0, 0, 1)),
+])  # fmt: skip
+@pytest.mark.parametrize("n", [2, 17])
+def test_a_call_that_the_others_do_not_make_gives_up(n, name, arguments):
+    pe = Pe(np.zeros((n, STRIDE), np.uint8), 0, n)
+    if name == "fold":
+        arguments = (*arguments[:3], pe.dest, pe.src, 1)
+    with pytest.raises(TimeoutError):
+        getattr(_native, name)(pe.wires, 0.05, 10, *arguments)
+
+
+def test_fold_refuses_operators_that_a_type_does_not_have():
+    pe = Pe(np.zeros((1, STRIDE), np.uint8), 0, 1)
+    for operator, kind in ((4, FLOAT32), (2, 10), (7, INT64), (-1, INT64), (0, 14), (0, -1)):
+        with pytest.raises(ValueError, match="no such operator"):
+            pe.call("fold", 0, operator, kind, pe.dest, pe.src, 1)
