@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from pyshmem.host.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.operands import describe, name_of, scalar, symmetric_array
@@ -40,7 +41,8 @@ def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
         if given.dtype != operand.dtype:
             wants = f"the {name_of(operand.dtype)} of ivars: no casting between arrays"
             refuse(DtypeError, routine, "cmp_values", f"{name_of(given.dtype)} elements", wants)
-        values = np.array(cmp_values if given.heap.device == "cpu" else cmp_values.cpu()).reshape(-1)
+        plain = cmp_values if isinstance(cmp_values, np.ndarray) else torch.as_tensor(cmp_values).cpu().numpy()
+        values = plain.reshape(-1).copy()
     if values.size != operand.nelems:
         wants = f"one for each of the {operand.nelems} of ivars"
         refuse(ArgumentError, routine, "cmp_values", f"{values.size} elements", wants)
