@@ -5,13 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
 
-.PHONY: help demo test test-jobs check test-gpu bench clean
+.PHONY: help demo test test-jobs test-codegen check test-gpu bench clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-jobs    the tests that start jobs of their own: launcher, examples, README"
+	@echo "make test-codegen kernels compiled for NVIDIA and AMD GPUs, and their instructions read"
+	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
 	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
 	@echo "make test-gpu     all tests on the machine's GPUs"
 	@echo "make bench        host calls beside shmem4py's"
@@ -27,11 +29,16 @@ demo-%: $(VENV)/.installed
 	$(RUN) -n $* examples/gemm_all_scatter.py
 	$(RUN) -n $* examples/heat.py
 
-test: test-jobs $(PES:%=test-%)
+test: test-jobs test-codegen $(PES:%=test-%)
 test-jobs: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/jobs
+test-codegen: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/codegen -q
 test-%: $(VENV)/.installed
 	$(RUN) -n $* -m pytest tests/pes --with-mpi -q
+
+test-many: $(VENV)/.installed
+	$(RUN) -n 16 -m pytest tests/pes --with-mpi -q -m many
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -42,5 +42,6 @@ from pyshmem.device.wait import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, 
 __all__ = sorted(
     name
     for name in globals()
-    if not name.startswith("_") and name not in ("amo", "arch", "context", "ordering", "record", "rma", "signal", "wait")
+    if not name.startswith("_")
+    and name not in ("amo", "arch", "context", "ordering", "record", "rma", "signal", "wait")
 )

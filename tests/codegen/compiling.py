@@ -76,3 +76,32 @@ def instructions(text):
     comment = ";" if "s_endpgm" in text else "//"
     lines = (line.split(comment)[0].strip() for line in text.split(".section")[0].splitlines())
     return [line for line in lines if line and not re.match(r"\.(?!LBB)|\$L__(tmp|func)|\.?L(tmp|func)", line)]
+
+
+def places(lines, pattern):
+    """Where the pattern matches, as indices of lines."""
+    return [place for place, line in enumerate(lines) if re.search(pattern, line)]
+
+
+def in_order(lines, *patterns):
+    """The first place of each pattern after the one before it. Fails naming the pattern that is not there."""
+    found, start = [], 0
+    for pattern in patterns:
+        place = next((i for i in range(start, len(lines)) if re.search(pattern, lines[i])), None)
+        assert place is not None, f"no {pattern} after line {start} of:\n" + "\n".join(lines)
+        found.append(place)
+        start = place + 1
+    return found
+
+
+def loops(lines):
+    """The stretches that a branch jumps back over."""
+    labels = {line.rstrip(":"): place for place, line in enumerate(lines) if line.endswith(":")}
+    jumps = [(re.search(r"bra\S* .*?(\$L__BB\w+|\.LBB\w+);?$", line), place) for place, line in enumerate(lines)]
+    return [lines[labels[jump[1]] : place + 1] for jump, place in jumps if jump and labels[jump[1]] < place]
+
+
+def polling(lines, poll):
+    """The loops with a poll, without those that hold another."""
+    found = [loop for loop in loops(lines) if places(loop, poll)]
+    return [loop for loop in found if not any(len(each) < len(loop) and set(each) <= set(loop) for each in found)]

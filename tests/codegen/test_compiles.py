@@ -1,15 +1,66 @@
 """Every intrinsic compiles for every GPU, keeps its values in registers, and is compiled once for all PEs."""
 
+import ast
+import importlib
+import pathlib
+
 import pytest
-from compiling import assembly
-from kernels import EVERY, name_of
+import torch
+from compiling import array, assembly, cache_key, context
+from kernels import EVERY, I32, U64, name_of, ring, sync_twice, wait_until
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.parametrize("case", EVERY, ids=name_of)
-def test_every_intrinsic_compiles_and_spills_nothing(case, target):
-    text = assembly(case[0], target, *case[1:])
+def refuse_spills(text, target):
     if target == "nvidia":
         assert ".local" not in text
     else:
         assert ".private_segment_fixed_size: 0" in text
         assert "scratch_load" not in text and "scratch_store" not in text
+
+
+@pytest.mark.parametrize("case", EVERY, ids=name_of)
+def test_every_intrinsic_compiles_and_spills_nothing(case, target):
+    refuse_spills(assembly(case[0], target, *case[1:]), target)
+
+
+@pytest.mark.parametrize("case", EVERY[::5], ids=name_of)
+def test_intrinsics_compile_where_a_table_finds_the_peers(case, target):
+    refuse_spills(assembly(case[0], target, *case[1:], by_table=True), target)
+
+
+@pytest.mark.parametrize("case", [(sync_twice,), (ring, I32, I32, 1000, U64), (wait_until, U64, 3)], ids=name_of)
+@pytest.mark.parametrize("n_pes", [1, 16])
+def test_teams_whose_size_triton_compiles_a_variant_for(case, n_pes, target):
+    refuse_spills(assembly(case[0], target, *case[1:], n_pes=n_pes), target)
+
+
+LAUNCHES = {
+    "ring_broadcast": ("pass_on", torch.int32, torch.uint64, 1000),
+    "histogram": ("count", torch.int32, torch.int32, 65536, 250, 1024),
+    "gemm_all_scatter": (
+        "gemm_all_scatter", torch.float16, torch.float16, torch.float32, 512, 512, 128, 128, 64, 64, 64,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("example", LAUNCHES)
+def test_the_kernels_of_the_examples_compile_and_spill_nothing(example, target, tmp_path, monkeypatch):
+    """Each example down to its kernel: the program that follows needs a job."""
+    tree = ast.parse((EXAMPLES / f"{example}.py").read_text())
+    kept = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+    kept += [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
+    (tmp_path / f"only_{example}.py").write_text("\n".join(map(ast.unparse, kept)))
+    monkeypatch.syspath_prepend(tmp_path)
+    name, *operands = LAUNCHES[example]
+    kernel = getattr(importlib.import_module(f"only_{example}"), name)
+    refuse_spills(assembly(kernel, target, *operands), target)
+
+
+@pytest.mark.parametrize("case", EVERY[::6], ids=name_of)
+def test_one_binary_serves_all_pes(case, target):
+    for by_table in (False, True):
+        args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
+        keys = {cache_key(case[0], target, [context(target, me, 32, by_table), *args]) for me in (0, 1, 2, 13, 16)}
+        assert len(keys) == 1

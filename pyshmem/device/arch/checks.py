@@ -13,9 +13,17 @@ from pyshmem.host.errors import ArgumentError, DtypeError
 
 @triton.constexpr_function
 def refuse_call(kind: type, routine: str, argument: str, value: object, wants: str) -> None:
-    from pyshmem.host.errors import refuse  # here: Triton refuses to compile functions that name a Python function
+    """refuse, with the kernel's name before the routine's."""
+    import sys  # both here: Triton compiles no function that names a Python function of its module
 
-    refuse(kind, f"kernel: {routine}", argument, describe(value), wants)
+    from pyshmem.host.errors import refuse
+
+    kernel, frame = "?", sys._getframe(1)
+    while frame is not None:
+        compiling = frame.f_locals.get("self")  # of Triton's compiler: one per function, the kernel's outermost
+        kernel = compiling.jit_fn.__name__ if hasattr(compiling, "jit_fn") else kernel
+        frame = frame.f_back
+    refuse(kind, f"kernel {kernel}: {routine}", argument, describe(value), wants)
 
 
 @triton.constexpr_function

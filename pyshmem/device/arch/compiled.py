@@ -95,14 +95,15 @@ def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr) -> None:
 
 @jit
 def copy_elements(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, done: tl.tensor, n: tl.tensor) -> None:
-    """Copy the elements from ``done`` to ``n`` one by one, each by a single store."""
-    count: tl.constexpr = gpu.threads(ctx) * 4
-    whole = done + (n - done) // count * count
-    for first in range(done, whole, count):
-        place = first + tl.arange(0, count)
-        tl.store(to + place, tl.load(of + place))
+    """Copy the elements from ``done`` to ``n`` one by one, each by a single store, four of a thread in flight."""
+    count: tl.constexpr = gpu.threads(ctx)
+    # Two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones.
+    lanes = tl.arange(0, 4)[:, None] * count + tl.arange(0, count)[None, :]
+    whole = done + (n - done) // (4 * count) * (4 * count)
+    for first in range(done, whole, 4 * count):
+        tl.store(to + (first + lanes), tl.load(of + (first + lanes)))
     if whole < n:
-        place = whole + tl.arange(0, count)
+        place = whole + lanes
         tl.store(to + place, tl.load(of + place, mask=place < n), mask=place < n)
 
 

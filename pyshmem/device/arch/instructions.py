@@ -6,17 +6,20 @@ Model"; LLVM's AMDGPUUsage, "Memory Model gfx90a" and "gfx942".
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
+from triton.language import core
 from triton.language.extra.cuda import num_warps  # reads the launch's options, AMD's too
 
 from pyshmem.device.arch.places import GFX90A, NVIDIA
 
 
-@triton.jit
-def threads(ctx: tl.tensor) -> tl.constexpr:
-    """How many threads a program has."""
-    return num_warps() * (32 if ctx.where == NVIDIA else 64)
+@core.builtin
+def threads(ctx: tl.tensor, _semantic: Any = None) -> tl.constexpr:
+    """How many threads a program has. A jit function would do, but in Triton 3.6 those return no constants."""
+    return tl.constexpr(num_warps(_semantic=_semantic).value * (32 if ctx.where.value == NVIDIA.value else 64))
 
 
 @triton.jit
@@ -147,7 +150,19 @@ def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, ma
             pack=1,
         )
     else:
-        tl.atomic_xchg(pointers, value, mask=mask, sem="release", scope="sys")
+        release(ctx)
+        tl.store(pointers, value, mask=mask, cache_modifier=".wt")  # to memory, through all caches
+
+
+@triton.jit
+def peek(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    """An int64 as it is in memory now. No acquire: what follows need not wait for it."""
+    if ctx.where == NVIDIA:
+        return tl.inline_asm_elementwise(
+            "ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", [pointer], dtype=tl.int64, is_pure=False, pack=1
+        )
+    else:
+        return tl.load(pointer, volatile=True)
 
 
 @triton.jit

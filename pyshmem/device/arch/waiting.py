@@ -66,7 +66,7 @@ def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
     epoch that it has reached. Flags only grow, so nothing is reset and the next barrier may follow at once.
     """
     area = ctx.sync_area.to(tl.pointer_type(tl.int64))
-    epoch = gpu.poll(ctx, area) + 1
+    epoch = gpu.peek(ctx, area) + 1
     me = (ctx.me - 3) // 2
     count: tl.constexpr = gpu.threads(ctx)
     for first in range(0, ctx.n_pes, count):
@@ -108,7 +108,7 @@ def is_over(ctx: tl.tensor, elapsed: tl.tensor) -> tl.tensor:
     """Whether a wait of so many nanoseconds gives up: by ctx's limit, or because an earlier one did."""
     over = (ctx.limit > 0) & (elapsed > ctx.limit)
     if ctx.record != 0:
-        over = over | (gpu.poll(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)
+        over = over | (gpu.peek(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)
     return over
 
 

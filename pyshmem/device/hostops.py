@@ -1,0 +1,80 @@
+"""The host's atomics on GPU heaps: one thread on this PE's GPU does them, at system scope, wherever the word lies.
+
+So they are atomic together with the atomics of kernels. One compiled kernel an operator and type serves all PEs.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem.device.launch import CachedKernel, Loaded
+
+SET, FETCH, SWAP, COMPARE_SWAP, ADD, AND, OR, XOR = (tl.constexpr(code) for code in range(8))
+OPERATORS = {
+    "set": SET, "fetch": FETCH, "swap": SWAP, "compare_swap": COMPARE_SWAP,
+    "add": ADD, "and": AND, "or": OR, "xor": XOR,
+}  # fmt: skip
+# How each type's numbers become bits, and what those are in Triton. Only adding asks what the bits mean.
+TYPES = {
+    torch.int32: ("i", tl.int32), torch.int64: ("q", tl.int64), torch.uint32: ("I", tl.uint32),
+    torch.uint64: ("Q", tl.uint64), torch.float32: ("f", tl.float32), torch.float64: ("d", tl.float64),
+}  # fmt: skip
+WORDS = {4: "i", 8: "q"}
+
+
+@triton.jit(do_not_specialize=["address", "operand", "cond", "result"])
+def operate(
+    address: tl.int64, operand: tl.int64, cond: tl.int64, result: tl.int64, OP: tl.constexpr, TYPE: tl.constexpr
+):
+    """One atomic on the word at ``address``; what was there goes to ``result`` if that is not 0. Operands are bits."""
+    word: tl.constexpr = tl.int32 if TYPE.primitive_bitwidth == 32 else tl.int64
+    bits = address.to(tl.pointer_type(word))
+    value = operand.to(word)
+    if OP == ADD:
+        number = value.to(TYPE, bitcast=True)
+        old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem="acq_rel", scope="sys")
+    elif OP == FETCH:
+        old = tl.atomic_add(bits, tl.full([], 0, word), sem="acq_rel", scope="sys")  # of 0 to the bits: they stay
+    elif OP == COMPARE_SWAP:
+        old = tl.atomic_cas(bits, cond.to(word), value, sem="acq_rel", scope="sys")
+    elif OP == AND:
+        old = tl.atomic_and(bits, value, sem="acq_rel", scope="sys")
+    elif OP == OR:
+        old = tl.atomic_or(bits, value, sem="acq_rel", scope="sys")
+    elif OP == XOR:
+        old = tl.atomic_xor(bits, value, sem="acq_rel", scope="sys")
+    else:
+        old = tl.atomic_xchg(bits, value, sem="acq_rel", scope="sys")
+    if result != 0:
+        tl.store(result.to(tl.pointer_type(word)), old.to(word, bitcast=True))
+
+
+_operate = CachedKernel(operate)
+
+
+def apply(
+    op: str, dtype: torch.dtype, address: int, operand: float, cond: float, result_address: int, stream: int
+) -> None:
+    """Enqueue one atomic of OPERATORS on ``stream``, a raw handle. Done, as acquire and release, when the stream gets there.
+
+    address: of the word, on this GPU or a peer's, as mapped here.  operand, cond: numbers that dtype holds; 0 where op
+    has none.  result_address: where the GPU writes the old value, in dtype; 0 where nobody asks.
+    """
+    format, kind = TYPES[dtype]
+    words = address, _as_bits(format, operand), _as_bits(format, cond), result_address
+    _loaded(op, dtype, torch.cuda.current_device())((1,), stream, (*words, OPERATORS[op], kind))
+
+
+@cache
+def _loaded(op: str, dtype: torch.dtype, device: int) -> Loaded:
+    return _operate.compile(0, 0, 0, 0, OPERATORS[op], TYPES[dtype][1], num_warps=1)
+
+
+def _as_bits(format: str, number: float) -> int:
+    packed = struct.pack(format, number)
+    return int(struct.unpack(WORDS[len(packed)], packed)[0])

@@ -1,0 +1,136 @@
+"""Launches of compiled kernels at a third of the cost of ``kernel[grid](...)``: what the compiler asks is looked up once.
+and the driver is called from C.
+
+For the library's own kernels and operators, on GPUs. Interpreted kernels are launched as always.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from triton.runtime import driver
+
+from pyshmem.host._native import launch
+from pyshmem.host.gpu.driver import launch_function
+
+_current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
+_CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE = range(5)
+_KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
+
+
+class Loaded(NamedTuple):
+    """A kernel in the GPU's memory, and how its arguments become words. ``compiled`` keeps it there."""
+
+    compiled: Any
+    function: int
+    threads: int
+    shared: int
+    plan: Any  # of each argument: one of the kinds above, or a tuple of them; None where only Triton's launcher will do
+
+    def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
+        x, y, z = (*grid, 1, 1)[:3]
+        if self.plan is None:
+            metadata = self.compiled.packed_metadata
+            self.compiled.run(x, y, z, stream, self.function, metadata, None, None, None, *args)
+            return
+        code = launch(_launcher(), self.function, x, y, z, self.threads, self.shared, stream, *_words(args, self.plan))
+        if code:
+            raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
+
+
+class CachedKernel:
+    """A kernel of triton.jit. Call it as ``cached(grid, *args, num_warps=4)``, with an argument for every parameter.
+
+    The first call of each kind compiles: let all PEs do so, by ``compile``, before one waits in a kernel for another. Hooks
+    of profilers are not called.
+    """
+
+    __slots__ = ("compiled", "constants", "kernel")
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.constants = [param.is_constexpr for param in kernel.params]
+        self.compiled: dict[tuple[Any, ...], Loaded] = {}
+
+    def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
+        device = _current_device()
+        loaded = self.compiled.get((device, *options.values(), *map(_kind, args, self.constants)))
+        if loaded is None:
+            loaded = self.compile(*args, **options)
+        loaded(grid, driver.active.get_current_stream(device), args)
+
+    def compile(self, *args: Any, **options: Any) -> Loaded:
+        """Compile and load, without a launch, what a call with these arguments needs. Tensors are not touched."""
+        compiled = self.kernel.warmup(*args, grid=(1,), **options)
+        compiled._init_handles()
+        metadata = compiled.metadata
+        threads = metadata.num_warps * metadata.target.warp_size
+        found = Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args))
+        self.compiled[(_current_device(), *options.values(), *map(_kind, args, self.constants))] = found
+        return found
+
+
+def _kind(value: Any, constant: bool) -> Any:
+    """Equal for two values that Triton compiles alike; it may differ for some such. See Triton's native specialisation."""
+    if constant:
+        return type(value), value  # 1, 1.0 and True are equal
+    if type(value) is int:
+        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    if isinstance(value, (bool, float)):
+        return type(value)
+    return value  # a device context, or None
+
+
+def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:
+    """What becomes of each argument, from the signature that it was compiled for; None: leave it to Triton's launcher."""
+    metadata = compiled.metadata
+    unusual = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+    if any(getattr(metadata, name, 0) for name in unusual) or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    plan = tuple(_kind_of(each) for each in compiled.src.signature.values())
+    return None if len(plan) != len(args) or _unknown(plan) else plan
+
+
+def _kind_of(signature: Any) -> Any:
+    if isinstance(signature, (tuple, list)):
+        return tuple(_kind_of(each) for each in signature)
+    text = str(signature)
+    if text in _KINDS:
+        return _KINDS[text]
+    return _POINTER if text[0] == "*" else _INTEGER if text[0] in "iu" and text[1:].isdigit() else None
+
+
+def _unknown(plan: Any) -> bool:
+    return any(_unknown(each) if isinstance(each, tuple) else each is None for each in plan)
+
+
+def _words(args: Any, plan: Any) -> list[int]:
+    """The arguments as the kernel's parameters hold them, in the low bytes of a word each."""
+    words: list[int] = []
+    for value, kind in zip(args, plan, strict=True):
+        if kind == _POINTER:
+            words.append(value if type(value) is int else value.data_ptr())
+        elif kind == _INTEGER:
+            words.append(int(value))
+        elif isinstance(kind, tuple):
+            words += _flattened(value, kind)
+        elif kind != _CONSTANT:
+            single = kind == _FLOAT
+            words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
+    return words
+
+
+@cache
+def _flattened(context: Any, plan: Any) -> list[int]:
+    """A device context's words: it is the same object call after call."""
+    return _words(context, plan)
+
+
+@cache
+def _launcher() -> int:
+    return launch_function("hip" if torch.version.hip else "cuda")

@@ -1,0 +1,50 @@
+"""The host's atomics on GPU heaps: one kernel an operator and type, and what it is launched with."""
+
+import struct
+
+import pytest
+import pyshmem.device as dev  # noqa: F401  before triton
+import torch
+from compiling import TARGETS, cache_key, compile, specialise
+from pyshmem.device import hostops
+
+CASES = [(op, torch.uint64) for op in hostops.OPERATORS] + [("add", dtype) for dtype in hostops.TYPES]
+CASES += [("swap", torch.float32), ("fetch", torch.float64), ("xor", torch.int32), ("compare_swap", torch.float32)]
+INSTRUCTIONS = {
+    "set": ("exch.b", "swap"), "swap": ("exch.b", "swap"), "fetch": ("add.", "add"), "compare_swap": ("cas.b", "cmpswap"),
+    "add": ("add.", "add|cmpswap"), "and": ("and.b", "cmpswap"), "or": ("or.b", "cmpswap"), "xor": ("xor.b", "cmpswap"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
+def test_a_host_atomic_is_one_atomic_at_system_scope(op, dtype, target):
+    args = [1 << 45, 5, 6, 1 << 46, hostops.OPERATORS[op], hostops.TYPES[dtype][1]]
+    source, options = specialise(hostops.operate, target, args, num_warps=1)
+    asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
+    nvidia, amd = INSTRUCTIONS[op]
+    if target == "nvidia":
+        atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
+        assert len(atomics) == 1 and "sys" in atomics[0] and nvidia in atomics[0] and "acq_rel" in atomics[0]
+        return
+    atomics = [line.split()[0] for line in asm["amdgcn"].splitlines() if "_atomic_" in line]
+    assert atomics and all(any(name in atomic for name in amd.split("|")) for atomic in atomics)
+    assert {atomic.endswith("_x2") or "f64" in atomic for atomic in atomics} == {dtype.itemsize == 8}
+    assert "buffer_wbl2" in asm["amdgcn"] and "buffer_inv" in asm["amdgcn"]
+
+
+@pytest.mark.parametrize("dtype", hostops.TYPES, ids=str)
+def test_one_kernel_serves_all_addresses_and_operands(dtype, target):
+    """Ones, multiples of 16, what fits 32 bits and what does not: Triton would compile a variant for each."""
+    tail = [hostops.OPERATORS["add"], hostops.TYPES[dtype][1]]
+    words = [(0, 0, 0, 0), (1, 1, 1, 1), (16, 16, 16, 16), (3, 5, 7, 9), (1 << 45, -1, 1 << 33, 1 << 46)]
+    assert len({cache_key(hostops.operate, target, [*each, *tail]) for each in words}) == 1
+
+
+@pytest.mark.parametrize("dtype", hostops.TYPES, ids=str)
+def test_operands_are_passed_as_their_bits(dtype):
+    format, _ = hostops.TYPES[dtype]
+    numbers = [0, 1, 2**31 - 1, -1, -(2**31)] if dtype.is_signed else [0, 1, 2**32 - 1]
+    for number in [*numbers, *([-0.0, 1.5, float("inf")] if dtype.is_floating_point else [])]:
+        bits = hostops._as_bits(format, number)
+        back = struct.unpack(format, (bits % 2**64).to_bytes(8, "little")[: dtype.itemsize])[0]
+        assert struct.pack("d", back) == struct.pack("d", torch.tensor(number, dtype=dtype).item())
