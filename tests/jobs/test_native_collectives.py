@@ -189,3 +189,14 @@ def test_fold_refuses_operators_that_a_type_does_not_have():
     for operator, kind in ((4, FLOAT32), (2, 10), (7, INT64), (-1, INT64), (0, 14), (0, -1)):
         with pytest.raises(ValueError, match="no such operator"):
             pe.call("fold", 0, operator, kind, pe.dest, pe.src, 1)
+
+
+def test_a_member_does_not_take_one_roots_word_for_anothers():
+    """PE 0 stopped between serving PE 1 and PE 2; PE 1 is a call ahead, its root. PE 2 still waits for PE 0."""
+    memory = np.zeros((3, STRIDE), np.uint8)
+    pes = [Pe(memory, me, 3) for me in range(3)]
+    memory[1][_native.area_bytes(0) :][:8].view(np.uint64)[0] = 1  # PE 0's first call has reached PE 1
+    pes[1].call("broadcast", 0, pes[1].dest, pes[1].src, 8)
+    pes[1].call("broadcast", 1, pes[1].dest, pes[1].src, 8)
+    with pytest.raises(TimeoutError):
+        _native.broadcast(pes[2].wires, 0.05, 10, 0, pes[2].dest, pes[2].src, 8)

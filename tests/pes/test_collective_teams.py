@@ -32,7 +32,7 @@ def test_collect_takes_as_much_as_each_member_brings(dtype, group, way, me):
         target, whole = guarded(sum(counts), dtype)
         if team:
             shmem.collect(way(whole), way(source), counts[team.my_pe()], team)
-            wanted = [payload(pe, turn, 12 * most, dtype)[:count] for pe, count in zip(pes, counts)]
+            wanted = [payload(pe, turn, 12 * most, dtype)[:count] for pe, count in zip(pes, counts, strict=True)]
             assert_same(target, torch.cat(wanted))
         assert untouched(whole if not team else whole[sum(counts) :])
         shmem.free(whole)
@@ -164,7 +164,7 @@ def test_teams_take_turns_and_do_not_mix(me, npes):
     for turn in range(60):
         if me == turn % npes:
             work(3000)
-        for which, (team, pes) in enumerate(zip(teams, members)):
+        for which, (team, pes) in enumerate(zip(teams, members, strict=True)):
             if team:
                 source.fill_(turn + me)
                 shmem.sum_reduce(target[which, turn], source, team=team)

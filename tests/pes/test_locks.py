@@ -77,7 +77,7 @@ def test_test_lock_takes_a_free_lock_and_never_waits(lock, me, npes):
 
 
 def test_elements_of_an_array_are_locks_of_their_own(me, npes):
-    locks, (left, _, right) = shmem.zeros(npes + 1, dtype=torch.int64), neighbours()
+    locks, (_, _, right) = shmem.zeros(npes + 1, dtype=torch.int64), neighbours()
     shmem.set_lock(locks[me : me + 1])
     shmem.barrier_all()
     assert all(shmem.test_lock(locks[pe]) for pe in range(npes))

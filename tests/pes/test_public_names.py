@@ -9,17 +9,23 @@ import pyshmem as shmem
 
 # section of the specification: its routines without the prefix
 ROUTINES = {
-    "9.1": "init my_pe n_pes finalize global_exit query_initialized pe_accessible addr_accessible ptr info_get_version"
+    "9.1": "init my_pe n_pes finalize global_exit query_initialized pe_accessible addr_accessible ptr team_ptr info_get_version"
     " info_get_name",
     "9.2": "init_thread query_thread",
     "9.3": "malloc free realloc align malloc_with_hints calloc",
-    "9.6": "put p iput get g iget put_nbi get_nbi",
+    "9.6": "put p iput ibput get g iget ibget put_nbi get_nbi",
     "9.7": "atomic_fetch atomic_set atomic_compare_swap atomic_swap atomic_fetch_inc atomic_inc atomic_fetch_add atomic_add"
-    " atomic_fetch_and atomic_and atomic_fetch_or atomic_or atomic_fetch_xor atomic_xor",
+    " atomic_fetch_and atomic_and atomic_fetch_or atomic_or atomic_fetch_xor atomic_xor atomic_fetch_nbi"
+    " atomic_compare_swap_nbi atomic_swap_nbi atomic_fetch_inc_nbi atomic_fetch_add_nbi atomic_fetch_and_nbi"
+    " atomic_fetch_or_nbi atomic_fetch_xor_nbi",
     "9.8": "put_signal put_signal_nbi signal_fetch signal_set signal_add",
-    "9.9": "barrier_all sync sync_all broadcast sum_reduce prod_reduce min_reduce max_reduce",
-    "9.10": "wait_until wait_until_all wait_until_any wait_until_some test test_all test_any test_some signal_wait_until",
-    "9.11": "fence quiet",
+    "9.9": "barrier_all sync sync_all broadcast collect fcollect alltoall alltoalls sum_reduce prod_reduce min_reduce"
+    " max_reduce and_reduce or_reduce xor_reduce sum_inscan sum_exscan",
+    "9.10": "wait_until wait_until_all wait_until_any wait_until_some test test_all test_any test_some signal_wait_until"
+    " wait_until_all_vector wait_until_any_vector wait_until_some_vector test_all_vector test_any_vector test_some_vector",
+    "9.11": "fence quiet pe_quiet",
+    "9.12": "set_lock test_lock clear_lock",
+    "10": "pcontrol",
 }
 SPECIFIED = {name: section for section, names in ROUTINES.items() for name in names.split()}
 PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routine
@@ -38,8 +44,8 @@ ERRORS = {
     "LaunchError": RuntimeError,
     "WaitTimeoutError": TimeoutError,
 }
-OBJECTS = {"TEAM_WORLD": "Team", "TEAM_SHARED": "Team", "CTX_DEFAULT": "Ctx"}
-CLASSES = {"Team", "Ctx", "CMP", "SIGNAL", "THREAD"}
+OBJECTS = {"TEAM_WORLD": "Team", "TEAM_SHARED": "Team", "TEAM_INVALID": "Team", "CTX_DEFAULT": "Ctx", "CTX_INVALID": "Ctx"}
+CLASSES = {"Team", "TeamConfig", "Ctx", "CTX", "CMP", "SIGNAL", "SESSION", "THREAD", "Lock"}
 
 
 def test_all_lists_exactly_the_names_of_the_contract():
@@ -89,6 +95,7 @@ def test_calls_to_a_pe_end_with_ctx_and_name_pe(name):
     assert parameters[-1].name == "ctx" and parameters[-1].default is None
     assert "pe" in [each.name for each in parameters]
     assert parameters[0].name == (
+        "fetch" if name.endswith("_nbi") and name.startswith("atomic") else
         "signal" if name.startswith("signal") else "source" if name in ("g", "atomic_fetch") else "target"
     )
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from support import AMO_INTEGERS, as_dtype, foreign, name_of, neighbours, work
+from support import AMO_INTEGERS, as_dtype, foreign, name_of, work
 
 import pyshmem as shmem
 from pyshmem.host.job import job
