@@ -1,5 +1,5 @@
-"""Launches of compiled kernels at a third of the cost of ``kernel[grid](...)``: what the compiler asks is looked up once.
-and the driver is called from C.
+"""Launches of compiled kernels for a third of what ``kernel[grid](...)`` costs: what the compiler needs to know is looked up
+once, and the driver is called from C.
 
 For the library's own kernels and operators, on GPUs. Interpreted kernels are launched as always.
 """

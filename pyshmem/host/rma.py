@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from pyshmem.host import _native
+from pyshmem.host._native import locate
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.heap import Heap, cpu
+from pyshmem.host.heap import Heap, cpu, views
 from pyshmem.host.operands import (
     between,
     count_of,
@@ -54,7 +55,8 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("put", ctx, pe)
-    heap, dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
+    found = locate(views, target, source, size) or transfer("put", _PUT_NAMES, target, source, size)
+    heap, dest, src, nbytes = found
     try:
         delta = heap.deltas[pe]
     except (KeyError, TypeError):
@@ -70,7 +72,8 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
-    heap, src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
+    found = locate(views, source, target, size) or transfer("get", _GET_NAMES, source, target, size)
+    heap, src, dest, nbytes = found
     try:
         delta = heap.deltas[pe]
     except (KeyError, TypeError):

@@ -22,7 +22,7 @@ readable only where the calls that make it so were made. Devices are ordinals of
 #include <unistd.h>
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, BAD_POINTER = 17, INVALID_DIRECTION = 21, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_ENABLED = 704,
-       ALREADY_REGISTERED = 712, NOT_REGISTERED = 713, NOT_SUPPORTED = 801 };
+       NOT_SUPPORTED = 801 };
 enum { LIMIT = 256, POISON = 0xA5, PAGE = 4096, RECOMMENDED = 2 << 20, VMM_SUPPORTED = 89, UNCACHED = 0x40000000 };
 
 /* What the caller passes, laid out as in HIP 6 and later. */
@@ -46,7 +46,7 @@ struct ipc_content { uint32_t magic; pid_t pid; int fd, device; size_t size; };
 
 static struct handle handles[LIMIT];
 static struct piece pieces[LIMIT];
-static struct range ranges[LIMIT], registered[LIMIT];
+static struct range ranges[LIMIT];
 static struct block blocks[LIMIT], opened[LIMIT];
 static int devices[LIMIT], device_count, version, misuses;
 static bool peer_enabled[LIMIT], no_vmm;
@@ -472,18 +472,12 @@ EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *st
 EXPORT(hipStreamSynchronize, (void *stream), (stream), "stream=%p", stream) { return 0; }
 EXPORT(hipStreamQuery, (void *stream), (stream), "stream=%p", stream) { return 0; }
 
-EXPORT(hipHostRegister, (void *address, size_t size, unsigned flags), (address, size, flags), "address=%p size=%zu flags=%u", address,
-       size, flags) {
-    for (int i = 0; i < LIMIT; i++)
-        if (inside(address, 1, registered[i].base, registered[i].size)) return ALREADY_REGISTERED;
-    if (!address || !size) return INVALID_VALUE;
-    return *FREE_ROW(registered, base) = (struct range){address, size}, 0;
-}
-
-EXPORT(hipHostUnregister, (void *address), (address), "address=%p", address) {
-    for (int i = 0; i < LIMIT; i++)
-        if (address && registered[i].base == address) return registered[i].base = NULL, 0;
-    return NOT_REGISTERED;
+EXPORT(hipModuleLaunchKernel,
+       (void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+        void **parameters, void **extra),
+       (function, x, y, z, bx, by, bz, shared, stream, parameters, extra), "grid=%u,%u,%u threads=%u", x, y, z, bx) {
+    if (!function || !x || !y || !z || !bx || by != 1 || bz != 1 || !parameters || extra) return INVALID_VALUE;
+    return 0;
 }
 
 /* Words for codes, and what tests ask. */
@@ -505,16 +499,15 @@ const char *hipGetErrorString(int code) {
     return ERRORS[row].text;
 }
 
-/* Seven counts: handles, mapped pieces, reserved ranges, allocations, opened IPC handles, registered ranges, misuses. */
-void standin_ledger(int counts[7]) {
-    memset(counts, 0, 7 * sizeof *counts);
+/* Six counts: handles, mapped pieces, reserved ranges, allocations, opened IPC handles, misuses. */
+void standin_ledger(int counts[6]) {
+    memset(counts, 0, 6 * sizeof *counts);
     for (int i = 0; i < LIMIT; i++) {
         counts[0] += handles[i].fd != 0;
         counts[1] += pieces[i].base != NULL;
         counts[2] += ranges[i].base != NULL;
         counts[3] += blocks[i].base != NULL;
         counts[4] += opened[i].base != NULL;
-        counts[5] += registered[i].base != NULL;
     }
-    counts[6] = misuses;
+    counts[5] = misuses;
 }

@@ -43,7 +43,6 @@ class Ledger(NamedTuple):
     ranges: int = 0
     blocks: int = 0
     opened: int = 0
-    registered: int = 0
     misuses: int = 0
 
 
@@ -88,7 +87,7 @@ class Standin:
         self.library.standin_fail(name.encode(), nth, code)
 
     def ledger(self):
-        counts = (ctypes.c_int * 7)()
+        counts = (ctypes.c_int * 6)()
         self.library.standin_ledger(counts)
         return Ledger(*counts)
 

@@ -20,6 +20,7 @@ COARSE, FINE, EXTENDED = 0, 1, 3  # hipExtMallocWithFlags: cached, fine-grained,
 _DEVICE, _READ_WRITE, _RECOMMENDED = 1, 3, 1
 _ALREADY_ENABLED = 704  # peer access: CUDA and HIP alike
 _NO_CONTEXT = 201  # this thread has not used the GPU yet
+_NOT_READY = 600
 _ANY_DIRECTION = 4  # hipMemcpyDefault
 _IPC_HINT = "; HSA_ENABLE_IPC_MODE_LEGACY, 0 or 1 on all PEs, has ROCm share memory in its other way"
 
@@ -107,10 +108,9 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # called by launch of the native module
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
-    "register": ("cuMemHostRegister_v2", "hipHostRegister", (_POINTER, _SIZE, c_uint)),
-    "unregister": ("cuMemHostUnregister", "hipHostUnregister", (_POINTER,)),
 }
 _VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; CUDA: also shareable as a file descriptor
 
@@ -138,6 +138,12 @@ class _Thread(threading.local):
     attached = False
 
 
+def launch_function(vendor: str) -> int:
+    """The address of the function that launches a kernel, for the native module."""
+    symbol = _CALLS["launch"][0 if vendor == "cuda" else 1]
+    return int(ctypes.cast(getattr(ctypes.CDLL(default_library(vendor)), str(symbol)), c_void_p).value or 0)
+
+
 class Driver:
     """One vendor's driver for one device. A handle, an address, a stream is an int."""
 
@@ -158,7 +164,7 @@ class Driver:
         self._call("init", 0)
         self.version = self._number("version")
         self.attach()
-        self._copy = int(ctypes.cast(self._calls["copy"], c_void_p).value or 0)
+        self.copy_function = int(ctypes.cast(self._calls["copy"], c_void_p).value or 0)
         self._direction = -1 if vendor == "cuda" else _ANY_DIRECTION
 
     def attach(self) -> None:
@@ -294,10 +300,10 @@ class Driver:
         """Enqueue a copy between any two places, host memory too. A source in pageable memory is free again on return."""
         if not self._thread.attached and self.vendor == "hip":
             self.attach()
-        code = enqueue(self._copy, dest, source, nbytes, self._direction, stream)
+        code = enqueue(self.copy_function, dest, source, nbytes, self._direction, stream)
         if code == _NO_CONTEXT:
             self.attach()
-            code = enqueue(self._copy, dest, source, nbytes, self._direction, stream)
+            code = enqueue(self.copy_function, dest, source, nbytes, self._direction, stream)
         if code:
             self._refuse("copy", code)
 
@@ -310,14 +316,10 @@ class Driver:
 
     def idle(self, stream: int) -> bool:
         """Whether all that was enqueued there is done."""
-        return int(self._calls["query"](stream)) == 0
-
-    def register(self, address: int, nbytes: int) -> None:
-        """Pin host memory, so that the GPU reads and writes it at the link's rate."""
-        self._call("register", address, nbytes, 0)
-
-    def unregister(self, address: int) -> None:
-        self._call("unregister", address)
+        code = int(self._calls["query"](stream))
+        if code not in (0, _NOT_READY):
+            self._refuse("query", code)
+        return code == 0
 
     def _properties(self, kind: int) -> Properties:
         location = Location(_DEVICE, self.device)
