@@ -14,7 +14,7 @@ import pytest
 from pyshmem import interpreter
 from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
-from support import live
+from support import here, live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
 
@@ -63,6 +63,13 @@ def isolated(request):
 def device():
     """The kind of the default heap: a run of the tests is about one. `make test-gpu` runs them for each."""
     return job.device
+
+
+@pytest.fixture
+def beside_the_heap():
+    """Private tensors that name no device are where kernels reach them: beside the default heap."""
+    with here():
+        yield
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from support import AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, from_pe, guarded, name_of, neighbours, untouched
 
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
 # operator: (old, value) -> new
 OPERATORS = {
     "set": lambda old, value: value,

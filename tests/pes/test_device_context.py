@@ -6,7 +6,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from support import interpreted
 from triton.runtime.errors import InterpreterError
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
 
 @triton.jit
@@ -15,13 +18,13 @@ def tell(ctx, out):
     tl.store(out + 1, dev.n_pes(ctx))
 
 
-def test_device_context_is_the_same_object_for_the_same_arguments():
+def test_device_context_is_the_same_object_for_the_same_arguments(device):
     world = shmem.device_context()
     assert world is shmem.device_context()
     assert world is shmem.device_context(None)
     assert world is shmem.device_context(shmem.TEAM_WORLD)
-    assert world is shmem.device_context(shmem.TEAM_WORLD, "cpu")
-    assert world is shmem.device_context(device="cpu")
+    assert world is shmem.device_context(shmem.TEAM_WORLD, device)
+    assert world is shmem.device_context(device=device)
     shared = shmem.device_context(team=shmem.TEAM_SHARED)
     assert shared is shmem.device_context(shmem.TEAM_SHARED) and shared is not world
 
@@ -61,7 +64,7 @@ def test_device_context_is_local(me):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [(("world",), "team: got str"), ((None, "cuda"), "device: got 'cuda'")]
+    ("arguments", "words"), [(("world",), "team: got str"), ((None, "disk"), "device: got 'disk'")]
 )
 def test_device_context_refuses_what_is_no_team_or_heap(arguments, words, me):
     with pytest.raises(shmem.ArgumentError, match=rf"^device_context: PE {me}: {words}; wants "):
@@ -86,6 +89,7 @@ def refuse_stale(launch):
     assert isinstance(caught.value.__cause__, shmem.NotInitializedError)
 
 
+@interpreted
 def test_a_context_of_before_finalize_is_refused_after_it_and_after_the_next_init():
     old, word = shmem.device_context(), shmem.zeros(1, dtype=torch.int64)
     shmem.finalize()

@@ -9,7 +9,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import neighbours
+from support import interpreted, neighbours
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
 
 @triton.jit
@@ -110,6 +112,7 @@ def plain_triton(x, y, BLOCK: tl.constexpr):
     tl.store(y + lanes, tl.load(x + lanes) * 2 + tl.sum(tl.load(x + lanes)))
 
 
+@interpreted
 def test_triton_is_left_as_it_was_found():
     """Before a kernel, after one with helpers, and after a refused one: triton.language is patched only while one runs."""
     names = [name for name in dir(tl) if not name.startswith("_")]
@@ -179,6 +182,7 @@ def stored_constants(ctx, flag, out):
     dev.wait_until(ctx, flag, cmp, 5)
 
 
+@interpreted
 def test_constants_may_be_given_names_in_the_kernel():
     flag = shmem.zeros(1, dtype=torch.uint64)
     stored_constants[(1,)](shmem.device_context(), flag, shmem.zeros(1, dtype=torch.int32))

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from support import GUARD, assert_same, guarded, neighbours, payload, untouched, work
 
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
 
 @triton.jit
 def late_kernel(ctx, dest, me, right, busy):

@@ -9,8 +9,10 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.host.heap import cpu
-from support import assert_same, guarded, untouched
+from support import assert_same, guarded, interpreted, untouched
 from triton.runtime.errors import InterpreterError
+
+pytestmark = [interpreted, pytest.mark.usefixtures("beside_the_heap")]
 
 EYED = 1 << 20  # bytes of the heap that are compared; allocations begin at its start
 

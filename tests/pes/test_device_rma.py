@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from support import DTYPES, GUARD, assert_same, from_pe, guarded, neighbours, payload, untouched
 
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
 POINTEES = [dtype for dtype in DTYPES if not dtype.is_complex]  # Triton has no complex numbers
 STANDARD = [dtype for dtype in POINTEES if dtype.itemsize > 1 or not dtype.is_floating_point]  # numbers, not only bits
 SIZES = [0, 1, 7, 1000]

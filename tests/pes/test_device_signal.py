@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from support import DTYPES, GUARD, assert_same, guarded, neighbours, payload, untouched, work
 
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
 POINTEES = [dtype for dtype in DTYPES if not dtype.is_complex]
 LARGE = 1 << 18  # a copy that takes long: a signal sent before it would be seen before it has ended
 

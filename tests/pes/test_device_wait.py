@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from support import AMO_INTEGERS, name_of, neighbours, work
 
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
 COMPARISONS = {
     "CMP_EQ": operator.eq,
     "CMP_NE": operator.ne,
