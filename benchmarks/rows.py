@@ -46,6 +46,10 @@ def _once(n_pes: int) -> float:
     return 1.0
 
 
+def _others(n_pes: int) -> float:
+    return n_pes - 1
+
+
 def _all_reduce(n_pes: int) -> float:
     return 2 * (n_pes - 1) / n_pes
 
@@ -76,8 +80,16 @@ ROWS = (
     *(Row("Waiting", "ping-pong: put_signal", "ping_pong_put_signal", n, 2, _once) for n in (8, 64 * KIB)),
     Row("Collective", "barrier_all", "barrier_all", goal=NO_SLOWER),
     Row("Collective", "sync_all", "sync_all"),
-    *(Row("Collective", "broadcast", "broadcast", n, bus=_once) for n in COLLECTIVE_SIZES),
-    *(Row("Collective", "sum_reduce", "sum_reduce", n, bus=_all_reduce) for n in COLLECTIVE_SIZES),
+    *(
+        Row("Collective", name, name, n, bus=bus, goal=HALF if n == 8 else NO_SLOWER)
+        for name, bus in (
+            ("broadcast", _once),
+            ("fcollect", _others),
+            ("alltoall", _others),
+            ("sum_reduce", _all_reduce),
+        )
+        for n in COLLECTIVE_SIZES
+    ),
     Row("Memory", "malloc, free", "malloc_free", KIB),
     Row("Process", "start-up", "start_up", goal=Goal(1.0, "", "< 1 s")),
     Row("Process", "heap metadata", "metadata", goal=Goal(100.0, "", "< 100 B"), unit="B"),

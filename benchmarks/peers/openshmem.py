@@ -246,9 +246,28 @@ class OpenShmem(ABC):
 
         return self._collective("sum_reduce(target, source)", nbytes, total)
 
-    def _collective(self, statement: str, nbytes: int, expected: Callable[[], np.ndarray]) -> Case:
-        target, source = self.symmetric(nbytes // 8), self.symmetric(nbytes // 8)
-        self.values(source)[:] = self._pattern(self.me, nbytes)
+    def fcollect(self, nbytes: int) -> Case:
+        def gathered() -> np.ndarray:
+            return np.concatenate([self._pattern(pe, nbytes) for pe in range(self.n_pes)])
+
+        return self._collective("fcollect(target, source)", nbytes, gathered, blocks=(self.n_pes, 1))
+
+    def alltoall(self, nbytes: int) -> Case:
+        """nbytes is what goes from one PE to another."""
+        whole, count = nbytes * self.n_pes, nbytes // 8
+
+        def received() -> np.ndarray:
+            first = self.me * count
+            return np.concatenate([self._pattern(pe, whole)[first : first + count] for pe in range(self.n_pes)])
+
+        return self._collective(f"alltoall(target, source, {count})", nbytes, received, blocks=(self.n_pes, self.n_pes))
+
+    def _collective(
+        self, statement: str, nbytes: int, expected: Callable[[], np.ndarray], blocks: tuple[int, int] = (1, 1)
+    ) -> Case:
+        """blocks: how many of nbytes target and source have."""
+        target, source = (self.symmetric(nbytes * number // 8) for number in blocks)
+        self.values(source)[:] = self._pattern(self.me, nbytes * blocks[1])
 
         def check(step: Step) -> str:
             self._between(step)

@@ -7,6 +7,7 @@ from support import assert_same, guarded, here, name_of, payload, untouched, wor
 from team_shapes import SHAPES, group, way  # noqa: F401
 
 import pyshmem as shmem
+from pyshmem.host import collectives
 
 DTYPES = [torch.bool, torch.int16, torch.int64, torch.bfloat16, torch.complex128]
 NUMBERS = [torch.int8, torch.uint64, torch.float16, torch.float64, torch.complex64]
@@ -116,6 +117,34 @@ def test_sums_are_those_of_the_members_up_to_the_right_one(name, dtype, in_place
                 assert_same(source.clone(), payload(me, turn, count, dtype))
         assert untouched(whole if in_place or not team else whole[count:])
         shmem.free(whole)
+
+
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+OPERATORS = [(op, dtype) for dtype in INTEGERS for op in ("sum", "prod", "min", "max", "and", "or", "xor")] + [
+    (op, dtype) for dtype in FLOATS for op in ("sum", "prod", "min", "max")
+]
+
+
+@pytest.mark.parametrize("op, dtype", OPERATORS, ids=lambda each: name_of(each))
+def test_torch_and_c_give_the_same_bits(op, dtype, me, monkeypatch):
+    """On all bit patterns of integers, and on floats that round, overflow, and are NaN in some places."""
+    drawn = torch.randint(-(2**63), 2**63 - 1, (4000,), generator=torch.Generator().manual_seed(me)).view(torch.uint8)
+    if dtype.is_floating_point:
+        values = ((drawn.view(torch.int32) % 2001 - 1000) / 7.0).to(dtype)
+        values[me::17] = float("nan")
+        values[me + 3 :: 19] = 60_000.0
+    else:
+        values = drawn.view(dtype)
+    count = len(values)
+    source, by_c, by_torch = shmem.array(values), shmem.empty(count, dtype=dtype), shmem.empty(count, dtype=dtype)
+    shmem.reduce(by_c, source, op)
+    monkeypatch.setattr(collectives, "cpu", None)
+    shmem.reduce(by_torch, source, op)
+    if dtype.is_floating_point:
+        assert torch.equal(by_c.isnan(), by_torch.isnan()) and by_c.isnan().any()
+        by_c, by_torch = by_c.nan_to_num(0, 2, 3), by_torch.nan_to_num(0, 2, 3)
+    assert_same(by_c.clone(), by_torch.clone())
 
 
 CALLS = {

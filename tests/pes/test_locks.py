@@ -76,6 +76,18 @@ def test_test_lock_takes_a_free_lock_and_never_waits(lock, me, npes):
     assert shmem.g(won, 0) == 1, "more than one, or none, of those that asked at once has it"
 
 
+@pytest.mark.many
+def test_a_lock_asked_for_by_test_lock_has_one_owner_too(lock, npes):
+    counter = shmem.zeros(1, dtype=torch.int64)
+    for _ in range(300):
+        while shmem.test_lock(lock):
+            work(3)
+        shmem.p(counter, shmem.g(counter, 0) + 1, 0)
+        shmem.clear_lock(lock)
+    shmem.barrier_all()
+    assert shmem.g(counter, 0) == 300 * npes
+
+
 def test_elements_of_an_array_are_locks_of_their_own(me, npes):
     locks, (_, _, right) = shmem.zeros(npes + 1, dtype=torch.int64), neighbours()
     shmem.set_lock(locks[me : me + 1])

@@ -94,7 +94,7 @@ def test_atomics_of_all_threads_of_all_pes_add_up(teams, npes):
 
     def body(which):
         landing = torch.zeros(1, dtype=torch.int64, device=here())
-        for turn in range(60):
+        for _ in range(60):
             for pe in range(npes):
                 shmem.atomic_inc(counters[pe : pe + 1], pe)
                 shmem.atomic_fetch_add_nbi(landing, counters[pe : pe + 1], 1, pe)
