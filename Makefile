@@ -19,7 +19,7 @@ help:
 	@echo "make bench        host calls beside shmem4py's"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c pyshmem/host/_collectives.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
 	touch $@
