@@ -175,9 +175,8 @@ def team_split_strided(
         team = parent_team.split_strided(start, stride, size, **_options(config, config_mask))
     except (ArgumentError, OutOfRangeError):
         return 1, pyshmem.TEAM_INVALID
-    return int(
-        not team and team is not pyshmem.TEAM_INVALID
-    ), team  # that one is for PEs outside; no slot gives another
+    full = not team and team is not pyshmem.TEAM_INVALID  # PEs outside get that very one
+    return int(full), team
 
 
 def team_split_2d(
