@@ -59,7 +59,7 @@ def cells(routine: str, argument: str, where: Any, dtype: torch.dtype, count: in
     if where is None or (isinstance(where, int) and where == 0):
         if count:
             refuse(ArgumentError, routine, argument, "NULL", "an address; NULL is for no elements")
-        return torch.empty(0, dtype=dtype)
+        return torch.empty(0, dtype=dtype, device="cpu")
     if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
         return _memory_as(routine, argument, int(where), dtype, count)
     if hasattr(where, "__cuda_array_interface__"):

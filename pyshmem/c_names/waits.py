@@ -84,7 +84,7 @@ def some(host: Any, entry: Any) -> Any:
     def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any) -> int:
         places = exactly(name, "indices", indices, torch.int64, nelems)
         found = look(ivars, nelems, status, cmp, value)
-        torch.as_tensor(places)[: len(found)] = torch.tensor(found, dtype=torch.int64)
+        torch.as_tensor(places)[: len(found)] = torch.tensor(found, dtype=torch.int64, device="cpu")
         return len(found)
 
     return call

@@ -56,14 +56,14 @@ def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.
     kind = None if dtype is None else as_dtype("arange", dtype)
     if kind in _NUMPY_ONLY:
         return _copied("arange", torch.from_numpy(np.arange(*bounds, dtype=_numpy(kind))), device)
-    return _copied("arange", torch.arange(*bounds, dtype=kind), device)
+    return _copied("arange", torch.arange(*bounds, dtype=kind, device="cpu"), device)
 
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
     """``steps`` evenly spaced values from ``start`` to ``end``, both in, as a symmetric array."""
     return _copied(
         "linspace",
-        torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype)),
+        torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype), device="cpu"),
         device,
     )
 
@@ -93,7 +93,7 @@ def randint(
 ) -> torch.Tensor:
     """A symmetric array of random integers from ``low`` to below ``high``, each PE's own unless torch's seeds are equal."""
     kind = as_dtype("randint", dtype)
-    values = torch.randint(low, high, shape_of("randint", (size,)), generator=generator)
+    values = torch.randint(low, high, shape_of("randint", (size,)), generator=generator, device="cpu")
     return _copied(
         "randint",
         torch.from_numpy(values.numpy().astype(_numpy(kind))) if kind in _NUMPY_ONLY else values.to(kind),

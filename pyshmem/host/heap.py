@@ -147,7 +147,7 @@ class CpuHeap(Heap):
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
         """A view of the mapping, which it keeps alive."""
         if self.segment is None:
-            return torch.empty(0, dtype=torch.uint8)
+            return torch.empty(0, dtype=torch.uint8, device="cpu")
         offset = address - self.base + self.segment.slot * self.stride
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
 

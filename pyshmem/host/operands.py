@@ -285,7 +285,7 @@ def _held(value: Any, dtype: torch.dtype) -> Any:
             wide = float(value)
         except OverflowError:
             return None
-        rounded = torch.tensor(wide, dtype=torch.float64).to(dtype).item()
+        rounded = torch.tensor(wide, dtype=torch.float64, device="cpu").to(dtype).item()
         if math.isfinite(wide) and not math.isfinite(rounded):
             return None  # past the largest: infinity, or NaN in types without one
         return wide if not isinstance(value, int) or int(rounded) == value else None

@@ -132,7 +132,7 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     fetch = _FETCH.get(dtype)
     if fetch is not None:
         return fetch(at)
-    landing = torch.empty(1, dtype=dtype) if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
+    landing = torch.empty(1, dtype=dtype, device="cpu") if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
     _native.copy(describe("g", "source", landing).address, at, landing.itemsize)
     return landing[0].item()
 
@@ -143,7 +143,7 @@ _INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> None:
     """Store a value of any element type: built in private memory, then written as one word where it is one."""
     if isinstance(dtype, torch.dtype):
-        element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype)
+        element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
     else:
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")

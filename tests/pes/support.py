@@ -87,6 +87,19 @@ def stretched(array, shape, strides):
     return cupy.lib.stride_tricks.as_strided(seen, shape, strides)
 
 
+def aside(function):
+    """``function`` on a stream of its own, for a thread that writes while a kernel waits: on the current stream, which all
+    threads share, its calls would come after that kernel."""
+
+    def alone():
+        if default().device == "cpu":
+            return function()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            return function()
+
+    return alone
+
+
 def untouched(array):
     """Whether every byte is still as ``guarded`` made it."""
     return bool((octets(array) == (1 if array.dtype is torch.bool else GUARD)).all())

@@ -207,8 +207,8 @@ def test_long_double_is_combined_by_numpy_in_uint8_memory(kind, me, npes, device
     if device != "cpu":
         pytest.skip("a type of the CPU")
     item = np.dtype(kind).itemsize
-    source = shmem.zeros(5 * item, dtype=torch.uint8).numpy().view(kind)
-    target = shmem.zeros(6 * item, dtype=torch.uint8).numpy().view(kind)
+    source = shmem.zeros(5 * item, dtype=torch.uint8, device="cpu").numpy().view(kind)
+    target = shmem.zeros(6 * item, dtype=torch.uint8, device="cpu").numpy().view(kind)
     third = kind(1) / 3  # needs the type's precision
     source[:] = np.arange(5) + third * (me + 1)
     shmem.sum_reduce(target, source)
@@ -216,7 +216,7 @@ def test_long_double_is_combined_by_numpy_in_uint8_memory(kind, me, npes, device
     for pe in range(1, npes):
         wanted = wanted + (np.arange(5) + third * (pe + 1))
     assert (target[:5] == wanted).all() and target[5] == 0
-    shmem.fcollect(shmem.zeros(5 * item * npes, dtype=torch.uint8).numpy().view(kind), source)
+    shmem.fcollect(shmem.zeros(5 * item * npes, dtype=torch.uint8, device="cpu").numpy().view(kind), source)
     with pytest.raises(shmem.DtypeError, match=r"^and_reduce: PE \d+: target: got (c)?longdouble|float128|complex256"):
         shmem.and_reduce(target, source)
 

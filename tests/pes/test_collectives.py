@@ -105,7 +105,7 @@ def combined(op, turn, count, dtype, npes):
     """The reduction of all PEs' operands by NumPy: half types in float32."""
     parts = [operand(op, pe, turn, count, dtype) for pe in range(npes)]
     wide = dtype in (torch.float16, torch.bfloat16)
-    rows = np.stack([(part.float() if wide else part).numpy() for part in parts])
+    rows = np.stack([(part.float() if wide else part).cpu().numpy() for part in parts])
     with np.errstate(over="ignore"):
         return torch.from_numpy(OPERATORS[op][0].reduce(rows, axis=0, dtype=rows.dtype)).to(dtype)
 
@@ -148,7 +148,7 @@ def test_reductions_of_fractions_have_the_same_bits_on_all_pes(op, dtype, me, np
     parts = torch.stack([each.to(dtype).to(torch.complex128) for each in exact])
     wanted = parts.sum(0) if op == "sum" else parts.prod(0)
     rounding = torch.finfo(dtype).eps * (0.51 if dtype.itemsize == 2 else npes)
-    torch.testing.assert_close(target.to(torch.complex128), wanted, rtol=rounding, atol=0)
+    torch.testing.assert_close(target.cpu().to(torch.complex128), wanted, rtol=rounding, atol=0)
 
 
 @pytest.mark.parametrize("op", ["min", "max"])

@@ -9,7 +9,18 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, from_pe, guarded, name_of, neighbours, untouched
+from support import (
+    AMO_DTYPES,
+    AMO_INTEGERS,
+    GUARD,
+    aside,
+    assert_same,
+    from_pe,
+    guarded,
+    name_of,
+    neighbours,
+    untouched,
+)
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -284,7 +295,7 @@ def test_kernels_and_host_atomics_on_one_word_give_every_ticket_once(dtype, npes
         for turn in range(turns):
             shmem.p(tickets[turns + turn], shmem.atomic_fetch_add(counter, 1, 0), shmem.my_pe())
 
-    thread = threading.Thread(target=host)
+    thread = threading.Thread(target=aside(host))
     thread.start()
     for start in range(0, turns, 30):
         count_up[(1,)](shmem.device_context(), counter, tickets[start:], 30)

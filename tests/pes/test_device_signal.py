@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import DTYPES, GUARD, assert_same, guarded, neighbours, payload, untouched, work
+from support import DTYPES, GUARD, aside, assert_same, guarded, neighbours, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -65,7 +65,7 @@ def test_put_signal_shows_the_signal_after_the_last_element_of_a_large_payload(o
             seen.append(last[0])
             shmem.signal_set(taken, turn, left)
 
-    taker = threading.Thread(target=take)
+    taker = threading.Thread(target=aside(take))
     taker.start()
     for turn in range(1, 21):
         source = torch.full((LARGE,), me * 1000 + turn)
@@ -136,7 +136,7 @@ def count(ctx, signal, turns, pe):
 def test_no_signal_add_is_lost_among_kernels_and_hosts(npes):
     """All PEs to the last one, kernels and host threads at once."""
     signal, turns = shmem.zeros(1, dtype=torch.uint64), 200
-    thread = threading.Thread(target=lambda: [shmem.signal_add(signal, 1, npes - 1) for _ in range(turns)])
+    thread = threading.Thread(target=aside(lambda: [shmem.signal_add(signal, 1, npes - 1) for _ in range(turns)]))
     thread.start()
     count[(1,)](shmem.device_context(), signal, turns, npes - 1)
     thread.join()
@@ -173,7 +173,7 @@ def test_signal_wait_until_waits_and_returns_the_value_seen(cmp, first, value, l
         shmem.fence()
         shmem.signal_set(signal, last, right)
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=aside(write))
     writer.start()
     await_signal[(1,)](shmem.device_context(), signal, data, seen, value, getattr(dev, cmp))
     writer.join()

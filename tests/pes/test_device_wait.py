@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import AMO_INTEGERS, name_of, neighbours, work
+from support import AMO_INTEGERS, aside, name_of, neighbours, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -74,7 +74,7 @@ def test_wait_until_waits_for_its_comparison(dtype, cmp):
         shmem.fence()
         shmem.p(ivar, last, right)
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=aside(write))
     writer.start()
     wait_kernel[(1,)](shmem.device_context(), ivar, data, seen, value, getattr(dev, cmp))
     writer.join()
@@ -115,7 +115,7 @@ def test_test_is_an_acquire_and_does_not_wait():
     compare_all[(1,)](
         shmem.device_context(), flag, torch.zeros(6, dtype=torch.bool), 1
     )  # returns, with nobody to write
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=aside(write))
     writer.start()
     poll[(1,)](shmem.device_context(), flag, data, found, polls)
     writer.join()

@@ -16,7 +16,7 @@ SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, ">=": np.greater_e
 
 def values_for(kind, numbers, dtype):
     array = as_dtype(torch.tensor(numbers), dtype)
-    return {"list": numbers, "torch": array, "numpy": array.numpy(), "strange shape": array.view(-1, 1)}[kind]
+    return {"list": numbers, "torch": array, "numpy": array.cpu().numpy(), "strange shape": array.view(-1, 1)}[kind]
 
 
 @pytest.mark.parametrize("kind", ["list", "torch", "numpy", "strange shape"])

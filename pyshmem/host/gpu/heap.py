@@ -77,7 +77,8 @@ class GpuHeap(Heap):
         self._landings = threading.local()
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
-        self._record = torch.zeros(16, dtype=torch.int64, pin_memory=True)  # what a kernel that gave up waiting wrote
+        # what a kernel that gave up waiting wrote, see pyshmem.device.record
+        self._record = torch.zeros(16, dtype=torch.int64, device="cpu", pin_memory=True)
         self.record = self._record.data_ptr()
         self._recorded = self._record.numpy()
         torch.cuda.synchronize(self.index)
@@ -203,7 +204,7 @@ class GpuHeap(Heap):
         """Pinned memory of this thread, and its address."""
         landing = getattr(self._landings, "bytes", None)
         if landing is None or landing.numel() < nbytes:
-            landing = self._landings.bytes = torch.empty(max(nbytes, 4096), dtype=torch.uint8, pin_memory=True)
+            landing = self._landings.bytes = torch.empty(max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True)
         return landing, landing.data_ptr()
 
     # ---- order ----
