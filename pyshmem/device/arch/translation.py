@@ -19,11 +19,26 @@ def distance(ctx: tl.tensor, pe: tl.tensor, mask: tl.tensor = None) -> tl.tensor
 @triton.jit
 def translate(ctx: tl.tensor, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     """The pointers' places on ``pe``, a scalar or a block that broadcasts against them."""
-    shift: tl.constexpr = element_shift(pointers.dtype.element_ty)
-    return pointers + tl.multiple_of(distance(ctx, pe) >> shift, 16)  # in elements: bytes would hide what is contiguous
+    element: tl.constexpr = pointers.dtype.element_ty
+    # Of another type of that size meanwhile: AMD's compiler knows that an array has under 2 GiB, so it takes what is added
+    # to its address in 32 bits, as an offset into a buffer that ends there. It knows nothing of what was cast.
+    others = pointers.to(tl.pointer_type(other_type(element)), bitcast=True)
+    there = others + tl.multiple_of(
+        distance(ctx, pe) >> element_shift(element), 16
+    )  # bytes would hide what is contiguous
+    return there.to(tl.pointer_type(element), bitcast=True)
 
 
 @triton.constexpr_function
 def element_shift(element: tl.dtype) -> int:
     """The binary logarithm of an element's bytes."""
     return max(element.primitive_bitwidth // 8, 1).bit_length() - 1
+
+
+@triton.constexpr_function
+def other_type(element: tl.dtype) -> tl.dtype:
+    """Another type of an element's size."""
+    numbers = {8: tl.float8e5, 16: tl.float16, 32: tl.float32, 64: tl.float64}
+    integers = {1: tl.int8, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}
+    bits = element.primitive_bitwidth
+    return numbers[bits] if element.is_int() and bits > 1 else integers[bits]
