@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import pathlib
-import re
 import sys
 import textwrap
 
@@ -108,10 +107,12 @@ def _types(row: unfold.Row) -> str:
 
 
 def _names(row: unfold.Row) -> str:
-    parts = [f"`{row.prototype}`"]
-    if row.sizes:
-        sized = [name for name in unfold.names((row._replace(ctx=False),)) if re.search(r"(\d|mem)(?=_|$)", name)]
-        parts.append(" ".join(f"`{name}`" for name in sized))
+    sized = unfold.names((row._replace(ctx=False, types=()),)) if row.sizes else {}
+    parts = [f"`{name}`" for name in sized]
+    if row.types or not sized:
+        parts.insert(0, f"`{row.prototype}`")
+    else:
+        parts[0] = f"`{sized[next(iter(sized))].prototype}`"
     parts += ["with ctx"] * row.ctx + ["generic"] * row.generic
     if row.deprecated[0]:
         parts.append(f"deprecated since {row.deprecated[0]}")
