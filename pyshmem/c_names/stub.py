@@ -54,20 +54,20 @@ _LISTS = {
 
 
 def stub() -> str:
-    lines = [_HEAD]
+    lines, names, generics = [_HEAD], unfold.names(ROWS), unfold.generics(ROWS)
     for name, value in sorted(handles.values().items()):
         kind = type(value).__name__
         if "SHMEM" in name:
             lines.append(f"{name}: {kind if kind in ('Team', 'Ctx', 'str') else 'int'}\n")
-    for name, entry in shmem._names.items():
-        if name not in shmem._generics:
+    for name, entry in names.items():
+        if name not in generics:
             lines.append(f"def {name}{_signature(entry, entry.ctx)}: ...\n")
-    for name, row in shmem._generics.items():
+    for name, row in generics.items():
         entry = unfold.Entry(name, row)
         forms = [_signature(entry, ctx) for ctx in ((False, True) if row.ctx else (False,))]
         mark = "@overload\n" if len(forms) > 1 else ""
         lines += [f"{mark}def {name}{form}: ...\n" for form in forms]
-    lines += [f"p{name} = {name}\n" for name in shmem._names]
+    lines += [f"p{name} = {name}\n" for name in names]
     quoted = ", ".join(f'"{name}"' for name in shmem.__all__)
     lines.append("__all__ = [\n" + textwrap.indent(textwrap.fill(quoted, 116), "    ") + ",\n]\n")
     return "".join(lines)
