@@ -11,11 +11,12 @@ enum {
     SLOT = 128, PAYLOAD = SLOT - 8, /* an epoch and a payload, two cache lines */
     SLOTS = COUNTERS + 64,
     ROOTS = SLOTS + 2 * FLAT * SLOT,
-    PULL_BYTES = 32768,             /* a broadcast from here on is read by the members at once, below it written by the root */
+    PULL_BYTES = 1 << 19,           /* what a root writes to all before it is better that the members read, all at once */
+    YIELDS = 3,                     /* before a member sleeps, where PEs share cores */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time: they stay in the nearest cache */
 };
 
-typedef struct { uint64_t notes, exchanges, broadcasts; } counters_t;
+typedef struct { uint64_t notes, exchanges, broadcasts, asleep; } counters_t;
 typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
 
 /* team: area, bytes between the areas of neighbours, me, n; limits: timeout, spins */
@@ -50,14 +51,41 @@ static int finish(team_t *t) {
     return !t->spin.failed;
 }
 
-static int await(team_t *t, const uint64_t *word, uint64_t epoch) {
-    for (uint64_t polls = 0; polls < 200 && polls <= t->spin.spins; polls++) {
+/* Tell member j by a word of its area: only grows, and is seen with all that was written before it. Where PEs share cores,
+ * the waiting one sleeps and is woken: yields would give its core to whatever else runs there, for milliseconds. */
+static void post(const team_t *t, int64_t j, uint64_t place, uint64_t epoch) {
+    uint64_t *word = (uint64_t *)(area_of(t, j) + place);
+    __atomic_store_n(word, epoch, __ATOMIC_RELEASE);
+    if (t->spin.spins > CROWDED) return;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* either this sees that it sleeps, or it sees the word */
+    if (__atomic_load_n(&((counters_t *)(area_of(t, j) + COUNTERS))->asleep, __ATOMIC_RELAXED))
+        syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
+    struct timespec most = {0, 20000000};
+    __atomic_store_n(&counters(t)->asleep, 1, __ATOMIC_SEQ_CST);
+    uint64_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* not if its lower half has changed */
+    __atomic_store_n(&counters(t)->asleep, 0, __ATOMIC_RELAXED);
+    return spin_check(&t->spin, &t->released);
+}
+
+static int await(team_t *t, uint64_t place, uint64_t epoch) {
+    uint64_t *word = (uint64_t *)(t->area + place);
+    int crowded = t->spin.spins <= CROWDED;
+    for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : 200); polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
         CPU_RELAX();
     }
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
     release_gil(t);
+    for (int yields = 0; crowded && yields < YIELDS; yields++) {
+        sched_yield();
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+    }
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
-        if (!spin_pause(&t->spin, &t->released)) return 0;
+        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin, &t->released))) return 0;
     return 1;
 }
 
@@ -68,8 +96,8 @@ static int disseminate(team_t *t) {
     /* seq_cst: a store of this PE before the barrier must not be overtaken by a load after it (store buffering) */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (int64_t distance = 1; distance < t->n; distance *= 2, round++) {
-        __atomic_store_n((uint64_t *)(area_of(t, (t->me + distance) % t->n) + 64 * round), epoch, __ATOMIC_RELEASE);
-        if (!await(t, (uint64_t *)(t->area + 64 * round), epoch)) return 0;
+        post(t, (t->me + distance) % t->n, 64 * (uint64_t)round, epoch);
+        if (!await(t, 64 * (uint64_t)round, epoch)) return 0;
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return 1;
@@ -81,13 +109,13 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
     uint64_t epoch = ++counters(t)->exchanges;
     uint64_t set = SLOTS + (epoch & 1) * FLAT * SLOT;
     for (int64_t k = 1; k <= t->n; k++) {
-        char *slot = area_of(t, (t->me + k) % t->n) + set + t->me * SLOT;
-        memcpy(slot + 8, payload, nbytes);
-        __atomic_store_n((uint64_t *)slot, epoch, __ATOMIC_RELEASE);
+        int64_t j = (t->me + k) % t->n;
+        memcpy(area_of(t, j) + set + t->me * SLOT + 8, payload, nbytes);
+        post(t, j, set + (uint64_t)t->me * SLOT, epoch);
     }
     *slots = t->area + set;
     for (int64_t k = 1; k < t->n; k++)
-        if (!await(t, (const uint64_t *)(*slots + (t->me + t->n - k) % t->n * SLOT), epoch)) return 0;
+        if (!await(t, set + (uint64_t)((t->me + t->n - k) % t->n) * SLOT, epoch)) return 0;
     return 1;
 }
 
@@ -141,7 +169,7 @@ static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest
         if (place + step >= t->n) break;
         int64_t child = (place + step + root) % t->n;
         if (nbytes) memcpy(dest + (child - t->me) * t->stride, source, nbytes);
-        __atomic_store_n((uint64_t *)(area_of(t, child) + ROOTS + 8 * root), epoch, __ATOMIC_RELEASE);
+        post(t, child, ROOTS + 8 * (uint64_t)root, epoch);
     }
 }
 
@@ -149,10 +177,10 @@ static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest
  * parent in that root's tree. */
 static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes) {
     uint64_t epoch = ++counters(t)->broadcasts;
-    int pull = nbytes >= PULL_BYTES;
+    int pull = nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
     if (pull) release_gil(t);
     const char *from = source + (root - t->me) * t->stride;
-    if (t->me != root && !await(t, (uint64_t *)(t->area + ROOTS + 8 * root), epoch)) return;
+    if (t->me != root && !await(t, ROOTS + 8 * (uint64_t)root, epoch)) return;
     spread_from_root(t, root, epoch, dest, t->me == root ? from : dest, pull ? 0 : nbytes);
     if ((pull || t->me == root) && from != dest) memmove(dest, from, nbytes);
     if (pull) meet(t); /* the root's source is free when all have read it */

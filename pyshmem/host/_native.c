@@ -4,11 +4,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +24,9 @@
 
 /* Copies from this size on release the GIL: taking it again costs about 50 ns, copying 128 KiB about 3 us. */
 enum { RELEASE_BYTES = 131072 };
+
+/* Up to so many polls before the first yield say that PEs share cores, see pyshmem.host.job. */
+enum { CROWDED = 100 };
 
 /* ---- conversions: every argument is a Python int or float; overflow is an error, never a wrap ---- */
 
@@ -155,13 +160,9 @@ static spin_t spin_begin(double timeout, uint64_t spins) {
     return (spin_t){0, spins, 0, 0, timeout > 0 ? (int64_t)(timeout * 1e9) : 0, 0};
 }
 
-/* Waits a little; 0 means stop: the time is over or a signal handler raised, and failed says so once the GIL is back.
- * Called without the GIL; retakes it every 20 ms so that Ctrl-C and other handlers run. */
-static int spin_pause(spin_t *s, PyThreadState **released) {
-    if (++s->polls <= s->spins) { CPU_RELAX(); return 1; }
-    uint64_t yields = s->polls - s->spins;
-    if (yields < 256 || s->spins > 100) { sched_yield(); if (yields & 15) return 1; }
-    else { struct timespec t = {0, yields < 1024 ? 20000 : 200000}; nanosleep(&t, NULL); }
+/* 0 means stop: the time is over or a signal handler raised, and failed says so once the GIL is back. Called without the GIL;
+ * retakes it every 20 ms so that Ctrl-C and other handlers run. */
+static int spin_check(spin_t *s, PyThreadState **released) {
     int64_t now = now_ns();
     if (!s->started) { s->started = s->checked = now; return 1; }
     if (s->limit && now - s->started > s->limit) { s->failed = 1; return 0; }
@@ -171,6 +172,15 @@ static int spin_pause(spin_t *s, PyThreadState **released) {
     s->failed = PyErr_CheckSignals() ? 2 : 0;
     *released = PyEval_SaveThread();
     return !s->failed;
+}
+
+/* Waits a little; 0 means stop, as spin_check. */
+static int spin_pause(spin_t *s, PyThreadState **released) {
+    if (++s->polls <= s->spins) { CPU_RELAX(); return 1; }
+    uint64_t yields = s->polls - s->spins;
+    if (yields < 256 || s->spins > CROWDED) { sched_yield(); if (yields & 15) return 1; }
+    else { struct timespec t = {0, yields < 1024 ? 20000 : 200000}; nanosleep(&t, NULL); }
+    return spin_check(s, released);
 }
 
 static PyObject *spin_error(const spin_t *s) {

@@ -10,7 +10,7 @@ from pyshmem.host import _native
 
 LIMITS = (60.0, 10)  # seconds, and polls before a thread yields: they share the cores
 AREA = 16384
-ROOM = 1 << 17
+ROOM = 1 << 20
 STRIDE = AREA + 2 * ROOM
 PES = [1, 2, 3, 5, 16, 17, 20, 33]  # up to 16 write to each other directly, more by trees and rounds
 INT64, FLOAT32 = 6, 8  # rows of the table of element types
@@ -65,7 +65,7 @@ def be_late(pe, turn):
         hashlib.sha256(bytes(200_000)).digest()
 
 
-@pytest.mark.parametrize("count", [1, 100, 8000])
+@pytest.mark.parametrize("count", [1, 100, 8000, 100_000])
 @pytest.mark.parametrize("n", PES)
 def test_broadcast_reaches_all_from_every_root_and_leaves_the_source_free(n, count):
     def body(pe):
