@@ -16,22 +16,29 @@ _generics = _unfold.generics(_ROWS)
 _values = _handles.values()
 
 
+_made: dict[str, Any] = {}
+
+
+def _function(name: str) -> Any:
+    """The library's own function of a C name, whatever a tool has put in its place here."""
+    if name not in _made:
+        generic = name in _generics
+        _made[name] = _unfold.generic(name, _generics[name]) if generic else _unfold.function(_names[name])
+    return _made[name]
+
+
 def __getattr__(name: str) -> Any:
     """Make the function of a C name when it is first asked for: nobody uses all of them."""
-    if name in _generics:
-        made = _unfold.generic(name, _generics[name])
-    elif name in _names:
-        made = _unfold.function(_names[name])
-    elif (
-        name[:1] == "p" and name[1:] in _names
-    ):  # the profiling interface: what a tool calls once it has replaced the name
-        made = __getattr__(name[1:]) if name[1:] not in globals() else globals()[name[1:]]
+    if name in _names or name in _generics:
+        found = _function(name)
+    elif name[:1] == "p" and name[1:] in _names:  # the profiling interface
+        found = _function(name[1:])
     elif name in _values:
-        made = _values[name]
+        found = _values[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = made
-    return made
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
