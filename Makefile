@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
 
-.PHONY: help demo test test-jobs test-codegen check test-gpu bench clean
+.PHONY: help demo test test-jobs test-codegen check test-gpu wheelhouse bench bench-gpu clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -15,8 +15,9 @@ help:
 	@echo "make test-codegen kernels compiled for NVIDIA and AMD GPUs, and their instructions read"
 	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
 	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
-	@echo "make test-gpu     all tests on the machine's GPUs"
-	@echo "make bench        host calls beside shmem4py's"
+	@echo "make test-gpu     all tests on the machine's GPUs: 1, 2 and 4 of them"
+	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
+	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c pyshmem/host/_collectives.h
@@ -47,14 +48,29 @@ check: $(VENV)/.installed
 	$(BIN)/python -m pyshmem.c_names.stub --check
 	$(BIN)/python tests/sizes.py
 
-# Kernels are interpreted and heaps are in CPU memory so far, on a machine with GPUs too.
-test-gpu: export TRITON_INTERPRET = 1
-test-gpu: $(VENV)/.installed
-	$(BIN)/python -c "import torch, sys; torch.cuda.is_available() or sys.exit('make test-gpu: no GPU here; make test needs none')"
-	$(RUN) -n 2 -m pytest tests/pes --with-mpi -q
+# On a machine with GPUs, with its own torch and Triton: everything on 1, 2 and 4 of them. Without a network, from the wheels
+# that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import what is installed.
+GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (1, 2, 4) if n <= torch.cuda.device_count()))")
+GPU_VENV := .venv-gpu
+test-gpu: $(GPU_VENV)/.installed
+	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU here; make test needs none" >&2; exit 1; }
+	for n in $(GPUS); do (cd tests/pes && ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest . --with-mpi -q) || exit 1; done
+
+wheelhouse: $(VENV)/.installed
+	rm -rf wheelhouse
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
+	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich pytest-mpi
+
+$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/host/_native.c pyshmem/host/_collectives.h
+	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
+	else $(GPU_VENV)/bin/python -m pip install --quiet '.[cuda,mpich,test]'; fi
+	touch $@
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.host
+bench-gpu: $(GPU_VENV)/.installed
+	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
 
 clean:
-	rm -rf $(VENV) build *.egg-info pyshmem/host/*.so
+	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/host/*.so
