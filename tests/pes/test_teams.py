@@ -255,3 +255,18 @@ def test_teams_and_contexts_end_with_finalize(me, npes):
     with pytest.raises(shmem.ArgumentError, match=rf"^p: PE {me}: ctx: got <no context>"):
         shmem.p(word, 1, 0, ctx=world_ctx)
     assert len({WORLD.split_strided().slot for _ in range(3)}) == 3
+
+
+def test_a_device_context_is_its_teams_alone(me, npes, device):
+    """Also when an earlier team had the same slot, with its PEs numbered differently."""
+    if device != "cpu":
+        pytest.skip("the fields are read here as the interpreter's")
+    for start, stride in ((0, 1), (npes - 1, -1), (0, 1)):
+        team = WORLD.split_strided(start, stride, npes)
+        ctx = shmem.device_context(team)
+        assert ((ctx.me - 3) // 2, ctx.n_pes) == (team.my_pe(), npes) and shmem.device_context(team) is ctx
+        slot = team.slot
+        team.destroy()
+    assert slot == slots.RESERVED
+    with pytest.raises(shmem.ArgumentError, match=rf"^device_context: PE {me}: team: got <.*: no team>"):
+        shmem.device_context(team)
