@@ -54,7 +54,16 @@ def operate(
         tl.store(result.to(tl.pointer_type(word)), old.to(word, bitcast=True))
 
 
-_operate = CachedKernel(operate)
+@triton.jit(do_not_specialize=["address", "result", "count"])
+def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.constexpr):
+    """Words from ``address``, each as it is in memory now, to ``result``. Adding 0 compiles to an atomic load; volatile loads
+    lose that in a loop, for AMD."""
+    source, target = address.to(tl.pointer_type(WORD)), result.to(tl.pointer_type(WORD))
+    for place in range(count):
+        tl.store(target + place, tl.atomic_add(source + place, tl.full([], 0, WORD), sem="relaxed", scope="sys"))
+
+
+_operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
 
 
 def apply(
@@ -68,6 +77,25 @@ def apply(
     format, kind = TYPES[dtype]
     words = address, _as_bits(format, operand), _as_bits(format, cond), result_address
     _loaded(op, dtype, torch.cuda.current_device())((1,), stream, (*words, OPERATORS[op], kind))
+
+
+def read(address: int, nbytes: int, result_address: int, stream: int) -> None:
+    """Enqueue the reading of words of 4 or 8 bytes, none of them torn, which AMD's copies do not promise.
+
+    address, nbytes: multiples of 4; where both are of 8, words are of 8.  result_address: memory that the GPU writes.
+    """
+    itemsize = 4 if (address | nbytes) & 7 else 8
+    _reader(itemsize, torch.cuda.current_device())(
+        (1,), stream, (address, result_address, nbytes // itemsize, _reader_words[itemsize])
+    )
+
+
+_reader_words = {4: tl.int32, 8: tl.int64}
+
+
+@cache
+def _reader(itemsize: int, device: int) -> Loaded:
+    return _read_words.compile(0, 0, 0, _reader_words[itemsize], num_warps=1)
 
 
 @cache

@@ -48,3 +48,15 @@ def test_operands_are_passed_as_their_bits(dtype):
         bits = hostops._as_bits(format, number)
         back = struct.unpack(format, (bits % 2**64).to_bytes(8, "little")[: dtype.itemsize])[0]
         assert struct.pack("d", back) == struct.pack("d", torch.tensor(number, dtype=dtype).item())
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_words_are_read_whole_from_memory(itemsize, target):
+    args = [1 << 45, 1 << 46, 3, hostops._reader_words[itemsize]]
+    source, options = specialise(hostops.read_words, target, args, num_warps=1)
+    asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
+    text = asm["ptx" if target == "nvidia" else "amdgcn"]
+    width = f"b{8 * itemsize} " if target == "nvidia" else "dword " if itemsize == 4 else "dwordx2 "
+    bits = {"nvidia": "sys.relaxed", "gfx90a": " glc"}.get(target, " sc0 sc1")
+    reads = [line for line in text.splitlines() if "ld.global" in line or "global_load" in line]
+    assert reads and all(bits in line and width in line for line in reads), reads

@@ -88,6 +88,19 @@ def test_put_signal_may_signal_in_the_other_kind_of_memory():
             shmem.barrier_all()
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_words_read_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
+    """The way of AMD's GPUs, whose copies may tear a word."""
+    left, me, right = neighbours()
+    monkeypatch.setattr(gpu, "reads_by_kernel", True)
+    words = shmem.array(payload(me, 1, 5, dtype))
+    assert [shmem.g(words[place], right) for place in range(5)] == payload(right, 1, 5, dtype).tolist()
+    flags = shmem.zeros(3, dtype=dtype)
+    shmem.p(flags[1], 5, right)
+    assert shmem.wait_until_any(flags, "==", 5) == 1
+    assert shmem.test_some(flags, ">=", 0) == [0, 1, 2]
+
+
 # ---- streams ----
 
 

@@ -69,6 +69,7 @@ class GpuHeap(Heap):
     def _prepare(self) -> None:
         """What the calls use again and again: streams, and pinned memory that the GPU reads and writes."""
         self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self)}
+        self.reads_by_kernel = self.driver.vendor == "hip"
         self._direct = self.driver.copy_function if self.driver.vendor == "cuda" else 0
         self._used: set[int] = set()  # streams with puts not yet waited for
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
@@ -155,9 +156,18 @@ class GpuHeap(Heap):
         """Where in CPU memory these bytes of any PE can be read, after what is on the current stream."""
         self._refuse_capture("a call that returns what it reads")
         stream, (_, at) = self._stream(), self._landing(nbytes)
-        self.driver.copy(at, address, nbytes, stream)
-        self.driver.synchronize(stream)
+        self._read(at, address, nbytes, stream)
         return at
+
+    def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
+        """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
+        if self.reads_by_kernel and not (address | nbytes) & 3:
+            from pyshmem.device import hostops
+
+            hostops.read(address, nbytes, at, stream)
+        else:
+            self.driver.copy(at, address, nbytes, stream)
+        self.driver.synchronize(stream)
 
     # ---- atomics and looks ----
 
@@ -196,15 +206,16 @@ class GpuHeap(Heap):
         while not self.driver.idle(current) and time.monotonic() < until:
             pass
         _, at = self._landing(nbytes)
-        self.driver.copy(at, address, nbytes, self._look_stream)
-        self.driver.synchronize(self._look_stream)
+        self._read(at, address, nbytes, self._look_stream)
         return at
 
     def _landing(self, nbytes: int) -> tuple[torch.Tensor, int]:
         """Pinned memory of this thread, and its address."""
         landing = getattr(self._landings, "bytes", None)
         if landing is None or landing.numel() < nbytes:
-            landing = self._landings.bytes = torch.empty(max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True)
+            landing = self._landings.bytes = torch.empty(
+                max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True
+            )
         return landing, landing.data_ptr()
 
     # ---- order ----
