@@ -11,7 +11,7 @@ def distance(ctx: tl.tensor, pe: tl.tensor, mask: tl.tensor = None) -> tl.tensor
     """Bytes from an address in this PE's heap to the same place on ``pe``: whole pages."""
     if ctx.by_table:
         deltas = ctx.table.to(tl.pointer_type(tl.int64)) + (ctx.start - 3) // 2
-        return tl.multiple_of(tl.load(deltas + pe * ctx.step, mask=mask), 16)
+        return tl.load(deltas + pe * ctx.step, mask=mask)
     else:
         return (pe - (ctx.me - 3) // 2).to(tl.int64) * ctx.stride
 
@@ -23,10 +23,15 @@ def translate(ctx: tl.tensor, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     # Of another type of that size meanwhile: AMD's compiler knows that an array has under 2 GiB, so it takes what is added
     # to its address in 32 bits, as an offset into a buffer that ends there. It knows nothing of what was cast.
     others = pointers.to(tl.pointer_type(other_type(element)), bitcast=True)
-    there = others + tl.multiple_of(
-        distance(ctx, pe) >> element_shift(element), 16
-    )  # bytes would hide what is contiguous
-    return there.to(tl.pointer_type(element), bitcast=True)
+    away = distance(ctx, pe) >> element_shift(element)  # in elements: bytes would hide what is contiguous
+    if is_scalar(away):
+        away = tl.multiple_of(away, 16)
+    return (others + away).to(tl.pointer_type(element), bitcast=True)
+
+
+@triton.constexpr_function
+def is_scalar(value: tl.tensor) -> bool:
+    return not value.type.is_block()
 
 
 @triton.constexpr_function
