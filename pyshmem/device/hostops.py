@@ -56,8 +56,8 @@ def operate(
 
 @triton.jit(do_not_specialize=["address", "result", "count"])
 def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.constexpr):
-    """Words from ``address``, each as it is in memory now, to ``result``. Adding 0 compiles to an atomic load; volatile loads
-    lose that in a loop, for AMD."""
+    """Words from ``address``, each as it is in memory now, to ``result``. Adding 0 compiles to an atomic load; volatile ones
+    are volatile no more in a loop, for AMD."""
     source, target = address.to(tl.pointer_type(WORD)), result.to(tl.pointer_type(WORD))
     for place in range(count):
         tl.store(target + place, tl.atomic_add(source + place, tl.full([], 0, WORD), sem="relaxed", scope="sys"))

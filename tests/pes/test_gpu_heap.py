@@ -89,16 +89,27 @@ def test_put_signal_may_signal_in_the_other_kind_of_memory():
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_words_read_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
+def test_words_moved_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
     """The way of AMD's GPUs, whose copies may tear a word."""
     left, me, right = neighbours()
-    monkeypatch.setattr(gpu, "reads_by_kernel", True)
+    monkeypatch.setattr(gpu, "moves_words", True)
+    monkeypatch.setattr(gpu, "_direct", 0)
     words = shmem.array(payload(me, 1, 5, dtype))
     assert [shmem.g(words[place], right) for place in range(5)] == payload(right, 1, 5, dtype).tolist()
-    flags = shmem.zeros(3, dtype=dtype)
+    flags = shmem.zeros(6, dtype=dtype)
+    shmem.barrier_all()
     shmem.p(flags[1], 5, right)
-    assert shmem.wait_until_any(flags, "==", 5) == 1
-    assert shmem.test_some(flags, ">=", 0) == [0, 1, 2]
+    assert shmem.wait_until_any(flags[:3], "==", 5) == 1
+    assert shmem.test_some(flags[:3], ">=", 0) == [0, 1, 2]
+    shmem.put(flags[2:3], words[4:5], right)
+    shmem.put(flags[3:4], torch.full((1,), 8 + me, dtype=dtype, device="cpu"), right)
+    shmem.put_nbi(flags[4:5], words[3:4], right)
+    shmem.barrier_all()
+    sent = payload(left, 1, 5, dtype).tolist()
+    assert flags.tolist() == [0, 5, sent[4], 8 + left, sent[3], 0]
+    back = torch.zeros(1, dtype=dtype, device="cpu")
+    shmem.get(back, flags[3:4], right)
+    assert back.item() == 8 + me
 
 
 # ---- streams ----

@@ -69,7 +69,7 @@ class GpuHeap(Heap):
     def _prepare(self) -> None:
         """What the calls use again and again: streams, and pinned memory that the GPU reads and writes."""
         self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self)}
-        self.reads_by_kernel = self.driver.vendor == "hip"
+        self.moves_words = self.driver.vendor == "hip"
         self._direct = self.driver.copy_function if self.driver.vendor == "cuda" else 0
         self._used: set[int] = set()  # streams with puts not yet waited for
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
@@ -126,6 +126,15 @@ class GpuHeap(Heap):
                 dest, source, nbytes, stream
             )  # with all that may be needed first, and words for what fails
 
+    def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
+        if self.moves_words and nbytes in _WORDS and not (dest | source) & (nbytes - 1):
+            from pyshmem.device import hostops
+
+            hostops.read(source, nbytes, dest, stream)
+        else:
+            self.driver.copy(dest, source, nbytes, stream)
+
     def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
         """On the context's own stream, after what is on the current one now, which may be making the source."""
         side = self._sides.get(ctx)
@@ -133,7 +142,7 @@ class GpuHeap(Heap):
             side = self._sides[ctx] = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.index))
         if nbytes:
-            self.driver.copy(dest, source, nbytes, side.cuda_stream)
+            self._copy_whole(dest, source, nbytes, side.cuda_stream)
 
     def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
         self._used.add(self._stream())
@@ -161,7 +170,7 @@ class GpuHeap(Heap):
 
     def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
         """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
-        if self.reads_by_kernel and not (address | nbytes) & 3:
+        if self.moves_words and not (address | nbytes) & 3:
             from pyshmem.device import hostops
 
             hostops.read(address, nbytes, at, stream)
@@ -278,10 +287,20 @@ class Bridge:
     def copy(self, dest: int, source: int, nbytes: int) -> None:
         gpu = self._gpu
         gpu._refuse_capture("a copy from or to host memory")
+        if gpu.moves_words and nbytes in _WORDS and self._heap is gpu:
+            self._copy_word(dest, source, nbytes)
+            return
         stream = gpu._stream()
         if nbytes:
             gpu.driver.copy(dest, source, nbytes, stream)
         gpu.driver.synchronize(stream)
+
+    def _copy_word(self, dest: int, source: int, nbytes: int) -> None:
+        """One word from or to private CPU memory, by a kernel."""
+        if self._heap.holds(dest):
+            self._gpu.store(dest, source, nbytes)
+        else:
+            _native.copy(dest, self._gpu.fetch(source, nbytes), nbytes)
 
     def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
         self.copy(dest, source, nbytes)
