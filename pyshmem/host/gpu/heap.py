@@ -122,9 +122,7 @@ class GpuHeap(Heap):
         stream = _raw_stream(self.index)  # type: ignore[misc]
         self._used.add(stream)
         if not self._direct or _native.enqueue(self._direct, dest, source, nbytes, -1, stream):
-            self.driver.copy(
-                dest, source, nbytes, stream
-            )  # with all that may be needed first, and words for what fails
+            self._copy_whole(dest, source, nbytes, stream)
 
     def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
         """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
