@@ -39,8 +39,12 @@ class DeviceContext(NamedTuple):
     where: tl.constexpr  # the index in PLACES: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
 
+    def __hash__(self) -> int:
+        """By identity: there is one object per team and heap, and hashing the fields costs as much as a launch."""
+        return id(self)
 
-_made: dict[tuple[str, int], DeviceContext] = {}
+
+_made: dict[tuple[object, ...], DeviceContext] = {}
 _said = False
 MOST_PES = (SYNC_BYTES - 64) // 8  # a flag each in the team's area, after the epoch's cache line
 
@@ -51,7 +55,7 @@ def device_context(team: Team | None, device: str | None) -> DeviceContext:
     group = TEAM_WORLD if team is None else member("device_context", team)
     heap = _heap(device)
     _say_where()
-    key = (heap.device, group.area)
+    key = (heap.device, *group.wires)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
         found = _made[key] = _make(group, heap)

@@ -76,4 +76,4 @@ def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> N
 def g(ctx: DeviceContext, source: tl.tensor, pe: tl.tensor) -> tl.tensor:
     """The element at ``source`` on ``pe``. source: one symmetric pointer. Errors: load's. Spec: 9.6 SHMEM_G."""
     arch.check_one(ctx, "g", "source", source, pe)
-    return tl.load(translate(ctx, source, pe), volatile=True)  # what is there now, in a loop too
+    return arch.read(ctx, translate(ctx, source, pe))  # what is there now, in a loop too

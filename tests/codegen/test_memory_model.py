@@ -149,8 +149,8 @@ def test_warps_that_poll_by_themselves_meet_no_barrier_before_all_are_done(case,
     lines = listing(case, target)
     barriers = places(lines, r"bar\.sync|s_barrier")
     assert len(barriers) == 1
-    poll = r"ld\.acquire\.sys" if target == "nvidia" else POLL[target]
-    assert all(not places(loop, r"bar\.sync|s_barrier") for loop in loops(lines) if places(loop, poll))
+    end = barriers[0] + in_order(lines[barriers[0] :], "^ret|s_endpgm")[0]
+    assert not places(lines[barriers[0] : end], "bra")  # no way back to a poll
 
 
 # ---- fence and quiet ----

@@ -103,20 +103,28 @@ def test_the_interpreter_chosen_after_triton_was_imported_is_too_late(tmp_path):
     )
 
 
+KIND = "print(type(dev.put).__name__)"  # a plain function for the interpreter, a JITFunction for the compiler
+
+
 @pytest.mark.parametrize("no", ["0", ""])
 def test_an_interpreter_that_the_user_has_switched_off_stays_off(no, tmp_path):
-    code = "import os, pyshmem\nprint(os.environ['TRITON_INTERPRET'])\nimport pyshmem.device"
+    code = "import os\n" + PYSHMEM_FIRST + "print(os.environ['TRITON_INTERPRET'])\n" + KIND
     status, output, errors = run(code, tmp_path, TRITON_INTERPRET=no)
-    assert status and output == no + "\n"
-    wanted = "pyshmem's kernels run on the CPU heap so far, by Triton's interpreter: set TRITON_INTERPRET=1"
-    assert refusal(errors) == wanted
+    assert (status, output) == (0, no + "\nJITFunction\n"), errors
 
 
-def test_with_a_gpu_the_interpreter_is_the_users_choice(tmp_path):
-    status, _, errors = run(WITH_A_GPU + PYSHMEM_FIRST + KERNEL, tmp_path)
-    assert status and refusal(errors).endswith("by Triton's interpreter: set TRITON_INTERPRET=1")
-    status, output, errors = run(WITH_A_GPU + PYSHMEM_FIRST + KERNEL, tmp_path, TRITON_INTERPRET="1")
-    assert (status, output) == (0, ""), errors
+def test_compiled_kernels_are_refused_the_heap_in_cpu_memory(tmp_path):
+    code = PYSHMEM_FIRST + "shmem.init(heap_size='1m')\nshmem.device_context(device='cpu')"
+    status, _, errors = run(code, tmp_path, TRITON_INTERPRET="0")
+    wanted = "ArgumentError: device_context: PE 0: device: got 'cpu'; wants 'cuda': kernels are compiled here"
+    assert status and wanted in errors
+
+
+@pytest.mark.parametrize("first", [PYSHMEM_FIRST, TRITON_FIRST])
+def test_with_a_gpu_kernels_are_compiled_and_the_interpreter_is_the_users_choice(first, tmp_path):
+    code = WITH_A_GPU + first + KIND
+    assert run(code, tmp_path) == (0, "JITFunction\n", "")
+    assert run(code, tmp_path, TRITON_INTERPRET="1") == (0, "function\n", "")
 
 
 def test_device_context_asks_for_the_same_as_import_pyshmem_device(tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.places import NVIDIA
 from pyshmem.host.errors import ArgumentError, DtypeError
 
 
@@ -141,10 +140,11 @@ def expect(routine: str, argument: str, pointer: object, wanted: tl.dtype) -> No
 
 
 @triton.constexpr_function
-def check_waited(routine: str, argument: str, pointer: object) -> None:
-    """Errors: DtypeError for a pointee that cannot be waited on."""
+def check_waited(routine: str, argument: str, pointer: object, cmp: object) -> None:
+    """Errors: DtypeError for a pointee that cannot be waited on, ArgumentError for no comparison."""
     if pointer.dtype.element_ty not in (tl.int32, tl.int64, tl.uint32, tl.uint64):
         refuse_call(DtypeError, routine, argument, pointer, "one to int32, int64, uint32 or uint64")
+    check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
 
 
 @triton.constexpr_function
@@ -168,7 +168,7 @@ def wrap(value: object, wanted: tl.dtype) -> object:
     if not wanted.is_int():
         return float(value)
     bits = wanted.primitive_bitwidth
-    value = int(value) % 2**bits
+    value = int(value) % 2**bits if bits > 1 else value != 0
     return value - 2**bits if wanted.is_int_signed() and value >= 2 ** (bits - 1) else value
 
 
@@ -176,10 +176,3 @@ def wrap(value: object, wanted: tl.dtype) -> object:
 def integer_like(element: tl.dtype) -> tl.dtype:
     """The integer type of the same size: copies move bits."""
     return {1: tl.int8, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
-
-
-@triton.constexpr_function
-def loops(where: int, op: str, pointers: tl.tensor, scope: str) -> bool:
-    """Whether the GPU has the operator across GPUs only as a loop of compare-and-swap."""
-    floating = pointers.dtype.element_ty.is_floating()
-    return where != NVIDIA.value and scope == "sys" and (op in ("and", "or", "xor") or (op == "add" and floating))

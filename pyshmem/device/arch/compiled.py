@@ -11,16 +11,15 @@ import triton.language as tl
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch import operators
 from pyshmem.device.arch.checks import (
-    check_choice,
     check_context,
     check_value,
     check_waited,
     integer_like,
     is_number,
-    loops,
     wrap,
 )
-from pyshmem.device.arch.waiting import COMPARISONS, holds, meet, wait_until
+from pyshmem.device.arch.places import is_nvidia
+from pyshmem.device.arch.waiting import holds, meet, wait_until
 
 jit = triton.jit
 operate = triton.jit(operators.operate)
@@ -36,8 +35,11 @@ def atomic(
     sem: tl.constexpr,
     scope: tl.constexpr,
 ) -> tl.tensor:
-    """Triton's atomic of that operator. Where it is a loop on AMD, the order is given once, outside of the loop."""
-    if loops(ctx.where, op, pointers, scope):
+    """Triton's atomic of that operator. On AMD between GPUs the order is given outside of it.
+
+    There some operators are loops of compare-and-swap, and Triton 3.7's own release may not wait for what it writes back.
+    """
+    if scope == "sys" and not is_nvidia(ctx.where):
         if sem == "release" or sem == "acq_rel":
             gpu.drain(ctx)
             gpu.release(ctx)
@@ -56,6 +58,8 @@ def fit(routine: tl.constexpr, argument: tl.constexpr, value: tl.tensor, pointer
     wanted: tl.constexpr = pointers.dtype.element_ty
     if is_number(value):
         return tl.full([], wrap(value, wanted), wanted)
+    elif wanted == tl.int1:
+        return value != 0
     else:
         return value.to(wanted)
 
@@ -135,6 +139,12 @@ def add_signal(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
 
 
 @jit
+def read(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    """One element as it is in memory now."""
+    return gpu.read(ctx, pointer)
+
+
+@jit
 def fetch(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
     """Load a uint64 as an atomic, before everything after it."""
     return fetched(ctx, pointer)
@@ -175,8 +185,7 @@ def wait(
     value: tl.tensor,
 ) -> tl.tensor:
     """Wait as an acquire until the word compares so; the value seen. A wait over ctx's limit fills the record."""
-    check_waited(routine, argument, pointer)
-    check_choice(routine, "cmp", cmp, COMPARISONS)
+    check_waited(routine, argument, pointer, cmp)
     seen = wait_until(ctx, routine, pointer, cmp, fit(routine, "value", value, pointer))
     gpu.after_poll(ctx)
     tl.debug_barrier()
@@ -193,6 +202,5 @@ def test(
     value: tl.tensor,
 ) -> tl.tensor:
     """Whether the word compares so now, as an acquire."""
-    check_waited(routine, argument, pointer)
-    check_choice(routine, "cmp", cmp, COMPARISONS)
+    check_waited(routine, argument, pointer, cmp)
     return holds(fetched(ctx, pointer), cmp, fit(routine, "value", value, pointer))

@@ -13,13 +13,13 @@ import triton.language as tl
 from triton.language import core
 from triton.language.extra.cuda import num_warps  # reads the launch's options, AMD's too
 
-from pyshmem.device.arch.places import GFX90A, NVIDIA
+from pyshmem.device.arch.places import is_gfx90a, is_nvidia
 
 
 @core.builtin
 def threads(ctx: tl.tensor, _semantic: Any = None) -> tl.constexpr:
     """How many threads a program has. A jit function would do, but in Triton 3.6 those return no constants."""
-    return tl.constexpr(num_warps(_semantic=_semantic).value * (32 if ctx.where.value == NVIDIA.value else 64))
+    return tl.constexpr(num_warps(_semantic=_semantic).value * (32 if is_nvidia(ctx.where) else 64))
 
 
 @triton.jit
@@ -39,16 +39,16 @@ def drain(ctx: tl.tensor) -> None:
 
     AMD's barrier waits for local memory only, so that another wave's release after it would not cover them.
     """
-    if ctx.where != NVIDIA:
+    if not is_nvidia(ctx.where):
         run_amd("s_waitcnt vmcnt(0)")
 
 
 @triton.jit
 def release(ctx: tl.tensor) -> None:
     """This thread's earlier stores are seen by every PE before its later ones."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         run("fence.acq_rel.sys;")
-    elif ctx.where == GFX90A:
+    elif is_gfx90a(ctx.where):
         run_amd("buffer_wbl2\n s_waitcnt vmcnt(0)")
     else:
         run_amd("buffer_wbl2 sc0 sc1\n s_waitcnt vmcnt(0)")
@@ -57,9 +57,9 @@ def release(ctx: tl.tensor) -> None:
 @triton.jit
 def acquire(ctx: tl.tensor) -> None:
     """This thread's later loads see what was written before the word that a relaxed load of it saw."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         run("fence.acq_rel.sys;")
-    elif ctx.where == GFX90A:
+    elif is_gfx90a(ctx.where):
         run_amd("s_waitcnt vmcnt(0)\n buffer_invl2\n buffer_wbinvl1_vol")
     else:
         run_amd("s_waitcnt vmcnt(0)\n buffer_inv sc0 sc1")
@@ -68,45 +68,84 @@ def acquire(ctx: tl.tensor) -> None:
 @triton.jit
 def after_poll(ctx: tl.tensor) -> None:
     """acquire, where a poll's own load is none."""
-    if ctx.where != NVIDIA:
+    if not is_nvidia(ctx.where):
         acquire(ctx)
 
 
 @triton.jit
-def poll(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
-    """A word as it is in memory now, from one pointer. An acquire on NVIDIA."""
-    if ctx.where != NVIDIA:
-        return tl.load(pointer, volatile=True)
-    if pointer.dtype.element_ty.primitive_bitwidth == 64:
-        return tl.inline_asm_elementwise(
-            "ld.acquire.sys.global.b64 $0, [$1];",
-            "=l,l",
-            [pointer],
-            dtype=pointer.dtype.element_ty,
-            is_pure=False,
-            pack=1,
-        )
+def poll(ctx: tl.tensor, pointers: tl.tensor) -> tl.tensor:
+    """4 or 8-byte words as they are in memory now, from one pointer or a block. An acquire on NVIDIA.
+
+    Not by volatile loads on AMD: Triton 3.7 makes scalar-cache loads of them, 3.9 drops that of a block, and then the loop.
+    """
+    if is_nvidia(ctx.where):
+        if pointers.dtype.element_ty.primitive_bitwidth == 64:
+            return load_by("ld.acquire.sys.global.b64 $0, [$1];", "=l,l", pointers)
+        else:
+            return load_by("ld.acquire.sys.global.b32 $0, [$1];", "=r,l", pointers)
+    else:
+        return load_amd(ctx, pointers)
+
+
+@triton.jit
+def load_amd(ctx: tl.tensor, pointers: tl.tensor) -> tl.tensor:
+    """Words past all caches."""
+    if pointers.dtype.element_ty.primitive_bitwidth == 64:
+        if is_gfx90a(ctx.where):
+            return load_by("global_load_dwordx2 $0, $1, off glc\n s_waitcnt vmcnt(0)", "=&v,v", pointers)
+        else:
+            return load_by("global_load_dwordx2 $0, $1, off sc0 sc1\n s_waitcnt vmcnt(0)", "=&v,v", pointers)
+    else:
+        if is_gfx90a(ctx.where):
+            return load_by("global_load_dword $0, $1, off glc\n s_waitcnt vmcnt(0)", "=&v,v", pointers)
+        else:
+            return load_by("global_load_dword $0, $1, off sc0 sc1\n s_waitcnt vmcnt(0)", "=&v,v", pointers)
+
+
+@triton.jit
+def load_by(text: tl.constexpr, constraints: tl.constexpr, pointers: tl.tensor) -> tl.tensor:
     return tl.inline_asm_elementwise(
-        "ld.acquire.sys.global.b32 $0, [$1];", "=r,l", [pointer], dtype=pointer.dtype.element_ty, is_pure=False, pack=1
+        text, constraints, [pointers], dtype=pointers.dtype.element_ty, is_pure=False, pack=1
     )
 
 
 @triton.jit
-def poll_each(ctx: tl.tensor, pointers: tl.tensor) -> tl.tensor:
-    """poll of a block of int64 pointers. Not by volatile loads: AMD's compiler drops that of a block, and then the loop."""
-    if ctx.where == NVIDIA:
-        return poll(ctx, pointers)
-    if ctx.where == GFX90A:
-        text: tl.constexpr = "global_load_dwordx2 $0, $1, off glc\n s_waitcnt vmcnt(0)"
+def load_small_amd(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    """One element of 1 or 2 bytes past all caches, in the low bits of an int32."""
+    if pointer.dtype.element_ty.primitive_bitwidth == 16:
+        if is_gfx90a(ctx.where):
+            text: tl.constexpr = "global_load_ushort $0, $1, off glc\n s_waitcnt vmcnt(0)"
+        else:
+            text: tl.constexpr = "global_load_ushort $0, $1, off sc0 sc1\n s_waitcnt vmcnt(0)"
     else:
-        text: tl.constexpr = "global_load_dwordx2 $0, $1, off sc0 sc1\n s_waitcnt vmcnt(0)"
-    return tl.inline_asm_elementwise(text, "=&v,v", [pointers], dtype=tl.int64, is_pure=False, pack=1)
+        if is_gfx90a(ctx.where):
+            text: tl.constexpr = "global_load_ubyte $0, $1, off glc\n s_waitcnt vmcnt(0)"
+        else:
+            text: tl.constexpr = "global_load_ubyte $0, $1, off sc0 sc1\n s_waitcnt vmcnt(0)"
+    return tl.inline_asm_elementwise(text, "=&v,v", [pointer], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def read(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
+    """One element of any type as it is in memory now."""
+    if is_nvidia(ctx.where):
+        return tl.load(pointer, volatile=True)
+    else:
+        element: tl.constexpr = pointer.dtype.element_ty
+        if element.primitive_bitwidth >= 32:
+            return load_amd(ctx, pointer)
+        elif element.primitive_bitwidth == 16:
+            return load_small_amd(ctx, pointer).to(tl.int16).to(element, bitcast=True)
+        elif element == tl.int1:
+            return load_small_amd(ctx, pointer) != 0
+        else:
+            return load_small_amd(ctx, pointer).to(tl.int8).to(element, bitcast=True)
 
 
 @triton.jit
 def store_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread stores a 64-bit word, after all the program's earlier stores; a barrier stands before."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         tl.inline_asm_elementwise(
             "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
             "@p st.release.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
@@ -117,13 +156,14 @@ def store_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
             pack=1,
         )
     else:
-        tl.atomic_xchg(pointer, value, sem="release", scope="sys")
+        release(ctx)  # by hand: Triton 3.7's own release may not wait for what it writes back
+        tl.atomic_xchg(pointer, value, sem="relaxed", scope="sys")
 
 
 @triton.jit
 def add_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread adds to a 64-bit word, as store_release stores. Triton's own atomic has a second barrier on NVIDIA."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         tl.inline_asm_elementwise(
             "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
             "@p red.release.sys.global.add.u64 [$1], $2; mov.u32 $0, 0; }",
@@ -134,13 +174,14 @@ def add_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
             pack=1,
         )
     else:
-        tl.atomic_add(pointer, value, sem="release", scope="sys")
+        release(ctx)
+        tl.atomic_add(pointer, value, sem="relaxed", scope="sys")
 
 
 @triton.jit
 def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
     """store_release to a block of int64 pointers, one a thread."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         tl.inline_asm_elementwise(
             "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p st.release.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
             "=r,l,l,r",
@@ -157,18 +198,16 @@ def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, ma
 @triton.jit
 def peek(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
     """An int64 as it is in memory now. No acquire: what follows need not wait for it."""
-    if ctx.where == NVIDIA:
-        return tl.inline_asm_elementwise(
-            "ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", [pointer], dtype=tl.int64, is_pure=False, pack=1
-        )
+    if is_nvidia(ctx.where):
+        return load_by("ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", pointer)
     else:
-        return tl.load(pointer, volatile=True)
+        return load_amd(ctx, pointer)
 
 
 @triton.jit
 def nanoseconds(ctx: tl.tensor) -> tl.tensor:
     """A clock that all programs share."""
-    if ctx.where == NVIDIA:
+    if is_nvidia(ctx.where):
         return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     ticks = tl.inline_asm_elementwise(  # at 100 MHz
         "s_memrealtime $0\n s_waitcnt lgkmcnt(0)", "=s", [], dtype=tl.int64, is_pure=False, pack=1
@@ -179,5 +218,5 @@ def nanoseconds(ctx: tl.tensor) -> tl.tensor:
 @triton.jit
 def pause(ctx: tl.tensor) -> None:
     """Between two polls: AMD's waves share their issue slots with those that compute."""
-    if ctx.where != NVIDIA:
+    if not is_nvidia(ctx.where):
         run_amd("s_sleep 1")

@@ -90,6 +90,11 @@ def add_signal(ctx: Any, pointer: Any, value: Any) -> None:
     tl.atomic_add(pointer, value, sem="release", scope="sys")
 
 
+def read(ctx: Any, pointer: Any) -> Any:
+    """One element as it is in memory now."""
+    return tl.load(pointer)
+
+
 def fetch(ctx: Any, pointer: Any) -> Any:
     """Load a uint64 as an atomic, before everything after it."""
     return _tensor(_native.fetch_uint64(number(pointer)), tl.uint64)

@@ -9,8 +9,6 @@ from pyshmem.device import record
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.translation import distance
 
-COMPARISONS = tl.constexpr("CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
-POLLS = tl.constexpr(1024)  # between two looks at the clock: under a millisecond, and nothing to the polls themselves
 FLAGS = tl.constexpr(8)  # words before the flags in a team's area, the first of them the epoch
 
 
@@ -45,7 +43,7 @@ def wait_until(
         seen = gpu.poll(ctx, pointer)
         waiting = not holds(seen, cmp, wanted)
         polls += 1
-        if polls == POLLS:
+        if polls == 1024:  # a look at the clock, and at the record, in under a millisecond
             polls = 0
             now = gpu.nanoseconds(ctx)
             start = tl.where(start == 0, now, start)
@@ -85,15 +83,15 @@ def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
 @triton.jit
 def wait_for(ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, epoch: tl.tensor, pe: tl.tensor) -> None:
     """Poll a flag a thread until all have reached the epoch, or the limit is over. All threads go on together."""
-    seen = gpu.poll_each(ctx, flags)
+    seen = gpu.poll(ctx, flags)
     waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
     polls = 0
     start = tl.zeros([], tl.int64)
     while waiting:
-        seen = gpu.poll_each(ctx, flags)
+        seen = gpu.poll(ctx, flags)
         waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
         polls += 1
-        if polls == POLLS:
+        if polls == 1024:
             polls = 0
             now = gpu.nanoseconds(ctx)
             start = tl.where(start == 0, now, start)

@@ -1,0 +1,67 @@
+"""The record of a wait that gave up: what the GPU writes where, in which order, and what the host makes of it."""
+
+import re
+
+import kernels
+import pytest
+from compiling import assembly, in_order, instructions, places
+from pyshmem.device import record
+
+
+def filled(**words):
+    """The words of a record in which these are not 0."""
+    found = [0] * record.WORDS
+    for name, value in words.items():
+        found[getattr(record, name)] = value
+    return found
+
+
+WAIT = {"PE": 3, "OFFSET": 64, "SIGN": 3, "WANTED": 7, "SEEN": -2, "LIMIT": 300 * 10**9}
+SENTENCES = [
+    ("wait_until", WAIT, "wait_until: PE 3: ivar: got -2 at heap offset 64 in 300 s; wants a value >= 7; "),
+    (
+        "signal_wait_until",
+        {**WAIT, "UNSIGNED": 1, "SIGN": 0, "LIMIT": 3 * 10**8},
+        f"signal_wait_until: PE 3: sig_addr: got {2**64 - 2} at heap offset 64 in 0.3 s; wants a value == 7; ",
+    ),
+    (
+        "barrier_all",
+        {"PE": 1, "MISSING": 2, "LIMIT": 10**9, "WANTED": 5, "SEEN": 4},
+        "barrier_all: PE 1: ctx: got no word from PE 2 of its team in 1 s; wants all of them to call it; ",
+    ),
+    (
+        "sync_all",
+        {"PE": 0, "MISSING": 0, "LIMIT": 10**9},
+        "sync_all: PE 0: ctx: got no word from PE 0 of its team in 1 s; wants all of them to call it; ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("routine", "words", "sentence"), SENTENCES, ids=[each[0] for each in SENTENCES])
+def test_a_record_becomes_the_sentence_of_a_time_out(routine, words, sentence):
+    said = record.describe_record(filled(ROUTINE=record.CODES[routine], **words))
+    assert said == f"kernel: {sentence}PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
+
+
+@pytest.mark.parametrize(
+    "case", [(kernels.wait_until, kernels.I64, 4), (kernels.sync_twice,)], ids=["wait_until", "sync_all"]
+)
+def test_a_record_is_claimed_then_filled_then_published(case):
+    """CLAIM by an exchange, every word once behind it, a fence, and ROUTINE last."""
+    lines = instructions(assembly(case[0], "nvidia", *case[1:]))
+    claim, fence, publish = in_order(lines, r"atom\S*\.exch", r"fence\.acq_rel\.sys", r"atom\S*\.exch")
+    words = [lines[place] for place in places(lines, r"@\S+ st\.global\.b64") if claim < place < fence]
+    assert len(words) == 8  # PE to LIMIT
+    record_at = address(lines[publish])
+    sums = {}
+    for line in lines:
+        found = re.fullmatch(rf"add\.s64\s+(\S+), {record_at}, (\d+);", line)
+        if found:
+            sums[found[1]] = int(found[2])
+    assert sorted(sums[address(word)] for word in words) == [8 * word for word in range(record.PE, record.LIMIT + 1)]
+    assert sums[address(lines[claim])] == 8 * record.CLAIM
+
+
+def address(line):
+    """The register with a line's address."""
+    return re.search(r"\[ (\S+)", line)[1]
