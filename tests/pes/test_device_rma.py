@@ -302,7 +302,7 @@ def test_ptr_gives_pointers_for_plain_loads_and_stores(me, npes):
 @triton.jit
 def turn_words(ctx, word, pe, turns):
     for turn in range(turns):
-        dev.p(ctx, word, 0x1111111111111111 * (turn % 8), pe)
+        dev.p(ctx, word, tl.full([], 0x1111111111111111, tl.int64) * (turn % 8), pe)
 
 
 @triton.jit

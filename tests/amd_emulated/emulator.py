@@ -1,0 +1,138 @@
+"""Executes the machine code of AMD's GPUs on a CPU: registers, waves, and when a store is seen by peers.
+
+Most instructions are done by the emulator in tinygrad's repository (it is not in the package): PYSHMEM_TINYGRAD names a
+checkout, seen working with commit a9069c177a9d of 2026-08-22. The others are in instructions.py.
+
+Memory is as late as the architecture lets it be. A store to a peer waits in its wave until that wave waits for it
+(s_waitcnt vmcnt(0)), then, unless it is written through, in the GPU's cache until that is written back (buffer_wbl2), and at
+most until the kernel ends. Waves run one after the other, each until its next barrier. Loads are never early and caches
+never stale, so a missing acquire goes unseen here.
+"""
+
+import ctypes
+import functools
+import itertools
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.environ["PYSHMEM_TINYGRAD"])  # before the standard library's own package "test"
+
+from test.mockgpu.amd import emu
+
+LANES = 64
+LANE = np.arange(LANES)
+EXEC, PC = 126, 256  # scalar registers: which lanes execute, the next instruction
+SLICE = 200_000  # instructions of a wave until the next one has its turn, for waves that wait for a peer
+UNWRITTEN = 0xDEADBEEF  # what local memory holds before a program writes it
+
+
+def bits(word, high, low):
+    return word >> low & (1 << high - low + 1) - 1
+
+
+class Registers:
+    """Of a wave: 32 bits each, one of the scalar ones, one a lane of the vector ones."""
+
+    def __init__(self, scalar, vector, rest):
+        self.scalar, self.vector, self.rest = scalar, vector, rest
+        addresses = (scalar.ctypes.data, vector.ctypes.data, *rest)
+        self.arguments = [ctypes.c_uint64(each) for each in addresses]  # of tinygrad's functions
+
+    def pair(self, register):
+        """Two scalar registers as one number."""
+        return int(self.scalar[register]) | int(self.scalar[register + 1]) << 32
+
+    def set_pair(self, register, value):
+        self.scalar[register : register + 2] = value & 0xFFFFFFFF, value >> 32
+
+    def advance(self, nbytes):
+        self.set_pair(PC, self.pair(PC) + nbytes)
+
+    def active(self):
+        """Which lanes execute."""
+        return (np.uint64(self.pair(EXEC)) >> LANE.astype(np.uint64) & np.uint64(1)).astype(bool)
+
+    def addresses(self, word):
+        """Where a load, store or atomic of global memory goes, of every lane."""
+        register, base, offset = bits(word, 39, 32), bits(word, 54, 48), bits(word, 12, 0)
+        places = self.vector[register].astype(np.int64) + (offset - (offset >> 12 << 13))
+        if base == 0x7F:  # none: 64-bit addresses in two vector registers
+            return places + (self.vector[register + 1].astype(np.int64) << 32)
+        return places + self.pair(base)
+
+    def buffer_addresses(self, word):
+        """The same of an access through a buffer's descriptor, and which lanes are inside: others load 0, store nothing."""
+        descriptor, added = bits(word, 52, 48) * 4, bits(word, 63, 56)
+        start = self.pair(descriptor) % 2**48 + (int(self.scalar[added]) if added < 128 else added - 128)
+        varying = self.vector[bits(word, 39, 32)].astype(np.int64) * bits(word, 12, 12)
+        offsets = varying + bits(word, 11, 0)
+        return start + offsets, offsets < self.scalar[descriptor + 2]
+
+
+class Wave(Registers):
+    """64 lanes of a program, and their stores to peers that are still on their way."""
+
+    def __init__(self, code, kernarg, local, first, threads, place):
+        sizes = (threads, threads, 1, 1, kernarg, code.rsrc2, 0, "cdna")
+        self.state = emu._init_wave(code.entry, first, *sizes, *place, code.user_registers(kernarg), LANES)
+        scalar = np.frombuffer(self.state._sgpr_mv, np.uint32)
+        vector = np.frombuffer(self.state._vgpr_mv, np.uint32).reshape(256, LANES)
+        super().__init__(scalar, vector, (0, local, 0, self.state.accvgpr_buf._buf.va_addr))
+        self.stores = []
+        self.done = False
+
+    def later(self, step):
+        """``step`` of these registers as they are now, to be called at any time."""
+        return functools.partial(step, Registers(self.scalar.copy(), self.vector.copy(), self.rest))
+
+
+class Gpu:
+    """One GPU. ``decode(gpu, address)``: a function of the wave that executes what is there, true where the wave stops.
+
+    away: which of an array of addresses are a peer's memory.  cached: whether stores there may be.
+    """
+
+    def __init__(self, decode, away, cached):
+        self.decode, self.away, self.cached = decode, away, cached
+        self.steps = {}  # decoded, by address
+        self.cache = []  # stores to peers until they are written back
+        self.local = np.zeros(1 << 14, np.uint32)
+
+    def run(self, code, grid, threads, kernarg):
+        """Run the programs of a grid one after the other."""
+        for z, y, x in itertools.product(*map(range, reversed(grid))):
+            self.local[:] = UNWRITTEN
+            local = self.local.ctypes.data
+            waves = [Wave(code, kernarg, local, first, threads, (x, y, z)) for first in range(0, threads, LANES)]
+            while not all(wave.done for wave in waves):
+                for wave in waves:
+                    self.turn(wave)
+            for wave in waves:
+                self.drain(wave)
+        self.write_back()
+
+    def turn(self, wave):
+        """Let a wave run until its next barrier."""
+        for _ in range(0 if wave.done else SLICE):
+            place = wave.pair(PC)
+            step = self.steps.get(place)
+            if step is None:
+                step = self.steps[place] = self.decode(self, place)
+            if step(wave):
+                return
+
+    def drain(self, wave):
+        """What s_waitcnt vmcnt(0) waits for: the wave's stores are in the cache, or in memory."""
+        for store, through in wave.stores:
+            if through or not self.cached:
+                store()
+            else:
+                self.cache.append(store)
+        wave.stores.clear()
+
+    def write_back(self):
+        for store in self.cache:
+            store()
+        self.cache.clear()

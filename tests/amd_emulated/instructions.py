@@ -1,0 +1,262 @@
+"""From an instruction's bits to a function of the wave: what tinygrad's emulator lacks, or does otherwise than these GPUs.
+
+Control and cache control, the clock, atomics (by pyshmem's own on the host, so that they are atomic between processes), bytes
+and halves (which are stored one by one), values exchanged between lanes, and operands that come from other lanes (DPP).
+gfx90a has the same encodings as gfx942 and gfx950, under older names.
+"""
+
+import ctypes
+import os
+import time
+
+import numpy as np
+from emulator import EXEC, LANE, LANES, PC, bits, emu
+from pyshmem.host import _native
+
+SPARE = 255  # the vector register that carries permuted operands
+# Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
+NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}
+ATOMICS = {
+    0x40: "swap",
+    0x41: "compare_swap",
+    0x42: "fetch_add",
+    0x48: "fetch_and",
+    0x49: "fetch_or",
+    0x4A: "fetch_xor",
+}
+FLOAT_ADDS = {0x4D: np.float32, 0x4F: np.float64}
+DOUBLE = 0x20  # added to the opcode of an atomic of 64 bits
+
+
+def decode(gpu, place):
+    """A function of the wave that executes the instruction at ``place``, true where the wave stops."""
+    word = int.from_bytes(ctypes.string_at(place, 8), "little")
+    encoding, operation = bits(word, 31, 26), bits(word, 24, 18)
+    if bits(word, 31, 23) == 0x17F and bits(word, 22, 16) in (1, 10, 12, 14):
+        return control(gpu, word, bits(word, 22, 16))
+    if encoding == 0x30 and bits(word, 25, 18) == 0x25:
+        return clock(bits(word, 12, 6))
+    if encoding == 0x38 and operation in (0x28, 0x29, 0x3E, 0x3F):  # write back; invalidate, of which nothing is seen
+        return cache_control(gpu, operation == 0x28)
+    if encoding == 0x38:
+        return buffer_memory(gpu, place, word, operation)
+    if encoding == 0x37 and bits(word, 15, 14) == 2:
+        return global_memory(gpu, place, word, operation)
+    if encoding == 0x36 and bits(word, 24, 17) in (62, 63):  # ds_permute, ds_bpermute
+        return exchange(word, bits(word, 24, 17) == 62)
+    if bits(word, 8, 0) == 0xFA and (encoding >> 5 == 0 or bits(word, 31, 25) == 0x3F):
+        return permutation(word)
+    return emulated(place)
+
+
+def emulated(place):
+    """The instruction as tinygrad does it."""
+    (program, runtime), _ = emu._decode_at(place, "cdna")
+    function, wanted = runtime.fxn, program.arg.globals
+
+    def step(wave):
+        arguments = wave.arguments
+        function(*[arguments[each] for each in wanted])
+
+    return step
+
+
+def control(gpu, word, operation):
+    drains = operation == 12 and not bits(word, 3, 0) | bits(word, 15, 14)  # s_waitcnt vmcnt(0)
+
+    def step(wave):
+        wave.advance(4)
+        if drains:
+            gpu.drain(wave)
+        elif operation == 14:  # s_sleep
+            os.sched_yield()
+        wave.done = operation == 1  # s_endpgm
+        return operation in (1, 10)  # s_barrier
+
+    return step
+
+
+def clock(register):
+    def step(wave):
+        wave.set_pair(register, time.monotonic_ns() // 10)  # 100 MHz
+        wave.advance(8)
+
+    return step
+
+
+def cache_control(gpu, writes):
+    def step(wave):
+        if writes:
+            gpu.write_back()
+        wave.advance(8)
+
+    return step
+
+
+def global_memory(gpu, place, word, operation):
+    if operation >= 0x40:
+        run = atomic(word, operation)
+    elif operation in (0x18, 0x1A):
+        run = narrow_store(word, operation)
+    else:
+        run = emulated(place)
+    through = bits(word, 25, 25) == 1
+    return in_time(gpu, lambda wave: wave.addresses(word)[wave.active()], run, 0x18 <= operation <= 0x1F, through)
+
+
+def buffer_memory(gpu, place, word, operation):
+    if operation >= 0x40:
+        raise NotImplementedError(f"atomic of a buffer: {word:#x}")
+    run = narrow_buffer(word, operation) if operation in NARROW else emulated(place)
+
+    def reached(wave):
+        places, inside = wave.buffer_addresses(word)
+        return places[inside & wave.active()]
+
+    return in_time(gpu, reached, run, 0x18 <= operation <= 0x1F, bits(word, 15, 15) == 1)
+
+
+def in_time(gpu, reached, run, stores, through):
+    """A store to a peer comes later. A wave's loads and atomics come after its own stores, as the hardware has it."""
+
+    def step(wave):
+        if gpu.away(reached(wave)).any():
+            if stores:
+                wave.stores.append((wave.later(run), through))
+                wave.advance(8)
+                return
+            gpu.drain(wave)
+        run(wave)
+
+    return step
+
+
+def atomic(word, operation):
+    """An atomic of global memory. Bit 16, sc0 or glc: what was there goes to the destination."""
+    double = operation == 0x4F if operation in FLOAT_ADDS else operation & DOUBLE
+    width, data, dest = 2 if double else 1, bits(word, 47, 40), bits(word, 63, 56)
+    kind = f"uint{32 * width}"
+    swap_if = getattr(_native, "compare_swap_" + kind)
+    name = ATOMICS.get(operation & ~DOUBLE)
+    update = getattr(_native, f"{name}_{kind}") if name else None
+    if update is None and operation not in FLOAT_ADDS:
+        raise NotImplementedError(f"atomic: {word:#x}")
+
+    def value(wave, register, lane):
+        return int.from_bytes(wave.vector[register : register + width, lane].tobytes(), "little")
+
+    def add(address, number):
+        while True:
+            old = getattr(_native, "fetch_" + kind)(address)
+            pair = np.array([old, number], kind).view(FLOAT_ADDS[operation])
+            if swap_if(address, old, int(pair.sum(keepdims=True).view(kind)[0])) == old:
+                return old
+
+    def step(wave):
+        places = wave.addresses(word)
+        for lane in np.flatnonzero(wave.active()):
+            address, operand = int(places[lane]), value(wave, data, lane)
+            if name == "compare_swap":
+                old = swap_if(address, value(wave, data + width, lane), operand)
+            else:
+                old = (update or add)(address, operand)
+            if bits(word, 16, 16):
+                wave.vector[dest : dest + width, lane] = np.array([old], kind).view(np.uint32)
+        wave.advance(8)
+
+    return step
+
+
+def narrow_store(word, operation):
+    nbytes, data = NARROW[operation][0], bits(word, 47, 40)
+
+    def step(wave):
+        places = wave.addresses(word)
+        for lane in np.flatnonzero(wave.active()):
+            ctypes.memmove(int(places[lane]), int(wave.vector[data, lane]).to_bytes(4, "little"), nbytes)
+        wave.advance(8)
+
+    return step
+
+
+def narrow_buffer(word, operation):
+    (nbytes, signed), loads, data = NARROW[operation], operation < 24, bits(word, 47, 40)
+
+    def step(wave):
+        places, inside = wave.buffer_addresses(word)
+        for lane in np.flatnonzero(wave.active()):
+            if loads:
+                found = ctypes.string_at(int(places[lane]), nbytes) if inside[lane] else b"\0"
+                wave.vector[data, lane] = int.from_bytes(found, "little", signed=signed) % 2**32
+            elif inside[lane]:
+                ctypes.memmove(int(places[lane]), int(wave.vector[data, lane]).to_bytes(4, "little"), nbytes)
+        wave.advance(8)
+
+    return step
+
+
+def exchange(word, push):
+    """Each lane gives its value to the one that it names, or takes that one's; 0 where nobody gives, or that one is off."""
+    offset, index, data, dest = bits(word, 15, 0), bits(word, 39, 32), bits(word, 47, 40), bits(word, 63, 56)
+
+    def step(wave):
+        active, other = wave.active(), (wave.vector[index] + np.uint32(offset)) // 4 % LANES
+        moved = np.zeros(LANES, np.uint32)
+        if push:
+            moved[other[active]] = wave.vector[data][active]
+        else:
+            moved = np.where(active, wave.vector[data], 0)[other]
+        wave.vector[dest][active] = moved[active]
+        wave.advance(8)
+
+    return step
+
+
+def permutation(word):
+    """VOP1 and VOP2 whose first operand comes from other lanes: move that, then execute the plain instruction."""
+    if bits(word, 55, 52):
+        raise NotImplementedError(f"DPP with modifiers of operands: {word:#x}")
+    source, exists = lanes(bits(word, 48, 40))
+    enabled = (bits(word, 63, 60) >> LANE // 16 & 1) & (bits(word, 59, 56) >> LANE // 4 % 4 & 1) == 1
+    zero = bits(word, 51, 51) == 1  # where there is nothing to read
+    plain = np.array([word & 0xFFFFFE00 | 256 + SPARE] + 4 * [0xBF800000], np.uint32)  # s_nop
+    run = emulated(plain.ctypes.data)
+
+    def step(wave):
+        active, after, mask = wave.active(), wave.pair(PC) + 8, wave.pair(EXEC)
+        readable = exists & active[source]
+        wave.vector[SPARE] = np.where(readable, wave.vector[bits(word, 39, 32)][source], 0)
+        written = active & enabled & (readable | zero)
+        wave.set_pair(EXEC, int.from_bytes(np.packbits(written, bitorder="little").tobytes(), "little"))
+        wave.set_pair(PC, plain.ctypes.data)
+        run(wave)
+        wave.set_pair(EXEC, mask)
+        wave.set_pair(PC, after)
+
+    return step
+
+
+def lanes(control):
+    """Which lane each one reads, and whether there is such a lane. Of gfx90a's DPP controls."""
+    row, place, count = LANE // 16 * 16, LANE % 16, control & 15
+    if control < 0x100:
+        source = LANE // 4 * 4 + (control >> LANE % 4 * 2 & 3)
+    elif 0x101 <= control <= 0x10F:
+        source = np.where(place + count < 16, LANE + count, -1)
+    elif 0x111 <= control <= 0x11F:
+        source = np.where(place >= count, LANE - count, -1)
+    elif 0x121 <= control <= 0x12F:
+        source = row + (place - count) % 16
+    elif control in (0x140, 0x141):
+        source = row + 15 - place if control == 0x140 else LANE // 8 * 8 + 7 - LANE % 8
+    elif control in (0x130, 0x138):
+        source = np.where(LANE < 63, LANE + 1, -1) if control == 0x130 else LANE - 1
+    elif control == 0x142:  # the last lane of the row before
+        source = row - 1
+    elif control == 0x143:
+        source = np.where(LANE >= 32, 31, -1)
+    elif 0x150 <= control <= 0x15F:
+        source = row + count
+    else:
+        raise NotImplementedError(f"DPP control {control:#x}")
+    return np.maximum(source, 0), source >= 0

@@ -1,0 +1,133 @@
+"""Compiles a kernel for an AMD GPU and runs it on the emulated one, as a launch on the real one would."""
+
+import ctypes
+import itertools
+import mmap
+import struct
+
+import pyshmem as shmem
+import torch
+from compiling import TARGETS, specialise
+from emulator import LANES, Gpu
+from instructions import decode
+from pyshmem.device.record import WORDS
+from pyshmem.host.heap import SYSTEM_BYTES, cpu
+from triton.compiler import compile
+
+FORMATS = {"i1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
+
+
+class Code:
+    """A code object in memory: where it starts, and what its kernel finds in its registers."""
+
+    def __init__(self, binary, name, shared):
+        (headers,) = struct.unpack_from("<Q", binary, 32)
+        (count,) = struct.unpack_from("<H", binary, 56)
+        loads = [struct.unpack_from("<IIQQQQ", binary, headers + 56 * each) for each in range(count)]
+        loads = [(offset, at, size) for kind, _, offset, at, _, size in loads if kind == 1]  # PT_LOAD
+        self.image = mmap.mmap(-1, max(at + size for _, at, size in loads) + 256)
+        for offset, at, size in loads:
+            self.image[at : at + size] = binary[offset : offset + size]
+        descriptor = symbol(binary, name + ".kd")
+        (start,) = struct.unpack_from("<q", self.image, descriptor + 16)
+        self.rsrc2, self.properties, preload = struct.unpack_from("<IHH", self.image, descriptor + 52)
+        self.rsrc2 |= -(-shared // 512) << 15
+        self.preload, self.skip = (
+            preload & 0x7F,
+            preload >> 7,
+        )  # words of arguments that are in registers, from which on
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.image))
+        self.entry = base + descriptor + start + (256 if self.preload else 0)
+
+    def user_registers(self, kernarg):
+        """The first scalar registers: null for what these kernels do not use, the arguments' address, arguments."""
+        registers = []
+        for bit, words in enumerate(
+            (4, 2, 2, 2, 2, 2, 1)
+        ):  # buffer, dispatch, queue, arguments, dispatch id, scratch, size
+            if self.properties >> bit & 1:
+                registers += [kernarg % 2**32, kernarg >> 32] if bit == 3 else [0] * words
+        return registers + list((ctypes.c_uint32 * self.preload).from_address(kernarg + 4 * self.skip))
+
+
+def symbol(binary, name):
+    """The address of a dynamic symbol."""
+    (headers,) = struct.unpack_from("<Q", binary, 40)
+    (count,) = struct.unpack_from("<H", binary, 60)
+    sections = [struct.unpack_from("<IIQQQQII", binary, headers + 64 * each) for each in range(count)]
+    for _, kind, _, _, offset, size, link, _ in sections:
+        if kind == 11:  # SHT_DYNSYM
+            names = sections[link][4]
+            for at in range(offset, offset + size, 24):
+                text, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", binary, at)
+                if binary[names + text :].startswith(name.encode() + b"\0"):
+                    return value
+    raise KeyError(name)
+
+
+def flatten(value):
+    return itertools.chain.from_iterable(map(flatten, value)) if isinstance(value, tuple) else [value]
+
+
+def pack(signature, values):
+    """The arguments as a kernel finds them in memory, each aligned to its size, and Triton's two scratch pointers."""
+    packed = bytearray()
+    for kind, value in zip(flatten(tuple(signature)), flatten(tuple(values)), strict=True):
+        if kind == "constexpr":
+            continue
+        form = "Q" if kind.startswith("*") else FORMATS[kind]
+        packed += bytes(-len(packed) % struct.calcsize(form))
+        packed += struct.pack(form, value.data_ptr() if kind.startswith("*") else value)
+    return packed + bytes(-len(packed) % 8 + 16)
+
+
+class Device:
+    """An emulated GPU, and the heap in CPU memory as if it were the GPU's: what shmem.device_context asks of a heap.
+
+    Peers' memory is not cached on gfx90a, where heaps must be uncached; elsewhere it may be.
+    """
+
+    table = 0
+    limits = False  # whether waits of the next launches may give up
+
+    def __init__(self, arch):
+        self.arch = self.device = arch
+        self.gpu = Gpu(decode, peers_memory, cached=arch != "gfx90a")
+        self.loaded = {}
+        self.areas = shmem.zeros(
+            SYSTEM_BYTES // 8, dtype=torch.int64, device="cpu"
+        )  # of the teams' barriers in kernels
+        self.words = torch.zeros(WORDS, dtype=torch.int64)
+        self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()
+        self.base, self.stride = cpu.base, cpu.stride
+
+    def enter(self):
+        """Nothing has to be made current."""
+
+    def launch(self, kernel, *args, grid, warmup=False, num_warps=4, **named):
+        """Stands for JITFunction.run. Done on return. Errors: AssertionError where a wait gave up."""
+        bound = kernel.signature.bind(*args, **named)
+        bound.apply_defaults()
+        values = bound.arguments.values()
+        source, options = specialise(kernel, self.arch, list(values), num_warps=num_warps)
+        code = self.load(source, options)
+        packed = pack(source.signature.values(), values)
+        address = ctypes.addressof((ctypes.c_char * len(packed)).from_buffer(packed))
+        grid = grid(bound.arguments) if callable(grid) else grid
+        self.gpu.run(code, (*grid, 1, 1)[:3], num_warps * LANES, address)
+        assert self.limits or not self.words.any(), f"a wait gave up: {self.words.tolist()}"
+
+    def load(self, source, options):
+        """The kernel's code in memory; Triton's cache of compiled kernels is used."""
+        key = source.hash(), str(options)
+        if key not in self.loaded:
+            compiled = compile(source, target=TARGETS[self.arch], options=options.__dict__)
+            self.loaded[key] = Code(compiled.asm["hsaco"], compiled.metadata.name, compiled.metadata.shared)
+        return self.loaded[key]
+
+
+def peers_memory(addresses):
+    """Which of these are in a peer's heap."""
+    first, last = cpu.base + min(cpu.deltas.values()), cpu.base + max(cpu.deltas.values()) + cpu.stride
+    mine = (addresses >= cpu.base) & (addresses < cpu.base + cpu.stride)
+    return (addresses >= first) & (addresses < last) & ~mine

@@ -1,0 +1,11 @@
+"""The tests of the device functions, as every PE runs them interpreted or on a GPU, on emulated AMD GPUs."""
+
+import importlib
+
+CHAPTERS = ("rma", "amo", "signal", "wait", "ordering", "kernels")
+LEFT_OUT = ("test_an_unknown_sem_or_scope_is_an_error",)  # stopped by the compiler: nothing runs
+
+for _chapter in CHAPTERS:
+    for _name, _each in vars(importlib.import_module("test_device_" + _chapter)).items():
+        if _name.startswith("test_") and _name not in LEFT_OUT:
+            globals()[_name.replace("test_", f"test_{_chapter}_", 1)] = _each
