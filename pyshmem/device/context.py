@@ -54,6 +54,7 @@ def device_context(team: Team | None, device: str | None) -> DeviceContext:
     require_init("device_context")
     group = TEAM_WORLD if team is None else member("device_context", team)
     heap = _heap(device)
+    heap.enter()
     _say_where()
     key = (heap.device, *group.wires)  # an area may have served another team before
     found = _made.get(key)

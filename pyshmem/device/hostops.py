@@ -67,27 +67,32 @@ _operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
 
 
 def apply(
-    op: str, dtype: torch.dtype, address: int, operand: float, cond: float, result_address: int, stream: int
+    op: str,
+    dtype: torch.dtype,
+    address: int,
+    operand: float,
+    cond: float,
+    result_address: int,
+    stream: int,
+    device: int,
 ) -> None:
     """Enqueue one atomic of OPERATORS on ``stream``, a raw handle. Done, as acquire and release, when the stream gets there.
 
     address: of the word, on this GPU or a peer's, as mapped here.  operand, cond: numbers that dtype holds; 0 where op
-    has none.  result_address: where the GPU writes the old value, in dtype; 0 where nobody asks.
+    has none.  result_address: where the GPU writes the old value, in dtype; 0 where nobody asks.  device: the thread's.
     """
-    format, kind = TYPES[dtype]
-    words = address, _as_bits(format, operand), _as_bits(format, cond), result_address
-    _loaded(op, dtype, torch.cuda.current_device())((1,), stream, (*words, OPERATORS[op], kind))
+    if dtype.is_floating_point:
+        operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
+    _loaded(op, dtype, device).alone(stream, address, operand, cond, result_address)
 
 
-def read(address: int, nbytes: int, result_address: int, stream: int) -> None:
+def read(address: int, nbytes: int, result_address: int, stream: int, device: int) -> None:
     """Enqueue the reading of words of 4 or 8 bytes, none of them torn, which AMD's copies do not promise.
 
     address, nbytes: multiples of 4; where both are of 8, words are of 8.  result_address: memory that the GPU writes.
     """
     itemsize = 4 if (address | nbytes) & 7 else 8
-    _reader(itemsize, torch.cuda.current_device())(
-        (1,), stream, (address, result_address, nbytes // itemsize, _reader_words[itemsize])
-    )
+    _reader(itemsize, device).alone(stream, address, result_address, nbytes // itemsize)
 
 
 _reader_words = {4: tl.int32, 8: tl.int64}

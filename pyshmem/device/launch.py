@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from triton.runtime import driver
@@ -38,7 +38,16 @@ class Loaded(NamedTuple):
             return
         code = launch(_launcher(), self.function, x, y, z, self.threads, self.shared, stream, *_words(args, self.plan))
         if code:
-            raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
+            self.refuse(code)
+
+    def alone(self, stream: int, *words: Any) -> None:
+        """Launch one program with integers for all its parameters."""
+        code = launch(_launcher(), self.function, 1, 1, 1, self.threads, self.shared, stream, *words)
+        if code:
+            self.refuse(code)
+
+    def refuse(self, code: int) -> NoReturn:
+        raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
 
 
 class CachedKernel:

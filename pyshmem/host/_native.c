@@ -330,9 +330,9 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* What the two functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap), see
- * pyshmem.host.heap. */
-typedef struct { uint64_t base; PyObject *starts, *ends, *heap; } view_t;
+/* What the two functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas),
+ * see pyshmem.host.heap. */
+typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
 /* 1: read. 0, and no exception: no plain tensor, which is contiguous and of no complex type, since those may be lazily
@@ -362,6 +362,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
         v->starts = PyTuple_GetItem(view, 3);
         v->ends = PyTuple_GetItem(view, 4);
         v->heap = PyTuple_GetItem(view, 7);
+        v->deltas = PyTuple_GetItem(view, 8);
         return to_u64(PyTuple_GetItem(view, 2), &v->base);
     }
     return 0;
@@ -401,13 +402,14 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     return result;
 }
 
-/* locate(views, symmetric, private, size) -> (heap, address, private address, bytes) where both are plain, in one kind of
- * memory, of one type, large enough and symmetric is live; else None: the long way then says what is wrong, if anything is. */
+/* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric here or on pe, private address, bytes) where both
+ * are plain, in one kind of memory, of one type, large enough, symmetric is live and pe can be reached; else None: the long way
+ * then says what is wrong, if anything is. */
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
     operand_t near, own;
-    if (!arity("locate", n, 4)) return NULL;
+    if (n != 4 && !arity("locate", n, 5)) return NULL;
     if (!read_plain(args[0], args[1], &near) || !read_plain(args[0], args[2], &own)) Py_RETURN_NONE;
     uint64_t nbytes = own.nbytes, count;
     if (args[3] != Py_None) {
@@ -418,6 +420,12 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
     if (near.device_type != own.device_type || near.device != own.device || is_lazily_negated(args[2], &own)) Py_RETURN_NONE;
     if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
+    if (n == 5) {
+        int64_t delta;
+        PyObject *found = PyDict_GetItemWithError(v.deltas, args[4]);
+        if (!found || !to_i64(found, &delta)) { PyErr_Clear(); Py_RETURN_NONE; }
+        near.address += (uint64_t)delta;
+    }
     return tuple_of(v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
 }
 

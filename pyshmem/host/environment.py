@@ -90,7 +90,9 @@ VARIABLES = {
             "AMD: the kind of memory of the GPU heap",
         ),
         Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait gives up; 0: never"),
-        Variable("PYSHMEM_MAX_TEAMS", parse_count, 64, "how many teams there may be at a time, the predefined two included"),
+        Variable(
+            "PYSHMEM_MAX_TEAMS", parse_count, 64, "how many teams there may be at a time, the predefined two included"
+        ),
         Variable("PYSHMEM_QUIET", parse_flag, False, "do not say that kernels run in Triton's interpreter"),
     )
 }

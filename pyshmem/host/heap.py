@@ -54,8 +54,9 @@ class Heap:
     def adopt(self, allocator: Allocator, device_type: int, index: int) -> None:
         """Take ``allocator``; device_type and index as DLPack names this memory."""
         self.index, self.device_type, self.allocator = index, device_type, allocator
-        view = (_READER, torch.Tensor, self.base, allocator.starts, allocator.ends, device_type, index, self)
-        views[:] = [view, *(each for each in views if each[-1] is not self)]
+        starts, ends = allocator.starts, allocator.ends
+        view = (_READER, torch.Tensor, self.base, starts, ends, device_type, index, self, self.deltas)
+        views[:] = [view, *(each for each in views if each[7] is not self)]
 
     def tensor(self, address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on mapped memory, this PE's or a peer's. It keeps the allocation alive neither here nor there."""
@@ -69,6 +70,9 @@ class Heap:
     def holds(self, address: int) -> bool:
         """Whether the address is one of this heap's, this PE's or a peer's, live or not."""
         return any(0 <= address - delta - self.base < self.size for delta in self.deltas.values())
+
+    def enter(self) -> None:
+        """Make this heap's device the calling thread's, where that means something."""
 
     # ---- what each kind of memory does its own way ----
 

@@ -62,8 +62,9 @@ def barrier_all() -> None:
 
     Spec: 9.9 SHMEM_BARRIER_ALL.
     """
-    complete()
-    synchronise("barrier_all", TEAM_WORLD)
+    if "cuda" in heaps:
+        complete()
+    synchronise("barrier_all", TEAM_WORLD)  # a full fence goes with it
 
 
 def sync_all() -> None:

@@ -55,13 +55,12 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("put", ctx, pe)
-    found = locate(views, target, source, size) or transfer("put", _PUT_NAMES, target, source, size)
-    heap, dest, src, nbytes = found
-    try:
-        delta = heap.deltas[pe]
-    except (KeyError, TypeError):
-        delta = delta_to("put", pe)
-    heap.copy(dest + delta, src, nbytes)
+    found = locate(views, target, source, size, pe)
+    if found is None:
+        heap, dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
+        found = heap, dest + delta_to("put", pe, heap), src, nbytes
+    heap, there, src, nbytes = found
+    heap.copy(there, src, nbytes)
 
 
 def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -72,13 +71,12 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
-    found = locate(views, source, target, size) or transfer("get", _GET_NAMES, source, target, size)
-    heap, src, dest, nbytes = found
-    try:
-        delta = heap.deltas[pe]
-    except (KeyError, TypeError):
-        delta = delta_to("get", pe)
-    heap.copy(dest, src + delta, nbytes)
+    found = locate(views, source, target, size, pe)
+    if found is None:
+        heap, src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
+        found = heap, src + delta_to("get", pe, heap), dest, nbytes
+    heap, there, dest, nbytes = found
+    heap.copy(dest, there, nbytes)
 
 
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -113,7 +111,10 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         pe = world_pe("p", ctx, pe)
     heap, address, dtype = word("p", "target", target)
     delta = delta_to("p", pe, heap)
-    if type(value) is not int or dtype not in _INTEGERS or heap is not cpu:
+    if heap is not cpu and dtype in _SET:
+        heap.amo("set", dtype, address + delta, scalar("p", "value", value, dtype), fetch=False)
+        return
+    if type(value) is not int or dtype not in _INTEGERS:
         _store("p", heap, address + delta, dtype, value)
         return
     try:

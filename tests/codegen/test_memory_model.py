@@ -51,7 +51,7 @@ def test_nvidia_signals_by_one_release_at_system_scope_behind_a_barrier(case, nu
     signal = lines[signals[0]]
     assert "release.sys.global" in signal and "@p" in signal and "setp.eq.u32 p, t, 0" in signal  # one thread's
     stores = [place for place in places(lines, STORE["nvidia"]) if place != signals[0]]
-    barrier = max(place for place in places(lines, r"bar\.sync") if place < signals[0])
+    barrier = max(place for place in places(lines, r"bar\.(?:warp\.)?sync") if place < signals[0])
     assert all(place < barrier for place in stores)
 
 
@@ -122,8 +122,8 @@ def test_every_amd_wave_acquires_after_its_polls_and_before_the_barrier(case, am
 @pytest.mark.parametrize("num_warps", [1, 4])
 def test_nvidia_reads_after_a_wait_stand_behind_a_barrier(num_warps):
     lines = listing(WAITS[0], "nvidia", num_warps=num_warps)
-    in_order(lines, r"ld\.acquire\.sys", r"bar\.sync", r"ld\.global")
-    assert places(lines, r"ld\.global")[0] > places(lines, r"bar\.sync")[0]
+    in_order(lines, r"ld\.acquire\.sys", r"bar\.(?:warp\.)?sync", r"ld\.global")
+    assert places(lines, r"ld\.global")[0] > places(lines, r"bar\.(?:warp\.)?sync")[0]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_g_reads_what_is_there_now(target):
 def test_warps_that_poll_by_themselves_meet_no_barrier_before_all_are_done(case, target):
     """Not where one gives up either: another may still see its word."""
     lines = listing(case, target)
-    barriers = places(lines, r"bar\.sync|s_barrier")
+    barriers = places(lines, r"bar\.(?:warp\.)?sync|s_barrier")
     assert len(barriers) == 1
     end = barriers[0] + in_order(lines[barriers[0] :], "^ret|s_endpgm")[0]
     assert not places(lines[barriers[0] : end], "bra")  # no way back to a poll
@@ -160,7 +160,7 @@ def test_a_fence_stands_between_stores_in_every_thread(target):
     lines = listing((kernels.fence, F32, F32, 3), target)
     stores = places(lines, STORE["nvidia" if target == "nvidia" else "amd"])
     if target == "nvidia":
-        fence, barrier = in_order(lines, r"fence\.acq_rel\.sys", r"bar\.sync")
+        fence, barrier = in_order(lines, r"fence\.acq_rel\.sys", r"bar\.(?:warp\.)?sync")
     else:
         first = in_order(lines, STORE["amd"], DRAIN, RELEASE[target], DRAIN, BARRIER)
         fence, barrier = first[2], first[4]
@@ -182,13 +182,13 @@ def test_nvidia_barriers_store_flags_as_releases_and_poll_them_as_acquires(num_w
     stores = places(lines, r"^(@%p\d+ )?st\.global\.b32|st\.global\.v")
     _, release, poll, barrier, epoch = in_order(
         lines,
-        r"bar\.sync",
+        r"bar\.(?:warp\.)?sync",
         r"st\.release\.sys\.global\.b64",
         r"ld\.acquire\.sys\.global\.b64",
-        r"bar\.sync",
+        r"bar\.(?:warp\.)?sync",
         r"st\.global\.b64 \[",
     )
-    assert max(stores) < min(places(lines, r"bar\.sync"))
+    assert max(stores) < min(places(lines, r"bar\.(?:warp\.)?sync"))
     assert polling(lines, r"ld\.acquire\.sys\.global\.b64")
 
 

@@ -94,7 +94,7 @@ def aside(function):
     def alone():
         if default().device == "cpu":
             return function()
-        with torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.stream(torch.cuda.Stream(here())):  # which makes the thread's device this one
             return function()
 
     return alone

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import GUARD, assert_same, guarded, neighbours, payload, untouched, work
+from support import GUARD, assert_same, guarded, interpreted, neighbours, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -63,8 +63,9 @@ def meet_on_sync(ctx):
     dev.sync_all(ctx)
 
 
-def test_barriers_of_kernels_and_hosts_are_one_sequence(me):
-    """100 turns of two barriers: on even PEs the kernel's, then the host's; on odd PEs the other way round."""
+@interpreted
+def test_barriers_of_interpreted_kernels_and_hosts_are_one_sequence(me):
+    """On GPUs they are two: a kernel's barrier is met by kernels. 100 turns of two barriers: on even PEs the kernel's, then the host's; on odd PEs the other way round."""
     left, _, right = neighbours()
     word, ctx = shmem.zeros(1, dtype=torch.int64), shmem.device_context()
     for turn in range(100):

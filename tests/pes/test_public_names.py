@@ -44,7 +44,13 @@ ERRORS = {
     "LaunchError": RuntimeError,
     "WaitTimeoutError": TimeoutError,
 }
-OBJECTS = {"TEAM_WORLD": "Team", "TEAM_SHARED": "Team", "TEAM_INVALID": "Team", "CTX_DEFAULT": "Ctx", "CTX_INVALID": "Ctx"}
+OBJECTS = {
+    "TEAM_WORLD": "Team",
+    "TEAM_SHARED": "Team",
+    "TEAM_INVALID": "Team",
+    "CTX_DEFAULT": "Ctx",
+    "CTX_INVALID": "Ctx",
+}
 CLASSES = {"Team", "TeamConfig", "Ctx", "CTX", "CMP", "SIGNAL", "SESSION", "THREAD", "Lock"}
 
 
@@ -95,8 +101,13 @@ def test_calls_to_a_pe_end_with_ctx_and_name_pe(name):
     assert parameters[-1].name == "ctx" and parameters[-1].default is None
     assert "pe" in [each.name for each in parameters]
     assert parameters[0].name == (
-        "fetch" if name.endswith("_nbi") and name.startswith("atomic") else
-        "signal" if name.startswith("signal") else "source" if name in ("g", "atomic_fetch") else "target"
+        "fetch"
+        if name.endswith("_nbi") and name.startswith("atomic")
+        else "signal"
+        if name.startswith("signal")
+        else "source"
+        if name in ("g", "atomic_fetch")
+        else "target"
     )
 
 

@@ -115,14 +115,14 @@ def copy_elements(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, done: tl.tensor,
 def join(ctx: tl.tensor) -> None:
     """What every thread of the program has stored and loaded is done for all its threads."""
     gpu.drain(ctx)
-    tl.debug_barrier()
+    gpu.barrier(ctx)
 
 
 @jit
 def fence(ctx: tl.tensor) -> None:
     gpu.drain(ctx)
     gpu.release(ctx)
-    tl.debug_barrier()
+    gpu.barrier(ctx)
 
 
 @jit
@@ -154,7 +154,7 @@ def fetch(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 def fetched(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
     seen = gpu.poll(ctx, pointer)
     gpu.after_poll(ctx)
-    tl.debug_barrier()
+    gpu.barrier(ctx)
     return uniform(ctx, seen)
 
 
@@ -188,7 +188,7 @@ def wait(
     check_waited(routine, argument, pointer, cmp)
     seen = wait_until(ctx, routine, pointer, cmp, fit(routine, "value", value, pointer))
     gpu.after_poll(ctx)
-    tl.debug_barrier()
+    gpu.barrier(ctx)
     return uniform(ctx, seen)
 
 

@@ -44,6 +44,15 @@ def drain(ctx: tl.tensor) -> None:
 
 
 @triton.jit
+def barrier(ctx: tl.tensor) -> None:
+    """All threads of the program have come here, and see what they have stored. One warp needs no barrier of several."""
+    if is_nvidia(ctx.where) and num_warps() == 1:
+        run("bar.warp.sync 0xffffffff;")
+    else:
+        tl.debug_barrier()
+
+
+@triton.jit
 def release(ctx: tl.tensor) -> None:
     """This thread's earlier stores are seen by every PE before its later ones."""
     if is_nvidia(ctx.where):

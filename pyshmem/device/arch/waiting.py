@@ -76,7 +76,7 @@ def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
         pe = tl.minimum(first + tl.arange(0, count), ctx.n_pes - 1)
         wait_for(ctx, routine, area + FLAGS + pe, epoch, pe)
     gpu.after_poll(ctx)
-    tl.debug_barrier()
+    gpu.barrier(ctx)
     tl.store(area, epoch)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +38,13 @@ _FETCH = {
 }
 _IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
 _raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
+
+
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    ready = False  # it works on this GPU
+    landing: torch.Tensor | None = None  # pinned memory that the GPU writes for it
 
 
 class GpuHeap(Heap):
@@ -75,7 +83,8 @@ class GpuHeap(Heap):
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
         self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         self._look_stream = self._looking.cuda_stream
-        self._landings = threading.local()
+        self._thread = _Thread()
+        self._thread.ready = True
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
         # what a kernel that gave up waiting wrote, see pyshmem.device.record
@@ -91,7 +100,7 @@ class GpuHeap(Heap):
         self.drain()
         self.mapping.close()
         self._sides.clear()
-        del self._table, self._looking, self._landings
+        del self._table, self._looking, self._thread
         self._clear()
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
@@ -115,21 +124,29 @@ class GpuHeap(Heap):
 
     # ---- copies ----
 
+    def enter(self) -> None:
+        """A thread's first call makes this GPU its own: CUDA and HIP begin every thread on device 0."""
+        if not self._thread.ready:
+            torch.cuda.set_device(self.index)
+            self._thread.ready = True
+
     def _stream(self) -> int:
+        self.enter()
         return int(_raw_stream(self.index))  # type: ignore[misc]
 
     def copy(self, dest: int, source: int, nbytes: int) -> None:
+        if not self._thread.ready:
+            self.enter()
         stream = _raw_stream(self.index)  # type: ignore[misc]
-        self._used.add(stream)
+        if stream not in self._used:
+            self._used.add(stream)
         if not self._direct or _native.enqueue(self._direct, dest, source, nbytes, -1, stream):
             self._copy_whole(dest, source, nbytes, stream)
 
     def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
         """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
         if self.moves_words and nbytes in _WORDS and not (dest | source) & (nbytes - 1):
-            from pyshmem.device import hostops
-
-            hostops.read(source, nbytes, dest, stream)
+            _hostops().read(source, nbytes, dest, stream, self.index)
         else:
             self.driver.copy(dest, source, nbytes, stream)
 
@@ -169,9 +186,7 @@ class GpuHeap(Heap):
     def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
         """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
         if self.moves_words and not (address | nbytes) & 3:
-            from pyshmem.device import hostops
-
-            hostops.read(address, nbytes, at, stream)
+            _hostops().read(address, nbytes, at, stream, self.index)
         else:
             self.driver.copy(at, address, nbytes, stream)
         self.driver.synchronize(stream)
@@ -179,18 +194,16 @@ class GpuHeap(Heap):
     # ---- atomics and looks ----
 
     def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
-        from pyshmem.device import hostops  # imports triton, which programs without atomics on the GPU do not need
-
         stream = self._stream()
         self._used.add(stream)
         operator = op.removeprefix("fetch_")
         if not fetch:
-            hostops.apply(operator, dtype, address, value, cond, 0, stream)
+            _hostops().apply(operator, dtype, address, value, cond, 0, stream, self.index)
             return None
         self._refuse_capture("an atomic that returns what it finds")
         _, at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
-        hostops.apply(operator, dtype, address, value, cond, at, stream)
+        _hostops().apply(operator, dtype, address, value, cond, at, stream, self.index)
         self._await_landing(at, stream)
         return _FETCH[dtype](at)
 
@@ -218,9 +231,9 @@ class GpuHeap(Heap):
 
     def _landing(self, nbytes: int) -> tuple[torch.Tensor, int]:
         """Pinned memory of this thread, and its address."""
-        landing = getattr(self._landings, "bytes", None)
+        landing = self._thread.landing
         if landing is None or landing.numel() < nbytes:
-            landing = self._landings.bytes = torch.empty(
+            landing = self._thread.landing = torch.empty(
                 max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True
             )
         return landing, landing.data_ptr()
@@ -315,6 +328,14 @@ class Bridge:
 
     def settle(self, ctx: Any = None) -> None:
         """Every copy was done on return."""
+
+
+@cache
+def _hostops() -> Any:
+    """Imports triton, which programs without atomics on the GPU do not need."""
+    from pyshmem.device import hostops
+
+    return hostops
 
 
 def spread(heap: Heap, address: int, step: int, item: int, count: int, bits: int) -> torch.Tensor:
