@@ -39,6 +39,8 @@ def test_teams_whose_size_triton_compiles_a_variant_for(case, n_pes, target):
 LAUNCHES = {
     "ring_broadcast": ("pass_on", torch.int32, torch.uint64, 1000),
     "histogram": ("count", torch.int32, torch.int32, 65536, 250, 1024),
+    "ports/bale_histogram": ("count", torch.int64, torch.int64, 4096, 512),
+    "ports/bale_index_gather": ("gather", torch.int64, torch.int64, torch.int64, 4096, 512),
     "gemm_all_scatter": (
         "gemm_all_scatter", torch.float16, torch.float16, torch.float32, 512, 512, 128, 128, 64, 64, 64,
     ),
@@ -51,10 +53,11 @@ def test_the_kernels_of_the_examples_compile_and_spill_nothing(example, target, 
     tree = ast.parse((EXAMPLES / f"{example}.py").read_text())
     kept = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     kept += [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
-    (tmp_path / f"only_{example}.py").write_text("\n".join(map(ast.unparse, kept)))
+    module = f"only_{pathlib.Path(example).name}"
+    (tmp_path / f"{module}.py").write_text("\n".join(map(ast.unparse, kept)))
     monkeypatch.syspath_prepend(tmp_path)
     name, *operands = LAUNCHES[example]
-    kernel = getattr(importlib.import_module(f"only_{example}"), name)
+    kernel = getattr(importlib.import_module(module), name)
     refuse_spills(assembly(kernel, target, *operands), target)
 
 

@@ -35,6 +35,44 @@ EXAMPLES = {
     "ring_broadcast.py": (lambda n: [f"{n} PEs: 1000 elements came round, by host calls and by a kernel"], []),
 }
 
+# What a port prints on n PEs.
+PORTS = {
+    "bale_histogram.py": lambda n: (
+        f"{n} PEs: {n * 4096} updates of {n * 1000} counters by host calls and by a kernel, every counter right"
+    ),
+    "bale_index_gather.py": lambda n: (
+        f"{n} PEs: {n * 4096} elements read from a table of {n * 1000} by host calls and by a kernel, all equal"
+    ),
+    "binary_search.py": lambda n: (
+        rf"{n} PEs: {n * 200} keys searched in 10007 sorted values, \d+ are there, \d+ words read"
+    ),
+    "heat_c_names.py": lambda n: (
+        f"{n} PEs: 200 steps on {n * 64} points by deprecated calls, equal to the serial solution in every bit"
+    ),
+    "isx_sort.py": lambda n: (
+        f"{n} PEs: {n * 16384} keys sorted, the order, the count of every key and the sum of all are right"
+    ),
+    "locks.py": lambda n: (
+        rf"{n} PEs, 1000 turns each: set_lock {n * 1000}, \d+ us a turn, \d+ changes of owner; "
+        rf"compare_swap {n * 1000}, \d+ us, \d+ changes"
+    ),
+    "pipelined_reduction.py": lambda n: (
+        f"{n} PEs: 65536 sums in 16 stages, two of them on their way at a time, every sum right"
+    ),
+    "random_access.py": lambda n: (
+        f"{n} PEs: {n * 4096} random updates of {n * 1024} words, every word right; "
+        "updated again, the table is what it was"
+    ),
+    "transpose.py": lambda n: (
+        f"{n} PEs: {n * 48} x {n * 64} transposed by alltoall, and back, every element in its place"
+    ),
+}
+DEPRECATED = ["shmalloc", "shmem_barrier", "shmem_double_max_to_all", "shmem_fcollect64", "start_pes"]
+ALL_OF_THEM = """import runpy, sys
+for path in sys.argv[1:]:
+    runpy.run_path(path, run_name="__main__")
+"""
+
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -49,24 +87,44 @@ def test_example_is_right(name, n, tmp_path):
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 100
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_ports_are_right(n, tmp_path):
+    """One after the other in one job, since starting takes longest: each begins and ends the library anew."""
+    (tmp_path / "all_of_them.py").write_text(ALL_OF_THEM)
+    status, output, errors = run(tmp_path / "all_of_them.py", n, tmp_path, *(FOLDER / "ports" / name for name in PORTS))
+    assert status == 0, errors
+    assert re.fullmatch("".join(prints(n) + "\n" for prints in PORTS.values()), output), output + errors
+    assert sorted(re.findall(r"DeprecationWarning: (\w+)", errors)) == sorted(DEPRECATED * n)
+
+
+@pytest.mark.parametrize("name", ["isx_sort.py", "pipelined_reduction.py"])
+def test_port_is_right_on_4_pes(name, tmp_path):
+    status, output, errors = run(FOLDER / "ports" / name, 4, tmp_path)
+    assert status == 0, errors
+    assert re.fullmatch(PORTS[name](4) + "\n", output), output + errors
+
+
 def test_every_example_is_run():
-    assert sorted(path.name for path in FOLDER.iterdir() if path.name != "__pycache__") == sorted(EXAMPLES)
+    ports = [f"ports/{name}" for name in PORTS]
+    assert sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py")) == sorted([*EXAMPLES, *ports])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [*EXAMPLES, *(f"ports/{name}" for name in PORTS)])
 def test_example_is_short_and_its_docstring_true(name):
     text = (FOLDER / name).read_text()
     first = ast.parse(text).body[0]
     code = [line for line in text.splitlines()[first.end_lineno :] if re.match(r"\s*[^\s#]", line)]
     assert len(code) <= LINES
     assert f"\nRun: pyshmemrun -n 4 examples/{name}\n" in first.value.value
-    assert re.search("Prints: " + EXAMPLES[name][0](4)[0], first.value.value)
+    first_line = EXAMPLES[name][0](4)[0] if name in EXAMPLES else PORTS[name.removeprefix("ports/")](4)
+    assert re.search("Prints: " + first_line, first.value.value)
 
 
-def run(path, n, cwd):
+def run(path, n, cwd, *arguments):
     """Run a program on n PEs in the folder cwd, SECONDS at most; its exit status, output and errors."""
-    command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), str(path)]
-    environment = {**os.environ, "PYSHMEM_QUIET": "1"}  # no line on where kernels run
+    command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), str(path), *map(str, arguments)]
+    # no line on where kernels run; no time spent on reserving memory that nobody needs
+    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=cwd, env=environment, text=True, start_new_session=True, **pipes) as job:
         try:
