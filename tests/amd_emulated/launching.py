@@ -69,8 +69,8 @@ def flatten(value):
     return itertools.chain.from_iterable(map(flatten, value)) if isinstance(value, tuple) else [value]
 
 
-def pack(signature, values):
-    """The arguments as a kernel finds them in memory, each aligned to its size, and Triton's two scratch pointers."""
+def pack(signature, values, grid, threads):
+    """The arguments as a kernel finds them in memory: each aligned to its size, Triton's two scratch pointers, hidden ones."""
     packed = bytearray()
     for kind, value in zip(flatten(tuple(signature)), flatten(tuple(values)), strict=True):
         if kind == "constexpr":
@@ -78,7 +78,8 @@ def pack(signature, values):
         form = "Q" if kind.startswith("*") else FORMATS[kind]
         packed += bytes(-len(packed) % struct.calcsize(form))
         packed += struct.pack(form, value.data_ptr() if kind.startswith("*") else value)
-    return packed + bytes(-len(packed) % 8 + 16)
+    hidden = struct.pack("3I3H", *grid, threads, 1, 1)  # programs of the grid, threads of a program
+    return packed + bytes(-len(packed) % 8 + 16) + hidden + bytes(256 - len(hidden))
 
 
 class Device:
@@ -111,10 +112,10 @@ class Device:
         values = bound.arguments.values()
         source, options = specialise(kernel, self.arch, list(values), num_warps=num_warps)
         code = self.load(source, options)
-        packed = pack(source.signature.values(), values)
+        grid = (*(grid(bound.arguments) if callable(grid) else grid), 1, 1)[:3]
+        packed = pack(source.signature.values(), values, grid, num_warps * LANES)
         address = ctypes.addressof((ctypes.c_char * len(packed)).from_buffer(packed))
-        grid = grid(bound.arguments) if callable(grid) else grid
-        self.gpu.run(code, (*grid, 1, 1)[:3], num_warps * LANES, address)
+        self.gpu.run(code, grid, num_warps * LANES, address)
         assert self.limits or not self.words.any(), f"a wait gave up: {self.words.tolist()}"
 
     def load(self, source, options):

@@ -40,8 +40,8 @@ def send_store_and_signal_add(ctx, data, source, n, arrived, turn, right):
 
 
 @triton.jit
-def send_put_fence_and_flag(ctx, data, source, n, arrived, turn, right):
-    dev.put(ctx, data, source, n, right)
+def send_store_fence_and_flag(ctx, data, source, n, arrived, turn, right):
+    send_tiles(ctx, data, source, n, right)
     dev.fence(ctx)
     dev.atomic_set(ctx, arrived, turn, right, sem="relaxed")
 
@@ -81,7 +81,7 @@ WAYS = {
     send_put_signal: 1,
     send_store_and_signal_set: 1,
     send_store_and_signal_add: 1,
-    send_put_fence_and_flag: 1,
+    send_store_fence_and_flag: 1,
     send_put_quiet_and_flag: 1,
     send_store_and_atomic_of_every_thread: 1024,  # signals a turn
 }
