@@ -61,12 +61,12 @@ def test_put_signal_shows_the_signal_after_the_last_element_of_a_large_payload(o
     left, me, right = neighbours()
     target, whole = guarded(LARGE, torch.int64)
     arrived, taken = shmem.zeros(2, dtype=torch.uint64)
-    last, seen = target.numpy()[-1:], []
+    last, seen = target[-1:], []
 
     def take():
         for turn in range(1, 21):
             shmem.signal_wait_until(arrived, ">=", turn)
-            seen.append(last[0])
+            seen.append(shmem.g(last, me))
             shmem.signal_set(taken, turn, left)
 
     taker = threading.Thread(target=aside(take))

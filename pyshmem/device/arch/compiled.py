@@ -15,6 +15,7 @@ from pyshmem.device.arch.checks import (
     check_value,
     check_waited,
     integer_like,
+    is_bool,
     is_number,
     wrap,
 )
@@ -39,16 +40,20 @@ def atomic(
 
     There some operators are loops of compare-and-swap, and Triton 3.7's own release may not wait for what it writes back.
     """
+    if is_bool(mask):  # noqa: SIM108  Triton gives the branches of an expression one type
+        lanes = tl.full([], mask, tl.int1)  # Triton 3.6 takes no Python bool
+    else:
+        lanes = mask
     if scope == "sys" and not is_nvidia(ctx.where):
         if sem == "release" or sem == "acq_rel":
             gpu.drain(ctx)
             gpu.release(ctx)
-        found = operate(op, pointers, value, mask, "relaxed", scope)
+        found = operate(op, pointers, value, lanes, "relaxed", scope)
         if sem == "acquire" or sem == "acq_rel":
             gpu.acquire(ctx)
         return found
     else:
-        return operate(op, pointers, value, mask, sem, scope)
+        return operate(op, pointers, value, lanes, sem, scope)
 
 
 @jit

@@ -55,6 +55,7 @@ class GpuHeap(Heap):
     def open(self, driver: Driver, node: MPI.Intracomm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
         """Map the node's heaps; ``cap``: the most bytes of a PE. Errors: DriverError, OSError, on every PE alike."""
         self.driver, self.choice, self.cap = driver, choice, cap
+        self._thread = _Thread()
         self.index = driver.device
         most = cap + SYSTEM_BYTES
         self.mapping: VmmMapping | IpcMapping
@@ -83,8 +84,6 @@ class GpuHeap(Heap):
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
         self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         self._look_stream = self._looking.cuda_stream
-        self._thread = _Thread()
-        self._thread.ready = True
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
         # what a kernel that gave up waiting wrote, see pyshmem.device.record
