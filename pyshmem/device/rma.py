@@ -69,7 +69,8 @@ def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> N
     Order and errors: store's.  Spec: 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
-    tl.store(translate(ctx, dest, pe), arch.fit("p", "value", value, dest))
+    there, element = translate(ctx, dest, pe), arch.fit("p", "value", value, dest)
+    tl.store(there, element, cache_modifier=".wt")  # through: MI300's cache may else keep a peer's word until a quiet
 
 
 @jit
