@@ -55,9 +55,11 @@ check: $(VENV)/.installed
 # that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import what is installed.
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (1, 2, 4) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
+ON_CPU := test_c_names.py test_c_names_calls.py test_c_names_programs.py test_porting.py  # see memory through NumPy
 test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU here; make test needs none" >&2; exit 1; }
-	for n in $(GPUS); do (cd tests/pes && ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest . --with-mpi -q) || exit 1; done
+	for n in $(GPUS); do (cd tests/pes && ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest . --with-mpi -q $(ON_CPU:%=--ignore=%)) \
+	&& (cd tests/pes && PYSHMEM_HEAP=cpu ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest $(ON_CPU) --with-mpi -q) || exit 1; done
 
 wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse
