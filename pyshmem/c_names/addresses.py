@@ -21,6 +21,7 @@ from pyshmem.host.operands import count_of
 Tensor = torch.Tensor
 _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}
 _FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
+_ADDRESS = "an address: for C's &x of a scalar, an array of one element"
 
 
 def word(routine: str, argument: str, where: Any, dtype: torch.dtype) -> Any:
@@ -58,7 +59,8 @@ def cells(routine: str, argument: str, where: Any, dtype: torch.dtype, count: in
         where = ctypes.cast(where, ctypes.c_void_p).value
     if where is None or (isinstance(where, int) and where == 0):
         if count:
-            refuse(ArgumentError, routine, argument, "NULL", "an address; NULL is for no elements")
+            got = "NULL" if where is None else "the integer 0, which is NULL"
+            refuse(ArgumentError, routine, argument, got, _ADDRESS + "; NULL is for no elements")
         return torch.empty(0, dtype=dtype, device="cpu")
     if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
         return _memory_as(routine, argument, int(where), dtype, count)
@@ -84,7 +86,7 @@ class _Memory:
 def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, count: int | None) -> Any:
     """The memory at ``address``: of a heap as a tensor, else as a NumPy array."""
     if address < _FIRST_PAGE:
-        refuse(ArgumentError, routine, argument, f"the integer {address}", "an address")
+        refuse(ArgumentError, routine, argument, f"the integer {address}", _ADDRESS)
     item = dtype.itemsize
     nbytes = (count or 0) * item
     for heap in heaps.values():

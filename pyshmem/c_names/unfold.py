@@ -141,7 +141,8 @@ def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
     for kind in kinds:
         if dtype == kind.numpy or (dtype is kind.dtype and kind is not LONG_DOUBLE):
             return kind
-    refuse(DtypeError, name, argument, f"{dtype} elements", "one of " + ", ".join(f"{kind.numpy}" for kind in kinds))
+    names = dict.fromkeys(f"{kind.numpy}" for kind in kinds)  # long and int64_t are one type here
+    refuse(DtypeError, name, argument, f"{dtype} elements", "one of " + ", ".join(names))
 
 
 def _either(row: Row) -> Any:
