@@ -31,7 +31,7 @@ demo-%: $(VENV)/.installed
 	$(RUN) -n $* examples/gemm_all_scatter.py
 	$(RUN) -n $* examples/heat.py
 
-test: test-jobs test-codegen $(PES:%=test-%)
+test: test-jobs test-codegen $(PES:%=test-%) test-many
 test-jobs: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/jobs
 test-codegen: $(VENV)/.installed
