@@ -32,17 +32,17 @@ for i in range(n_pes):
     shmem.put(received[first:], buckets[pe], pe)
 shmem.barrier_all()  # every key is with its owner
 
-mine = received[: int(n_received)]
-low = me * width
+mine, low = received[: int(n_received)], me * width
 assert ((low <= mine) & (mine < low + width)).all(), f"PE {me}: keys of another PE are here"
 histogram = torch.bincount(mine - low, minlength=width)
-ordered = torch.arange(low, low + width, device=mine.device).repeat_interleave(
-    histogram
-)  # this PE's part of the result
+mine[:] = torch.arange(low, low + width, device=mine.device).repeat_interleave(histogram)  # sorted
+shmem.barrier_all()
 
-# what a benchmark can check: no key is lost, and their sum is what it was
-assert (ordered[1:] >= ordered[:-1]).all(), f"PE {me}: not in order"
-checks = shmem.array([len(ordered) - n_keys, (ordered.sum() - keys.sum()).item()], dtype=torch.int64)
+# what a benchmark can check: the order across PEs too, that no key is lost, and that their sum is what it was
+assert (mine[1:] >= mine[:-1]).all(), f"PE {me}: its keys are not in order"
+if me + 1 < n_pes:
+    assert mine[-1] <= shmem.g(received[0], me + 1), f"PE {me}: its last key is above the next PE's first"
+checks = shmem.array([len(mine) - n_keys, (mine.sum() - keys.sum()).item()], dtype=torch.int64)
 shmem.sum_reduce(checks, checks)
 assert checks.tolist() == [0, 0], f"PE {me}: keys too many, and their sum too large by: {checks.tolist()}"
 
