@@ -253,10 +253,17 @@ calls = {
     "atomic_fetch": (x, 0), "atomic_inc": (x, 0), "atomic_fetch_inc": (x, 0), "atomic_compare_swap": (x, 0, 1, 0),
 }
 calls |= {f"atomic_{op}": (x, 1, 0) for op in "set add and or xor swap fetch_add fetch_and fetch_or fetch_xor".split()}
-calls |= {f"{op}_reduce": (x, x) for op in "sum prod min max".split()}
+calls |= {f"atomic_{op}_nbi": (x, x, 1, 0) for op in "swap fetch_add fetch_and fetch_or fetch_xor".split()}
+calls |= {f"atomic_{op}_nbi": (x, x, 0) for op in ("fetch", "fetch_inc")}
+calls |= {"atomic_compare_swap_nbi": (x, x, 0, 1, 0), "ibput": (x, x, 0, 1, 1, 1, 1), "ibget": (x, x, 0, 1, 1, 1, 1)}
+calls |= {f"{op}_reduce": (x, x) for op in "sum prod min max and or xor".split()}
+calls |= {name: (x, x) for name in "collect fcollect alltoall sum_inscan sum_exscan".split()}
+calls |= {"alltoalls": (x, x, 1, 1, 1), "pe_quiet": ([0],), "team_ptr": (x, 0, shmem.TEAM_WORLD)}
+calls |= {f"{op}_lock": (x,) for op in ("set", "test", "clear")}
+calls |= {f"{kind}_{how}_vector": (x, "==", [0]) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 calls |= {f"{kind}_{how}": (x, "==", 0) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 legal = {"init", "init_thread", "query_initialized", "info_get_name", "info_get_version"}
-legal |= {"is_symmetric", "pe_accessible", "addr_accessible"}
+legal |= {"is_symmetric", "pe_accessible", "addr_accessible", "pcontrol"}
 routines = {name for name in shmem.__all__ if callable(getattr(shmem, name)) and name[0].islower()}
 assert routines == set(calls) | legal, routines ^ (set(calls) | legal)
 for turn in range(2):
