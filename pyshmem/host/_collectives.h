@@ -12,11 +12,13 @@ enum {
     SLOTS = COUNTERS + 64,
     ROOTS = SLOTS + 2 * FLAT * SLOT,
     PULL_BYTES = 1 << 19,           /* what a root writes to all before it is better that the members read, all at once */
-    YIELDS = 3,                     /* before a member sleeps, where PEs share cores */
+    YIELD_NS = 400000,              /* a yield that took longer gave the core to a program that computes */
+    HASTY = 200,                    /* so many waits after it sleep at once */
+    YIELDS_NS = 2000000,            /* where PEs share cores, a member yields for so long at most before it sleeps */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time: they stay in the nearest cache */
 };
 
-typedef struct { uint64_t notes, exchanges, broadcasts, asleep; } counters_t;
+typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty; } counters_t;
 typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
 
 /* team: area, bytes between the areas of neighbours, me, n; limits: timeout, spins */
@@ -71,6 +73,21 @@ static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
     return spin_check(&t->spin, &t->released);
 }
 
+/* Whether the word came while this member let others run: the quickest way where those are the other members. Where one of
+ * them computes, or another program does, a yield lasts for milliseconds: then the next waits sleep at once. */
+static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
+    int64_t begun = now_ns(), before = begun, now = begun;
+    if (counters(t)->hasty) { counters(t)->hasty--; return 0; }
+    while (now - before < YIELD_NS && now - begun < YIELDS_NS) {
+        before = now;
+        sched_yield();
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+        now = now_ns();
+    }
+    if (now - before >= YIELD_NS) counters(t)->hasty = HASTY;
+    return 0;
+}
+
 static int await(team_t *t, uint64_t place, uint64_t epoch) {
     uint64_t *word = (uint64_t *)(t->area + place);
     int crowded = t->spin.spins <= CROWDED;
@@ -80,10 +97,7 @@ static int await(team_t *t, uint64_t place, uint64_t epoch) {
     }
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
     release_gil(t);
-    for (int yields = 0; crowded && yields < YIELDS; yields++) {
-        sched_yield();
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
-    }
+    if (crowded && yield_for(t, word, epoch)) return 1;
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
         if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin, &t->released))) return 0;
     return 1;
