@@ -2,6 +2,7 @@
 
 import pytest
 import standin
+from launching import idle_launcher, launcher, program, start  # noqa: F401  fixtures
 
 
 @pytest.fixture(scope="session")

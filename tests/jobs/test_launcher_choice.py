@@ -1,0 +1,161 @@
+"""Which launcher pyshmemrun takes, the command line that it gets, and what is said where there is none."""
+
+import os
+import pathlib
+import re
+import sys
+
+import pytest
+from pyshmem.launch import launchers, libmpi, run
+from launching import MPI, PYSHMEMRUN
+
+
+def refusal(capsys, *words):
+    """What main() prints, in the one line it may take, when it refuses."""
+    assert run.main([*map(str, words)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_mpi4py_loads_the_mpi_of_the_launcher(start, launcher, program):
+    prog = program(MPI + "print(MPI.Get_library_version().split(',')[0].split()[0])")
+    job = start(*PYSHMEMRUN, "-n", 1, *launcher, prog)
+    assert (job.wait(), job.errors) == (0, "")
+    assert job.output == {"mpich": "MPICH\n", "openmpi": "Open\n"}[launcher[1]]
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Writes a command that prints a text, into a folder that is named."""
+
+    def write(folder, name, text):
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{text}'\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+def test_launcher_is_the_environments_own_then_srun_in_an_allocation_then_that_on_path(fake, tmp_path, monkeypatch):
+    own, path = (
+        fake("environment", "mpiexec", "HYDRA build details:"),
+        fake("path", "mpirun", "mpirun (Open MPI) 4.1.6"),
+    )
+    later, srun = fake("later", "mpiexec", "prterun (PRRTE) 3.0.11"), fake("later", "srun", "slurm 22.05.8")
+    fake("path", "mpiexec", "something else 1.0")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "environment" / "python"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/path:{tmp_path}/later")
+
+    def order(wanted):
+        return [pathlib.Path(found.command[0]) for found in launchers.candidates(wanted)]
+
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert order("auto") == [own, path, later]
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert order("auto") == [own, srun, path, later]
+    assert (order("mpich"), order("openmpi"), order("srun")) == ([own], [path, later], [srun])
+
+
+def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+
+    def line(text, pes, environment):
+        found = launchers.identify((str(fake(text.split()[-1], "launcher", text)),))
+        return found.line(pes, environment)[1:]
+
+    assert line("HYDRA build details: Version: 5.0.2", 4, {}) == ["-n", "4"]
+    root = "--allow-run-as-root"
+    assert line("mpirun (Open MPI) 4.1.6", 2, {}) == ["--oversubscribe", root, "-n", "2"]
+    assert line("mpiexec (OpenRTE) 4.1.4", 4, {"SHMEM_DEBUG": "1", "HOME": "/"}) == [
+        *("--oversubscribe", root, "--bind-to", "none", "-x", "SHMEM_DEBUG", "-n", "4")
+    ]
+    assert line("mpiexec (Open MPI) 5.0.11", 4, {}) == [
+        *("--map-by", ":OVERSUBSCRIBE", root, "--bind-to", "none", "-n", "4")
+    ]
+    assert line("slurm 22.05.8", 4, {}) == ["--kill-on-bad-exit=1", "--input=0", "--ntasks", "4"]
+    assert "--overlap" in line("slurm 22.05.9", 4, {"SLURM_STEP_ID": "0"})
+
+
+def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
+    monkeypatch.delenv("SLURM_MPI_TYPE", raising=False)
+    both = launchers.identify((str(fake("both", "srun", "slurm 22.05.8: MPI plugin types are... pmix none pmi2")),))
+    none = launchers.identify((str(fake("none", "srun", "slurm 22.05.8: MPI plugin types are... none")),))
+    assert launchers.srun_mpi(both, "mpich") == ["--mpi=pmi2"]
+    assert launchers.srun_mpi(both, "openmpi") == ["--mpi=pmix"]
+    with pytest.raises(
+        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2, pmix; wants"
+    ):
+        launchers.srun_mpi(none, "mpich")
+    monkeypatch.setenv("SLURM_MPI_TYPE", "pmix_v5")
+    assert launchers.srun_mpi(none, "mpich") == []  # the user has chosen
+
+
+def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monkeypatch, capsys):
+    """mpi4py must load what it loads now, and the launcher says that it is of the other MPI."""
+    library = libmpi.loaded(os.environ)
+    assert library
+    path = pathlib.Path(idle_launcher[1])
+    if library.family == "mpich":
+        path.write_text(path.read_text().replace("HYDRA build details: Version: 1.0", "mpiexec (OpenRTE) 4.0.9"))
+    monkeypatch.setenv("MPI4PY_LIBMPI", library.path)
+    monkeypatch.chdir(tmp_path)
+    line = refusal(capsys, "-n", 2, "--mpiexec", path, program(""))
+    other = "openmpi 4.0.9" if library.family == "mpich" else "mpich 1.0"
+    got = f"pyshmemrun: --mpiexec: got {path}, which is {other}, while mpi4py loads {library.version} from {library.path}; "
+    assert line.startswith(got + "wants both of one MPI: ") and "MPI4PY_LIBMPI" in line
+
+
+def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.chdir(tmp_path)
+    line = refusal(capsys, "-n", 2, program(""))
+    assert re.fullmatch(
+        r"pyshmemrun: --mpiexec: got none, and found no launcher .* on PATH; wants an MPI: .*mpich.*--mpiexec PATH\n",
+        line,
+    )
+
+
+def test_what_cannot_be_run_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert refusal(capsys, "-n", 2, "absent.py").startswith(
+        "pyshmemrun: PROGRAM: got 'absent.py', which is no file; wants "
+    )
+    assert refusal(capsys, "-n", 2, "absent").startswith("pyshmemrun: PROGRAM: got 'absent', which is no executable, ")
+    line = refusal(capsys, "-n", 2, "--mpiexec", "/absent/mpiexec", "true")
+    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is no executable; wants ")
+    line = refusal(capsys, "-n", 2, "--mpiexec", "true", "true")
+    assert line.startswith("pyshmemrun: --mpiexec: got 'true', which --version does not show to be one of ")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["prog.py"], ["-n", "0", "prog.py"], ["-n", "two", "prog.py"], ["-n", "2"]])
+def test_a_wrong_command_line_is_refused_with_the_usage(words, capsys):
+    with pytest.raises(SystemExit) as refused:
+        run.main(words)
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]\n")
+
+
+def test_help_tells_of_every_option_and_of_the_exit_status(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for word in (
+        "-n PES",
+        "-m ",
+        "--mpiexec",
+        "--launcher",
+        "--heap-size",
+        "--timeout",
+        "-v",
+        "Exit status:",
+        "./a.out",
+    ):
+        assert word in text
