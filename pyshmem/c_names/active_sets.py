@@ -7,7 +7,6 @@ before and after: arrivals counted at the first PE, the release of each, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,12 @@ import pyshmem
 from pyshmem.c_names.addresses import cells, exactly
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.host.by_tensor import OPERATORS
 from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.host.operands import count_of
 from pyshmem.host.teams import member
 
 SYNC_VALUE, SYNC_SIZE = 0, 3
-
-# name: (torch's operator, NumPy's for long double)
-_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "and": (torch.bitwise_and, np.bitwise_and),
-    "or": (torch.bitwise_or, np.bitwise_or),
-    "xor": (torch.bitwise_xor, np.bitwise_xor),
-    "max": (torch.maximum, np.maximum),
-    "min": (torch.minimum, np.minimum),
-    "sum": (torch.add, np.add),
-    "prod": (torch.mul, np.multiply),
-}
 
 
 class ActiveSet:
@@ -179,7 +168,7 @@ def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count
     """dest = the sources of ``pes`` combined in their order, so that all members get the same bits; zeros for no PE."""
     to, own = (_computable(entry, *each, count) for each in (("dest", dest), ("source", source)))
     numpy = isinstance(own, np.ndarray)
-    operate = _OPERATORS[operator][numpy]
+    operate = OPERATORS[operator][numpy]
     total, part = ((np if numpy else torch).zeros_like(own) for _ in range(2))
     group.meet()
     for k, pe in enumerate(pes):

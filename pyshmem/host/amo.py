@@ -98,14 +98,15 @@ def _update(name: str) -> Callable[..., Any]:
 
 atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
 atomic_swap, atomic_fetch_add, atomic_fetch_and, atomic_fetch_or, atomic_fetch_xor = map(_update, list(_ONE_VALUE)[5:])
-_FETCH, _SWAP_IF, _ADD = _natives("fetch", _ALL), _natives("compare_swap", _ALL), _natives("fetch_add", _ALL)
+SET, FETCH = _natives("set", _ALL), _natives("fetch", _ALL)
+_SWAP_IF, _ADD = _natives("compare_swap", _ALL), _natives("fetch_add", _ALL)
 
 
 def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
         pe = world_pe("atomic_fetch", ctx, pe)
     heap, address, dtype = word("atomic_fetch", "source", source)
-    native = _FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, _FETCH)
+    native = FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, FETCH)
     address += delta_to("atomic_fetch", pe, heap)
     return native(address) if heap is cpu else heap.amo("fetch", dtype, address)
 

@@ -18,7 +18,8 @@ from pyshmem.host.teams import Team
 
 _HALF = (torch.float16, torch.bfloat16)
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
-_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+# name: (torch's operator, NumPy's for what torch lacks)
+OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sum": (torch.add, np.add),
     "prod": (torch.mul, np.multiply),
     "min": (torch.minimum, np.minimum),
@@ -112,7 +113,7 @@ def _fold(mode: int, op: str, targets: list[_Share], sources: list[_Share]) -> N
         part = source.load()
         if mode == EXSCAN:
             target.store(_zeros(part) if total is None else total)
-        total = part if total is None else _OPERATORS[op][isinstance(part, np.ndarray)](total, part)
+        total = part if total is None else OPERATORS[op][isinstance(part, np.ndarray)](total, part)
         if mode == INSCAN:
             target.store(total)
     for target in targets if mode == REDUCE else ():

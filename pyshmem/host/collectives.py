@@ -16,8 +16,7 @@ from pyshmem.host import _native, by_tensor, slots
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
 from pyshmem.host.heap import cpu, views
 from pyshmem.host.job import job
-from pyshmem.host.operands import _KINDS as KINDS
-from pyshmem.host.operands import count_of, name_of, refuse_dtype, symmetric_array
+from pyshmem.host.operands import KINDS, count_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.host.teams import Team, member
 
 _INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))

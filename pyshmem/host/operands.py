@@ -62,7 +62,7 @@ _CODES = {
     12: ("float8_e5m2",),
     13: ("float8_e5m2fnuz",),
 }
-_KINDS = {
+KINDS = {
     code * 16 + dtype.itemsize: dtype
     for code, names in _CODES.items()
     for dtype in (getattr(torch, name) for name in names)
@@ -134,7 +134,7 @@ def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
     """(heap, address here, dtype) of a symmetric array of exactly one element."""
     found = locate_word(views, target)
     if found is not None:
-        return found[0], found[1], _KINDS[found[2]]
+        return found[0], found[1], KINDS[found[2]]
     require_init(routine)
     near = describe(routine, argument, target)
     if near.nelems != 1:

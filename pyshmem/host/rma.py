@@ -15,6 +15,7 @@ import torch
 
 from pyshmem.host import _native
 from pyshmem.host._native import locate
+from pyshmem.host.amo import FETCH, SET
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.heap import Heap, cpu, views
@@ -31,16 +32,6 @@ from pyshmem.host.operands import (
     word,
 )
 
-_NATIVE_NAMES = {
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.uint32: "uint32",
-    torch.uint64: "uint64",
-    torch.float32: "float32",
-    torch.float64: "float64",
-}
-_SET = {dtype: getattr(_native, "set_" + name) for dtype, name in _NATIVE_NAMES.items()}
-_FETCH = {dtype: getattr(_native, "fetch_" + name) for dtype, name in _NATIVE_NAMES.items()}
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
 
@@ -111,14 +102,14 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         pe = world_pe("p", ctx, pe)
     heap, address, dtype = word("p", "target", target)
     delta = delta_to("p", pe, heap)
-    if heap is not cpu and dtype in _SET:
+    if heap is not cpu and dtype in SET:
         heap.amo("set", dtype, address + delta, scalar("p", "value", value, dtype), fetch=False)
         return
     if type(value) is not int or dtype not in _INTEGERS:
         _store("p", heap, address + delta, dtype, value)
         return
     try:
-        _SET[dtype](address + delta, value)
+        SET[dtype](address + delta, value)
     except OverflowError:
         scalar("p", "value", value, dtype)
 
@@ -130,7 +121,7 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     heap, address, dtype = word("g", "source", source)
     delta = delta_to("g", pe, heap)
     at = heap.fetch(address + delta, dtype.itemsize)
-    fetch = _FETCH.get(dtype)
+    fetch = FETCH.get(dtype)
     if fetch is not None:
         return fetch(at)
     landing = torch.empty(1, dtype=dtype, device="cpu") if isinstance(dtype, torch.dtype) else np.empty(1, dtype)

@@ -126,8 +126,7 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
     Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
-    _signal_word("signal_wait_until", signal)
-    return wait_word("signal_wait_until", "signal", signal, cmp, value)
+    return wait_word("signal_wait_until", "signal", signal, cmp, value, (torch.uint64,))
 
 
 def _signal_word(routine: str, signal: Any) -> tuple[Heap, int]:

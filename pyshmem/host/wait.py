@@ -57,12 +57,14 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
     wait_word("wait_until", "ivar", ivar, cmp, value)
 
 
-def wait_word(routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any) -> int:
-    """wait_until for any routine; the value seen is returned."""
+def wait_word(
+    routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = _TYPES
+) -> int:
+    """wait_until for any routine, on elements of ``dtypes``; the value seen is returned."""
     heap, address, dtype = word(routine, argument, ivar)
     code = comparison(routine, cmp)
-    if dtype not in _WAIT:
-        refuse_dtype(routine, argument, dtype, _TYPES)
+    if dtype not in dtypes:
+        refuse_dtype(routine, argument, dtype, dtypes)
     if type(value) is not int:
         value = scalar(routine, "value", value, dtype)
     try:

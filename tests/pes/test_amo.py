@@ -4,7 +4,19 @@ import operator
 
 import pytest
 import torch
-from support import AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, from_pe, guarded, name_of, neighbours, untouched
+from support import (
+    AMO_DTYPES,
+    AMO_INTEGERS,
+    GUARD,
+    assert_same,
+    element,
+    from_pe,
+    guarded,
+    limits,
+    name_of,
+    neighbours,
+    untouched,
+)
 
 import pyshmem as shmem
 
@@ -26,23 +38,6 @@ EVERY += [f"atomic_fetch_{name}" for name in ("add", "and", "or", "xor", "inc")]
 
 def ids(each):
     return name_of(each) if isinstance(each, torch.dtype) else each
-
-
-def limits(dtype):
-    """Pairs of (old, value) that reach every bit, the sign and the wrap-around."""
-    if dtype.is_floating_point:
-        return [(0.0, 0.5), (1.5, -2.25), (-0.0, 2.0**-10), (3.0, float("inf")), (2.0**24, 1.0)]
-    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    return [(0, 1), (5, 3), (high, 1), (low, high), (high, high), (low, low), (low + 9, high - 9)]
-
-
-def element(value, dtype):
-    """``value`` wrapped or rounded into one element of ``dtype``."""
-    if not dtype.is_floating_point:
-        bits = 8 * dtype.itemsize
-        value &= (1 << bits) - 1
-        value -= 1 << bits if dtype.is_signed and value >> (bits - 1) else 0
-    return torch.tensor([value], dtype=dtype)
 
 
 def one_word(dtype):

@@ -15,8 +15,10 @@ from support import (
     GUARD,
     aside,
     assert_same,
+    element,
     from_pe,
     guarded,
+    limits,
     name_of,
     neighbours,
     untouched,
@@ -48,23 +50,6 @@ def ids(each):
 
 def fetching(name):
     return getattr(dev, "atomic_swap" if name == "swap" else f"atomic_fetch_{name}")
-
-
-def limits(dtype):
-    """Pairs of (old, value) that reach every bit, the sign and the wrap-around."""
-    if dtype.is_floating_point:
-        return [(0.0, 0.5), (1.5, -2.25), (-0.0, 2.0**-10), (3.0, float("inf")), (2.0**24, 1.0)]
-    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    return [(0, 1), (5, 3), (high, 1), (low, high), (high, high), (low, low), (low + 9, high - 9)]
-
-
-def element(value, dtype):
-    """``value`` wrapped or rounded into one element of ``dtype``."""
-    if not dtype.is_floating_point:
-        bits = 8 * dtype.itemsize
-        value &= (1 << bits) - 1
-        value -= 1 << bits if dtype.is_signed and value >> (bits - 1) else 0
-    return torch.tensor([value], dtype=dtype)
 
 
 @triton.jit

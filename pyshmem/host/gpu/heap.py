@@ -16,6 +16,7 @@ import torch
 
 from pyshmem.host import _native
 from pyshmem.host.allocator import Allocator
+from pyshmem.host.amo import FETCH
 from pyshmem.host.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
@@ -32,10 +33,6 @@ _FIRST_BYTES = _CHUNK_BYTES = 64 << 20  # the heap's size at init, and the least
 _UNLIKELY, _NOT_EQUAL = 0x5BD1E995A7F3C2D9, 1  # what a landing holds before the GPU writes there; CMP.NE
 _LOOK_SECONDS = 0.01  # after which a landing that has not changed is taken as it is, if the stream is done
 _WORDS = {4: torch.int32, 8: torch.int64}
-_FETCH = {
-    getattr(torch, name): getattr(_native, "fetch_" + name)
-    for name in ("int32", "int64", "uint32", "uint64", "float32", "float64")
-}
 _IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
 _raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
 
@@ -104,8 +101,7 @@ class GpuHeap(Heap):
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
         """A view of the mapping. It dangles after finalize: a kernel that uses it then faults."""
-        device_type = _DL_GPU[self.driver.vendor]
-        return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, device_type, self.index))
+        return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, self.device_type, self.index))
 
     def grow(self, routine: str, nbytes: int) -> bool:
         free_at_end = next((high - low for low, high in self.allocator.holes() if high == self.size), 0)
@@ -178,7 +174,7 @@ class GpuHeap(Heap):
     def fetch(self, address: int, nbytes: int) -> int:
         """Where in CPU memory these bytes of any PE can be read, after what is on the current stream."""
         self._refuse_capture("a call that returns what it reads")
-        stream, (_, at) = self._stream(), self._landing(nbytes)
+        stream, at = self._stream(), self._landing(nbytes)
         self._read(at, address, nbytes, stream)
         return at
 
@@ -200,11 +196,11 @@ class GpuHeap(Heap):
             _hostops().apply(operator, dtype, address, value, cond, 0, stream, self.index)
             return None
         self._refuse_capture("an atomic that returns what it finds")
-        _, at = self._landing(8)
+        at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
         _hostops().apply(operator, dtype, address, value, cond, at, stream, self.index)
         self._await_landing(at, stream)
-        return _FETCH[dtype](at)
+        return FETCH[dtype](at)
 
     def _await_landing(self, at: int, stream: int) -> None:
         """Wait until the GPU has written there: by looking, which is 2 us faster than waiting for the stream."""
@@ -224,18 +220,18 @@ class GpuHeap(Heap):
         current = self._stream()
         while not self.driver.idle(current) and time.monotonic() < until:
             pass
-        _, at = self._landing(nbytes)
+        at = self._landing(nbytes)
         self._read(at, address, nbytes, self._look_stream)
         return at
 
-    def _landing(self, nbytes: int) -> tuple[torch.Tensor, int]:
-        """Pinned memory of this thread, and its address."""
+    def _landing(self, nbytes: int) -> int:
+        """The address of pinned memory of this thread's."""
         landing = self._thread.landing
         if landing is None or landing.numel() < nbytes:
             landing = self._thread.landing = torch.empty(
                 max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True
             )
-        return landing, landing.data_ptr()
+        return landing.data_ptr()
 
     # ---- order ----
 
@@ -278,10 +274,6 @@ class GpuHeap(Heap):
         words = self._recorded.tolist()
         self._recorded[:] = 0
         raise WaitTimeoutError(describe_record(words))
-
-    def listing(self) -> str:
-        """For SHMEM_INFO."""
-        return f"cuda:{self.index}, {self.choice.way}: {self.choice.why}"
 
 
 class Bridge:
