@@ -152,18 +152,25 @@ def read(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def by_one_thread(instruction: tl.constexpr, pointer: tl.tensor, value: tl.tensor) -> None:
+    """NVIDIA: an instruction on a 64-bit word and a value, by the program's first thread alone."""
+    tl.inline_asm_elementwise(
+        "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; @p "
+        + instruction
+        + " [$1], $2; mov.u32 $0, 0; }",
+        "=r,l,l",
+        [pointer, value],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
 def store_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread stores a 64-bit word, after all the program's earlier stores; a barrier stands before."""
     if is_nvidia(ctx.where):
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
-            "@p st.release.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
-            "=r,l,l",
-            [pointer, value],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        by_one_thread("st.release.sys.global.b64", pointer, value)
     else:
         release(ctx)  # by hand: Triton 3.7's own release may not wait for what it writes back
         tl.atomic_xchg(pointer, value, sem="relaxed", scope="sys")
@@ -173,15 +180,7 @@ def store_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
 def add_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread adds to a 64-bit word, as store_release stores. Triton's own atomic has a second barrier on NVIDIA."""
     if is_nvidia(ctx.where):
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
-            "@p red.release.sys.global.add.u64 [$1], $2; mov.u32 $0, 0; }",
-            "=r,l,l",
-            [pointer, value],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        by_one_thread("red.release.sys.global.add.u64", pointer, value)
     else:
         release(ctx)
         tl.atomic_add(pointer, value, sem="relaxed", scope="sys")
