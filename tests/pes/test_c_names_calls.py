@@ -267,8 +267,8 @@ def broadcast(call):
 
 def collect(call):
     dest, group = call.symmetric(call.npes * call.npes), Group(call)
-    group(call.address(dest), call.sent(), call.me)  # PE 0 has nothing
-    call.holds(dest, np.concatenate([call.values(pe)[:pe] for pe in range(call.npes)]))
+    group(call.address(dest), call.sent(call.npes), call.me)  # PE 0 has nothing
+    call.holds(dest, np.concatenate([call.values(pe, pe) for pe in range(call.npes)]))
 
 
 def fcollect(call):
