@@ -85,7 +85,7 @@ CASES = [
     ("GIJV", "int16", lambda a, k: a.shorts if k == "V" else a.shorts[:1],
      E.DtypeError, r"got int16 elements; wants one of "),
     ("P", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; wants a PE from 0 to {last}"),
-    ("P", "n", lambda a, k: shmem.n_pes(), E.OutOfRangeError, r"got \d; wants a PE from 0 to {last}"),
+    ("P", "n", lambda a, k: shmem.n_pes(), E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
     ("P", "huge", lambda a, k: 2**70, E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
     ("P", "str", lambda a, k: "0", E.OutOfRangeError, r"got '0'; wants a PE from 0 to {last}"),
     ("P", "None", lambda a, k: None, E.OutOfRangeError, r"got None; wants a PE from 0 to {last}"),
