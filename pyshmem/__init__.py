@@ -1,7 +1,12 @@
 """pyshmem: OpenSHMEM 1.6 for Python and Triton. ``import pyshmem as shmem``.
 
 The names are the specification's without the prefix; each lives in pyshmem.host, one module per chapter. Kernels import
-pyshmem.device.
+pyshmem.device. What many calls take:
+
+pe: an int, counted in ctx's team, in the world where there is no ctx.
+ctx: a Ctx: its team counts the PEs, its fence and quiet cover the call. None: CTX_DEFAULT.
+team: a Team that this PE is in. None: TEAM_WORLD.
+device: "cuda" or "cpu", in whose memory. None: the default heap's.
 """
 
 # ruff: noqa: E402
@@ -149,16 +154,18 @@ from pyshmem.host.wait_vector import (
 from pyshmem.version import __version__
 
 
-def device_context(team: Team | None = None, device: str | None = None) -> Any:
+def device_context(team: Team | None = None, device: str | None = None, scratch: Any = None) -> Any:
     """What kernels take as their first argument: the description of a team and a heap.
 
+    scratch: a symmetric array of zeros that this team's tile collectives exchange through from now on, and nobody else;
+    the larger, the fewer turns a large tile takes. None: the team's part of PYSHMEM_SCRATCH.
     Local: no PE waits for another. The same object for the same arguments.
 
     Valid until the last finalize.  Errors: NotInitializedError, ArgumentError, LaunchError where kernels cannot run.
     """
     from pyshmem.device.context import device_context as make  # imports triton, which host programs do not need
 
-    return make(team, device)
+    return make(team, device, scratch)
 
 
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.

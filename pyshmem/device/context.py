@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton.language as tl
 
@@ -10,11 +10,13 @@ from pyshmem import interpreter
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.places import PLACES
+from pyshmem.device.slots import divide
+from pyshmem.host import slots
 from pyshmem.host.environment import read
 from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
-from pyshmem.host.operands import require_init
+from pyshmem.host.operands import require_init, symmetric_array
 from pyshmem.host.teams import SYNC_BYTES, TEAM_WORLD, Team, member
 
 
@@ -36,8 +38,13 @@ class DeviceContext(NamedTuple):
     step: int  # from one member's world PE to the next one's
     record: int  # address of the record that a wait over its limit fills, 0 for none
     limit: int  # of a wait, in nanoseconds, 0 for none
+    scratch: int  # address of what collectives exchange through, a slot for each program: pyshmem.device.scratch
+    slot: int  # bytes of a slot
+    programs: int  # how many slots there are
+    piece: int  # bytes that a slot takes of one member at a time
     where: tl.constexpr  # the index in PLACES: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
+    members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:
         """By identity: there is one object per team and heap, and hashing the fields costs as much as a launch."""
@@ -49,18 +56,28 @@ _said = False
 MOST_PES = (SYNC_BYTES - 64) // 8  # a flag each in the team's area, after the epoch's cache line
 
 
-def device_context(team: Team | None, device: str | None) -> DeviceContext:
+def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
     """See shmem.device_context."""
     require_init("device_context")
     group = TEAM_WORLD if team is None else member("device_context", team)
     heap = _heap(device)
     heap.enter()
     _say_where()
-    key = (heap.device, *group.wires)  # an area may have served another team before
+    own = slots.scratch(heap, group.slot) if scratch is None else _given(heap, scratch)
+    key = (heap.device, *group.wires, *own)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
-        found = _made[key] = _make(group, heap)
+        found = _made[key] = _make(group, heap, *own)
     return found
+
+
+def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
+    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
+    array = symmetric_array("device_context", "scratch", scratch)
+    if array.heap is not heap:
+        refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
+    start = -(-array.address // 64) * 64
+    return start, max(array.address + array.nelems * array.itemsize - start, 0)
 
 
 def _heap(device: str | None) -> Heap:
@@ -74,7 +91,7 @@ def _heap(device: str | None) -> Heap:
     return heaps[device]
 
 
-def _make(group: Team, heap: Heap) -> DeviceContext:
+def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
     if group.size > MOST_PES:
         refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {MOST_PES} PEs")
     gpu = heap.device != "cpu"
@@ -93,8 +110,10 @@ def _make(group: Team, heap: Heap) -> DeviceContext:
         step=group.stride,
         record=heap.record if gpu else 0,
         limit=int(job.timeout * 1e9),
+        **divide(scratch, nbytes, group.size),
         where=tl.constexpr(PLACES.index(place)),
         by_table=tl.constexpr(not heap.stride),
+        members=tl.constexpr(1 << (group.size - 1).bit_length()),
     )
 
 
@@ -122,10 +141,11 @@ def n_pes(ctx: DeviceContext) -> tl.tensor:
 
 @jit
 def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
-    """Pointers to the same places on ``pe``, for plain tl.load and tl.store, which fence and quiet order.
+    """Pointers to the same places on ``pe``, for plain tl.load and tl.store.
 
-    pointers: symmetric, one or a block, of this PE.  pe: a scalar, or a block that broadcasts against them.
-    Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.3 SHMEM_PTR.
+    pointers: symmetric, one or a block, to any dtype, of this PE.  pe: a scalar, or a block that broadcasts against them.
+    Order: accesses by them are plain ones; fence and quiet order them.
+    Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
     """
     arch.check(ctx, "ptr", "pointers", pointers, pe)
     return arch.translate(ctx, pointers, pe)

@@ -14,7 +14,11 @@ ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range
 # OFFSET: of the word, in bytes from the heap's start.  SIGN: the index in SIGNS.  WANTED, SEEN: its values.
 # UNSIGNED: 1 for uint32 and uint64.  MISSING: in barriers, a PE of the team that did not come.  LIMIT: in nanoseconds.
 
-ROUTINES = ("wait_until", "signal_wait_until", "barrier_all", "sync_all")
+ROUTINES = (
+    "wait_until", "signal_wait_until", "barrier_all", "sync_all",
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send", "recv", "sendrecv",
+)  # fmt: skip
+NO_SLOT = -1  # OFFSET of a program that has no slot: of WANTED that there are, SEEN is its number
 SIGNS = ("==", "!=", ">", ">=", "<", "<=")
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {"wait_until": "ivar", "signal_wait_until": "sig_addr"}  # of the others: ctx
@@ -25,6 +29,10 @@ def describe_record(words: Sequence[int]) -> str:
     routine = ROUTINES[words[ROUTINE] - 1]
     seconds = f"{words[LIMIT] / 1e9:g} s"
     variable = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
+    if words[OFFSET] == NO_SLOT:
+        got, slots = f"program {words[SEEN]}", f"at most {words[WANTED]} programs"
+        more = "PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
+        return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
     if routine not in ARGUMENTS:
         who = f"no word from PE {words[MISSING]} of its team in {seconds}"
         return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"

@@ -60,8 +60,8 @@ def init(
     grows up to it, by itself, where the driver maps virtual memory.
     device: the default heap's, "cuda" or "cpu", which then is the only one; before PYSHMEM_HEAP. None: the GPU's if all have
     one.
-    Counted: a further call only counts, and as many calls of finalize are needed. MPI may run already; if not, it is
-    started here with thread_level and finalised when the process ends.
+    thread_level: asked of MPI where it does not run already; it is then finalised when the process ends.
+    Counted, so a further call only counts, and as many calls of finalize are needed.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
     Spec: 9.1 SHMEM_INIT, 9.2 SHMEM_INIT_THREAD.
     """
@@ -81,7 +81,10 @@ def init(
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
-    """init with a thread level; the one provided, which may be lower, is returned. Spec: 9.2 SHMEM_INIT_THREAD."""
+    """init with the thread level ``requested``; the one provided, which may be lower, is returned.
+
+    options: comm, heap_size, device of init.  Errors: init's.  Spec: 9.2 SHMEM_INIT_THREAD.
+    """
     init(thread_level=requested, **options)
     return query_thread()
 
@@ -187,13 +190,9 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
 
 def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str | None, device: str | None) -> None:
     answers = _gather(comm, lambda: _read_settings(heap_size, device))
-    job.device = opening.decide([(wish, reason) for _, wish, reason in answers])
-    asked = {answer[0] for answer in answers}
-    if len(asked) > 1:
-        low, high = min(asked, key=_by_size), max(asked, key=_by_size)
-        got = f"{low or 'no word'} to {high} bytes on different PEs"
-        refuse(ArgumentError, "init", "heap_size", got, "one size on all PEs")
-    nbytes = answers[0][0]
+    job.device = opening.decide([answer[2:] for answer in answers])
+    nbytes = _one_size("heap_size", [answer[0] for answer in answers])
+    job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
     # the usual size depends on free memory, which each PE reads at its own moment
     size = min(_gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
     job.set_spins()
@@ -206,11 +205,20 @@ def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str |
         opening.open_heap(node, nbytes)
 
 
-def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int | None, str | None, str]:
+def _one_size(argument: str, asked: list[int | None]) -> int | None:
+    low, high = min(asked, key=_by_size), max(asked, key=_by_size)
+    if low != high:
+        got = f"{'no word' if low is None else low} to {high} bytes on different PEs"
+        refuse(ArgumentError, "init", argument, got, "one size on all PEs")
+    return low
+
+
+def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int | None, int | None, str | None, str]:
     job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
     job.debug = environment.read("SHMEM_DEBUG")
     wish = device or environment.read("PYSHMEM_HEAP")
-    return environment.asked_bytes(heap_size), wish, opening.why_not(wish)
+    scratch = environment.read("PYSHMEM_SCRATCH")
+    return environment.asked_bytes(heap_size), scratch, wish, opening.why_not(wish)
 
 
 def _by_size(nbytes: int | None) -> int:

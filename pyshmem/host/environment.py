@@ -93,6 +93,12 @@ VARIABLES = {
         Variable(
             "PYSHMEM_MAX_TEAMS", parse_count, 64, "how many teams there may be at a time, the predefined two included"
         ),
+        Variable(
+            "PYSHMEM_SCRATCH",
+            parse_size,
+            None,
+            "bytes of each heap that kernels' collectives use; unset: 128m of a GPU's, 4m of the CPU's",
+        ),
         Variable("PYSHMEM_QUIET", parse_flag, False, "do not say that kernels run in Triton's interpreter"),
     )
 }

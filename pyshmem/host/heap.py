@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 _HUGE_PAGE = 1 << 21
-SYSTEM_BYTES = 1 << 20  # of each PE's memory, beside the user's part: the teams' areas, see pyshmem.host.slots
+AREAS_BYTES = 1 << 20  # of each PE's memory, beside the user's part: the teams' areas, see pyshmem.host.slots
+_SCRATCH_BYTES = {"cpu": 4 << 20, "cuda": 128 << 20}  # after them, unless PYSHMEM_SCRATCH says otherwise
 DL_CPU = 1
 views: list[tuple[Any, ...]] = []  # what the native module needs to find a tensor in a heap
 
@@ -47,6 +48,7 @@ class Heap:
 
     def _clear(self) -> None:
         self.size = self.stride = self.base = self.system = 0
+        self.system_bytes = self.scratch_bytes = 0
         self.deltas: dict[Any, int] = {}
         self.sites.clear()
         self.adopt(Allocator(0), 0, 0)
@@ -57,6 +59,12 @@ class Heap:
         starts, ends = allocator.starts, allocator.ends
         view = (_READER, torch.Tensor, self.base, starts, ends, device_type, index, self, self.deltas)
         views[:] = [view, *(each for each in views if each[7] is not self)]
+
+    def _reserve(self) -> None:
+        """Fix how much of each PE's memory is beside the user's part: at ``system`` areas, and after them scratch."""
+        asked = job.scratch
+        self.scratch_bytes = -(-(_SCRATCH_BYTES[self.device] if asked is None else asked) // 4096) * 4096
+        self.system_bytes = AREAS_BYTES + self.scratch_bytes
 
     def tensor(self, address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor on mapped memory, this PE's or a peer's. It keeps the allocation alive neither here nor there."""
@@ -132,7 +140,8 @@ class CpuHeap(Heap):
 
     def open(self, node: MPI.Intracomm, node_pes: Sequence[int], size: int) -> None:
         """Map the node's heaps: collective over the node. Errors: OSError, on every PE alike."""
-        stride = -(-(size + SYSTEM_BYTES) // _HUGE_PAGE) * _HUGE_PAGE
+        self._reserve()
+        stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
         segment = Segment(node, stride)
         whole = torch.frombuffer(segment.memory, dtype=torch.uint8).data_ptr()
         self.segment = segment

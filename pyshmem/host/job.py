@@ -25,6 +25,7 @@ class Job:
         "n_pes",
         "node_comm",
         "node_pes",
+        "scratch",
         "spins",
         "thread_level",
         "timeout",
@@ -46,6 +47,7 @@ class Job:
         self.debug = False  # SHMEM_DEBUG
         self.why_no_gpu = ""  # why no heap in GPU memory is open
         self.device = "cpu"  # which heap allocations take that name none
+        self.scratch: int | None = None  # PYSHMEM_SCRATCH
         self.timeout = 300.0  # seconds a wait may last; 0: no limit
         self.spins = 0  # polls before a wait first yields its core
 

@@ -1,6 +1,7 @@
 """The areas of teams: init reserves those of PYSHMEM_MAX_TEAMS beside the heap, and a new team's members agree on one.
 
-An area is named by its slot and lies at the same place on every PE. Teams without a common PE may have the same slot.
+An area is named by its slot and lies at the same place on every PE. Teams without a common PE may have the same slot. With
+it goes a part of the scratch that kernels' collectives use: half of all for TEAM_WORLD, the rest in equal parts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyshmem.host import _native
 from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.host.heap import SYSTEM_BYTES, cpu, heaps
+from pyshmem.host.heap import AREAS_BYTES, Heap, cpu, heaps
 from pyshmem.host.job import job
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Pool:
 
     def open(self, slots: int) -> None:
         """Errors: ArgumentError where the memory beside the heap does not suffice for so many."""
-        most = min(MOST, SYSTEM_BYTES // area_bytes())
+        most = min(MOST, AREAS_BYTES // area_bytes())
         if not RESERVED <= slots <= most:
             refuse(
                 ArgumentError, "init", "PYSHMEM_MAX_TEAMS", str(slots), f"{RESERVED} to {most}, with {job.n_pes} PEs"
@@ -108,10 +109,20 @@ def area(slot: int) -> int:
     return cpu.system + slot * area_bytes()
 
 
+def scratch(heap: Heap, slot: int) -> tuple[int, int]:
+    """(address here, bytes) of a slot's scratch."""
+    start, half = heap.system + AREAS_BYTES, heap.scratch_bytes // 2
+    if slot == 0:
+        return start, half
+    each = half // (pool.slots - 1) // 64 * 64
+    return start + half + (slot - 1) * each, each
+
+
 def clear(slot: int) -> None:
-    """Forget what an earlier team left in the area here, on every heap."""
+    """Forget what an earlier team left in the area and the scratch here, on every heap."""
     for heap in heaps.values():
         heap.bytes_at(heap.system + slot * area_bytes(), area_bytes()).zero_()
+        heap.bytes_at(*scratch(heap, slot)).zero_()
         heap.settle()
 
 

@@ -11,7 +11,7 @@ from compiling import TARGETS, specialise
 from emulator import LANES, Gpu
 from instructions import decode
 from pyshmem.device.record import WORDS
-from pyshmem.host.heap import SYSTEM_BYTES, cpu
+from pyshmem.host.heap import AREAS_BYTES, cpu
 from triton.compiler import compile
 
 FORMATS = {"i1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
@@ -89,6 +89,7 @@ class Device:
     """
 
     table = 0
+    scratch_bytes = 1 << 20
     limits = False  # whether waits of the next launches may give up
 
     def __init__(self, arch):
@@ -96,7 +97,7 @@ class Device:
         self.gpu = Gpu(decode, peers_memory, cached=arch != "gfx90a")
         self.loaded = {}
         self.areas = shmem.zeros(
-            SYSTEM_BYTES // 8, dtype=torch.int64, device="cpu"
+            (AREAS_BYTES + self.scratch_bytes) // 8, dtype=torch.int64, device="cpu"
         )  # of the teams' barriers in kernels
         self.words = torch.zeros(WORDS, dtype=torch.int64)
         self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()

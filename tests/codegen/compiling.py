@@ -8,6 +8,7 @@ import torch
 import triton.language as tl
 from pyshmem.device.arch.places import PLACES
 from pyshmem.device.context import DeviceContext
+from pyshmem.device.slots import divide
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
 from triton.runtime.jit import create_function_from_signature
@@ -36,8 +37,10 @@ def context(target, me=0, n_pes=4, by_table=False):
         step=1,
         record=0x7E00_0000_0000 + me * 4096,
         limit=300 * 10**9,
+        **divide(base + HEAP - (1 << 28), 1 << 26, n_pes),
         where=tl.constexpr(PLACES.index(target)),
         by_table=tl.constexpr(by_table),
+        members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )
 
 

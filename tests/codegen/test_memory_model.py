@@ -194,7 +194,7 @@ def test_nvidia_barriers_store_flags_as_releases_and_poll_them_as_acquires(num_w
 
 def test_amd_barriers_write_back_in_every_wave_and_poll_flags_past_the_caches(amd):
     lines = listing((kernels.barrier_all, F32, 3), amd)
-    flag = r"global_store_dwordx2 .* off offset:64" + ("$" if amd == "gfx90a" else " sc0 sc1$")
+    flag = r"global_store_dwordx2 .* off" + ("$" if amd == "gfx90a" else " sc0 sc1$")
     first, _, barrier, release, _, stored = in_order(lines, STORE["amd"], DRAIN, BARRIER, RELEASE[amd], DRAIN, flag)
     assert last_store_before(lines, release) < barrier
     assert not places(lines[barrier:release], "saveexec")

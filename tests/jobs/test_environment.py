@@ -84,6 +84,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_HIP_MEMORY": "auto",
         "PYSHMEM_WAIT_TIMEOUT": 300.0,
         "PYSHMEM_MAX_TEAMS": 64,
+        "PYSHMEM_SCRATCH": None,
         "PYSHMEM_QUIET": False,
     }
 

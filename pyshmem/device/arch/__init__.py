@@ -3,6 +3,14 @@
 from pyshmem import interpreter
 
 if interpreter.active():
+    from pyshmem.device.arch.interpreted_exchange import (
+        await_all,
+        await_words,
+        check_slot,
+        distance,
+        store_words,
+        tell_all,
+    )
     from pyshmem.device.arch.interpreter import (
         add_signal,
         atomic,
@@ -37,17 +45,23 @@ else:
         test,
         wait,
     )
-    from pyshmem.device.arch.translation import translate
+    from pyshmem.device.arch.exchange import await_all, await_words, check_slot, store_words, tell_all
+    from pyshmem.device.arch.translation import distance, translate
 
 __all__ = [
     "add_signal",
     "atomic",
+    "await_all",
+    "await_words",
     "check",
     "check_apart",
     "check_atomic",
     "check_choice",
     "check_one",
+    "check_slot",
     "copy",
+    "describe",
+    "distance",
     "expect",
     "fence",
     "fetch",
@@ -55,8 +69,11 @@ __all__ = [
     "jit",
     "join",
     "read",
+    "refuse_call",
     "set_signal",
+    "store_words",
     "synchronise",
+    "tell_all",
     "test",
     "translate",
     "wait",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch import blocks, operators
 from pyshmem.device.arch import instructions as gpu
-from pyshmem.device.arch import operators
 from pyshmem.device.arch.checks import (
     check_context,
     check_value,
@@ -19,8 +19,9 @@ from pyshmem.device.arch.checks import (
     is_number,
     wrap,
 )
+from pyshmem.device.arch.exchange import meet
 from pyshmem.device.arch.places import is_nvidia
-from pyshmem.device.arch.waiting import holds, meet, wait_until
+from pyshmem.device.arch.waiting import holds, wait_until
 
 jit = triton.jit
 operate = triton.jit(operators.operate)
@@ -41,7 +42,7 @@ def atomic(
     There some operators are loops of compare-and-swap, and Triton 3.7's own release may not wait for what it writes back.
     """
     if is_bool(mask):  # noqa: SIM108  Triton gives the branches of an expression one type
-        lanes = tl.full([], mask, tl.int1)  # Triton 3.6 takes no Python bool
+        lanes = blocks.number(mask, tl.int1)  # Triton 3.6 takes no Python bool
     else:
         lanes = mask
     if scope == "sys" and not is_nvidia(ctx.where):
@@ -62,7 +63,7 @@ def fit(routine: tl.constexpr, argument: tl.constexpr, value: tl.tensor, pointer
     check_value(routine, argument, value, pointers)
     wanted: tl.constexpr = pointers.dtype.element_ty
     if is_number(value):
-        return tl.full([], wrap(value, wanted), wanted)
+        return blocks.number(wrap(value, wanted), wanted)
     elif wanted == tl.int1:
         return value != 0
     else:
@@ -74,8 +75,8 @@ def copy(ctx: tl.tensor, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) 
     """nelems elements from source to dest, by all threads; 16 bytes a thread where both are aligned to 16 bytes."""
     join(ctx)  # other threads may have written the source
     element: tl.constexpr = tl.pointer_type(integer_like(dest.dtype.element_ty))
-    to, of, n = dest.to(element, bitcast=True), source.to(element, bitcast=True), tl.zeros([], tl.int64) + nelems
-    done = tl.zeros([], tl.int64)
+    to, of, n = dest.to(element, bitcast=True), source.to(element, bitcast=True), blocks.number(0, tl.int64) + nelems
+    done = blocks.number(0, tl.int64)
     if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
         done = copy_wide(ctx, to, of, n)
     copy_elements(ctx, to, of, done, n)
@@ -89,16 +90,16 @@ def copy_wide(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, n: tl.tensor) -> tl.
     large: tl.constexpr = small * 4
     most = n // large * large
     for first in range(0, most, large):
-        copy_block(to + first, of + first, large)
+        copy_block(to + first, of + first, large, a_thread)
     rest = n // small * small
     for first in range(most, rest, small):
-        copy_block(to + first, of + first, small)
+        copy_block(to + first, of + first, small, a_thread)
     return rest
 
 
 @jit
-def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr) -> None:
-    lane = tl.arange(0, count)
+def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr, each: tl.constexpr) -> None:
+    lane = blocks.arange(count, each)
     tl.store(tl.multiple_of(to + lane, 16), tl.load(tl.multiple_of(of + lane, 16)))
 
 
@@ -106,8 +107,10 @@ def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr) -> None:
 def copy_elements(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, done: tl.tensor, n: tl.tensor) -> None:
     """Copy the elements from ``done`` to ``n`` one by one, each by a single store, four of a thread in flight."""
     count: tl.constexpr = gpu.threads(ctx)
-    # Two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones.
-    lanes = tl.arange(0, 4)[:, None] * count + tl.arange(0, count)[None, :]
+    if blocks.in_gluon():
+        lanes = blocks.arange(4 * count)
+    else:  # in two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones
+        lanes = tl.arange(0, 4)[:, None] * count + tl.arange(0, count)[None, :]
     whole = done + (n - done) // (4 * count) * (4 * count)
     for first in range(done, whole, 4 * count):
         tl.store(to + (first + lanes), tl.load(of + (first + lanes)))
@@ -166,10 +169,10 @@ def fetched(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 @jit
 def uniform(ctx: tl.tensor, value: tl.tensor) -> tl.tensor:
     """One value for the whole program, of what its warps have seen: the largest."""
-    if gpu.num_warps() == 1:
+    if blocks.num_warps() == 1:
         return value  # one load instruction: one value
     else:
-        return tl.max(tl.zeros([gpu.threads(ctx)], value.dtype) + value, axis=0)
+        return tl.max(blocks.zeros(gpu.threads(ctx), value.dtype) + value, axis=0)
 
 
 @jit

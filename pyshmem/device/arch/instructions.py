@@ -11,15 +11,16 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.language import core
-from triton.language.extra.cuda import num_warps  # reads the launch's options, AMD's too
 
+from pyshmem.device.arch.blocks import num_warps
 from pyshmem.device.arch.places import is_gfx90a, is_nvidia
 
 
 @core.builtin
-def threads(ctx: tl.tensor, _semantic: Any = None) -> tl.constexpr:
+def threads(ctx: tl.tensor, _semantic: Any = None, _generator: Any = None) -> tl.constexpr:
     """How many threads a program has. A jit function would do, but in Triton 3.6 those return no constants."""
-    return tl.constexpr(num_warps(_semantic=_semantic).value * (32 if is_nvidia(ctx.where) else 64))
+    warps = num_warps(_semantic=_semantic, _generator=_generator).value
+    return tl.constexpr(warps * (32 if is_nvidia(ctx.where) else 64))
 
 
 @triton.jit
@@ -201,6 +202,24 @@ def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, ma
     else:
         release(ctx)
         tl.store(pointers, value, mask=mask, cache_modifier=".wt")  # to memory, through all caches
+
+
+@triton.jit
+def store_marked(ctx: tl.tensor, pointers: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor) -> None:
+    """Store int32 words with a mark above each, 8 bytes at a time. It orders nothing: word and mark come together."""
+    if is_nvidia(ctx.where):
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; .reg .b64 d; mov.b64 d, {$2, $3}; setp.ne.u32 p, $4, 0;"
+            " @p st.relaxed.sys.global.b64 [$1], d; mov.u32 $0, 0; }",
+            "=r,l,r,r,r",
+            [pointers, words, mark, mask.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        marked = (words.to(tl.int64) & 0xFFFFFFFF) | (mark.to(tl.int64) << 32)
+        tl.store(pointers, marked, mask=mask, cache_modifier=".wt")
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Waits on GPUs: for one word, and for a team. Each has ctx's limit by the clock, and leaves a record when it gives up."""
+"""Waits on GPUs: for one word, or a word of each member. Each has ctx's limit by the clock, and leaves a record after it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import triton
 import triton.language as tl
 
 from pyshmem.device import record
+from pyshmem.device.arch import blocks
 from pyshmem.device.arch import instructions as gpu
-from pyshmem.device.arch.translation import distance
-
-FLAGS = tl.constexpr(8)  # words before the flags in a team's area, the first of them the epoch
 
 
 @triton.jit
@@ -37,7 +35,7 @@ def wait_until(
     seen = gpu.poll(ctx, pointer)
     waiting = not holds(seen, cmp, wanted)
     polls = 0
-    start = tl.zeros([], tl.int64)
+    start = blocks.number(0, tl.int64)
     while waiting:
         gpu.pause(ctx)
         seen = gpu.poll(ctx, pointer)
@@ -57,36 +55,12 @@ def wait_until(
 
 
 @triton.jit
-def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
-    """Tell every member that this one has come the next time, and wait until all have. A barrier stands before.
-
-    The team's area holds the epoch, which only its owner reads and writes, and from word FLAGS on, for each member, the
-    epoch that it has reached. Flags only grow, so nothing is reset and the next barrier may follow at once.
-    """
-    area = ctx.sync_area.to(tl.pointer_type(tl.int64))
-    epoch = gpu.peek(ctx, area) + 1
-    me = (ctx.me - 3) // 2
-    count: tl.constexpr = gpu.threads(ctx)
-    for first in range(0, ctx.n_pes, count):
-        pe = first + tl.arange(0, count)
-        inside = pe < ctx.n_pes
-        there = (ctx.sync_area + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
-        gpu.store_release_each(ctx, there + FLAGS + me, epoch + tl.zeros([count], tl.int64), inside)
-    for first in range(0, ctx.n_pes, count):
-        pe = tl.minimum(first + tl.arange(0, count), ctx.n_pes - 1)
-        wait_for(ctx, routine, area + FLAGS + pe, epoch, pe)
-    gpu.after_poll(ctx)
-    gpu.barrier(ctx)
-    tl.store(area, epoch)
-
-
-@triton.jit
 def wait_for(ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, epoch: tl.tensor, pe: tl.tensor) -> None:
     """Poll a flag a thread until all have reached the epoch, or the limit is over. All threads go on together."""
     seen = gpu.poll(ctx, flags)
     waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
     polls = 0
-    start = tl.zeros([], tl.int64)
+    start = blocks.number(0, tl.int64)
     while waiting:
         seen = gpu.poll(ctx, flags)
         waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
@@ -126,7 +100,7 @@ def leave_record(
     Threads come here as they give up, alone or together: one of them claims the record, and no barrier is met.
     """
     if ctx.record != 0:
-        lane = tl.zeros([gpu.threads(ctx)], tl.int64)
+        lane = blocks.zeros(gpu.threads(ctx), tl.int64)
         words = ctx.record.to(tl.pointer_type(tl.int64)) + lane
         claimed = tl.atomic_xchg(words + record.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
         mine = (claimed == 0) & (lane + missing >= 0)

@@ -20,7 +20,7 @@ from pyshmem.host.amo import FETCH
 from pyshmem.host.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
-from pyshmem.host.heap import SYSTEM_BYTES, Heap, cpu
+from pyshmem.host.heap import Heap, cpu
 from pyshmem.host.job import job
 
 if TYPE_CHECKING:
@@ -54,21 +54,22 @@ class GpuHeap(Heap):
         self.driver, self.choice, self.cap = driver, choice, cap
         self._thread = _Thread()
         self.index = driver.device
-        most = cap + SYSTEM_BYTES
+        self._reserve()
+        most = cap + self.system_bytes
         self.mapping: VmmMapping | IpcMapping
         if choice.way == "vmm":
             self.mapping = VmmMapping(driver, node, most, choice.kind)
             try:
-                self.mapping.grow(min(_FIRST_BYTES, most), self._stream())
+                self.mapping.grow(min(_FIRST_BYTES + self.system_bytes, most), self._stream())
             except (DriverError, OSError):
                 self.mapping.close()
                 raise
         else:
             self.mapping = IpcMapping(driver, node, most, choice.kind, self._stream())
         start = self.mapping.base
-        self.system, self.base, self.stride = start, start + SYSTEM_BYTES, self.mapping.stride
+        self.system, self.base, self.stride = start, start + self.system_bytes, self.mapping.stride
         self.deltas = {pe: self.mapping.starts[slot] - start for slot, pe in enumerate(node_pes)}
-        self.size = min(self.mapping.size - SYSTEM_BYTES, cap) // 64 * 64
+        self.size = min(self.mapping.size - self.system_bytes, cap) // 64 * 64
         self.adopt(Allocator(self.size), _DL_GPU[driver.vendor], self.index)
         self._prepare()
 
@@ -113,7 +114,7 @@ class GpuHeap(Heap):
         except (DriverError, OSError) as error:
             got = f"{nbytes} bytes, {missing} more than are free, and from the driver: {error}"
             refuse(HeapExhaustedError, routine, "size", got, "memory for it on every PE's GPU; all is as before")
-        self.size = min(self.mapping.size - SYSTEM_BYTES, self.cap) // 64 * 64
+        self.size = min(self.mapping.size - self.system_bytes, self.cap) // 64 * 64
         self.allocator.extend(self.size)
         return True
 

@@ -12,7 +12,7 @@ from pyshmem.host.errors import ArgumentError, HeapExhaustedError, LaunchError, 
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.gpu.mapping import Choice, choose, together
-from pyshmem.host.heap import SYSTEM_BYTES, heaps
+from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
 
 if TYPE_CHECKING:
@@ -115,5 +115,5 @@ def _cap(node: MPI.Intracomm, choice: Choice, asked: int | None, total: int) -> 
         return int(min(node.allgather(total)))
     if asked is None:
         free, _ = torch.cuda.mem_get_info()
-        return int(min(node.allgather(min(_IPC_BYTES, free // (2 * node.size))))) // 4096 * 4096 - SYSTEM_BYTES
+        return int(min(node.allgather(min(_IPC_BYTES, free // (2 * node.size))))) // 4096 * 4096
     return asked

@@ -1,0 +1,142 @@
+"""Between the members of a team, on GPUs: flags to and from all of them, and words that are flags themselves."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import record
+from pyshmem.device.arch import instructions as gpu
+from pyshmem.device.arch import spinning
+from pyshmem.device.arch.places import is_nvidia
+from pyshmem.device.arch.translation import distance
+from pyshmem.device.arch.waiting import is_over, leave_record, wait_for
+
+FLAGS = tl.constexpr(64)  # bytes before the flags in a team's area, the first word of them the epoch
+
+
+@triton.jit
+def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
+    """Tell every member that this one has come the next time, and wait until all have. A barrier stands before.
+
+    The team's area holds the epoch, which only its owner reads and writes, and from FLAGS on, for each member, the epoch
+    that it has reached. Flags only grow, so nothing is reset and the next barrier may follow at once.
+    """
+    area = ctx.sync_area.to(tl.pointer_type(tl.int64))
+    epoch = gpu.peek(ctx, area) + 1
+    tell_all(ctx, ctx.sync_area + FLAGS, epoch)
+    await_all(ctx, routine, ctx.sync_area + FLAGS, epoch)
+    tl.store(area, epoch)
+
+
+@triton.jit
+def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
+    """Store ``value`` as this PE's word of the array of int64 at ``address`` on every member, each as a release.
+
+    A barrier stands before.
+    """
+    me = (ctx.me - 3) // 2
+    count: tl.constexpr = gpu.threads(ctx)
+    for first in range(0, ctx.n_pes, count):
+        pe = first + tl.arange(0, count)
+        inside = pe < ctx.n_pes
+        there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
+        gpu.store_release_each(ctx, there + me, value + tl.zeros([count], tl.int64), inside)
+
+
+@triton.jit
+def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor) -> None:
+    """Wait as an acquire until each member's word of the array here has come to ``value``."""
+    words = address.to(tl.pointer_type(tl.int64))
+    count: tl.constexpr = gpu.threads(ctx)
+    for first in range(0, ctx.n_pes, count):
+        pe = tl.minimum(first + tl.arange(0, count), ctx.n_pes - 1)
+        wait_for(ctx, routine, words + pe, value, pe)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+
+
+@triton.jit
+def store_words(ctx: tl.tensor, address: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor) -> None:
+    """Each int32 with the mark beside it as one store of 8 bytes, from ``address`` on: who sees the mark has the word."""
+    pointers = address.to(tl.pointer_type(tl.int64)) + tl.arange(0, words.shape[0])
+    gpu.store_marked(ctx, pointers, words, mark.to(tl.int32), mask)
+
+
+@triton.jit
+def await_words(
+    ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, mark: tl.tensor, mask: tl.tensor, count: tl.constexpr
+) -> tl.tensor:
+    """Wait for store_words of every member, the first from ``address`` and each a piece further; ``count`` tensors of int32.
+
+    They are of the members 0 ... count - 1, the last member's where there are no more.
+    """
+    pointers = address.to(tl.pointer_type(tl.int64)) + tl.arange(0, mask.shape[0])
+    step, last = ctx.piece // 8, ctx.n_pes - 1
+    wanted = mark.to(tl.int32)
+    if is_nvidia(ctx.where):
+        found = spinning.spin(pointers, step, last, wanted, mask.to(tl.int32), ctx.limit, ctx.record, count)
+        missing = tl.max(found[count], axis=0)  # also the barrier between these reads and the next turn's writes
+        if missing >= 0:
+            leave_record(ctx, routine, 0, 3, wanted, wanted, False, tl.minimum(missing, last))
+    else:
+        spin_amd(ctx, routine, pointers, step, last, wanted, mask, count)
+        found = spinning.load_many(ctx.where, pointers, step, last, count)
+    return spinning.words_of(found, count)
+
+
+@triton.jit
+def spin_amd(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    pointers: tl.tensor,
+    step: tl.tensor,
+    last: tl.tensor,
+    wanted: tl.tensor,
+    mask: tl.tensor,
+    count: tl.constexpr,
+) -> None:
+    """Poll until all marks are there, or the limit is over. Every thread stays until the last has its words."""
+    missing = absent(ctx, pointers, step, last, wanted, mask, count)
+    waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
+    polls = 0
+    start = tl.zeros([], tl.int64)
+    while waiting:
+        missing = absent(ctx, pointers, step, last, wanted, mask, count)
+        waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = waiting & is_over(ctx, now - start)
+            if over:
+                leave_record(ctx, routine, 0, 3, wanted, wanted, False, tl.max(missing, axis=0))
+            waiting = waiting & (not over)
+
+
+@triton.jit
+def absent(
+    ctx: tl.tensor,
+    pointers: tl.tensor,
+    step: tl.tensor,
+    last: tl.tensor,
+    wanted: tl.tensor,
+    mask: tl.tensor,
+    count: tl.constexpr,
+) -> tl.tensor:
+    """Of each lane: a member whose word is not there yet, or -1."""
+    found = spinning.load_many(ctx.where, pointers, step, last, count)
+    missing = tl.full([mask.shape[0]], -1, tl.int32)
+    for member in tl.static_range(count):
+        there = (found[member] >> 32).to(tl.int32) == wanted
+        missing = tl.where(mask & (not there), tl.minimum(member, last), missing)
+    return missing
+
+
+@triton.jit
+def check_slot(ctx: tl.tensor, routine: tl.constexpr, program: tl.tensor) -> tl.tensor:
+    """The program's number, or the last that has a slot: then the record says so."""
+    if program >= ctx.programs:
+        leave_record(ctx, routine, record.NO_SLOT, 4, ctx.programs, program, False, 0)
+    return tl.minimum(program, ctx.programs - 1)

@@ -1,0 +1,76 @@
+"""What collectives in kernels exchange through: each program of a grid has a slot of its team's scratch, on every PE.
+
+A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
+A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of two counters of its owner's:
+the exchanges, and the broadcasts from here. Then come eight arrays with a word for each member, and after them an area of
+each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
+nobody is done before all have come, so that who writes for a turn knows that the turn before the last has been read.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+from pyshmem.device.context import DeviceContext
+
+# Arrays of a word a member. Of an exchange: how many this member has written its part of, here.
+FLAGS = tl.constexpr(0)
+# Of messages: own counts of those to and from a member; by that member: how many from it are here, how many to it are read.
+SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
+# Of broadcasts from a member: by it, how many are here; own count; by others, how many of this PE's they have read.
+CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
+# Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
+BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
+LINE = tl.constexpr(64)
+
+
+@jit
+def slot_of(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
+    """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
+    above = tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
+    program = arch.check_slot(ctx, routine, tl.program_id(0) + tl.num_programs(0) * above)
+    return tl.multiple_of(ctx.scratch + program.to(tl.int64) * ctx.slot, 64)
+
+
+@jit
+def words_of(ctx: DeviceContext, slot: tl.tensor, array: tl.constexpr) -> tl.tensor:
+    """The address of one of the arrays above."""
+    return slot + LINE + 8 * ctx.n_pes * array
+
+
+@jit
+def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.tensor, member: tl.tensor) -> tl.tensor:
+    """The address of ``member``'s piece of an area, for that turn."""
+    arrays = (LINE + 64 * ctx.n_pes).to(tl.int64)
+    pieces = 2 * ctx.n_pes * kind + (turn & 1) * ctx.n_pes + member
+    return tl.multiple_of(slot + arrays + pieces * ctx.piece, 16)
+
+
+@jit
+def count_of(slot: tl.tensor, place: tl.constexpr) -> tl.tensor:
+    """A pointer to one of the two counters: 0, exchanges; 1, broadcasts."""
+    return (slot + 8 * place).to(tl.pointer_type(tl.int64))
+
+
+@jit
+def begin(slot: tl.tensor) -> tl.tensor:
+    """The number of the exchange that begins."""
+    return tl.load(count_of(slot, 0)) + 1
+
+
+@jit
+def exchange(ctx: DeviceContext, routine: tl.constexpr, slot: tl.tensor, turn: tl.tensor) -> None:
+    """Let all members know what this program has written for that turn, and wait until it has all of theirs."""
+    flags = words_of(ctx, slot, FLAGS)
+    arch.join(ctx)
+    arch.tell_all(ctx, flags, turn)
+    arch.await_all(ctx, routine, flags, turn)
+
+
+@jit
+def end(ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor) -> None:
+    """Every thread has read what it needs of that turn."""
+    tl.store(count_of(slot, 0), turn)
+    arch.join(ctx)
