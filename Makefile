@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
 
-.PHONY: help demo test test-jobs test-codegen test-amd-emulated check test-gpu wheelhouse bench bench-gpu clean
+.PHONY: help demo test test-jobs test-codegen test-amd-emulated check test-gpu wheelhouse bench bench-gpu docs clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -18,6 +18,7 @@ help:
 	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
 	@echo "make test-gpu     all tests on the machine's GPUs: 1, 2 and 4 of them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
+	@echo "make docs         the reference and these pages as HTML, in docs/_build"
 	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
@@ -77,5 +78,13 @@ bench: $(VENV)/.installed
 bench-gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
 
+# -W: a name or a link that leads nowhere stops it.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
+	@echo "docs/_build/index.html"
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/host/*.so
+	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/host/*.so docs/_build docs/reference

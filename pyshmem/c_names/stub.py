@@ -32,7 +32,7 @@ shmem_team_t = Team
 
 '''
 _MARK = "<!-- from here on generated: python -m pyshmem.c_names.stub -->"
-_SECTIONS = {
+SECTIONS = {
     "9.1": "Life and queries",
     "9.2": "Threads",
     "9.3": "Memory",
@@ -95,7 +95,7 @@ def _python(kind: str, pointer: bool, value: str) -> str:
 def page() -> str:
     """docs/c-names.md: what is written by hand down to the mark, then the families."""
     lines = [(_ROOT / "docs/c-names.md").read_text().split(_MARK)[0] + _MARK]
-    for section, title in _SECTIONS.items():
+    for section, title in SECTIONS.items():
         rows = [row for row in ROWS if row.page.split(" ")[0] == section]
         lines.append(f"\n\n### {title}\n\n| C | for | as |\n| --- | --- | --- |\n")
         lines.append("\n".join(f"| {_names(row)} | {_types(row)} | {_host(row)} |" for row in rows))

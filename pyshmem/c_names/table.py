@@ -105,7 +105,7 @@ _LONE = """
 9.1 PE_ACCESSIBLE | int shmem_pe_accessible(int pe)
 9.1 ADDR_ACCESSIBLE | int shmem_addr_accessible(const void *addr, int pe)
 9.1 PTR | void *shmem_ptr(const void *dest, int pe)
-9.4 TEAM_PTR | void *shmem_team_ptr(shmem_team_t team, const void *dest, int pe)
+9.1 TEAM_PTR | void *shmem_team_ptr(shmem_team_t team, const void *dest, int pe)
 9.1 INFO_GET_VERSION | void shmem_info_get_version(int *major, int *minor)
 9.1 INFO_GET_NAME | void shmem_info_get_name(char *name)
 9.2 INIT_THREAD | int shmem_init_thread(int requested, int *provided)

@@ -2,6 +2,9 @@
 
 A call is made by the whole program at once. Import pyshmem before triton: it chooses the interpreter where there is no GPU.
 There a process runs one kernel at a time: launches from two threads disturb each other, in Triton itself.
+
+ctx: what shmem.device_context() returns: a team, and the heap that symmetric pointers are of.
+pe: an int, counted in ctx's team; it may be known at run time only.
 """
 
 # ruff: noqa: E402

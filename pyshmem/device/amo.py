@@ -1,8 +1,11 @@
 """Atomic memory operations in kernels, on one pointer or a block of them. Spec: OpenSHMEM 1.6, 9.7.
 
-All take ``pointers``: symmetric, to 4 or 8 byte elements, given as this PE's addresses; ``pe``: a scalar, or a block that
-broadcasts against them; ``mask``; ``sem``: "relaxed", "acquire", "release" or "acq_rel"; ``scope``: "sys" reaches every
-PE, narrower ones only programs of this GPU. Integers go to integer pointees, numbers to floating ones.
+pointers: symmetric, one or a block, to elements of 4 or 8 bytes, given as this PE's addresses; bitwise: integers only.
+value, cond: integers for integer pointees, numbers for floating ones; scalars, or blocks that broadcast to the pointers.
+pe: a scalar, or a block that broadcasts against them.  mask: where it is false nothing happens.
+sem: "relaxed", "acquire", "release" or "acq_rel".  scope: "sys" reaches every PE, "gpu" and "cta" only this GPU's programs.
+Order: atomic against every AMO, wait and test on the word; done after quiet. As a release it comes after what its thread
+has stored, as an acquire before what its thread loads; a fence orders the whole program's.
 Errors: pointee or value of a wrong type, a masked-in address out of live memory, a pe out of range.
 """
 

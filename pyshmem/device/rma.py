@@ -15,8 +15,9 @@ def load(
 ) -> tl.tensor:
     """tl.load from ``pe``: the values at ``pointers`` there.
 
-    pointers: symmetric, one or a block, given as this PE's addresses.  pe: a scalar or a block that broadcasts against
-    them.  mask, other: as in tl.load.  Order: none but what fence, quiet and waits give.
+    pointers: symmetric, one or a block, to any dtype, given as this PE's addresses.
+    pe: a scalar or a block that broadcasts against them.  mask, other: as in tl.load.
+    Order: none but what fence, quiet and waits give.
     Errors: a masked-in address out of live memory, a pe out of range.
     """
     arch.check(ctx, "load", "pointers", pointers, pe, mask)
@@ -27,7 +28,7 @@ def load(
 def store(ctx: DeviceContext, pointers: tl.tensor, value: tl.tensor, pe: tl.tensor, mask: tl.tensor = None) -> None:
     """tl.store to ``pe``: ``value`` at ``pointers`` there.
 
-    pointers, pe, mask: as in load.  value: of a type that the pointee holds, a scalar or a block.
+    pointers, pe, mask: load's.  value: of a type that the pointee holds, a scalar or a block.
     Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.  Errors: load's, DtypeError.
     """
     arch.check(ctx, "store", "pointers", pointers, pe, mask)
@@ -53,8 +54,8 @@ def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
 def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
     """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. The whole program calls it at once; it holds the data on return.
 
-    dest: any pointer; source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
-    Errors: put's.  Spec: 9.6 SHMEM_GET.
+    dest: any pointer.  source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
+    Order: load's.  Errors: put's.  Spec: 9.6 SHMEM_GET.
     """
     arch.check_one(ctx, "get", "source", source, pe, nelems)
     arch.expect("get", "dest", dest, source.dtype.element_ty)
@@ -64,8 +65,9 @@ def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
 
 @jit
 def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
-    """Write ``value`` to ``dest`` on ``pe``, by a single store. dest: one symmetric pointer.
+    """Write ``value`` to ``dest`` on ``pe``, by a single store.
 
+    dest: one symmetric pointer to any dtype, this PE's address.  value: a scalar that the pointee holds.
     Order and errors: store's.  Spec: 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
@@ -75,6 +77,9 @@ def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> N
 
 @jit
 def g(ctx: DeviceContext, source: tl.tensor, pe: tl.tensor) -> tl.tensor:
-    """The element at ``source`` on ``pe``. source: one symmetric pointer. Errors: load's. Spec: 9.6 SHMEM_G."""
+    """The element at ``source`` on ``pe``, as it is in memory now.
+
+    source: one symmetric pointer to any dtype, this PE's address.  Order and errors: load's.  Spec: 9.6 SHMEM_G.
+    """
     arch.check_one(ctx, "g", "source", source, pe)
     return arch.read(ctx, translate(ctx, source, pe))  # what is there now, in a loop too

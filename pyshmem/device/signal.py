@@ -26,8 +26,8 @@ def put_signal(
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``, then update the signal there. The whole program calls it at once.
 
     dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.
-    sig_addr: symmetric, uint64, outside dest[:nelems].  sig_op: SIGNAL_SET or SIGNAL_ADD, constexpr.
-    nelems, pe: run-time ints; nelems 0 moves the signal alone; pe counts in ctx's team.
+    sig_addr: symmetric, uint64, outside dest[:nelems].  signal: an integer.
+    sig_op: SIGNAL_SET or SIGNAL_ADD, constexpr.  nelems, pe: run-time ints; nelems 0 moves the signal alone.
     Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
         unless a fence stood between; two put_signals to one PE may land in either order.
     Errors: wrong pointees, an address or a pe out of range.  Spec: OpenSHMEM 1.6, 9.8 SHMEM_PUT_SIGNAL.
@@ -44,21 +44,26 @@ def put_signal(
 
 @jit
 def signal_set(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
-    """Set the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_SET."""
+    """Set the signal on ``pe``. All else: signal_add. Spec: 9.8 SHMEM_SIGNAL_SET."""
     check_signal(ctx, "signal_set", sig_addr, pe)
     update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_set", "signal", signal, sig_addr), SIGNAL_SET)
 
 
 @jit
 def signal_add(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
-    """Add to the signal on ``pe``, after what a fence ordered before. Arguments: put_signal. Spec: 9.8 SHMEM_SIGNAL_ADD."""
+    """Add to the signal on ``pe``.
+
+    sig_addr: one symmetric pointer to uint64, this PE's address.  signal: an integer.
+    Order: a release of all that the calling program has stored and put before.  Errors: put_signal's.
+    Spec: 9.8 SHMEM_SIGNAL_ADD.
+    """
     check_signal(ctx, "signal_add", sig_addr, pe)
     update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_add", "signal", signal, sig_addr), SIGNAL_ADD)
 
 
 @jit
 def signal_fetch(ctx: DeviceContext, sig_addr: tl.tensor) -> tl.tensor:
-    """The signal here, read as an atomic. sig_addr: symmetric, uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
+    """The signal here, read as an atomic. All else: signal_wait_until, but it never waits. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
     check_signal(ctx, "signal_fetch", sig_addr, None)
     return arch.fetch(ctx, sig_addr)
 
@@ -67,8 +72,9 @@ def signal_fetch(ctx: DeviceContext, sig_addr: tl.tensor) -> tl.tensor:
 def signal_wait_until(ctx: DeviceContext, sig_addr: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
     """Wait until the signal here compares so with ``value``; the value seen is returned. The whole program waits.
 
-    sig_addr: symmetric, uint64.  Order: an acquire: the payload of the put_signal that was seen is readable.
-    Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.8 SHMEM_SIGNAL_WAIT_UNTIL.
+    sig_addr: one symmetric pointer to uint64.  cmp: CMP_EQ ... CMP_LE, constexpr.
+    Order: an acquire: the payload of the put_signal that was seen is readable.
+    Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     check_signal(ctx, "signal_wait_until", sig_addr, None)
     return arch.wait(ctx, "signal_wait_until", "sig_addr", sig_addr, cmp, value)

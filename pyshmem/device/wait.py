@@ -30,6 +30,6 @@ def wait_until(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.te
 
 @jit
 def test(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
-    """Whether the word at ``ivar`` here compares so with ``value`` now. Arguments: wait_until. Spec: 9.10 SHMEM_TEST."""
+    """Whether the word at ``ivar`` here compares so with ``value`` now. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
     arch.check_one(ctx, "test", "ivar", ivar, None)
     return arch.test(ctx, "test", "ivar", ivar, cmp, value)

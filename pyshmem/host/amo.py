@@ -23,7 +23,7 @@ _CODES = {dtype: str(dtype).removeprefix("torch.") for dtype in _ALL}
 
 _DOC = """{summary}
 
-    target: one symmetric element of {types}, on ``pe``.{value}
+    {word}: one symmetric element of {types}, on ``pe``.{value}
     Order: atomic against every AMO, wait and test on the word; {done}
     Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; then
     nothing is written.  Spec: OpenSHMEM 1.6, 9.7 {page}.
@@ -62,6 +62,7 @@ def _document(
     types = ", ".join(_CODES[dtype] for dtype in dtypes)
     function.__doc__ = _DOC.format(
         summary=f"{summary}, atomically.",
+        word="source" if name == "atomic_fetch" else "target",
         types=types,
         value=value,
         done=_FETCHED if fetched else _QUIET,

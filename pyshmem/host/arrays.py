@@ -1,7 +1,10 @@
 """Symmetric arrays, made as torch makes tensors: filled, then a barrier, so that peers may use them at once.
 
-All are collective over the world, with the same shape and dtype on all PEs. Errors of all: HeapExhaustedError,
-ArgumentError, DtypeError, NotInitializedError. dtype may be torch's or NumPy's; None is torch's default.
+size: the shape, as ints or one tuple; the same on all PEs, as dtype is.
+dtype: torch's or NumPy's. None: torch's default, or that of the data.
+generator: torch's, of random numbers on the array's device.
+Order: collective over the world; a barrier on return.
+Errors: HeapExhaustedError, ArgumentError, DtypeError, NotInitializedError, on all PEs alike.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def as_symmetric(data: Any) -> torch.Tensor:
 
 
 def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """arange(end), (start, end) or (start, end, step) as a symmetric array."""
+    """A symmetric array of evenly spaced values; ``bounds``: end, (start, end) or (start, end, step), as in torch."""
     kind = None if dtype is None else as_dtype("arange", dtype)
     if kind in _NUMPY_ONLY:
         return _copied("arange", torch.from_numpy(np.arange(*bounds, dtype=_numpy(kind))), device)

@@ -52,7 +52,7 @@ class _Pair(NamedTuple):
 def broadcast(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on the team's PE ``root``, all for None, to ``target`` on every member.
 
-    target, source: symmetric, of one dtype, target at least size elements; the root's own target is written too.
+    target, source: symmetric, contiguous, of one dtype, target at least size elements; the root's own is written too.
     Order: collective over the team; target must be ready on all members before any calls; on return the local target holds
     the data and source may be changed. The root does not wait for the others.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
@@ -71,7 +71,8 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
 def collect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
     """Put the first ``size`` elements of each member's ``source``, all for None, one after the other into every target.
 
-    size: may differ between the members, and be 0.  target: at least the sum of all.
+    size: may differ between the members, and be 0.  source: broadcast's.
+    target: symmetric, of source's dtype, at least the elements of all members.
     Order and errors: broadcast's, but all wait for all; a target that is too small is refused on all members.
     Spec: 9.9 SHMEM_COLLECT.
     """
@@ -105,7 +106,8 @@ def fcollect(target: Any, source: Any, size: int | None = None, team: Team | Non
 def alltoall(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
     """Put block j of ``source`` into ``target`` on member j, as the block of this PE's number there.
 
-    size: elements of a block, an equal share of source for None.  target, source: as many blocks as members, apart.
+    size: elements of a block, an equal share of source for None.
+    target, source: symmetric, contiguous, of one dtype, as many blocks as members, apart.
     Order and errors: broadcast's, but all wait for all.  Spec: 9.9 SHMEM_ALLTOALL.
     """
     group = member("alltoall", team)
@@ -147,8 +149,9 @@ def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Tea
     """Combine ``source`` of all members element by element with ``op`` into every target, in the order of the members.
 
     op: "sum", "prod", "min", "max" of numbers, complex ones too for the first two; "and", "or", "xor" of integers.
-    target, source: symmetric, of one dtype, the same array or apart. Half types are combined in float32 and rounded once.
-    All members get the same bits.  Order and errors: broadcast's, but all wait for all.
+    target, source: symmetric, contiguous, of one dtype, the same array or apart.  size: elements, all of source for None.
+    Half types are combined in float32 and rounded once. All members get the same bits.
+    Order and errors: broadcast's, but all wait for all.
     Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
     """
     if not isinstance(op, str) or op not in _OPERATORS:

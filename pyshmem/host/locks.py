@@ -42,7 +42,7 @@ def set_lock(lock: Any) -> None:
 def test_lock(lock: Any) -> bool:
     """Take the lock if it is free: False then, as in C, and True where another has it. Never waits.
 
-    Arguments and errors: set_lock.  Spec: 9.12 SHMEM_TEST_LOCK.
+    Arguments, order and errors: set_lock.  Spec: 9.12 SHMEM_TEST_LOCK.
     """
     heap, home = _home("test_lock", lock)
     seen = _amo(heap, "fetch", home)
@@ -54,7 +54,8 @@ def test_lock(lock: Any) -> bool:
 def clear_lock(lock: Any) -> None:
     """Complete all this PE has started, as quiet does, then give the lock to the PE that asked for it next.
 
-    Arguments: set_lock.  Errors: set_lock's, ArgumentError for a lock that nobody has.  Spec: 9.12 SHMEM_CLEAR_LOCK.
+    Arguments: set_lock.  Order: the next owner sees what this PE has stored, put and updated on any PE.
+    Errors: set_lock's, ArgumentError for a lock that nobody has.  Spec: 9.12 SHMEM_CLEAR_LOCK.
     """
     heap, home = _home("clear_lock", lock)
     seen = _amo(heap, "fetch", home)

@@ -94,7 +94,7 @@ def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> 
 
 
 def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc; the hints say what the memory is for: here all of it serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
+    """malloc; ``hints``, an int, say what the memory is for: here all serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
     count_of("malloc_with_hints", "hints", hints)
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
@@ -166,8 +166,9 @@ def free(array: Any) -> None:
 def ptr(target: Any, pe: int) -> torch.Tensor | None:
     """A tensor of target's shape and dtype on the memory of ``pe``, or None where it cannot be reached by load and store.
 
-    It is not symmetric itself.  Order: plain accesses; fence and quiet order them.
-    Errors: NotSymmetricError, OutOfRangeError for a PE that does not exist.  Spec: 9.1 SHMEM_PTR.
+    target: a symmetric array of any shape, with a dtype of torch. What is returned is not symmetric itself.
+    Order: accesses by it are plain ones; fence and quiet order them.
+    Errors: NotSymmetricError, ArgumentError, OutOfRangeError for a PE that does not exist.  Spec: 9.1 SHMEM_PTR.
     """
     require_init("ptr")
     operand = describe("ptr", "target", target)

@@ -39,10 +39,12 @@ _GET_NAMES = ("source", "target")
 def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source``, all of them for None, to ``target`` on ``pe``.
 
-    target: symmetric, contiguous, of source's dtype and at least size elements.  source: any torch or NumPy array, free
-    again on return.  Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier; words of at most
-    8 bytes are never torn.  Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError,
-    NotInitializedError; then nothing is written.  Spec: 9.6 SHMEM_PUT.
+    target: symmetric, contiguous, of source's dtype and at least size elements.
+    source: any contiguous torch, NumPy or CuPy array, free again on return.
+    Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier; words of at most 8 bytes are never
+    torn.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; then
+    nothing is written.  Spec: 9.6 SHMEM_PUT.
     """
     if ctx is not None:
         pe = world_pe("put", ctx, pe)
@@ -57,8 +59,10 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
 def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on ``pe``, as many as target has for None, to ``target`` here.
 
-    source: symmetric, contiguous, of target's dtype and at least size elements.  target: any torch or NumPy array; it
-    holds the data on return.  Errors: as put.  Spec: 9.6 SHMEM_GET.
+    source: symmetric, contiguous, of target's dtype and at least size elements.
+    target: any contiguous torch, NumPy or CuPy array of source's dtype; it holds the data on return.
+    Order: reads what is there now: what pe's writer ordered before a flag that this PE has waited for.
+    Errors: put's.  Spec: 9.6 SHMEM_GET.
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
@@ -95,8 +99,8 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     """Write ``value`` into the one element of ``target`` on ``pe``, by a single store where it has at most 8 bytes.
 
-    value: a Python or NumPy scalar that target's dtype can hold.  Order: put's.  Errors: put's, DtypeError for a value
-    that does not fit.  Spec: 9.6 SHMEM_P.
+    target: one symmetric element of any dtype.  value: a Python or NumPy scalar that it can hold.
+    Order: put's.  Errors: put's, DtypeError for a value that does not fit.  Spec: 9.6 SHMEM_P.
     """
     if ctx is not None:
         pe = world_pe("p", ctx, pe)
@@ -115,7 +119,7 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
 
 
 def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
-    """The one element of ``source`` on ``pe``, as a Python number. Errors: get's. Spec: 9.6 SHMEM_G."""
+    """The one element of ``source`` on ``pe``, as a Python number. Order and errors: get's. Spec: 9.6 SHMEM_G."""
     if ctx is not None:
         pe = world_pe("g", ctx, pe)
     heap, address, dtype = word("g", "source", source)
@@ -146,7 +150,8 @@ def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> No
 def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
     """Copy ``size`` elements, every sst-th of ``source``, to every tst-th place of ``target`` on ``pe``.
 
-    tst, sst: strides in elements, 1 or more.  Both arrays are counted in flattened order from their first element.
+    target, source: put's, but long enough for their strides; counted in flattened order from the first element.
+    tst, sst: strides in elements, 1 or more.
     Order and errors: put.  Spec: 9.6 SHMEM_IPUT.
     """
     if ctx is not None:
@@ -159,7 +164,8 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
 def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
     """Copy ``size`` elements, every sst-th of ``source`` on ``pe``, to every tst-th place of ``target`` here.
 
-    Strides as in iput; target holds the data on return.  Errors: get.  Spec: 9.6 SHMEM_IGET.
+    target, source: get's, but long enough for their strides.  tst, sst: iput's.  Order and errors: get's.
+    Spec: 9.6 SHMEM_IGET.
     """
     if ctx is not None:
         pe = world_pe("iget", ctx, pe)

@@ -40,7 +40,8 @@ def put_signal(
 ) -> None:
     """Copy ``source`` to ``target`` on ``pe`` as put does, then set the signal there to ``value`` or add it.
 
-    signal: one symmetric uint64 outside target.  sigop: SIGNAL.SET or SIGNAL.ADD.  size 0 moves the signal alone.
+    target, source: put's.  size: put's; 0 moves the signal alone.
+    signal: one symmetric uint64 outside target.  sigop: SIGNAL.SET or SIGNAL.ADD.
     Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
     unless a fence stood between.  Errors: put's.  Spec: 9.8 SHMEM_PUT_SIGNAL.
     """
@@ -57,7 +58,10 @@ def put_signal_nbi(
     size: int | None = None,
     ctx: Ctx | None = None,
 ) -> None:
-    """put_signal that may return before source is free again: quiet makes it so. Spec: 9.8 SHMEM_PUT_SIGNAL_NBI."""
+    """put_signal that may return before source is free again: quiet makes it so. All else: put_signal.
+
+    Spec: 9.8 SHMEM_PUT_SIGNAL_NBI.
+    """
     _put_signal("put_signal_nbi", target, source, pe, signal, value, sigop, size, ctx)
 
 
@@ -97,18 +101,25 @@ def _update(heap: Heap, update: str, address: int, value: int) -> None:
 
 
 def signal_fetch(signal: Any) -> int:
-    """The signal here, read as an atomic. signal: one symmetric uint64. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
+    """The signal here, read as an atomic. signal: one symmetric uint64.
+
+    Order: an acquire, as signal_wait_until.  Errors: signal_wait_until's, but no time-out.  Spec: 9.8 SHMEM_SIGNAL_FETCH.
+    """
     heap, address = _signal_word("signal_fetch", signal)
     return int(_native.fetch_uint64(heap.look(address, 8)))
 
 
 def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Set the signal on ``pe`` to ``value``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_SET."""
+    """Set the signal on ``pe`` to ``value``, an int from 0 to 2**64 - 1.
+
+    signal: one symmetric uint64.  Order: atomic; seen on pe after what a fence ordered before.  Errors: put_signal's.
+    Spec: 9.8 SHMEM_SIGNAL_SET.
+    """
     _update_signal("signal_set", signal, value, pe, ctx, "set")
 
 
 def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Add ``value`` to the signal on ``pe``, after what a fence ordered before. Spec: 9.8 SHMEM_SIGNAL_ADD."""
+    """Add ``value`` to the signal on ``pe``. Arguments, order and errors: signal_set. Spec: 9.8 SHMEM_SIGNAL_ADD."""
     _update_signal("signal_add", signal, value, pe, ctx, "fetch_add")
 
 
@@ -123,6 +134,7 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
 def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     """Wait until the signal here compares so with ``value``; the value seen is returned.
 
+    signal: one symmetric uint64.  cmp: wait_until's.
     Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
     Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """

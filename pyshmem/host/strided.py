@@ -24,8 +24,8 @@ def ibput(
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` to ``target`` on ``pe``.
 
-    tst, sst: elements from the begin of a block to that of the next, in target, where blocks must not overlap, and in
-    source; 1 or more.  Both arrays are counted in flattened order.  Order and errors: put.  Spec: 9.6 SHMEM_IBPUT.
+    target, source: iput's.  tst, sst: elements from the begin of a block to that of the next, in target, where blocks
+    must not overlap, and in source; 1 or more.  Order and errors: put.  Spec: 9.6 SHMEM_IBPUT.
     """
     if ctx is not None:
         pe = world_pe("ibput", ctx, pe)
@@ -45,7 +45,7 @@ def ibget(
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to ``target`` here.
 
-    Strides as in ibput; target holds the data on return.  Order and errors: get.  Spec: 9.6 SHMEM_IBGET.
+    target, source: iget's.  tst, sst: ibput's.  Order and errors: get.  Spec: 9.6 SHMEM_IBGET.
     """
     if ctx is not None:
         pe = world_pe("ibget", ctx, pe)

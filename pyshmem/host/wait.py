@@ -1,7 +1,7 @@
 """wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.10.
 
 Waits release the GIL, let signal handlers run, yield the core where PEs share cores, and give up after
-PYSHMEM_WAIT_TIMEOUT seconds. All of them are acquires: data that its writer ordered before the word is readable after.
+PYSHMEM_WAIT_TIMEOUT seconds.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
     """Wait until the element of ``ivar`` here compares so with ``value``.
 
     ivar: one symmetric int32, int64, uint32 or uint64, written by p, put, an AMO, a signal, or a kernel of a peer.
+    cmp: of CMP, or "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire: what its writer ordered before the word is readable after.
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL.
     """
@@ -101,7 +103,7 @@ def _watch(heap: Heap, address: int, nbytes: int, satisfied: Callable[[int], int
 
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
-    """Whether the element of ``ivar`` here compares so with ``value``. Arguments: wait_until. Spec: 9.10 SHMEM_TEST."""
+    """Whether the element of ``ivar`` here compares so with ``value``. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
     heap, address, dtype = word("test", "ivar", ivar)
     native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
     if type(value) is not int:
@@ -151,7 +153,7 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     """Wait until every element of ``ivars`` has compared so with ``value``.
 
     ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
-    An empty set returns at once.  Errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
+    cmp: wait_until's.  An empty set returns at once.  Order and errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
     wait_all(check_many("wait_until_all", ivars, cmp, value, status))
 
@@ -159,7 +161,7 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
     """Wait until some element of ``ivars`` compares so with ``value``; its index is returned, None for an empty set.
 
-    Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
+    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
     return wait_any(check_many("wait_until_any", ivars, cmp, value, status))
 
@@ -167,7 +169,7 @@ def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
     """Wait until at least one element of ``ivars`` compares so; the indices of all that do, in order. [] for an empty set.
 
-    Arguments and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
+    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
     return wait_some(check_many("wait_until_some", ivars, cmp, value, status))
 
@@ -175,7 +177,7 @@ def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
     """Whether every element of ``ivars`` compares so; True for an empty set.
 
-    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
+    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
     """
     return all_hold(check_many("test_all", ivars, cmp, value, status))
 
@@ -183,7 +185,7 @@ def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
     """The index of an element of ``ivars`` that compares so, None where none does.
 
-    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
+    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
     """
     many = check_many("test_any", ivars, cmp, value, status)
     return any_holds(many, many.look())
@@ -192,7 +194,7 @@ def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
     """The indices of all elements of ``ivars`` that compare so, in order.
 
-    Arguments: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
+    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
     """
     return satisfied(check_many("test_some", ivars, cmp, value, status))
 

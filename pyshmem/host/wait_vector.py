@@ -14,8 +14,8 @@ from pyshmem.host.wait import Many, all_hold, any_holds, check_many, satisfied, 
 
 _DOC = """{plain} with a value for each element: that of ``cmp_values`` in its place.
 
-    cmp_values: an array of the dtype of ivars, or a list of ints, as many as ivars has.  status, result, errors: {plain}.
-    Spec: 9.10 SHMEM_{name}.
+    cmp_values: an array of the dtype of ivars, or a list of ints, as many as ivars has.
+    Other arguments, result, order and errors: {plain}.  Spec: 9.10 SHMEM_{name}.
     """
 
 

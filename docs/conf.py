@@ -1,0 +1,29 @@
+"""Sphinx's settings. `make docs` builds docs/_build/index.html; no GPU, no job and no network is needed."""
+
+import os
+import pathlib
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"  # device functions are plain Python functions then, with docstrings and signatures
+os.environ["PYSHMEM_QUIET"] = "1"
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import pages  # noqa: E402
+
+from pyshmem.version import __version__  # noqa: E402
+
+pages.write(HERE / "reference")
+
+project, copyright = "pyshmem", "The pyshmem developers"
+version = release = __version__
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"pyshmem {version}"
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+add_module_names = False
+nitpicky = True
+suppress_warnings = ["myst.xref_missing"]  # links to files outside of docs; tests/jobs/test_docs.py follows them all
