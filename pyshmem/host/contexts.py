@@ -11,7 +11,7 @@ from typing import Any
 
 from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.job import job
-from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member
+from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member, refuse_team
 
 
 class CTX(IntFlag):
@@ -93,14 +93,19 @@ class Ctx:
 
 
 def pcontrol(level: int) -> None:
-    """Tell a profiler how much to record; without one, as here, nothing. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
+    """Tell a profiler the ``level`` to record at; there is none here. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
     if isinstance(level, bool) or not isinstance(level, int):
         refuse(ArgumentError, "pcontrol", "level", repr(level), "an int")
 
 
 def world_pe(routine: str, ctx: Any, pe: int) -> int:
-    """The world PE of ``pe`` in the team of ``ctx``. Errors: ArgumentError for no context, OutOfRangeError."""
+    """The world PE of ``pe`` in the team of ``ctx``.
+
+    Errors: NotInitializedError, ArgumentError for no context, OutOfRangeError.
+    """
     if not check(routine, ctx):
+        if not job.inits:
+            refuse_team(routine, ctx.team)
         refuse(
             ArgumentError,
             routine,

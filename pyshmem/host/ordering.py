@@ -17,10 +17,8 @@ def fence(ctx: Ctx | None = None) -> None:
 
     Errors: NotInitializedError. Spec: 9.11 SHMEM_FENCE.
     """
-    if not job.inits:
-        refuse(NotInitializedError, "fence", "state", "no init yet", "init before it")
-    if ctx is not None and not check("fence", ctx):
-        return  # CTX_INVALID
+    if not _usable("fence", ctx):
+        return
     _native.fence()
     if "cuda" in heaps:
         heaps["cuda"].order()
@@ -31,10 +29,8 @@ def quiet(ctx: Ctx | None = None) -> None:
 
     Errors: NotInitializedError. Spec: 9.11 SHMEM_QUIET.
     """
-    if not job.inits:
-        refuse(NotInitializedError, "quiet", "state", "no init yet", "init before it")
-    if ctx is not None and not check("quiet", ctx):
-        return  # CTX_INVALID
+    if not _usable("quiet", ctx):
+        return
     complete(ctx)
 
 
@@ -43,12 +39,19 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
 
     Spec: 9.11 SHMEM_PE_QUIET.
     """
-    if ctx is not None and not check("pe_quiet", ctx):
+    if not _usable("pe_quiet", ctx):
         return
     team = TEAM_WORLD if ctx is None else ctx.team
     for pe in pes:
         team.world_pe("pe_quiet", pe)
     quiet(ctx)
+
+
+def _usable(routine: str, ctx: Ctx | None) -> bool:
+    """Whether there is something to order: not on CTX_INVALID. Errors: NotInitializedError, ArgumentError."""
+    if not job.inits:
+        refuse(NotInitializedError, routine, "state", "no init yet", "init before it")
+    return ctx is None or check(routine, ctx)
 
 
 def complete(ctx: Ctx | None = None) -> None:
