@@ -8,6 +8,8 @@ pe: an int, counted in ctx's team; it may be known at run time only.
 """
 
 # ruff: noqa: E402
+from types import ModuleType as _ModuleType
+
 from pyshmem import interpreter as _interpreter
 
 _interpreter.require()
@@ -20,31 +22,53 @@ from pyshmem.device.amo import (
     atomic_fetch_add,
     atomic_fetch_and,
     atomic_fetch_inc,
+    atomic_fetch_max,
+    atomic_fetch_min,
     atomic_fetch_or,
     atomic_fetch_xor,
     atomic_inc,
+    atomic_max,
+    atomic_min,
     atomic_or,
     atomic_set,
     atomic_swap,
     atomic_xor,
 )
-from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr
-from pyshmem.device.ordering import barrier_all, fence, quiet, sync_all
-from pyshmem.device.rma import g, get, load, p, put, store
+from pyshmem.device.amo_nbi import (
+    atomic_compare_swap_nbi,
+    atomic_fetch_add_nbi,
+    atomic_fetch_and_nbi,
+    atomic_fetch_inc_nbi,
+    atomic_fetch_nbi,
+    atomic_fetch_or_nbi,
+    atomic_fetch_xor_nbi,
+    atomic_swap_nbi,
+)
+from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
+from pyshmem.device.ordering import barrier_all, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.rma import g, get, get_nbi, load, p, put, put_nbi, store
 from pyshmem.device.signal import (
     SIGNAL_ADD,
     SIGNAL_SET,
     put_signal,
+    put_signal_nbi,
     signal_add,
     signal_fetch,
     signal_set,
     signal_wait_until,
 )
+from pyshmem.device.strided import ibget, ibput, iget, iput
 from pyshmem.device.wait import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, test, wait_until
+from pyshmem.device.wait_many import test_all, test_any, test_some, wait_until_all, wait_until_any, wait_until_some
+from pyshmem.device.wait_vector import (
+    test_all_vector,
+    test_any_vector,
+    test_some_vector,
+    wait_until_all_vector,
+    wait_until_any_vector,
+    wait_until_some_vector,
+)
 
 __all__ = sorted(
-    name
-    for name in globals()
-    if not name.startswith("_")
-    and name not in ("amo", "arch", "context", "ordering", "record", "rma", "signal", "wait")
+    name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _ModuleType)
 )

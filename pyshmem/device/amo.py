@@ -1,7 +1,9 @@
 """Atomic memory operations in kernels, on one pointer or a block of them. Spec: OpenSHMEM 1.6, 9.7.
 
 pointers: symmetric, one or a block, to elements of 4 or 8 bytes, given as this PE's addresses; bitwise: integers only.
-value, cond: integers for integer pointees, numbers for floating ones; scalars, or blocks that broadcast to the pointers.
+value, cond: integers for integer pointees, numbers for floating ones; scalars, or blocks that broadcast to the pointers;
+min and max order integers by their signedness and floats by IEEE 754's totalOrder: -0.0 < 0.0, NaN over infinity, NaN with a
+sign under -infinity.
 pe: a scalar, or a block that broadcasts against them.  mask: where it is false nothing happens.
 sem: "relaxed", "acquire", "release" or "acq_rel".  scope: "sys" reaches every PE, "gpu" and "cta" only this GPU's programs.
 Order: atomic against every AMO, wait and test on the word; done after quiet. As a release it comes after what its thread
@@ -197,6 +199,62 @@ def atomic_xor(
 
 
 @jit
+def atomic_fetch_min(
+    ctx: DeviceContext,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor = None,
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
+) -> tl.tensor:
+    """Write the lesser of ``value`` and the element, and return what was there. Not in the specification."""
+    return modify(ctx, "atomic_fetch_min", "min", pointers, value, pe, mask, sem, scope)
+
+
+@jit
+def atomic_min(
+    ctx: DeviceContext,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor = None,
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
+) -> None:
+    """Write the lesser of ``value`` and the element. Done after quiet. Not in the specification."""
+    modify(ctx, "atomic_min", "min", pointers, value, pe, mask, sem, scope)
+
+
+@jit
+def atomic_fetch_max(
+    ctx: DeviceContext,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor = None,
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
+) -> tl.tensor:
+    """Write the greater of ``value`` and the element, and return what was there. Not in the specification."""
+    return modify(ctx, "atomic_fetch_max", "max", pointers, value, pe, mask, sem, scope)
+
+
+@jit
+def atomic_max(
+    ctx: DeviceContext,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor = None,
+    sem: tl.constexpr = ACQ_REL,
+    scope: tl.constexpr = SYS,
+) -> None:
+    """Write the greater of ``value`` and the element. Done after quiet. Not in the specification."""
+    modify(ctx, "atomic_max", "max", pointers, value, pe, mask, sem, scope)
+
+
+@jit
 def atomic_fetch_inc(
     ctx: DeviceContext,
     pointers: tl.tensor,
@@ -232,10 +290,24 @@ def atomic_fetch(
     scope: tl.constexpr = SYS,
 ) -> tl.tensor:
     """Return the element. Spec: 9.7 SHMEM_ATOMIC_FETCH."""
-    arch.check_atomic(ctx, "atomic_fetch", "fetch", pointers, pe, mask)
+    return fetch(ctx, "atomic_fetch", pointers, pe, mask, sem, scope)
+
+
+@jit
+def fetch(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    pointers: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    """atomic_fetch, under any name."""
+    arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask)
     words = as_words(translate(ctx, pointers, pe))
     # 0 added to the bits: adding 0.0 would turn -0.0 into 0.0, and AMD has no or across GPUs but a loop
-    found = arch.atomic(ctx, "add", words, arch.fit("atomic_fetch", "value", 0, words), mask, sem, scope)
+    found = arch.atomic(ctx, "add", words, arch.fit(routine, "value", 0, words), mask, sem, scope)
     return found.to(pointers.dtype.element_ty, bitcast=True)
 
 
@@ -253,11 +325,26 @@ def atomic_compare_swap(
 
     Spec: 9.7 SHMEM_ATOMIC_COMPARE_SWAP.
     """
-    arch.check_atomic(ctx, "atomic_compare_swap", "swap", pointers, pe, None)
+    return compare_swap(ctx, "atomic_compare_swap", pointers, cond, value, pe, sem, scope)
+
+
+@jit
+def compare_swap(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    pointers: tl.tensor,
+    cond: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    """atomic_compare_swap, under any name."""
+    arch.check_atomic(ctx, routine, "swap", pointers, pe, None)
     there = translate(ctx, pointers, pe)
     words = as_words(there)
-    expected = in_bits(arch.fit("atomic_compare_swap", "cond", cond, there), words)
-    wanted = in_bits(arch.fit("atomic_compare_swap", "value", value, there), words)
+    expected = in_bits(arch.fit(routine, "cond", cond, there), words)
+    wanted = in_bits(arch.fit(routine, "value", value, there), words)
     shape: tl.constexpr = words.shape  # Triton broadcasts for every atomic but this one
     found = tl.atomic_cas(words, tl.broadcast_to(expected, shape), tl.broadcast_to(wanted, shape), sem=sem, scope=scope)
     return found.to(there.dtype.element_ty, bitcast=True)

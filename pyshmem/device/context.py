@@ -140,6 +140,18 @@ def n_pes(ctx: DeviceContext) -> tl.tensor:
 
 
 @jit
+def translate_pe(ctx: DeviceContext, pe: tl.tensor, dest_ctx: DeviceContext) -> tl.tensor:
+    """The number in dest_ctx's team of ``pe`` of ctx's, -1 where there is none.
+
+    pe: a scalar or a block.  dest_ctx: a device context.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
+    """
+    away = (ctx.start - 3) // 2 + pe * ctx.step - (dest_ctx.start - 3) // 2
+    there = away // tl.where(dest_ctx.step == 0, 1, dest_ctx.step)  # 0 in a team of one
+    known = (pe >= 0) & (pe < ctx.n_pes) & (there >= 0) & (there < dest_ctx.n_pes) & (there * dest_ctx.step == away)
+    return tl.where(known, there, -1)
+
+
+@jit
 def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     """Pointers to the same places on ``pe``, for plain tl.load and tl.store.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import triton.language as tl
+
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext
@@ -16,6 +18,17 @@ def fence(ctx: DeviceContext) -> None:
 @jit
 def quiet(ctx: DeviceContext) -> None:
     """Complete all the calling program has started, visible to all PEs. Spec: 9.11 SHMEM_QUIET."""
+    arch.fence(ctx)
+
+
+@jit
+def pe_quiet(ctx: DeviceContext, target_pes: tl.tensor, npes: tl.tensor) -> None:
+    """quiet as far as it concerns the PEs ``target_pes[:npes]`` of ctx's team: here of all.
+
+    target_pes: a pointer in any memory to npes numbers, int32.  npes: a run-time int.
+    Errors: pointee, a PE out of range.  Spec: 9.11 SHMEM_PE_QUIET.
+    """
+    arch.check_pes(ctx, "pe_quiet", target_pes, npes)
     arch.fence(ctx)
 
 

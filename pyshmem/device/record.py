@@ -17,11 +17,14 @@ ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range
 ROUTINES = (
     "wait_until", "signal_wait_until", "barrier_all", "sync_all",
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send", "recv", "sendrecv",
+    "wait_until_all", "wait_until_any", "wait_until_some",
+    "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
 )  # fmt: skip
 NO_SLOT = -1  # OFFSET of a program that has no slot: of WANTED that there are, SEEN is its number
 SIGNS = ("==", "!=", ">", ">=", "<", "<=")
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
-ARGUMENTS = {"wait_until": "ivar", "signal_wait_until": "sig_addr"}  # of the others: ctx
+ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # of those not here: ctx
+ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr")
 
 
 def describe_record(words: Sequence[int]) -> str:
@@ -37,7 +40,8 @@ def describe_record(words: Sequence[int]) -> str:
         who = f"no word from PE {words[MISSING]} of its team in {seconds}"
         return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
     seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))
-    got = f"{seen} at heap offset {words[OFFSET]} in {seconds}"
+    none = "none, but " if "_any" in routine or "_some" in routine else ""
+    got = f"{none}{seen} at heap offset {words[OFFSET]} in {seconds}"
     sign = SIGNS[words[SIGN]]
     return (
         f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; wants a value {sign} {wanted}; {variable}"

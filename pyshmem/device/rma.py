@@ -44,9 +44,7 @@ def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
     nelems, pe: run-time ints.  Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.
     Errors: two pointees, an address out of live memory, a pe out of range.  Spec: 9.6 SHMEM_PUT.
     """
-    arch.check_one(ctx, "put", "dest", dest, pe, nelems)
-    arch.expect("put", "source", source, dest.dtype.element_ty)
-    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+    start_put(ctx, "put", dest, source, nelems, pe)
     arch.join(ctx)  # source is free for every thread
 
 
@@ -57,10 +55,40 @@ def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
     dest: any pointer.  source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
     Order: load's.  Errors: put's.  Spec: 9.6 SHMEM_GET.
     """
-    arch.check_one(ctx, "get", "source", source, pe, nelems)
-    arch.expect("get", "dest", dest, source.dtype.element_ty)
-    arch.copy(ctx, dest, translate(ctx, source, pe), nelems)
+    start_get(ctx, "get", dest, source, nelems, pe)
     arch.join(ctx)  # dest is whole for every thread
+
+
+@jit
+def put_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+    """put that leaves ``source`` in use until quiet: no thread waits for the others' loads. Spec: 9.6 SHMEM_PUT_NBI."""
+    start_put(ctx, "put_nbi", dest, source, nelems, pe)
+
+
+@jit
+def get_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+    """get whose data is in ``dest`` after quiet, and not for all threads before. Spec: 9.6 SHMEM_GET_NBI."""
+    start_get(ctx, "get_nbi", dest, source, nelems, pe)
+
+
+@jit
+def start_put(
+    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
+) -> None:
+    """put, but that a thread may still load from source when another returns."""
+    arch.check_one(ctx, routine, "dest", dest, pe, nelems)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+
+
+@jit
+def start_get(
+    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
+) -> None:
+    """get, but that a thread may still store to dest when another returns."""
+    arch.check_one(ctx, routine, "source", source, pe, nelems)
+    arch.expect(routine, "dest", dest, source.dtype.element_ty)
+    arch.copy(ctx, dest, translate(ctx, source, pe), nelems)
 
 
 @jit

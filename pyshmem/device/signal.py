@@ -32,12 +32,43 @@ def put_signal(
         unless a fence stood between; two put_signals to one PE may land in either order.
     Errors: wrong pointees, an address or a pe out of range.  Spec: OpenSHMEM 1.6, 9.8 SHMEM_PUT_SIGNAL.
     """
-    arch.check_one(ctx, "put_signal", "dest", dest, pe, nelems)
-    arch.expect("put_signal", "source", source, dest.dtype.element_ty)
-    check_signal(ctx, "put_signal", sig_addr, pe)
-    arch.check_apart("put_signal", sig_addr, dest, nelems)
-    arch.check_choice("put_signal", "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")
-    value = arch.fit("put_signal", "signal", signal, sig_addr)
+    send(ctx, "put_signal", dest, source, nelems, sig_addr, signal, sig_op, pe)
+
+
+@jit
+def put_signal_nbi(
+    ctx: DeviceContext,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor,
+    sig_addr: tl.tensor,
+    signal: tl.tensor,
+    sig_op: tl.constexpr,
+    pe: tl.tensor,
+) -> None:
+    """put_signal: what the signal waits for is also what frees ``source``. Spec: 9.8 SHMEM_PUT_SIGNAL_NBI."""
+    send(ctx, "put_signal_nbi", dest, source, nelems, sig_addr, signal, sig_op, pe)
+
+
+@jit
+def send(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor,
+    sig_addr: tl.tensor,
+    signal: tl.tensor,
+    sig_op: tl.constexpr,
+    pe: tl.tensor,
+) -> None:
+    """put_signal, under any name."""
+    arch.check_one(ctx, routine, "dest", dest, pe, nelems)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    check_signal(ctx, routine, sig_addr, pe)
+    arch.check_apart(routine, sig_addr, dest, nelems)
+    arch.check_choice(routine, "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")
+    value = arch.fit(routine, "signal", signal, sig_addr)
     arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
     update(ctx, translate(ctx, sig_addr, pe), value, sig_op)
 

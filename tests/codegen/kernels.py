@@ -120,6 +120,122 @@ def atomics(ctx, words, out, pe):
 
 
 @triton.jit
+def strided(ctx, dest, source, n, pe):
+    dev.iput(ctx, dest, source, 3, 2, n, pe)
+    dev.iget(ctx, dest, source, 2, 3, n, pe)
+
+
+@triton.jit
+def blocks(ctx, dest, source, bsize, n, pe):
+    dev.ibput(ctx, dest, source, bsize + 3, bsize, bsize, n, pe)
+    dev.ibget(ctx, dest, source, bsize + 3, bsize, bsize, n, pe)
+
+
+@triton.jit
+def put_nbi(ctx, dest, source, n, pe):
+    dev.put_nbi(ctx, dest, source, n, pe)
+    dev.quiet(ctx)
+
+
+@triton.jit
+def get_nbi(ctx, dest, source, out, n, pe):
+    dev.get_nbi(ctx, dest, source, n, pe)
+    dev.quiet(ctx)
+    tl.store(out, tl.load(dest + n - 1))
+
+
+@triton.jit
+def put_signal_nbi(ctx, dest, source, n, signal, pe, OP: tl.constexpr):
+    dev.put_signal_nbi(ctx, dest, source, n, signal, 1, OP, pe)
+
+
+@triton.jit
+def pe_quiet(ctx, pes, n):
+    dev.pe_quiet(ctx, pes, n)
+
+
+@triton.jit
+def translate_pe(ctx, out, pe):
+    tl.store(out, dev.translate_pe(ctx, pe, ctx))
+
+
+@triton.jit
+def least_and_greatest(ctx, words, out, pe):
+    lane = tl.arange(0, 64)
+    dev.atomic_min(ctx, words + lane, 2, pe)
+    dev.atomic_max(ctx, words + lane, 3, pe, mask=lane < 9)
+    tl.store(out, dev.atomic_fetch_min(ctx, words, 2, pe))
+    tl.store(out, dev.atomic_fetch_max(ctx, words, 3, pe))
+
+
+@triton.jit
+def fetches_nbi(ctx, words, out, pe):
+    lane = tl.arange(0, 64)
+    dev.atomic_fetch_add_nbi(ctx, out + lane, words + lane, 2, pe)
+    dev.atomic_fetch_inc_nbi(ctx, out, words, pe)
+    dev.atomic_swap_nbi(ctx, out + lane, words + lane, 2, pe, mask=lane < 9)
+    dev.atomic_fetch_nbi(ctx, out, words, pe)
+    dev.atomic_compare_swap_nbi(ctx, out, words, 2, 3, pe)
+
+
+@triton.jit
+def bitwise_nbi(ctx, words, out, pe):
+    dev.atomic_fetch_and_nbi(ctx, out, words, 2, pe)
+    dev.atomic_fetch_or_nbi(ctx, out, words, 2, pe)
+    dev.atomic_fetch_xor_nbi(ctx, out, words, 2, pe)
+
+
+@triton.jit
+def wait_until_all(ctx, words, n, status, data, out, CMP: tl.constexpr):
+    dev.wait_until_all(ctx, words, n, status, CMP, -1)
+    lane = tl.arange(0, 128)
+    tl.store(out + lane, tl.load(data + lane))
+
+
+@triton.jit
+def wait_until_any(ctx, words, n, status, data, out, CMP: tl.constexpr):
+    found = dev.wait_until_any(ctx, words, n, status, CMP, -1)
+    lane = tl.arange(0, 128)
+    tl.store(out + lane, tl.load(data + lane) + found)
+
+
+@triton.jit
+def wait_until_some(ctx, words, n, indices, data, out, CMP: tl.constexpr):
+    found = dev.wait_until_some(ctx, words, n, indices, None, CMP, -1)
+    lane = tl.arange(0, 128)
+    tl.store(out + lane, tl.load(data + lane) + found)
+
+
+@triton.jit
+def wait_vector(ctx, words, n, status, values, indices, out):
+    dev.wait_until_all_vector(ctx, words, n, status, dev.CMP_EQ, values)
+    tl.store(out, dev.wait_until_any_vector(ctx, words, n, status, dev.CMP_GE, values))
+    tl.store(out, dev.wait_until_some_vector(ctx, words, n, indices, None, dev.CMP_LT, values))
+
+
+@triton.jit
+def test_all(ctx, words, n, status, out):
+    tl.store(out, dev.test_all(ctx, words, n, status, dev.CMP_LT, 5).to(tl.int32))
+
+
+@triton.jit
+def test_any(ctx, words, n, status, out):
+    tl.store(out, dev.test_any(ctx, words, n, status, dev.CMP_LT, 5).to(tl.int32))
+
+
+@triton.jit
+def test_some(ctx, words, n, indices, out):
+    tl.store(out, dev.test_some(ctx, words, n, indices, None, dev.CMP_LT, 5).to(tl.int32))
+
+
+@triton.jit
+def test_vector(ctx, words, n, status, values, indices, out):
+    tl.store(out, dev.test_all_vector(ctx, words, n, status, dev.CMP_EQ, values).to(tl.int32))
+    tl.store(out, dev.test_any_vector(ctx, words, n, None, dev.CMP_NE, values).to(tl.int32))
+    tl.store(out, dev.test_some_vector(ctx, words, n, indices, status, dev.CMP_GT, values).to(tl.int32))
+
+
+@triton.jit
 def bitwise(ctx, words, out, pe):
     dev.atomic_and(ctx, words, 2, pe)
     dev.atomic_or(ctx, words, 2, pe)
@@ -173,6 +289,27 @@ EVERY = [
     (bitwise, U32, U32, 3),
     (fetch_or, I64, I64, 3),
     (ring, F32, F32, 1000, U64),
+    (strided, F32, F32, 1000, 3),
+    (blocks, torch.int16, torch.int16, 70, 9, 3),
+    (put_nbi, F32, F32, 1000, 3),
+    (get_nbi, F32, F32, F32, 1000, 3),
+    (put_signal_nbi, F32, F32, 1000, U64, 3, 0),
+    (pe_quiet, I32, 3),
+    (translate_pe, I32, 3),
+    (least_and_greatest, I32, I32, 3),
+    (least_and_greatest, U64, U64, 3),
+    (least_and_greatest, torch.float64, torch.float64, 3),
+    (fetches_nbi, F32, F32, 3),
+    (fetches_nbi, U64, U64, 3),
+    (bitwise_nbi, U32, U32, 3),
+    (wait_until_all, I64, 1000, I32, I64, I64, 2),
+    (wait_until_any, U32, 1000, I32, I64, I64, 3),
+    (wait_until_some, U64, 1000, U64, I64, I64, 1),
+    (wait_vector, I32, 1000, I32, I32, U64, U64),
+    (test_all, I64, 1000, I32, I32),
+    (test_any, U64, 1000, I32, I32),
+    (test_some, U32, 1000, U64, I32),
+    (test_vector, U64, 1000, I32, U64, U64, I32),
 ]
 
 

@@ -34,9 +34,11 @@ OPERATORS = {
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
+    "min": min,
+    "max": max,
 }
 BITWISE = ("and", "or", "xor")
-UPDATES, FETCHES = ("set", "add", *BITWISE), ("swap", "add", *BITWISE)
+UPDATES, FETCHES = ("set", "add", "min", "max", *BITWISE), ("swap", "add", "min", "max", *BITWISE)
 SEMS, SCOPES = ("relaxed", "acquire", "release", "acq_rel"), ("sys", "gpu", "cta")
 
 
@@ -222,6 +224,30 @@ def test_a_block_is_updated_lane_by_lane_and_masked_lanes_are_untouched(name, dt
     wanted = [OPERATORS[name](lane, 100 + left + lane) for lane in range(10)]
     assert_same(target.clone(), torch.tensor(wanted, dtype=dtype))
     assert untouched(whole[10:])
+
+
+@triton.jit
+def least_and_greatest(ctx, least, greatest, found, values, pe):
+    lanes = tl.arange(0, 64)
+    value = tl.load(values + lanes)
+    tl.store(found + lanes, dev.atomic_fetch_min(ctx, least + lanes, value, pe))
+    tl.store(found + 64 + lanes, dev.atomic_fetch_max(ctx, greatest + lanes, value, pe))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=ids)
+def test_min_and_max_order_floats_down_to_signed_zeros_and_nans(dtype):
+    """By IEEE 754's totalOrder, every pair of its kinds: negative NaN, -inf, a number, -0.0, and the same upwards."""
+    _, _, right = neighbours()
+    kinds = torch.tensor([-torch.nan, -torch.inf, -1.5, -0.0, 0.0, 1.5, torch.inf, torch.nan], dtype=dtype)
+    kinds[0] = torch.copysign(kinds[0], kinds[1])
+    old, values = kinds.repeat(8), kinds.repeat_interleave(8)
+    least, greatest, found = shmem.array(old), shmem.array(old), torch.empty(128, dtype=dtype)
+    least_and_greatest[(1,)](shmem.device_context(), least, greatest, found, values, right)
+    shmem.barrier_all()
+    place, value = torch.arange(64) % 8, torch.arange(64) // 8
+    assert_same(found, old.repeat(2))
+    assert_same(least.clone(), kinds[torch.minimum(place, value)])
+    assert_same(greatest.clone(), kinds[torch.maximum(place, value)])
 
 
 @triton.jit

@@ -57,6 +57,31 @@ def test_contexts_of_two_teams_have_barriers_of_their_own():
             shmem.sync(shmem.TEAM_SHARED)
 
 
+@triton.jit
+def translate_all(ctx, other, found, n):
+    """Every PE of ctx's team, one beyond, and one below."""
+    for pe in range(n + 2):
+        tl.store(found + pe, dev.translate_pe(ctx, pe - 1, other))
+    lane = tl.arange(0, 16)
+    tl.store(found + n + 2 + lane, dev.translate_pe(ctx, lane - 1, other))
+
+
+def test_translate_pe_says_what_the_teams_say(npes):
+    """From each to each of: all, those that are even, those of the upper half backwards, PE 0 alone."""
+    world = shmem.TEAM_WORLD
+    teams = [world, world.split_strided(0, 2, (npes + 1) // 2), world.split_strided(npes - 1, -1, (npes + 1) // 2),
+             world.split_strided(0, 1, 1)]  # fmt: skip
+    for team in filter(None, teams):
+        for other in filter(None, teams):
+            n, found = team.n_pes(), torch.full((team.n_pes() + 18,), -7, dtype=torch.int32)
+            translate_all[(1,)](shmem.device_context(team), shmem.device_context(other), found, n)
+            wanted = [team.translate_pe(pe, other) if 0 <= pe < n else -1 for pe in range(-1, 15)]
+            assert found.tolist() == wanted[: n + 2] + wanted
+    shmem.barrier_all()
+    for team in teams[1:]:
+        team.destroy()
+
+
 def test_device_context_is_local(me):
     """Only PE 0 asks; nobody waits for it."""
     if me == 0:

@@ -27,9 +27,40 @@ if interpreter.active():
         translate,
         wait,
     )
-    from pyshmem.device.arch.refusals import check, check_apart, check_atomic, check_choice, check_one, expect
+    from pyshmem.device.arch.interpreter_many import (
+        copy_blocks,
+        test_all,
+        test_any,
+        test_some,
+        wait_all,
+        wait_any,
+        wait_some,
+    )
+    from pyshmem.device.arch.refusals import (
+        check,
+        check_apart,
+        check_atomic,
+        check_blocks,
+        check_choice,
+        check_fetch,
+        check_many,
+        check_one,
+        check_pes,
+        expect,
+    )
 else:
-    from pyshmem.device.arch.checks import check, check_apart, check_atomic, check_choice, check_one, expect
+    from pyshmem.device.arch.checks import (
+        check,
+        check_apart,
+        check_atomic,
+        check_blocks,
+        check_choice,
+        check_fetch,
+        check_many,
+        check_one,
+        check_pes,
+        expect,
+    )
     from pyshmem.device.arch.compiled import (
         add_signal,
         atomic,
@@ -46,7 +77,9 @@ else:
         wait,
     )
     from pyshmem.device.arch.exchange import await_all, await_words, check_slot, store_words, tell_all
+    from pyshmem.device.arch.strided import copy_blocks
     from pyshmem.device.arch.translation import distance, translate
+    from pyshmem.device.arch.waiting_many import test_all, test_any, test_some, wait_all, wait_any, wait_some
 
 __all__ = [
     "add_signal",
@@ -56,10 +89,15 @@ __all__ = [
     "check",
     "check_apart",
     "check_atomic",
+    "check_blocks",
     "check_choice",
+    "check_fetch",
+    "check_many",
     "check_one",
+    "check_pes",
     "check_slot",
     "copy",
+    "copy_blocks",
     "describe",
     "distance",
     "expect",
@@ -75,6 +113,12 @@ __all__ = [
     "synchronise",
     "tell_all",
     "test",
+    "test_all",
+    "test_any",
+    "test_some",
     "translate",
     "wait",
+    "wait_all",
+    "wait_any",
+    "wait_some",
 ]

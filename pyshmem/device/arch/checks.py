@@ -112,9 +112,7 @@ def check_scalars(routine: str, argument: str, pointer: tl.tensor, pe: object, n
     if pointer.type.is_block():
         refuse_call(ArgumentError, routine, argument, pointer, "one pointer; load, store and atomics take blocks")
     for name, value in (("nelems", nelems), ("pe", 0 if pe is None else pe)):
-        check_integer(routine, name, value, "an integer")
-        if isinstance(value, tl.tensor) and value.type.is_block():
-            refuse_call(ArgumentError, routine, name, value, "one number")
+        check_count(routine, name, value)
 
 
 @triton.constexpr_function
@@ -181,3 +179,70 @@ def wrap(value: object, wanted: tl.dtype) -> object:
 def integer_like(element: tl.dtype) -> tl.dtype:
     """The integer type of the same size: copies move bits."""
     return {1: tl.int8, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.jit
+def check_blocks(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    argument: tl.constexpr,
+    pointer: tl.tensor,
+    pe: tl.tensor,
+    dst: tl.tensor,
+    sst: tl.tensor,
+    bsize: tl.tensor,
+    nblocks: tl.tensor,
+) -> None:
+    """check_one for a strided copy. Errors: check's."""
+    check_one(ctx, routine, argument, pointer, pe)
+    check_count(routine, "bsize", bsize)
+    check_count(routine, block_count(routine), nblocks)
+    check_count(routine, "dst", dst)
+    check_count(routine, "sst", sst)
+
+
+@triton.constexpr_function
+def block_count(routine: str) -> str:
+    """What a strided routine calls the number of its blocks."""
+    return "nblocks" if routine.startswith("ib") else "nelems"
+
+
+@triton.constexpr_function
+def check_count(routine: str, argument: str, value: object) -> None:
+    check_integer(routine, argument, value, "an integer")
+    if isinstance(value, tl.tensor) and value.type.is_block():
+        refuse_call(ArgumentError, routine, argument, value, "one number")
+
+
+@triton.jit
+def check_many(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+) -> None:
+    """Errors: check_one's and check_waited's, DtypeError for a status that is neither None nor a pointer to int32."""
+    check_one(ctx, routine, "ivars", ivars, None, nelems)
+    check_waited(routine, "ivars", ivars, cmp)
+    if status is not None:
+        expect(routine, "status", status, tl.int32)
+
+
+@triton.jit
+def check_pes(ctx: tl.tensor, routine: tl.constexpr, target_pes: tl.tensor, npes: tl.tensor) -> None:
+    """Errors: ArgumentError for no context and no count, DtypeError for what is no pointer to int32."""
+    check_context(ctx, routine)
+    expect(routine, "target_pes", target_pes, tl.int32)
+    check_count(routine, "npes", npes)
+
+
+@triton.constexpr_function
+def check_fetch(routine: str, fetch: object, pointers: object) -> None:
+    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
+    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
+        wanted = pointers.dtype.element_ty
+        pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
+        if not pointer or fetch.dtype.element_ty != wanted:
+            refuse_call(DtypeError, routine, "fetch", fetch, f"a pointer to {wanted}")

@@ -17,8 +17,8 @@ from pyshmem.device import record
 from pyshmem.device.arch.operators import operate
 from pyshmem.device.arch.refusals import (
     array,
-    check_choice,
     check_context,
+    check_waited,
     describe,
     item_bytes,
     number,
@@ -28,9 +28,6 @@ from pyshmem.host import _native
 from pyshmem.host.errors import ArgumentError, DtypeError, WaitTimeoutError
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
-
-_WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
-_COMPARISONS = "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +47,26 @@ def translate(ctx: Any, pointers: Any, pe: Any) -> Any:
 
 def atomic(ctx: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
     """Triton's atomic of that operator. Its mask is a tensor, or None."""
-    return operate(op, pointers, value, mask if mask is None else interpreter_semantic.to_tensor(mask), sem, scope)
+    lanes = mask if mask is None else interpreter_semantic.to_tensor(mask)
+    if op in ("min", "max") and value.dtype.is_floating():
+        return _order_floats(op, pointers, value, lanes, sem, scope)
+    return operate(op, pointers, value, lanes, sem, scope)
+
+
+def _order_floats(op: str, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
+    """min and max by the bits: as signed integers, or backwards as unsigned ones where the value has a sign.
+
+    So does Triton for GPUs; its interpreter does too, but gives the bits of what was there as a number.
+    """
+    signed, unsigned = (tl.int32, tl.uint32) if value.dtype.primitive_bitwidth == 32 else (tl.int64, tl.uint64)
+    bits = value.to(signed, bitcast=True)
+    below = bits < 0
+    lanes = below == below if mask is None else mask
+    back = {"min": "max", "max": "min"}[op]
+    up = operate(op, pointers.to(tl.pointer_type(signed), bitcast=True), bits, lanes & ~below, sem, scope)
+    backwards = pointers.to(tl.pointer_type(unsigned), bitcast=True)
+    down = operate(back, backwards, bits.to(unsigned, bitcast=True), lanes & below, sem, scope)
+    return tl.where(below, down.to(signed, bitcast=True), up).to(value.dtype, bitcast=True)
 
 
 def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
@@ -61,7 +77,7 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     wanted = pointers.dtype.element_ty
     value = value.value if isinstance(value, tl.constexpr) else value
     exact = isinstance(value, float) and wanted.is_floating()  # to_tensor would round it to float32
-    tensor = _tensor(value, tl.float64) if exact else interpreter_semantic.to_tensor(value)
+    tensor = tensor_of(value, tl.float64) if exact else interpreter_semantic.to_tensor(value)
     if tensor.dtype.is_ptr() or (wanted.is_int() and tensor.dtype.is_floating()):
         kind = "an integer" if wanted.is_int() else "a number"
         refuse_call(DtypeError, routine, argument, describe(tensor), f"{kind}, for a pointer to {wanted}")
@@ -97,7 +113,7 @@ def read(ctx: Any, pointer: Any) -> Any:
 
 def fetch(ctx: Any, pointer: Any) -> Any:
     """Load a uint64 as an atomic, before everything after it."""
-    return _tensor(_native.fetch_uint64(number(pointer)), tl.uint64)
+    return tensor_of(_native.fetch_uint64(number(pointer)), tl.uint64)
 
 
 def fence(ctx: Any) -> None:
@@ -126,23 +142,21 @@ def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: A
         _refuse_timeout(
             routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {record.SIGNS[code]} {wanted}"
         )
-    return _tensor(seen, pointer.dtype.element_ty)
+    return tensor_of(seen, pointer.dtype.element_ty)
 
 
 def test(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
     """Whether the word compares so now, as an acquire. Errors: DtypeError, ArgumentError."""
     name, code, wanted = _compared(routine, argument, pointer, cmp, value)
-    return _tensor(getattr(_native, f"test_{name}")(number(pointer), code, wanted), tl.int1)
+    return tensor_of(getattr(_native, f"test_{name}")(number(pointer), code, wanted), tl.int1)
 
 
 def _compared(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> tuple[str, int, int]:
-    name = _WAITED.get(pointer.dtype.element_ty)
-    if name is None:
-        refuse_call(DtypeError, routine, argument, describe(pointer), "one to int32, int64, uint32 or uint64")
-    return name, check_choice(routine, "cmp", cmp, _COMPARISONS), number(fit(routine, "value", value, pointer))
+    return *check_waited(routine, argument, pointer, cmp), number(fit(routine, "value", value, pointer))
 
 
-def _tensor(value: Any, dtype: Any) -> Any:
+def tensor_of(value: Any, dtype: Any) -> Any:
+    """A number as a tensor."""
     return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
 
 

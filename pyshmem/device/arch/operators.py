@@ -17,6 +17,10 @@ def operate(
         return tl.atomic_xchg(pointers, value, mask=mask, sem=sem, scope=scope)
     elif op == "add":
         return tl.atomic_add(pointers, value, mask=mask, sem=sem, scope=scope)
+    elif op == "min":
+        return tl.atomic_min(pointers, value, mask=mask, sem=sem, scope=scope)
+    elif op == "max":
+        return tl.atomic_max(pointers, value, mask=mask, sem=sem, scope=scope)
     elif op == "and":
         return tl.atomic_and(pointers, value, mask=mask, sem=sem, scope=scope)
     elif op == "or":

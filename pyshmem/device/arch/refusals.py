@@ -5,12 +5,13 @@ Here a tl.tensor holds a NumPy array, of one entry where it is a scalar; a point
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any, NoReturn
 
 import numpy as np
 import triton.language as tl
-from triton.runtime.interpreter import GridExecutor
+from triton.runtime.interpreter import GridExecutor, _get_np_dtype
 
 from pyshmem.host.errors import (
     ArgumentError,
@@ -24,6 +25,8 @@ from pyshmem.host.errors import (
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
 
+_WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
+
 
 def array(value: Any) -> np.ndarray[Any, Any]:
     """The entries of a tensor, a constexpr or a number."""
@@ -35,6 +38,12 @@ def array(value: Any) -> np.ndarray[Any, Any]:
 def number(value: Any) -> Any:
     """The Python number in a scalar."""
     return array(value).item()
+
+
+def memory(pointer: Any, count: int) -> np.ndarray[Any, Any]:
+    """The ``count`` elements at a pointer, as an array that is them."""
+    dtype = np.dtype(_get_np_dtype(pointer.dtype.element_ty))
+    return np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(number(pointer)), dtype)
 
 
 def item_bytes(pointers: Any) -> int:
@@ -78,16 +87,13 @@ def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nele
     check_context(ctx, routine)
     _check_pointers(routine, argument, pointer)
     _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
-    count = _integers(routine, "nelems", nelems)
-    _check_scalar(routine, "nelems", nelems, "one number")
-    if count[0] < 0:
-        refuse_call(OutOfRangeError, routine, "nelems", str(count[0]), "0 or more")
+    count = _count(routine, "nelems", nelems, 0)
     if pe is not None:
         pes = _integers(routine, "pe", pe)
         _check_scalar(routine, "pe", pe, "one PE")
         _check_pes(ctx, routine, pes)
-    if count[0]:
-        _check_live(routine, argument, array(pointer), int(count[0]) * item_bytes(pointer))
+    if count:
+        _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
 
 
 def check_context(ctx: Any, routine: str) -> None:
@@ -116,6 +122,49 @@ def check_choice(routine: str, argument: str, value: Any, wanted: str) -> int:
     return int(code)
 
 
+def check_blocks(
+    ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, dst: Any, sst: Any, bsize: Any, nblocks: Any
+) -> None:
+    """check_one for a strided copy: of all from its first element to its last. Errors: check's."""
+    check_context(ctx, routine)
+    blocks = "nblocks" if routine.startswith("ib") else "nelems"
+    size, count = _count(routine, "bsize", bsize, 0), _count(routine, blocks, nblocks, 0)
+    strides = {"dest": _count(routine, "dst", dst, max(size, 1)), "source": _count(routine, "sst", sst, 1)}
+    check_one(ctx, routine, argument, pointer, pe, (count - 1) * strides[argument] + size if size and count else 0)
+
+
+def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
+    """Stop a wait or test on words that are not live or that cannot be waited on. Errors: check's, DtypeError."""
+    check_one(ctx, routine, "ivars", ivars, None, nelems)
+    check_waited(routine, "ivars", ivars, cmp)
+    if status is not None:
+        expect(routine, "status", status, tl.int32)
+
+
+def check_waited(routine: str, argument: str, pointer: Any, cmp: Any) -> tuple[str, int]:
+    """The pointee's name and the comparison's number. Errors: DtypeError, ArgumentError."""
+    name = _WAITED.get(pointer.dtype.element_ty)
+    if name is None:
+        refuse_call(DtypeError, routine, argument, describe(pointer), "one to int32, int64, uint32 or uint64")
+    return name, check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+
+
+def check_pes(ctx: Any, routine: str, target_pes: Any, npes: Any) -> None:
+    """Stop a list of PEs with one that is none. Errors: check's, DtypeError."""
+    check_context(ctx, routine)
+    expect(routine, "target_pes", target_pes, tl.int32)
+    _check_pes(ctx, routine, memory(target_pes, _count(routine, "npes", npes, 0)), "target_pes")
+
+
+def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
+    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
+    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
+        wanted = pointers.dtype.element_ty
+        pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
+        if not pointer or fetch.dtype.element_ty != wanted:
+            refuse_call(DtypeError, routine, "fetch", describe(fetch), f"a pointer to {wanted}")
+
+
 def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:
     """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
     one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
@@ -135,11 +184,16 @@ def describe(value: Any) -> str:
 
 def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """refuse, with the kernel's name before the routine's."""
+    refuse(kind, in_kernel(routine), argument, got, wants)
+
+
+def in_kernel(routine: str) -> str:
+    """The routine with the running kernel's name, as errors name it."""
     frame = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), GridExecutor):
         frame = frame.f_back  # type: ignore[assignment]
     kernel = frame.f_locals["self"].fn.__name__ if frame is not None else "?"
-    refuse(kind, f"kernel {kernel}: {routine}", argument, got, wants)
+    return f"kernel {kernel}: {routine}"
 
 
 def _check_pointers(routine: str, argument: str, pointers: Any) -> None:
@@ -152,6 +206,15 @@ def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
         refuse_call(ArgumentError, routine, argument, describe(value), wants)
 
 
+def _count(routine: str, argument: str, value: Any, least: int) -> int:
+    """The number. Errors: ArgumentError for what is none, OutOfRangeError for one below ``least``."""
+    count = int(_integers(routine, argument, value)[0])
+    _check_scalar(routine, argument, value, "one number")
+    if count < least:
+        refuse_call(OutOfRangeError, routine, argument, str(count), f"{least} or more")
+    return count
+
+
 def _integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
     entries = array(value)
     if entries.dtype.kind not in "iub" or (isinstance(value, tl.tensor) and value.dtype.is_ptr()):
@@ -159,12 +222,12 @@ def _integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
     return entries
 
 
-def _check_pes(ctx: Any, routine: str, pes: np.ndarray[Any, Any]) -> None:
+def _check_pes(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: str = "pe") -> None:
     members = number(ctx.n_pes)
     wrong = pes[(pes < 0) | (pes >= members)]
     if wrong.size:
         wants = f"a PE from 0 to {members - 1} of the context's team"
-        refuse_call(OutOfRangeError, routine, "pe", str(wrong.flat[0]), wants)
+        refuse_call(OutOfRangeError, routine, argument, str(wrong.flat[0]), wants)
 
 
 def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbytes: int) -> None:

@@ -1,0 +1,280 @@
+"""Waits and tests on many words, on GPUs: each thread has a word, and blocks of words follow each other.
+
+The answer is a reduction over all threads, so that all of them leave a loop together. Words that status leaves out, and the
+lanes behind the last word, do not count.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch import instructions as gpu
+from pyshmem.device.arch.compiled import join
+from pyshmem.device.arch.waiting import holds, is_over, leave_record
+
+
+@triton.jit
+def wait_all(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> None:
+    """Wait as an acquire until each word has compared so. value: one for all, or a pointer to one for each."""
+    join(ctx)  # other threads may have written status and values
+    n = tl.zeros([], tl.int64) + nelems
+    for first in range(0, n, gpu.threads(ctx)):
+        wait_block(ctx, routine, ivars, n, first, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+
+
+@triton.jit
+def wait_any(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts."""
+    join(ctx)
+    n = tl.zeros([], tl.int64) + nelems
+    found = wait_for_one(ctx, routine, find_any, first_place(ctx, n), ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return (found - 1).to(tl.uint64)
+
+
+@triton.jit
+def wait_some(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are."""
+    join(ctx)
+    n = tl.zeros([], tl.int64) + nelems
+    found = wait_for_one(ctx, routine, find_some, indices, ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    join(ctx)  # indices are there for every thread
+    return found.to(tl.uint64)
+
+
+@triton.jit
+def test_all(
+    ctx: tl.tensor, ivars: tl.tensor, nelems: tl.tensor, status: tl.tensor, cmp: tl.constexpr, value: tl.tensor
+) -> tl.tensor:
+    """Whether each word compares so now, as an acquire."""
+    join(ctx)
+    n = tl.zeros([], tl.int64) + nelems
+    missing = tl.zeros([], tl.int32)
+    for first in range(0, n, gpu.threads(ctx)):
+        _, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        missing = missing | tl.max((counts & (holds(seen, cmp, wanted) == 0)).to(tl.int32), axis=0)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return missing == 0
+
+
+@triton.jit
+def test_any(
+    ctx: tl.tensor, ivars: tl.tensor, nelems: tl.tensor, status: tl.tensor, cmp: tl.constexpr, value: tl.tensor
+) -> tl.tensor:
+    """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
+    join(ctx)
+    n = tl.zeros([], tl.int64) + nelems
+    found, _ = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return (found - 1).to(tl.uint64)
+
+
+@triton.jit
+def test_some(
+    ctx: tl.tensor,
+    ivars: tl.tensor,
+    nelems: tl.tensor,
+    indices: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
+    join(ctx)
+    n = tl.zeros([], tl.int64) + nelems
+    found, _ = find_some(ctx, indices, ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    join(ctx)
+    return found.to(tl.uint64)
+
+
+@triton.jit
+def look(
+    ctx: tl.tensor, ivars: tl.tensor, n: tl.tensor, first: tl.tensor, status: tl.tensor, value: tl.tensor
+) -> tl.tuple:
+    """The words from ``first`` on, one a thread: (index, whether it counts, its value, what is wanted of it)."""
+    index = first + tl.arange(0, gpu.threads(ctx))
+    place = tl.minimum(index, n - 1)
+    counts = index < n
+    if status is not None:
+        counts = counts & (tl.load(status + place) == 0)
+    seen = gpu.poll(ctx, ivars + place)
+    if value.dtype.is_ptr():
+        return index, counts, seen, tl.load(value + place)
+    else:
+        return index, counts, seen, value
+
+
+@triton.jit
+def find_any(
+    ctx: tl.tensor,
+    start: tl.tensor,
+    ivars: tl.tensor,
+    n: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tuple:
+    """(1 + the index of the first word that compares so, from ``start`` on and round, 0 for none; whether any counts)."""
+    nearest, some = n, tl.zeros([], tl.int32)
+    for first in range(0, n, gpu.threads(ctx)):
+        index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        away = tl.where(index < start, index - start + n, index - start)
+        nearest = tl.minimum(nearest, tl.min(tl.where(counts & holds(seen, cmp, wanted), away, n), axis=0))
+        some = some | tl.max(counts.to(tl.int32), axis=0)
+    found = start + nearest
+    return tl.where(nearest == n, 0, tl.where(found < n, found, found - n) + 1), some != 0
+
+
+@triton.jit
+def find_some(
+    ctx: tl.tensor,
+    indices: tl.tensor,
+    ivars: tl.tensor,
+    n: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tuple:
+    """(How many words compare so, their indices written in order; whether any counts)."""
+    found, some = tl.zeros([], tl.int64), tl.zeros([], tl.int32)
+    for first in range(0, n, gpu.threads(ctx)):
+        index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        one = (counts & holds(seen, cmp, wanted)).to(tl.int64)
+        tl.store(indices + (found + tl.cumsum(one, axis=0) - one), index.to(tl.uint64), mask=one != 0)
+        found += tl.sum(one, axis=0)
+        some = some | tl.max(counts.to(tl.int32), axis=0)
+    return found, some != 0
+
+
+@triton.jit
+def first_place(ctx: tl.tensor, n: tl.tensor) -> tl.tensor:
+    """Where to begin, the same for all threads: by the clock, so that no index starves.
+
+    Times 2**64 over the golden ratio: the high bits differ much from one moment to the next.
+    """
+    now = tl.max(tl.zeros([gpu.threads(ctx)], tl.int64) + gpu.nanoseconds(ctx), axis=0)
+    return (((now * -7046029254386353131) >> 33) & 0x7FFFFFFF) % tl.maximum(n, 1)
+
+
+@triton.jit
+def wait_for_one(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    find: tl.constexpr,
+    operand: tl.tensor,
+    ivars: tl.tensor,
+    n: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> tl.tensor:
+    """What ``find`` gives first that is not 0, 0 where no word counts or the limit is over."""
+    found, some = find(ctx, operand, ivars, n, status, cmp, value)
+    waiting = some & (found == 0)
+    polls = 0
+    start = tl.zeros([], tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        found, some = find(ctx, operand, ivars, n, status, cmp, value)
+        waiting = found == 0
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = any_thread(ctx, is_over(ctx, now - start))
+            if waiting & over:
+                for first in range(0, n, gpu.threads(ctx)):
+                    index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+                    tell(ctx, routine, ivars, index, counts, seen, cmp, wanted)
+            waiting = waiting & (not over)
+    return found
+
+
+@triton.jit
+def wait_block(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    n: tl.tensor,
+    first: tl.tensor,
+    status: tl.tensor,
+    cmp: tl.constexpr,
+    value: tl.tensor,
+) -> None:
+    """Poll the words from ``first`` on until each has compared so once, or the limit is over."""
+    index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+    missing = counts & (holds(seen, cmp, wanted) == 0)
+    waiting = any_thread(ctx, missing)
+    polls = 0
+    start = tl.zeros([], tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        seen = gpu.poll(ctx, ivars + tl.minimum(index, n - 1))
+        missing = missing & (holds(seen, cmp, wanted) == 0)
+        waiting = any_thread(ctx, missing)
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = any_thread(ctx, is_over(ctx, now - start))
+            if waiting & over:
+                tell(ctx, routine, ivars, index, missing, seen, cmp, wanted)
+            waiting = waiting & (not over)
+
+
+@triton.jit
+def any_thread(ctx: tl.tensor, flag: tl.tensor) -> tl.tensor:
+    """Whether ``flag``, each thread's own, is set in any: the same answer in all."""
+    return tl.max(tl.zeros([gpu.threads(ctx)], tl.int32) + flag.to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def tell(
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    ivars: tl.tensor,
+    index: tl.tensor,
+    mask: tl.tensor,
+    seen: tl.tensor,
+    cmp: tl.constexpr,
+    wanted: tl.tensor,
+) -> None:
+    """Leave a record of one of the words in ``mask``."""
+    unsigned: tl.constexpr = ivars.dtype.element_ty.is_int_unsigned()
+    offset = (ivars + index).to(tl.int64) - ctx.base
+    leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, tl.where(mask, 0, -1))
