@@ -17,6 +17,8 @@ ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range
 ROUTINES = (
     "wait_until", "signal_wait_until", "barrier_all", "sync_all",
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send", "recv", "sendrecv",
+    "collect", "fcollect", "alltoall", "alltoalls", "and_reduce", "or_reduce", "xor_reduce", "sum_reduce", "prod_reduce",
+    "min_reduce", "max_reduce", "sum_inscan", "sum_exscan", "barrier_all_grid",
     "wait_until_all", "wait_until_any", "wait_until_some",
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
 )  # fmt: skip
@@ -33,7 +35,7 @@ def describe_record(words: Sequence[int]) -> str:
     seconds = f"{words[LIMIT] / 1e9:g} s"
     variable = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
     if words[OFFSET] == NO_SLOT:
-        got, slots = f"program {words[SEEN]}", f"at most {words[WANTED]} programs"
+        got, slots = f"program {max(words[SEEN], 0)}", f"at most {max(words[WANTED], 0)} programs"
         more = "PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
         return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
     if routine not in ARGUMENTS:

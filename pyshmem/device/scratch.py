@@ -1,8 +1,9 @@
 """What collectives in kernels exchange through: each program of a grid has a slot of its team's scratch, on every PE.
 
 A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
+Before the programs' slots is one for calls that a single program of each PE makes, whichever it is.
 A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of two counters of its owner's:
-the exchanges, and the broadcasts from here. Then come eight arrays with a word for each member, and after them an area of
+the exchanges, and the broadcasts from here. Then come ARRAYS arrays with a word for each member, and after them an area of
 each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
 nobody is done before all have come, so that who writes for a turn knows that the turn before the last has been read.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
+from pyshmem.device import arch, slots
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext
 
@@ -21,17 +22,55 @@ FLAGS = tl.constexpr(0)
 SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
 # Of broadcasts from a member: by it, how many are here; own count; by others, how many of this PE's they have read.
 CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
+# Of broadcasts straight into arrays, from a member: by it, how many are here; own count.
+ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
-LINE = tl.constexpr(64)
+LINE, ARRAYS = tl.constexpr(slots.HEAD), tl.constexpr(slots.ARRAYS)
+
+
+@jit
+def program() -> tl.tensor:
+    """The calling program's number in its grid."""
+    return tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
+
+
+@jit
+def programs() -> tl.tensor:
+    """How many programs the grid has."""
+    return tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
 
 
 @jit
 def slot_of(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
     """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
-    above = tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
-    program = arch.check_slot(ctx, routine, tl.program_id(0) + tl.num_programs(0) * above)
-    return tl.multiple_of(ctx.scratch + program.to(tl.int64) * ctx.slot, 64)
+    return slot_at(ctx, arch.check_slot(ctx, routine, program()))
+
+
+@jit
+def slot_of_one(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
+    """The address here of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
+    return slot_at(ctx, arch.check_slot(ctx, routine, tl.cast(-1, tl.int32)))
+
+
+@jit
+def slot_at(ctx: DeviceContext, number: tl.tensor) -> tl.tensor:
+    return tl.multiple_of(ctx.scratch + (number + 1).to(tl.int64) * ctx.slot, 64)
+
+
+@jit
+def enter(ctx: DeviceContext, routine: tl.constexpr, grid: tl.constexpr, nelems: tl.tensor) -> tl.tensor:
+    """(slot, first, count) of a call on arrays: which of ``nelems`` elements the calling program moves.
+
+    grid: whether all programs of the grid call, so that each has an equal part, whole 16s that keep the alignment.
+    """
+    whole = tl.cast(nelems, tl.int64)
+    if grid:
+        each = (whole + 16 * programs() - 1) // (16 * programs()) * 16
+        first = tl.minimum(each * program(), whole)
+        return slot_of(ctx, routine), first, tl.minimum(each, whole - first)
+    else:
+        return slot_of_one(ctx, routine), tl.cast(0, tl.int64), whole
 
 
 @jit
@@ -43,9 +82,8 @@ def words_of(ctx: DeviceContext, slot: tl.tensor, array: tl.constexpr) -> tl.ten
 @jit
 def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.tensor, member: tl.tensor) -> tl.tensor:
     """The address of ``member``'s piece of an area, for that turn."""
-    arrays = (LINE + 64 * ctx.n_pes).to(tl.int64)
-    pieces = 2 * ctx.n_pes * kind + (turn & 1) * ctx.n_pes + member
-    return tl.multiple_of(slot + arrays + pieces * ctx.piece, 16)
+    pieces = (turn & 1) * ctx.n_pes + 2 * ctx.n_pes * kind + member
+    return tl.multiple_of(slot + LINE + 8 * ARRAYS * ctx.n_pes + pieces * ctx.piece, 16)
 
 
 @jit

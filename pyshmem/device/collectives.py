@@ -1,0 +1,225 @@
+"""OpenSHMEM's collectives that move arrays, in kernels. Spec: OpenSHMEM 1.6, 9.9.
+
+Each has two forms. The plain name is called by one program of each PE at a time, whichever that is. The one that ends in
+_grid is called by all programs of grids that are as large on all PEs: each moves an equal part, and meets only the program
+of its number. So there what other programs have written of source must be ready before the kernel or a barrier_all_grid, and
+only behind one is dest whole for all programs.
+dest, source: pointers to one dtype, whatever it is, symmetric, given as this PE's addresses, to arrays that lie apart.
+Order: all PEs of ctx's team call in the same order. dest is ready on all of them before any calls; on return dest is whole
+here and source free again. Calls may follow each other with no barrier between.
+Errors: two pointees, an address out of live memory, a grid of more programs than ctx has slots for, a wait over
+PYSHMEM_WAIT_TIMEOUT.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit, translate
+from pyshmem.device.context import DeviceContext, my_pe
+from pyshmem.device.scratch import ARRAY_HERE, ARRAY_TAKEN, BULK, begin, end, enter, exchange, piece_of, words_of
+
+
+@jit
+def broadcast_array(
+    ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, PE_root: tl.tensor
+) -> None:
+    """Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of ctx's team, the root's own too.
+
+    dest, source: as in all collectives; they may be the same.  nelems, PE_root: ints, the same on all PEs.
+    Order: as in all collectives; the root waits for nobody.  Errors: theirs, a root that is no PE.
+    Spec: 9.9 SHMEM_BROADCAST.
+    """
+    cast_array(ctx, False, dest, source, nelems, PE_root)
+
+
+@jit
+def broadcast_grid(
+    ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, PE_root: tl.tensor
+) -> None:
+    """broadcast of an array by all programs. Spec: 9.9 SHMEM_BROADCAST."""
+    cast_array(ctx, True, dest, source, nelems, PE_root)
+
+
+@jit
+def cast_array(
+    ctx: DeviceContext,
+    grid: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor,
+    root: tl.tensor,
+) -> None:
+    arch.check_one(ctx, "broadcast", "dest", dest, None, nelems)
+    arch.check_one(ctx, "broadcast", "source", source, root, nelems)
+    arch.expect("broadcast", "source", source, dest.dtype.element_ty)
+    slot, first, count = enter(ctx, "broadcast", grid, nelems)
+    here = words_of(ctx, slot, ARRAY_HERE)
+    taken = words_of(ctx, slot, ARRAY_TAKEN).to(tl.pointer_type(tl.int64)) + root
+    turn = tl.load(taken) + 1
+    if my_pe(ctx) == root:
+        push(ctx, dest + first, source + first, count)
+        arch.join(ctx)
+        arch.tell_all(ctx, here, turn)
+    else:
+        arch.await_member(ctx, "broadcast", here, turn, root)
+    tl.store(taken, turn)
+    arch.join(ctx)
+
+
+@jit
+def push(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, count: tl.tensor) -> None:
+    """Copy from here to every PE, beginning with the next one."""
+    for step in range(ctx.n_pes):
+        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+        arch.copy(ctx, translate(ctx, dest, pe), source, count)
+
+
+@jit
+def fcollect(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """Put ``source[:nelems]`` of each PE, one behind the other, into ``dest`` on every PE.
+
+    nelems: an int, the same on all PEs.  Spec: 9.9 SHMEM_FCOLLECT.
+    """
+    gather(ctx, False, dest, source, nelems)
+
+
+@jit
+def fcollect_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """fcollect by all programs. Spec: 9.9 SHMEM_FCOLLECT."""
+    gather(ctx, True, dest, source, nelems)
+
+
+@jit
+def gather(ctx: DeviceContext, grid: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    check(ctx, "fcollect", dest, source, nelems * ctx.n_pes, nelems)
+    slot, first, count = enter(ctx, "fcollect", grid, nelems)
+    turn = begin(slot)
+    push(ctx, dest + tl.cast(nelems, tl.int64) * my_pe(ctx) + first, source + first, count)
+    exchange(ctx, "fcollect", slot, turn)
+    end(ctx, slot, turn)
+
+
+@jit
+def collect(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """fcollect where each PE brings its own ``nelems``, which may be 0. Spec: 9.9 SHMEM_COLLECT."""
+    gather_uneven(ctx, False, dest, source, nelems)
+
+
+@jit
+def collect_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """collect by all programs. Spec: 9.9 SHMEM_COLLECT."""
+    gather_uneven(ctx, True, dest, source, nelems)
+
+
+@jit
+def gather_uneven(
+    ctx: DeviceContext, grid: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor
+) -> None:
+    check(ctx, "collect", dest, source, nelems, nelems)
+    slot, first, count = enter(ctx, "collect", grid, nelems)
+    turn = begin(slot)
+    pe = tl.arange(0, ctx.members)
+    inside = pe < ctx.n_pes
+    tell = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe, inside)
+    tl.store(tell.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)
+    exchange(ctx, "collect", slot, turn)
+    told = piece_of(ctx, slot, BULK, turn, 0) + pe.to(tl.int64) * ctx.piece
+    lengths = tl.load(told.to(tl.pointer_type(tl.int64)), mask=inside, other=0)
+    arch.check_one(ctx, "collect", "dest", dest, None, tl.sum(lengths, axis=0))
+    before = tl.sum(tl.where(pe < my_pe(ctx), lengths, 0), axis=0)
+    push(ctx, dest + before + first, source + first, count)
+    exchange(ctx, "collect", slot, turn + 1)
+    end(ctx, slot, turn + 1)
+
+
+@jit
+def alltoall(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """Put block j of ``source`` into ``dest`` on PE j, as the block of this PE's number there.
+
+    nelems: of a block, an int, the same on all PEs; both arrays have n_pes blocks.  Spec: 9.9 SHMEM_ALLTOALL.
+    """
+    swap(ctx, False, dest, source, nelems)
+
+
+@jit
+def alltoall_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """alltoall by all programs, each with a part of every block. Spec: 9.9 SHMEM_ALLTOALL."""
+    swap(ctx, True, dest, source, nelems)
+
+
+@jit
+def swap(ctx: DeviceContext, grid: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    check(ctx, "alltoall", dest, source, nelems * ctx.n_pes, nelems * ctx.n_pes)
+    slot, first, count = enter(ctx, "alltoall", grid, nelems)
+    turn = begin(slot)
+    block = tl.cast(nelems, tl.int64)
+    for step in range(ctx.n_pes):
+        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+        arch.copy(ctx, translate(ctx, dest + block * my_pe(ctx) + first, pe), source + block * pe + first, count)
+    exchange(ctx, "alltoall", slot, turn)
+    end(ctx, slot, turn)
+
+
+@jit
+def alltoalls(
+    ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, dst: tl.tensor, sst: tl.tensor, nelems: tl.tensor
+) -> None:
+    """alltoall of every sst-th element of ``source`` to every dst-th place of ``dest``; ``nelems`` of them make a block.
+
+    dst, sst: ints, 1 or more, the same on all PEs.  Spec: 9.9 SHMEM_ALLTOALLS.
+    """
+    swap_strided(ctx, False, dest, source, dst, sst, nelems)
+
+
+@jit
+def alltoalls_grid(
+    ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, dst: tl.tensor, sst: tl.tensor, nelems: tl.tensor
+) -> None:
+    """alltoalls by all programs, each with a part of every block. Spec: 9.9 SHMEM_ALLTOALLS."""
+    swap_strided(ctx, True, dest, source, dst, sst, nelems)
+
+
+@jit
+def swap_strided(
+    ctx: DeviceContext,
+    grid: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    dst: tl.tensor,
+    sst: tl.tensor,
+    nelems: tl.tensor,
+) -> None:
+    last = nelems * ctx.n_pes - 1
+    check(ctx, "alltoalls", dest, source, tl.maximum(last * dst + 1, 0), tl.maximum(last * sst + 1, 0))
+    slot, first, count = enter(ctx, "alltoalls", grid, nelems)
+    turn = begin(slot)
+    arch.join(ctx)  # other threads may have written the source
+    block = tl.cast(nelems, tl.int64)
+    for step in range(ctx.n_pes):
+        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+        to = translate(ctx, dest + (block * my_pe(ctx) + first) * dst, pe)
+        copy_strided(ctx, to, source + (block * pe + first) * sst, dst, sst, count)
+    exchange(ctx, "alltoalls", slot, turn)
+    end(ctx, slot, turn)
+
+
+@jit
+def copy_strided(
+    ctx: DeviceContext, to: tl.tensor, of: tl.tensor, dst: tl.tensor, sst: tl.tensor, count: tl.tensor
+) -> None:
+    size: tl.constexpr = arch.threads(ctx)
+    for start in range(0, count, size):
+        place = start + tl.arange(0, size)
+        tl.store(to + place * dst, tl.load(of + place * sst, mask=place < count), mask=place < count)
+
+
+@jit
+def check(
+    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, room: tl.tensor, length: tl.tensor
+) -> None:
+    """Errors: as all collectives'. room, length: elements of dest and source."""
+    arch.check_one(ctx, routine, "dest", dest, None, room)
+    arch.check_one(ctx, routine, "source", source, None, length)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)

@@ -1,0 +1,244 @@
+"""OpenSHMEM's reductions and scans of arrays, in kernels. Spec: OpenSHMEM 1.6, 9.9.
+
+Element by element, in the order of PEs, with the same bits on all PEs; half types are combined in float32 and rounded once.
+The plain name is called by one program of each PE at a time, whichever that is. The one that ends in _grid is called by all
+programs of grids that are as large on all PEs: each combines an equal part, and meets only the program of its number. So
+there what other programs have written of source must be ready before the kernel or a barrier_all_grid, and only behind one
+is dest whole for all programs.
+dest, source: pointers to one dtype, integers or floats (and, or, xor: integers), symmetric, given as this PE's addresses,
+to the same array or to arrays that lie apart.  nreduce, nelems: elements, an int, the same on all PEs.
+Order: all PEs of ctx's team call in the same order. dest is ready on all of them before any calls; on return dest is whole
+here and source free again. Calls may follow each other with no barrier between.
+Errors: two pointees, a dtype that the operator is not defined for, an address out of live memory, a grid of more programs
+than ctx has slots for, a wait over PYSHMEM_WAIT_TIMEOUT.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit, translate
+from pyshmem.device.context import DeviceContext, my_pe
+from pyshmem.device.scratch import begin, end, enter, exchange
+from pyshmem.device.words import combine, summed_in
+
+
+@jit
+def and_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """Combine ``source[:nreduce]`` of all PEs by bitwise and into ``dest`` on every PE. Spec: 9.9 SHMEM_AND_REDUCE."""
+    fold(ctx, "and_reduce", "and", False, dest, source, nreduce)
+
+
+@jit
+def and_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """and_reduce by all programs. Spec: 9.9 SHMEM_AND_REDUCE."""
+    fold(ctx, "and_reduce", "and", True, dest, source, nreduce)
+
+
+@jit
+def or_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """and_reduce by bitwise or. Spec: 9.9 SHMEM_OR_REDUCE."""
+    fold(ctx, "or_reduce", "or", False, dest, source, nreduce)
+
+
+@jit
+def or_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """or_reduce by all programs. Spec: 9.9 SHMEM_OR_REDUCE."""
+    fold(ctx, "or_reduce", "or", True, dest, source, nreduce)
+
+
+@jit
+def xor_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """and_reduce by bitwise exclusive or. Spec: 9.9 SHMEM_XOR_REDUCE."""
+    fold(ctx, "xor_reduce", "xor", False, dest, source, nreduce)
+
+
+@jit
+def xor_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """xor_reduce by all programs. Spec: 9.9 SHMEM_XOR_REDUCE."""
+    fold(ctx, "xor_reduce", "xor", True, dest, source, nreduce)
+
+
+@jit
+def sum_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """Add ``source[:nreduce]`` of all PEs up into ``dest`` on every PE. Spec: 9.9 SHMEM_SUM_REDUCE."""
+    fold(ctx, "sum_reduce", "sum", False, dest, source, nreduce)
+
+
+@jit
+def sum_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """sum_reduce by all programs. Spec: 9.9 SHMEM_SUM_REDUCE."""
+    fold(ctx, "sum_reduce", "sum", True, dest, source, nreduce)
+
+
+@jit
+def prod_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """sum_reduce of products. Spec: 9.9 SHMEM_PROD_REDUCE."""
+    fold(ctx, "prod_reduce", "prod", False, dest, source, nreduce)
+
+
+@jit
+def prod_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """prod_reduce by all programs. Spec: 9.9 SHMEM_PROD_REDUCE."""
+    fold(ctx, "prod_reduce", "prod", True, dest, source, nreduce)
+
+
+@jit
+def min_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """sum_reduce to the smallest; NaN where any is NaN. Spec: 9.9 SHMEM_MIN_REDUCE."""
+    fold(ctx, "min_reduce", "min", False, dest, source, nreduce)
+
+
+@jit
+def min_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """min_reduce by all programs. Spec: 9.9 SHMEM_MIN_REDUCE."""
+    fold(ctx, "min_reduce", "min", True, dest, source, nreduce)
+
+
+@jit
+def max_reduce(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """sum_reduce to the largest; NaN where any is NaN. Spec: 9.9 SHMEM_MAX_REDUCE."""
+    fold(ctx, "max_reduce", "max", False, dest, source, nreduce)
+
+
+@jit
+def max_reduce_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nreduce: tl.tensor) -> None:
+    """max_reduce by all programs. Spec: 9.9 SHMEM_MAX_REDUCE."""
+    fold(ctx, "max_reduce", "max", True, dest, source, nreduce)
+
+
+@jit
+def sum_inscan(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """Put the sum of ``source[:nelems]`` of the PEs up to and with this one into ``dest``. Spec: 9.9 SHMEM_SUM_INSCAN."""
+    fold(ctx, "sum_inscan", "inscan", False, dest, source, nelems)
+
+
+@jit
+def sum_inscan_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """sum_inscan by all programs. Spec: 9.9 SHMEM_SUM_INSCAN."""
+    fold(ctx, "sum_inscan", "inscan", True, dest, source, nelems)
+
+
+@jit
+def sum_exscan(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """sum_inscan of the PEs before this one: zeros on the first. Spec: 9.9 SHMEM_SUM_EXSCAN."""
+    fold(ctx, "sum_exscan", "exscan", False, dest, source, nelems)
+
+
+@jit
+def sum_exscan_grid(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
+    """sum_exscan by all programs. Spec: 9.9 SHMEM_SUM_EXSCAN."""
+    fold(ctx, "sum_exscan", "exscan", True, dest, source, nelems)
+
+
+@jit
+def fold(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    op: tl.constexpr,
+    grid: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor,
+) -> None:
+    """Of each program's part every PE combines a part of all PEs' sources, and stores it on all PEs: nobody else touches it.
+
+    op: an operator of combine, "inscan" or "exscan".
+    """
+    arch.check_one(ctx, routine, "dest", dest, None, nelems)
+    arch.check_one(ctx, routine, "source", source, None, nelems)
+    arch.check_combined(routine, op, dest)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    slot, first, count = enter(ctx, routine, grid, nelems)
+    turn = begin(slot)
+    exchange(ctx, routine, slot, turn)
+    each = (count + 16 * ctx.n_pes - 1) // (16 * ctx.n_pes) * 16
+    mine = tl.minimum(each * my_pe(ctx), count)
+    fold_part(ctx, op, dest + first + mine, source + first + mine, tl.minimum(each, count - mine))
+    exchange(ctx, routine, slot, turn + 1)
+    end(ctx, slot, turn + 1)
+
+
+@jit
+def fold_part(ctx: DeviceContext, op: tl.constexpr, dest: tl.tensor, source: tl.tensor, count: tl.tensor) -> None:
+    """By blocks of 16 bytes an access, four of a thread in flight, where both are aligned to that; then one by one."""
+    threads: tl.constexpr = arch.threads(ctx)
+    wide: tl.constexpr = wide_block(threads, dest.dtype.element_ty)
+    done = tl.cast(0, tl.int64)
+    if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
+        done = count // wide * wide
+        for start in range(0, done, wide):
+            fold_block(ctx, op, dest + start, source + start, tl.arange(0, wide), count, True)
+    # in two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones
+    lane = tl.arange(0, 4)[:, None] * threads + tl.arange(0, threads)[None, :]
+    for start in range(done, count, 4 * threads):
+        fold_block(ctx, op, dest + start, source + start, lane, count - start, False)
+
+
+@jit
+def fold_block(
+    ctx: DeviceContext,
+    op: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    lane: tl.tensor,
+    count: tl.tensor,
+    whole: tl.constexpr,
+) -> None:
+    """The elements at ``lane``: all, aligned to 16 bytes, where they are ``whole``, else those below ``count``."""
+    if op == "exscan":
+        total = tl.zeros(lane.shape, summed_in(source.dtype.element_ty))
+        for pe in range(ctx.n_pes):
+            value = load_from(ctx, source, pe, lane, count, whole)
+            store_to(ctx, dest, total, pe, lane, count, whole)
+            total += value
+    else:
+        total = load_from(ctx, source, 0, lane, count, whole)
+        if op == "inscan":
+            store_to(ctx, dest, total, 0, lane, count, whole)
+            for pe in range(1, ctx.n_pes):
+                total += load_from(ctx, source, pe, lane, count, whole)
+                store_to(ctx, dest, total, pe, lane, count, whole)
+        else:
+            for pe in range(1, ctx.n_pes):
+                total = combine(op, total, load_from(ctx, source, pe, lane, count, whole))
+            for pe in range(ctx.n_pes):
+                store_to(ctx, dest, total, pe, lane, count, whole)
+
+
+@jit
+def load_from(
+    ctx: DeviceContext, source: tl.tensor, pe: tl.tensor, lane: tl.tensor, count: tl.tensor, whole: tl.constexpr
+) -> tl.tensor:
+    """Elements on ``pe``, of the type in which they are combined."""
+    pointers = translate(ctx, source, pe) + lane
+    if whole:
+        found = tl.load(tl.multiple_of(pointers, 16))
+    else:
+        found = tl.load(pointers, mask=lane < count, other=0)
+    return found.to(summed_in(source.dtype.element_ty))
+
+
+@jit
+def store_to(
+    ctx: DeviceContext,
+    dest: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    lane: tl.tensor,
+    count: tl.tensor,
+    whole: tl.constexpr,
+) -> None:
+    pointers = translate(ctx, dest, pe) + lane
+    if whole:
+        tl.store(tl.multiple_of(pointers, 16), value.to(dest.dtype.element_ty))
+    else:
+        tl.store(pointers, value.to(dest.dtype.element_ty), mask=lane < count)
+
+
+@triton.constexpr_function
+def wide_block(threads: int, element: tl.dtype) -> int:
+    """Elements of four accesses of 16 bytes a thread."""
+    return threads * 4 * 128 // element.primitive_bitwidth
