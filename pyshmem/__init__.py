@@ -168,6 +168,24 @@ def device_context(team: Team | None = None, device: str | None = None, scratch:
     return make(team, device, scratch)
 
 
+def launch(
+    kernel: Any, grid: Any, *args: Any, team: Team | None = None, cooperative: bool = False, **options: Any
+) -> int:
+    """Start ``kernel`` on every PE of ``team`` once all of them have compiled it: kernels may wait for each other at once.
+
+    kernel: of triton.jit; device_context(team) is passed first, then ``args``. A parameter called epoch gets the number
+    that is returned, where nobody gives it a value; Triton's do_not_specialize=["epoch"] keeps it from being compiled anew.
+    grid: an int or up to three, each PE its own.  options: other arguments by name, then the compiler's, num_warps=8.
+    cooperative: refuse a grid whose programs cannot all run at once, which dev.barrier_all_grid needs.
+    Returns: how many launches of the team came before.  Order: collective over the team; the kernel may still run on return.
+    Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
+    """
+    from pyshmem.device.collective_launch import launch as start  # imports triton
+
+    epoch: int = start(kernel, grid, args, team, cooperative, options)
+    return epoch
+
+
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
 __all__ = [
     "CMP",
@@ -252,6 +270,7 @@ __all__ = [
     "init_thread",
     "iput",
     "is_symmetric",
+    "launch",
     "linspace",
     "malloc",
     "malloc_with_hints",

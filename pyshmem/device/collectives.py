@@ -191,28 +191,18 @@ def swap_strided(
     sst: tl.tensor,
     nelems: tl.tensor,
 ) -> None:
-    last = nelems * ctx.n_pes - 1
-    check(ctx, "alltoalls", dest, source, tl.maximum(last * dst + 1, 0), tl.maximum(last * sst + 1, 0))
+    arch.check_blocks(ctx, "alltoalls", "dest", dest, None, dst, sst, 1, nelems * ctx.n_pes)
+    arch.check_blocks(ctx, "alltoalls", "source", source, None, dst, sst, 1, nelems * ctx.n_pes)
+    arch.expect("alltoalls", "source", source, dest.dtype.element_ty)
     slot, first, count = enter(ctx, "alltoalls", grid, nelems)
     turn = begin(slot)
-    arch.join(ctx)  # other threads may have written the source
     block = tl.cast(nelems, tl.int64)
     for step in range(ctx.n_pes):
         pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
         to = translate(ctx, dest + (block * my_pe(ctx) + first) * dst, pe)
-        copy_strided(ctx, to, source + (block * pe + first) * sst, dst, sst, count)
+        arch.copy_blocks(ctx, to, source + (block * pe + first) * sst, dst, sst, 1, count)
     exchange(ctx, "alltoalls", slot, turn)
     end(ctx, slot, turn)
-
-
-@jit
-def copy_strided(
-    ctx: DeviceContext, to: tl.tensor, of: tl.tensor, dst: tl.tensor, sst: tl.tensor, count: tl.tensor
-) -> None:
-    size: tl.constexpr = arch.threads(ctx)
-    for start in range(0, count, size):
-        place = start + tl.arange(0, size)
-        tl.store(to + place * dst, tl.load(of + place * sst, mask=place < count), mask=place < count)
 
 
 @jit

@@ -65,11 +65,12 @@ class CachedKernel:
         self.compiled: dict[tuple[Any, ...], Loaded] = {}
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-        device = _current_device()
-        loaded = self.compiled.get((device, *options.values(), *map(_kind, args, self.constants)))
-        if loaded is None:
-            loaded = self.compile(*args, **options)
-        loaded(grid, driver.active.get_current_stream(device), args)
+        self.find(*args, **options)(grid, driver.active.get_current_stream(_current_device()), args)
+
+    def find(self, *args: Any, **options: Any) -> Loaded:
+        """What a call with these arguments launches."""
+        found = self.compiled.get((_current_device(), *options.values(), *map(_kind, args, self.constants)))
+        return self.compile(*args, **options) if found is None else found
 
     def compile(self, *args: Any, **options: Any) -> Loaded:
         """Compile and load, without a launch, what a call with these arguments needs. Tensors are not touched."""

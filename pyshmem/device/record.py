@@ -40,6 +40,8 @@ def describe_record(words: Sequence[int]) -> str:
         return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
     if routine not in ARGUMENTS:
         who = f"no word from PE {words[MISSING]} of its team in {seconds}"
+        if words[OFFSET]:  # of the word that programs of barrier_all_grid wait for
+            who = f"not all programs of the grids here and of its team's other PEs in {seconds}"
         return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
     seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))
     none = "none, but " if "_any" in routine or "_some" in routine else ""

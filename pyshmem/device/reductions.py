@@ -214,11 +214,11 @@ def load_from(
 ) -> tl.tensor:
     """Elements on ``pe``, of the type in which they are combined."""
     pointers = translate(ctx, source, pe) + lane
+    combined: tl.constexpr = summed_in(source.dtype.element_ty)
     if whole:
-        found = tl.load(tl.multiple_of(pointers, 16))
+        return tl.load(tl.multiple_of(pointers, 16)).to(combined)
     else:
-        found = tl.load(pointers, mask=lane < count, other=0)
-    return found.to(summed_in(source.dtype.element_ty))
+        return tl.load(pointers, mask=lane < count, other=0).to(combined)
 
 
 @jit

@@ -29,7 +29,7 @@ _PLAIN = TeamConfig()
 class Team:
     """PEs ``start + i * stride`` of the world, i below ``size``. False while it is no team, as before init."""
 
-    __slots__ = ("area", "config", "me", "name", "pe_stride", "size", "slot", "start", "stride", "wires")
+    __slots__ = ("area", "config", "launches", "me", "name", "pe_stride", "size", "slot", "start", "stride", "wires")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,6 +39,7 @@ class Team:
         """Become a team. The area of ``slot`` is at the same place on all members and nobody else's."""
         self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
         self.area = area(slot)
+        self.launches = 0  # shmem.launch's
         self.pe_stride = stride * cpu.stride  # bytes from one member's heap to the next one's
         self.wires = (self.area, self.pe_stride, me, size)
 

@@ -48,6 +48,7 @@ class GpuHeap(Heap):
     """This PE's part of GPU memory and its peers'. One per process, opened by pyshmem.host.gpu.opening."""
 
     device = "cuda"
+    shared = False  # whether some PEs of the node have one GPU together
 
     def open(self, driver: Driver, node: MPI.Intracomm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
         """Map the node's heaps; ``cap``: the most bytes of a PE. Errors: DriverError, OSError, on every PE alike."""

@@ -86,7 +86,9 @@ def _device() -> tuple[int, str]:
 
 def _require_access(driver: Driver, node: MPI.Intracomm, own: str) -> None:
     with together(node):
-        missing = [peer for peer in node.allgather(own) if driver.reaches(peer) is False]
+        every = node.allgather(own)
+        missing = [peer for peer in every if driver.reaches(peer) is False]
+    gpu.shared = len(set(every)) < len(every)
     for pairs in node.allgather([(own, peer) for peer in missing]):
         if pairs:
             one, other = pairs[0]
