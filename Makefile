@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
 
-.PHONY: help demo test test-jobs test-codegen test-amd-emulated check test-gpu wheelhouse bench bench-gpu docs clean
+.PHONY: help demo test test-jobs test-codegen test-amd-emulated check test-gpu wheelhouse bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-gpu     all tests on the machine's GPUs: 1, 2 and 4 of them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
 	@echo "make docs         the reference and these pages as HTML, in docs/_build"
+	@echo "make memory-model the tables of docs/memory-model.md, from what the compiler emits"
 	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
@@ -85,6 +86,10 @@ docs: $(VENV)/.docs
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
+
+# Triton reads these when it is imported.
+memory-model: $(VENV)/.installed
+	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/emitted.py
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/host/*.so docs/_build docs/reference

@@ -65,10 +65,15 @@ def cache_key(kernel, target, args):
 
 
 @functools.cache
-def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4):
-    """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it."""
+def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4, record=True):
+    """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it.
+
+    record: whether waits that give up leave one; without it, only what a wait does that ends well is compiled.
+    """
     args = [array(each) if isinstance(each, torch.dtype) else each for each in operands]
     ctx = context(target, 0, n_pes, by_table)
+    if not record:
+        ctx = ctx._replace(record=tl.constexpr(0))
     source, options = specialise(kernel, target, [ctx, *args], num_warps=num_warps)
     compiled = compile(source, target=TARGETS[target], options=options.__dict__)
     return compiled.asm["ptx" if target == "nvidia" else "amdgcn"]
@@ -97,11 +102,16 @@ def in_order(lines, *patterns):
     return found
 
 
-def loops(lines):
-    """The stretches that a branch jumps back over."""
+def spans(lines):
+    """(first, last) of the lines that a branch jumps back over."""
     labels = {line.rstrip(":"): place for place, line in enumerate(lines) if line.endswith(":")}
     jumps = [(re.search(r"bra\S* .*?(\$L__BB\w+|\.LBB\w+);?$", line), place) for place, line in enumerate(lines)]
-    return [lines[labels[jump[1]] : place + 1] for jump, place in jumps if jump and labels[jump[1]] < place]
+    return [(labels[jump[1]], place) for jump, place in jumps if jump and labels[jump[1]] < place]
+
+
+def loops(lines):
+    """The stretches that a branch jumps back over."""
+    return [lines[first : last + 1] for first, last in spans(lines)]
 
 
 def polling(lines, poll):
