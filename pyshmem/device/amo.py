@@ -345,6 +345,7 @@ def compare_swap(
     words = as_words(there)
     expected = in_bits(arch.fit(routine, "cond", cond, there), words)
     wanted = in_bits(arch.fit(routine, "value", value, there), words)
-    shape: tl.constexpr = words.shape  # Triton broadcasts for every atomic but this one
-    found = tl.atomic_cas(words, tl.broadcast_to(expected, shape), tl.broadcast_to(wanted, shape), sem=sem, scope=scope)
+    expected, _ = tl.broadcast(expected, words)  # Triton does so for every atomic but this one
+    wanted, _ = tl.broadcast(wanted, words)
+    found = tl.atomic_cas(words, expected, wanted, sem=sem, scope=scope)
     return found.to(there.dtype.element_ty, bitcast=True)

@@ -19,6 +19,12 @@ def in_gluon(_semantic: Any = None, _generator: Any = None) -> tl.constexpr:
 
 
 @core.builtin
+def in_partition(_semantic: Any = None, _generator: Any = None) -> tl.constexpr:
+    """Whether this call is made by some warps of a Gluon kernel, which are not the program's first."""
+    return tl.constexpr(_generator.caller_context is not None)
+
+
+@core.builtin
 def num_warps(_semantic: Any = None, _generator: Any = None) -> tl.constexpr:
     """How many warps make this call: the program's, or those of a Gluon kernel's partition."""
     partition = _generator.caller_context
@@ -45,8 +51,17 @@ def number(value: Any, dtype: Any, _semantic: Any = None) -> tl.tensor:
 
 @core.builtin
 def spread(value: tl.tensor, like: tl.tensor, _semantic: Any = None) -> tl.tensor:
-    """A scalar as a block of the shape of ``like``, or as it is where that is a scalar too."""
+    """A scalar as a block of the shape of ``like`` where that is one. Gluon's atomics do not do it by themselves."""
     return _semantic.broadcast_impl_value(value, like)[0]
+
+
+@core.builtin
+def lanes(mask: Any, like: tl.tensor, _semantic: Any = None) -> tl.tensor:
+    """A mask of the shape of ``like``, of None and of a Python bool too: Triton 3.6 takes none."""
+    chosen = _plain(mask)
+    if not isinstance(chosen, tl.tensor):
+        chosen = _semantic.make_scalar(chosen is None or chosen, tl.int1)
+    return _semantic.broadcast_impl_value(chosen, like)[0]
 
 
 def _plain(value: Any) -> Any:

@@ -37,11 +37,6 @@ def describe(value: object) -> str:
 
 
 @triton.constexpr_function
-def is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-@triton.constexpr_function
 def is_number(value: object) -> bool:
     """Whether ``value`` is known to the compiler."""
     return not isinstance(value, tl.tensor)

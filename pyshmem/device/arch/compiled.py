@@ -15,7 +15,6 @@ from pyshmem.device.arch.checks import (
     check_value,
     check_waited,
     integer_like,
-    is_bool,
     is_number,
     wrap,
 )
@@ -41,10 +40,7 @@ def atomic(
 
     There some operators are loops of compare-and-swap, and Triton 3.7's own release may not wait for what it writes back.
     """
-    if is_bool(mask):  # noqa: SIM108  Triton gives the branches of an expression one type
-        lanes = blocks.number(mask, tl.int1)  # Triton 3.6 takes no Python bool
-    else:
-        lanes = mask
+    value, lanes = blocks.spread(value, pointers), blocks.lanes(mask, pointers)
     if scope == "sys" and not is_nvidia(ctx.where):
         if sem == "release" or sem == "acq_rel":
             gpu.drain(ctx)

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from pyshmem.device import record
+from pyshmem.device.arch import blocks, spinning
 from pyshmem.device.arch import instructions as gpu
-from pyshmem.device.arch import spinning
 from pyshmem.device.arch.places import is_nvidia
 from pyshmem.device.arch.translation import distance
 from pyshmem.device.arch.waiting import is_over, leave_record, wait_for
@@ -38,10 +38,10 @@ def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
     me = (ctx.me - 3) // 2
     count: tl.constexpr = gpu.threads(ctx)
     for first in range(0, ctx.n_pes, count):
-        pe = first + tl.arange(0, count)
+        pe = first + blocks.arange(count)
         inside = pe < ctx.n_pes
         there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
-        gpu.store_release_each(ctx, there + me, value + tl.zeros([count], tl.int64), inside)
+        gpu.store_release_each(ctx, there + me, value + blocks.zeros(count, tl.int64), inside)
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: 
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
     for first in range(0, ctx.n_pes, count):
-        pe = tl.minimum(first + tl.arange(0, count), ctx.n_pes - 1)
+        pe = tl.minimum(first + blocks.arange(count), ctx.n_pes - 1)
         wait_for(ctx, routine, words + pe, value, pe)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
@@ -100,7 +100,7 @@ def spin_amd(
     missing = absent(ctx, pointers, step, last, wanted, mask, count)
     waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
     polls = 0
-    start = tl.zeros([], tl.int64)
+    start = blocks.number(0, tl.int64)
     while waiting:
         missing = absent(ctx, pointers, step, last, wanted, mask, count)
         waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language import core
 
-from pyshmem.device.arch.blocks import num_warps
+from pyshmem.device.arch.blocks import arange, in_partition, num_warps
 from pyshmem.device.arch.places import is_gfx90a, is_nvidia
 
 
@@ -155,12 +155,28 @@ def read(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 @triton.jit
 def by_one_thread(instruction: tl.constexpr, pointer: tl.tensor, value: tl.tensor) -> None:
     """NVIDIA: an instruction on a 64-bit word and a value, by the program's first thread alone."""
+    if in_partition():
+        by_each_thread(instruction, pointer, value, arange(num_warps() * 32) == 0)
+    else:
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; @p "
+            + instruction
+            + " [$1], $2; mov.u32 $0, 0; }",
+            "=r,l,l",
+            [pointer, value],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@triton.jit
+def by_each_thread(instruction: tl.constexpr, pointers: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
+    """NVIDIA: an instruction on 64-bit words and values, one a thread."""
     tl.inline_asm_elementwise(
-        "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; @p "
-        + instruction
-        + " [$1], $2; mov.u32 $0, 0; }",
-        "=r,l,l",
-        [pointer, value],
+        "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p " + instruction + " [$1], $2; mov.u32 $0, 0; }",
+        "=r,l,l,r",
+        [pointers, value, mask.to(tl.int32)],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
@@ -191,14 +207,7 @@ def add_release(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
 def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
     """store_release to a block of int64 pointers, one a thread."""
     if is_nvidia(ctx.where):
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p st.release.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
-            "=r,l,l,r",
-            [pointers, value, mask.to(tl.int32)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        by_each_thread("st.release.sys.global.b64", pointers, value, mask)
     else:
         release(ctx)
         tl.store(pointers, value, mask=mask, cache_modifier=".wt")  # to memory, through all caches
