@@ -119,6 +119,7 @@ from pyshmem.host.memory import (
     team_ptr,
 )
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
+from pyshmem.host.partitioned import PartitionedTensor, partitioned
 from pyshmem.host.query import my_pe, n_pes
 from pyshmem.host.rma import g, get, get_nbi, iget, iput, p, put, put_nbi
 from pyshmem.host.signal import (
@@ -207,6 +208,7 @@ __all__ = [
     "NotInitializedError",
     "NotSymmetricError",
     "OutOfRangeError",
+    "PartitionedTensor",
     "ShmemError",
     "Team",
     "TeamConfig",
@@ -282,6 +284,7 @@ __all__ = [
     "ones_like",
     "or_reduce",
     "p",
+    "partitioned",
     "pcontrol",
     "pe_accessible",
     "pe_quiet",

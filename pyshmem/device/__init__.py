@@ -46,6 +46,19 @@ from pyshmem.device.amo_nbi import (
 )
 from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
 from pyshmem.device.ordering import barrier_all, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.partitioned import (
+    Partition,
+    atomic_add_at,
+    global_index,
+    load_at,
+    load_tile,
+    local_index,
+    locate,
+    n_local,
+    owner,
+    store_at,
+    store_tile,
+)
 from pyshmem.device.rma import g, get, get_nbi, load, p, put, put_nbi, store
 from pyshmem.device.signal import (
     SIGNAL_ADD,

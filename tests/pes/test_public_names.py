@@ -31,7 +31,7 @@ SPECIFIED = {name: section for section, names in ROUTINES.items() for name in na
 PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routine
 CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint as_symmetric"
 LIKE = "empty_like zeros_like ones_like full_like"
-OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context"}
+OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "partitioned"}
 ERRORS = {
     "ShmemError": Exception,
     "NotInitializedError": RuntimeError,
@@ -51,7 +51,7 @@ OBJECTS = {
     "CTX_DEFAULT": "Ctx",
     "CTX_INVALID": "Ctx",
 }
-CLASSES = {"Team", "TeamConfig", "Ctx", "CTX", "CMP", "SIGNAL", "SESSION", "THREAD", "Lock"}
+CLASSES = {"Team", "TeamConfig", "Ctx", "CTX", "CMP", "SIGNAL", "SESSION", "THREAD", "Lock", "PartitionedTensor"}
 
 
 def test_all_lists_exactly_the_names_of_the_contract():

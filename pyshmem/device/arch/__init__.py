@@ -36,6 +36,7 @@ if interpreter.active():
         wait_any,
         wait_some,
     )
+    from pyshmem.device.arch.partition_refusals import check_partition, check_places, check_plane, check_tile_place
     from pyshmem.device.arch.refusals import (
         check,
         check_apart,
@@ -77,6 +78,7 @@ else:
         wait,
     )
     from pyshmem.device.arch.exchange import await_all, await_words, check_slot, store_words, tell_all
+    from pyshmem.device.arch.partition_checks import check_partition, check_places, check_plane, check_tile_place
     from pyshmem.device.arch.strided import copy_blocks
     from pyshmem.device.arch.translation import distance, translate
     from pyshmem.device.arch.waiting_many import test_all, test_any, test_some, wait_all, wait_any, wait_some
@@ -94,8 +96,12 @@ __all__ = [
     "check_fetch",
     "check_many",
     "check_one",
+    "check_partition",
     "check_pes",
+    "check_places",
+    "check_plane",
     "check_slot",
+    "check_tile_place",
     "copy",
     "copy_blocks",
     "describe",

@@ -57,7 +57,7 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
     """
     check_context(ctx, routine)
     _check_pointers(routine, argument, pointers)
-    lanes = [array(pointers), _integers(routine, "pe", pe), *([] if mask is None else [array(mask).astype(bool)])]
+    lanes = [array(pointers), integers(routine, "pe", pe), *([] if mask is None else [array(mask).astype(bool)])]
     try:
         places, pes, *chosen = np.broadcast_arrays(*lanes)
     except ValueError:
@@ -89,7 +89,7 @@ def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nele
     _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
     count = _count(routine, "nelems", nelems, 0)
     if pe is not None:
-        pes = _integers(routine, "pe", pe)
+        pes = integers(routine, "pe", pe)
         _check_scalar(routine, "pe", pe, "one PE")
         _check_pes(ctx, routine, pes)
     if count:
@@ -208,14 +208,14 @@ def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
 
 def _count(routine: str, argument: str, value: Any, least: int) -> int:
     """The number. Errors: ArgumentError for what is none, OutOfRangeError for one below ``least``."""
-    count = int(_integers(routine, argument, value)[0])
+    count = int(integers(routine, argument, value)[0])
     _check_scalar(routine, argument, value, "one number")
     if count < least:
         refuse_call(OutOfRangeError, routine, argument, str(count), f"{least} or more")
     return count
 
 
-def _integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
+def integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
     entries = array(value)
     if entries.dtype.kind not in "iub" or (isinstance(value, tl.tensor) and value.dtype.is_ptr()):
         refuse_call(ArgumentError, routine, argument, describe(value), "an integer")

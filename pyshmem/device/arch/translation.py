@@ -24,14 +24,18 @@ def translate(ctx: tl.tensor, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     # to its address in 32 bits, as an offset into a buffer that ends there. It knows nothing of what was cast.
     others = pointers.to(tl.pointer_type(other_type(element)), bitcast=True)
     away = distance(ctx, pe) >> element_shift(element)  # in elements: bytes would hide what is contiguous
-    if is_scalar(away):
+    if rank(away) == 0:
         away = tl.multiple_of(away, 16)
+    elif rank(away) == 1:
+        away = tl.multiple_of(away, [16])
+    elif rank(away) == 2:
+        away = tl.multiple_of(away, [16, 16])
     return (others + away).to(tl.pointer_type(element), bitcast=True)
 
 
 @triton.constexpr_function
-def is_scalar(value: tl.tensor) -> bool:
-    return not value.type.is_block()
+def rank(value: tl.tensor) -> int:
+    return len(value.shape)
 
 
 @triton.constexpr_function
