@@ -44,8 +44,41 @@ from pyshmem.device.amo_nbi import (
     atomic_fetch_xor_nbi,
     atomic_swap_nbi,
 )
+from pyshmem.device.collectives import (
+    alltoall,
+    alltoall_grid,
+    alltoalls,
+    alltoalls_grid,
+    broadcast_grid,
+    collect,
+    collect_grid,
+    fcollect,
+    fcollect_grid,
+)
 from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
+from pyshmem.device.grid import barrier_all_grid
+from pyshmem.device.one_way import broadcast, recv, send, sendrecv
 from pyshmem.device.ordering import barrier_all, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.reductions import (
+    and_reduce,
+    and_reduce_grid,
+    max_reduce,
+    max_reduce_grid,
+    min_reduce,
+    min_reduce_grid,
+    or_reduce,
+    or_reduce_grid,
+    prod_reduce,
+    prod_reduce_grid,
+    sum_exscan,
+    sum_exscan_grid,
+    sum_inscan,
+    sum_inscan_grid,
+    sum_reduce,
+    sum_reduce_grid,
+    xor_reduce,
+    xor_reduce_grid,
+)
 from pyshmem.device.partitioned import (
     Partition,
     atomic_add_at,
@@ -71,6 +104,7 @@ from pyshmem.device.signal import (
     signal_wait_until,
 )
 from pyshmem.device.strided import ibget, ibput, iget, iput
+from pyshmem.device.tiles import all_gather, all_reduce, all_to_all, reduce_scatter
 from pyshmem.device.wait import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, test, wait_until
 from pyshmem.device.wait_many import test_all, test_any, test_some, wait_until_all, wait_until_any, wait_until_some
 from pyshmem.device.wait_vector import (

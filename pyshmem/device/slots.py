@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MOST_PROGRAMS = 256
-LEAST_PIECE = 64  # bytes, for which a larger team has fewer slots
+LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
 PIECES = 8  # of each member: four areas, two turns
 HEAD, ARRAYS = 64, 10  # bytes of a slot before its arrays of a word for each member, and how many those are
 

@@ -5,11 +5,13 @@ from pyshmem import interpreter
 if interpreter.active():
     from pyshmem.device.arch.interpreted_exchange import (
         await_all,
+        await_member,
         await_words,
         check_slot,
         distance,
         store_words,
         tell_all,
+        tell_member,
     )
     from pyshmem.device.arch.interpreter import (
         add_signal,
@@ -24,6 +26,7 @@ if interpreter.active():
         set_signal,
         synchronise,
         test,
+        threads,
         translate,
         wait,
     )
@@ -39,27 +42,35 @@ if interpreter.active():
     from pyshmem.device.arch.partition_refusals import check_partition, check_places, check_plane, check_tile_place
     from pyshmem.device.arch.refusals import (
         check,
+        check_alone,
         check_apart,
         check_atomic,
         check_blocks,
         check_choice,
+        check_combined,
         check_fetch,
         check_many,
         check_one,
+        check_pe,
         check_pes,
+        check_tile,
         expect,
     )
 else:
     from pyshmem.device.arch.checks import (
         check,
+        check_alone,
         check_apart,
         check_atomic,
         check_blocks,
         check_choice,
+        check_combined,
         check_fetch,
         check_many,
         check_one,
+        check_pe,
         check_pes,
+        check_tile,
         expect,
     )
     from pyshmem.device.arch.compiled import (
@@ -77,9 +88,18 @@ else:
         test,
         wait,
     )
-    from pyshmem.device.arch.exchange import await_all, await_words, check_slot, store_words, tell_all
-    from pyshmem.device.arch.partition_checks import check_partition, check_places, check_plane, check_tile_place
+    from pyshmem.device.arch.exchange import (
+        await_all,
+        await_member,
+        await_words,
+        check_slot,
+        store_words,
+        tell_all,
+        tell_member,
+    )
+    from pyshmem.device.arch.instructions import threads
     from pyshmem.device.arch.strided import copy_blocks
+    from pyshmem.device.arch.partition_checks import check_partition, check_places, check_plane, check_tile_place
     from pyshmem.device.arch.translation import distance, translate
     from pyshmem.device.arch.waiting_many import test_all, test_any, test_some, wait_all, wait_any, wait_some
 
@@ -87,24 +107,28 @@ __all__ = [
     "add_signal",
     "atomic",
     "await_all",
+    "await_member",
     "await_words",
     "check",
+    "check_alone",
     "check_apart",
     "check_atomic",
     "check_blocks",
     "check_choice",
+    "check_combined",
     "check_fetch",
     "check_many",
     "check_one",
-    "check_partition",
+    "check_pe",
     "check_pes",
+    "check_slot",
+    "check_tile",
+    "check_partition",
     "check_places",
     "check_plane",
-    "check_slot",
     "check_tile_place",
     "copy",
     "copy_blocks",
-    "describe",
     "distance",
     "expect",
     "fence",
@@ -113,15 +137,16 @@ __all__ = [
     "jit",
     "join",
     "read",
-    "refuse_call",
     "set_signal",
     "store_words",
     "synchronise",
     "tell_all",
+    "tell_member",
     "test",
     "test_all",
     "test_any",
     "test_some",
+    "threads",
     "translate",
     "wait",
     "wait_all",

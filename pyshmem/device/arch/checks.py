@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch.tile_rules import fault_of, is_combined
 from pyshmem.host.errors import ArgumentError, DtypeError
 
 
@@ -85,6 +86,37 @@ def check_one(
 def check_context(ctx: object, routine: str) -> None:
     if not isinstance(ctx, tl.tuple):  # Triton 3.6 hides the names of its fields here
         refuse_call(ArgumentError, routine, "ctx", ctx, "what shmem.device_context() returns, before all else")
+
+
+@triton.constexpr_function
+def check_pe(ctx: object, routine: str, pe: object) -> None:
+    """Errors: ArgumentError for what is no scalar integer."""
+    check_integer(routine, "pe", pe, "an integer")
+    if isinstance(pe, tl.tensor) and pe.type.is_block():
+        refuse_call(ArgumentError, routine, "pe", pe, "one number")
+
+
+@triton.constexpr_function
+def check_tile(ctx: object, routine: str, tile: object, op: str = "", rows: int = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape or dtype that the call takes."""
+    check_context(ctx, routine)
+    fault = fault_of(tile, op, rows)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], tile if fault[0] == "tile" else op, fault[1])
+
+
+@triton.constexpr_function
+def check_combined(routine: str, op: str, dest: tl.tensor) -> None:
+    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    if not is_combined(op, dest.dtype.element_ty):
+        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "dest", dest, f"a pointer to {kind}")
+
+
+@triton.constexpr_function
+def check_alone(ctx: object, routine: str, programs: object) -> None:
+    """Whether the programs of a grid run at once is known to who launches it."""
+    check_context(ctx, routine)
 
 
 @triton.constexpr_function

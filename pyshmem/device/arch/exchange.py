@@ -57,21 +57,47 @@ def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: 
 
 
 @triton.jit
-def store_words(ctx: tl.tensor, address: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor) -> None:
-    """Each int32 with the mark beside it as one store of 8 bytes, from ``address`` on: who sees the mark has the word."""
-    pointers = address.to(tl.pointer_type(tl.int64)) + tl.arange(0, words.shape[0])
+def tell_member(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
+    """tell_all to one member."""
+    there = (address + distance(ctx, pe)).to(tl.pointer_type(tl.int64)) + (ctx.me - 3) // 2
+    gpu.store_release(ctx, there, value)
+
+
+@triton.jit
+def await_member(
+    ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, pe: tl.tensor
+) -> None:
+    """await_all for the word of one member."""
+    pes = pe + blocks.zeros(gpu.threads(ctx), tl.int32)
+    wait_for(ctx, routine, address.to(tl.pointer_type(tl.int64)) + pes, value, pes)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+
+
+@triton.jit
+def store_words(
+    ctx: tl.tensor, address: tl.tensor, places: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor
+) -> None:
+    """Each int32 with the mark beside it as one store of 8 bytes, at its place from ``address``: who sees the mark has it."""
+    pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
     gpu.store_marked(ctx, pointers, words, mark.to(tl.int32), mask)
 
 
 @triton.jit
 def await_words(
-    ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, mark: tl.tensor, mask: tl.tensor, count: tl.constexpr
+    ctx: tl.tensor,
+    routine: tl.constexpr,
+    address: tl.tensor,
+    places: tl.tensor,
+    mark: tl.tensor,
+    mask: tl.tensor,
+    count: tl.constexpr,
 ) -> tl.tensor:
     """Wait for store_words of every member, the first from ``address`` and each a piece further; ``count`` tensors of int32.
 
     They are of the members 0 ... count - 1, the last member's where there are no more.
     """
-    pointers = address.to(tl.pointer_type(tl.int64)) + tl.arange(0, mask.shape[0])
+    pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
     step, last = ctx.piece // 8, ctx.n_pes - 1
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
@@ -136,7 +162,7 @@ def absent(
 
 @triton.jit
 def check_slot(ctx: tl.tensor, routine: tl.constexpr, program: tl.tensor) -> tl.tensor:
-    """The program's number, or the last that has a slot: then the record says so."""
+    """The program's number, or one that has a slot: then the record says so. -1: that of calls by one program."""
     if program >= ctx.programs:
         leave_record(ctx, routine, record.NO_SLOT, 4, ctx.programs, program, False, 0)
-    return tl.minimum(program, ctx.programs - 1)
+    return tl.where(program < ctx.programs, program, -1)

@@ -36,37 +36,49 @@ def await_all(ctx: Any, routine: str, address: Any, value: Any) -> None:
         _await(routine, pe, number(address) + 8 * pe, number(value))
 
 
-def store_words(ctx: Any, address: Any, words: Any, mark: Any, mask: Any) -> None:
-    """Each int32 with the mark beside it as one store of 8 bytes, from ``address`` on: who sees the mark has the word."""
+def tell_member(ctx: Any, address: Any, value: Any, pe: Any) -> None:
+    """tell_all to one member."""
+    me = (number(ctx.me) - 3) // 2
+    _native.set_int64(number(address) + 8 * me + (number(pe) - me) * number(ctx.stride), number(value))
+
+
+def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> None:
+    """await_all for the word of one member. Errors: WaitTimeoutError."""
+    _await(routine, number(pe), number(address) + 8 * number(pe), number(value))
+
+
+def store_words(ctx: Any, address: Any, places: Any, words: Any, mark: Any, mask: Any) -> None:
+    """Each int32 with the mark beside it as one store of 8 bytes, at its place from ``address``: who sees the mark has it."""
     upper, first = number(mark) << 32, number(address)
-    values = array(words).astype(np.int64) & 0xFFFFFFFF
+    values, lanes = array(words).astype(np.int64) & 0xFFFFFFFF, array(places)
     for lane in np.flatnonzero(array(mask)):
-        _native.set_int64(first + 8 * int(lane), upper | int(values[lane]))
+        _native.set_int64(first + 8 * int(lanes[lane]), upper | int(values[lane]))
 
 
-def await_words(ctx: Any, routine: str, address: Any, mark: Any, mask: Any, count: Any) -> list[Any]:
+def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, mask: Any, count: Any) -> list[Any]:
     """Wait for store_words of every member, the first from ``address`` and each a piece further. Errors: WaitTimeoutError.
 
     ``count`` tensors of int32, of the members 0 ... count - 1, the last member's where there are no more.
     """
-    inside = array(mask)
+    inside, lanes = array(mask), array(places)
     found = []
     for member in range(count.value if isinstance(count, tl.constexpr) else count):
         member = min(member, number(ctx.n_pes) - 1)
         first = number(address) + member * number(ctx.piece)
         words = np.zeros(inside.shape, np.int32)
         for lane in np.flatnonzero(inside):
-            word = _await(routine, member, first + 8 * int(lane), number(mark) << 32)
+            word = _await(routine, member, first + 8 * int(lanes[lane]), number(mark) << 32)
             words[lane] = np.uint32(word & 0xFFFFFFFF).view(np.int32)
         found.append(tl.tensor(TensorHandle(words, tl.int32), tl.block_type(tl.int32, list(inside.shape))))
     return found
 
 
 def check_slot(ctx: Any, routine: str, program: Any) -> Any:
-    """The program's number. Errors: OutOfRangeError where it has no slot."""
+    """The program's number, -1 for calls by one program. Errors: OutOfRangeError where it has no slot."""
     if number(program) >= number(ctx.programs):
-        wants = f"at most {number(ctx.programs)}: PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
-        refuse_call(OutOfRangeError, routine, "grid", f"program {number(program)}, so more programs", wants)
+        most = max(number(ctx.programs), 0)
+        wants = f"at most {most}: PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
+        refuse_call(OutOfRangeError, routine, "grid", f"program {max(number(program), 0)}, so more programs", wants)
     return program
 
 

@@ -93,6 +93,11 @@ def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
     _native.copy(number(dest), number(source), number(nelems) * item_bytes(dest))
 
 
+def threads(ctx: Any) -> int:
+    """How many elements a block has of each that a thread holds: enough to make few blocks."""
+    return 256
+
+
 def join(ctx: Any) -> None:
     """A program is one thread here: it waits for no other."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import GridExecutor, _get_np_dtype
 
+from pyshmem.device.arch.tile_rules import fault_of, is_combined
 from pyshmem.host.errors import (
     ArgumentError,
     DtypeError,
@@ -94,6 +95,37 @@ def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nele
         _check_pes(ctx, routine, pes)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
+
+
+def check_pe(ctx: Any, routine: str, pe: Any) -> None:
+    """Errors: ArgumentError for what is no scalar integer, OutOfRangeError for no PE of ctx's team."""
+    pes = integers(routine, "pe", pe)
+    _check_scalar(routine, "pe", pe, "one PE")
+    _check_pes(ctx, routine, pes)
+
+
+def check_tile(ctx: Any, routine: str, tile: Any, op: Any = "", rows: Any = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape or dtype that the call takes."""
+    check_context(ctx, routine)
+    op, rows = (each.value if isinstance(each, tl.constexpr) else each for each in (op, rows))
+    fault = fault_of(tile, op, rows)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], describe(tile) if fault[0] == "tile" else repr(op), fault[1])
+
+
+def check_combined(routine: str, op: str, dest: Any) -> None:
+    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    if not is_combined(op, dest.dtype.element_ty):
+        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "dest", describe(dest), f"a pointer to {kind}")
+
+
+def check_alone(ctx: Any, routine: str, programs: Any) -> None:
+    """Errors: ArgumentError where the grid has another program: the interpreter runs it after this one."""
+    check_context(ctx, routine)
+    if number(programs) > 1:
+        wants = "1 in the interpreter, which runs the programs of a grid one after the other"
+        refuse_call(ArgumentError, routine, "grid", f"{number(programs)} programs", wants)
 
 
 def check_context(ctx: Any, routine: str) -> None:

@@ -1,0 +1,193 @@
+"""Tiles that go one way: messages between two PEs, and broadcasts. Program p talks with program p of the other PE.
+
+A sender is at most two pieces ahead of who reads, so calls may follow each other with no barrier between, and a message of
+more than two pieces (ctx.piece bytes each) waits for its receiver. Errors: those of pyshmem.device.tiles, and pe out of range.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+from pyshmem.device.collectives import broadcast_array
+from pyshmem.device.context import DeviceContext, my_pe
+from pyshmem.device.scratch import (
+    CAST_HERE,
+    CAST_READ,
+    CAST_TAKEN,
+    CASTS,
+    HERE,
+    MESSAGES,
+    READ,
+    SENT,
+    TAKEN,
+    count_of,
+    piece_of,
+    slot_of,
+    words_of,
+)
+from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store_at, within
+
+
+@jit
+def send(ctx: DeviceContext, tile: tl.tensor, pe: tl.tensor) -> None:
+    """Send a tile to ``pe``, whose same program calls recv. Messages to one PE arrive in the order of sends.
+
+    pe: a scalar.  Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Send.
+    """
+    arch.check_tile(ctx, "send", tile)
+    arch.check_pe(ctx, "send", pe)
+    slot = slot_of(ctx, "send")
+    flat = flatten(tile)
+    first, room = 0, piece_elements(ctx, flat.dtype)
+    while first < flat.shape[0]:
+        send_piece(ctx, "send", slot, flat, first, pe)
+        first += room
+
+
+@jit
+def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
+    """The tile that the same program of ``pe`` sends next.
+
+    like: a tile of its shape and dtype, of any value.  pe: a scalar.  Returns: a tile like ``like``.
+    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Recv.
+    """
+    arch.check_tile(ctx, "recv", like)
+    arch.check_pe(ctx, "recv", pe)
+    slot = slot_of(ctx, "recv")
+    found = flatten(like)
+    first, room = 0, piece_elements(ctx, found.dtype)
+    while first < found.shape[0]:
+        found = recv_piece(ctx, "recv", slot, found, first, pe)
+        first += room
+    return shaped(found, like)
+
+
+@jit
+def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) -> tl.tensor:
+    """send to ``to`` and recv from ``of`` in one, piece by piece, so that a ring of PEs may call it with tiles of any size.
+
+    to, of: scalars; who is sent to calls it or recv with a tile of the same shape and dtype.  Returns: a tile like ``tile``.
+    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Sendrecv.
+    """
+    arch.check_tile(ctx, "sendrecv", tile)
+    arch.check_pe(ctx, "sendrecv", to)
+    arch.check_pe(ctx, "sendrecv", of)
+    slot = slot_of(ctx, "sendrecv")
+    flat = flatten(tile)
+    found = flat
+    first, room = 0, piece_elements(ctx, flat.dtype)
+    while first < flat.shape[0]:
+        send_piece(ctx, "sendrecv", slot, flat, first, to)
+        found = recv_piece(ctx, "sendrecv", slot, found, first, of)
+        first += room
+    return shaped(found, tile)
+
+
+@jit
+def broadcast(
+    ctx: DeviceContext,
+    dest: tl.tensor,
+    source: tl.tensor,
+    nelems: tl.tensor = None,
+    PE_root: tl.tensor = None,
+) -> tl.tensor:
+    """OpenSHMEM's broadcast of arrays, or with three arguments that of a tile: broadcast(ctx, tile, root).
+
+    dest, source: symmetric pointers to one dtype; ``source[:nelems]`` of PE_root goes to ``dest`` on all, the root too;
+    called by one program of each PE.  Or dest: a tile, of one shape and dtype on all; source: the root, a scalar.
+    Returns: for a tile, the root's.  Order: for arrays that of sum_reduce; for tiles none of other memory.
+    Errors: those of fcollect, or of all_reduce.  Spec: 9.9 SHMEM_BROADCAST.
+    """
+    if nelems is None:
+        return broadcast_tile(ctx, dest, source)
+    else:
+        broadcast_array(ctx, dest, source, nelems, PE_root)
+
+
+@jit
+def broadcast_tile(ctx: DeviceContext, tile: tl.tensor, root: tl.tensor) -> tl.tensor:
+    """broadcast, of values in registers."""
+    arch.check_tile(ctx, "broadcast", tile)
+    arch.check_pe(ctx, "broadcast", root)
+    slot = slot_of(ctx, "broadcast")
+    found = flatten(tile)
+    first, room = 0, piece_elements(ctx, found.dtype)
+    while first < found.shape[0]:
+        if my_pe(ctx) == root:
+            cast_piece(ctx, slot, found, first)
+        else:
+            found = take_piece(ctx, slot, found, first, root)
+        first += room
+    return shaped(found, tile)
+
+
+@jit
+def send_piece(
+    ctx: DeviceContext, routine: tl.constexpr, slot: tl.tensor, flat: tl.tensor, first: tl.tensor, pe: tl.tensor
+) -> None:
+    sent = (words_of(ctx, slot, SENT) + 8 * pe).to(tl.pointer_type(tl.int64))
+    turn = tl.load(sent) + 1
+    arch.await_member(ctx, routine, words_of(ctx, slot, READ), turn - 2, pe)
+    there = piece_of(ctx, slot, MESSAGES, turn, my_pe(ctx)) + arch.distance(ctx, pe)
+    put_piece(ctx, there, flat, first)
+    tl.store(sent, turn)
+    arch.join(ctx)
+    arch.tell_member(ctx, words_of(ctx, slot, HERE), turn, pe)
+
+
+@jit
+def recv_piece(
+    ctx: DeviceContext, routine: tl.constexpr, slot: tl.tensor, found: tl.tensor, first: tl.tensor, pe: tl.tensor
+) -> tl.tensor:
+    """``found`` with the piece from ``first`` on in its place."""
+    taken = (words_of(ctx, slot, TAKEN) + 8 * pe).to(tl.pointer_type(tl.int64))
+    turn = tl.load(taken) + 1
+    arch.await_member(ctx, routine, words_of(ctx, slot, HERE), turn, pe)
+    whole = take(ctx, piece_of(ctx, slot, MESSAGES, turn, pe), found, first)
+    tl.store(taken, turn)
+    arch.join(ctx)
+    arch.tell_member(ctx, words_of(ctx, slot, READ), turn, pe)
+    return whole
+
+
+@jit
+def cast_piece(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, first: tl.tensor) -> None:
+    turn = tl.load(count_of(slot, 1)) + 1
+    arch.await_all(ctx, "broadcast", words_of(ctx, slot, CAST_READ), turn - 2)
+    mine = piece_of(ctx, slot, CASTS, turn, my_pe(ctx))
+    for step in range(1, ctx.n_pes):
+        put_piece(ctx, mine + arch.distance(ctx, (my_pe(ctx) + step) % ctx.n_pes), flat, first)
+    tl.store(count_of(slot, 1), turn)
+    own = (words_of(ctx, slot, CAST_READ) + 8 * my_pe(ctx)).to(tl.pointer_type(tl.int64))
+    tl.store(own, turn)  # the root reads nothing, so it has read all
+    arch.join(ctx)
+    arch.tell_all(ctx, words_of(ctx, slot, CAST_HERE), turn)
+
+
+@jit
+def take_piece(
+    ctx: DeviceContext, slot: tl.tensor, found: tl.tensor, first: tl.tensor, root: tl.tensor
+) -> tl.tensor:
+    taken = (words_of(ctx, slot, CAST_TAKEN) + 8 * root).to(tl.pointer_type(tl.int64))
+    turn = tl.load(taken) + 1
+    arch.await_member(ctx, "broadcast", words_of(ctx, slot, CAST_HERE), turn, root)
+    whole = take(ctx, piece_of(ctx, slot, CASTS, turn, root), found, first)
+    tl.store(taken, turn)
+    arch.join(ctx)
+    arch.tell_member(ctx, words_of(ctx, slot, CAST_READ), turn, root)
+    return whole
+
+
+@jit
+def put_piece(ctx: DeviceContext, address: tl.tensor, flat: tl.tensor, first: tl.tensor) -> None:
+    lane = tl.arange(0, flat.shape[0])
+    store_at(address, flat, lane - first, within(lane, first, piece_elements(ctx, flat.dtype)))
+
+
+@jit
+def take(ctx: DeviceContext, address: tl.tensor, found: tl.tensor, first: tl.tensor) -> tl.tensor:
+    lane = tl.arange(0, found.shape[0])
+    inside = within(lane, first, piece_elements(ctx, found.dtype))
+    return tl.where(inside, load_at(address, lane - first, inside, found.dtype), found)

@@ -1,0 +1,329 @@
+"""Collectives on tiles: values in a program's registers, combined or exchanged with those of the same program on other PEs.
+
+All take ``tile``: a block of numbers, or a scalar, of one shape and dtype on every PE. Program p of a grid meets program p
+of the team's other PEs, so all programs may call at once, one after the other as often as they like, with no barrier
+between. Every PE calls in the same order. They order no other memory: fence and quiet do.
+What one turn cannot hold takes several: ctx.piece bytes of each PE, which PYSHMEM_SCRATCH and device_context(scratch=) set.
+Errors: tile, op; a grid of more programs than there are slots; a wait over PYSHMEM_WAIT_TIMEOUT.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+from pyshmem.device.context import DeviceContext, my_pe
+from pyshmem.device.scratch import BULK, begin, end, exchange, piece_of, slot_of
+from pyshmem.device.words import combine, summed_in
+from pyshmem.device.words_exchange import reduce_words
+
+WORDS_BYTES = tl.constexpr(4096)  # of a tile, up to which words that are their own flags are faster
+WORDS_MEMBERS = tl.constexpr(8)  # of a team, for the same: a thread polls a word of each at once
+ONE_SHOT_BYTES = tl.constexpr(16384)  # of a tile, up to which all is sent to all; above each PE sums a part
+
+
+@jit
+def all_reduce(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """The tiles of all PEs, combined element by element: the same bits on every PE.
+
+    op: "sum", "prod", "min", "max", for integers also "and", "or", "xor"; half types are combined in float32, in the order
+    of PEs.  Returns: a tile like ``tile``.  Order, errors: this module's.  Spec: 9.9 SHMEM_REDUCTIONS, of registers.
+    """
+    arch.check_tile(ctx, "all_reduce", tile, op)
+    slot = slot_of(ctx, "all_reduce")
+    flat = flatten(tile)
+    nbytes: tl.constexpr = bytes_of(flat)
+    if nbytes <= WORDS_BYTES and ctx.members <= WORDS_MEMBERS:
+        total = reduce_words(ctx, slot, flat, op)
+    elif nbytes <= ONE_SHOT_BYTES or ctx.members <= 2:
+        total = one_shot(ctx, slot, flat, op)
+    else:
+        total = two_shot(ctx, slot, flat, op)
+    return shaped(total, tile)
+
+
+@jit
+def reduce_scatter(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """Row my_pe of all PEs' tiles, combined element by element.
+
+    tile: ctx.members rows, of which row j goes to PE j and those from n_pes on to nobody.  op: as in all_reduce.
+    Returns: a tile of a row's shape.  Order, errors: this module's.  Spec: none; MPI's Reduce_scatter_block.
+    """
+    arch.check_tile(ctx, "reduce_scatter", tile, op, ctx.members)
+    slot = slot_of(ctx, "reduce_scatter")
+    rows = in_rows(ctx, tile)
+    width: tl.constexpr = rows.shape[1]
+    lane = tl.arange(0, width)
+    room = piece_elements(ctx, rows.dtype)
+    total = tl.zeros([width], summed_in(rows.dtype))
+    first = 0
+    while first < width:
+        turn = begin(slot)
+        inside = within(lane, first, room)
+        send_rows(ctx, slot, turn, rows, lane - first, inside)
+        exchange(ctx, "reduce_scatter", slot, turn)
+        total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, rows.dtype, op), total)
+        end(ctx, slot, turn)
+        first += room
+    return row_shaped(total.to(rows.dtype), tile)
+
+
+@jit
+def all_gather(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
+    """The tiles of all PEs, one behind the other.
+
+    Returns: ctx.members rows of tile's shape, row j of PE j; zeros from n_pes on.
+    Order, errors: this module's.  Spec: 9.9 SHMEM_FCOLLECT, of registers.
+    """
+    arch.check_tile(ctx, "all_gather", tile)
+    slot = slot_of(ctx, "all_gather")
+    flat = flatten(tile)
+    width: tl.constexpr = flat.shape[0]
+    lane = tl.arange(0, width)
+    room = piece_elements(ctx, flat.dtype)
+    rows = tl.zeros([ctx.members, width], flat.dtype)
+    first = 0
+    while first < width:
+        turn = begin(slot)
+        inside = within(lane, first, room)
+        send_all(ctx, slot, turn, flat, lane - first, inside)
+        exchange(ctx, "all_gather", slot, turn)
+        rows = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, flat.dtype), rows)
+        end(ctx, slot, turn)
+        first += room
+    return tl.reshape(rows, with_rows(ctx.members, tile))
+
+
+@jit
+def all_to_all(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
+    """Row j goes to PE j, and row j of what returns is from PE j.
+
+    tile: ctx.members rows; those from n_pes on go nowhere and return as zeros.  Returns: a tile like ``tile``.
+    Order, errors: this module's.  Spec: 9.9 SHMEM_ALLTOALL, of registers.
+    """
+    arch.check_tile(ctx, "all_to_all", tile, "", ctx.members)
+    slot = slot_of(ctx, "all_to_all")
+    rows = in_rows(ctx, tile)
+    width: tl.constexpr = rows.shape[1]
+    lane = tl.arange(0, width)
+    room = piece_elements(ctx, rows.dtype)
+    found = tl.zeros([ctx.members, width], rows.dtype)
+    first = 0
+    while first < width:
+        turn = begin(slot)
+        inside = within(lane, first, room)
+        send_rows(ctx, slot, turn, rows, lane - first, inside)
+        exchange(ctx, "all_to_all", slot, turn)
+        found = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, rows.dtype), found)
+        end(ctx, slot, turn)
+        first += room
+    return tl.reshape(found, tile.shape)
+
+
+# ---- the two ways of all_reduce for tiles that are not small ----
+
+
+@jit
+def one_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """Everybody sends all to all and combines all: one exchange a turn."""
+    width: tl.constexpr = flat.shape[0]
+    lane = tl.arange(0, width)
+    room = piece_elements(ctx, flat.dtype)
+    total = tl.zeros([width], summed_in(flat.dtype))
+    first = 0
+    while first < width:
+        turn = begin(slot)
+        inside = within(lane, first, room)
+        send_all(ctx, slot, turn, flat, lane - first, inside)
+        exchange(ctx, "all_reduce", slot, turn)
+        total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, flat.dtype, op), total)
+        end(ctx, slot, turn)
+        first += room
+    return total.to(flat.dtype)
+
+
+@jit
+def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """Everybody combines its part of all tiles and sends it to all: two exchanges a turn, of a part each."""
+    width: tl.constexpr = flat.shape[0]
+    lane = tl.arange(0, width)
+    part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, ctx.n_pes))
+    result = tl.zeros([width], flat.dtype)
+    first = 0
+    while first < width:
+        turn = begin(slot)
+        for step in range(ctx.n_pes):
+            pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+            start = first + pe * part
+            there = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe)
+            store_at(there, flat, lane - start, within(lane, start, part))
+        exchange(ctx, "all_reduce", slot, turn)
+        mine = first + my_pe(ctx) * part
+        own = within(lane, mine, part)
+        summed = combined(ctx, slot, turn, lane - mine, own, flat.dtype, op).to(flat.dtype)
+        end(ctx, slot, turn)
+        send_all(ctx, slot, turn + 1, summed, lane - mine, own)
+        exchange(ctx, "all_reduce", slot, turn + 1)
+        for pe in range(ctx.n_pes):
+            start = first + pe * part
+            inside = within(lane, start, part)
+            piece = load_at(piece_of(ctx, slot, BULK, turn + 1, pe), lane - start, inside, flat.dtype)
+            result = tl.where(inside, piece, result)
+        end(ctx, slot, turn + 1)
+        first += ctx.n_pes * part
+    return result
+
+
+# ---- to and from pieces ----
+
+
+@jit
+def send_all(
+    ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor, flat: tl.tensor, places: tl.tensor, inside: tl.tensor
+) -> None:
+    """Store to this PE's piece on every member, beginning with the next one."""
+    mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx))
+    for step in range(ctx.n_pes):
+        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+        store_at(mine + arch.distance(ctx, pe), flat, places, inside)
+
+
+@jit
+def send_rows(
+    ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor, rows: tl.tensor, places: tl.tensor, inside: tl.tensor
+) -> None:
+    """Store row j to this PE's piece on member j."""
+    pe = tl.arange(0, ctx.members)
+    mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx)).to(tl.pointer_type(rows.dtype))
+    away = arch.distance(ctx, tl.minimum(pe, ctx.n_pes - 1)) // (rows.dtype.primitive_bitwidth // 8)
+    tl.store(mine + away[:, None] + places[None, :], rows, mask=inside[None, :] & (pe < ctx.n_pes)[:, None])
+
+
+@jit
+def read_rows(
+    ctx: DeviceContext,
+    slot: tl.tensor,
+    turn: tl.tensor,
+    places: tl.tensor,
+    inside: tl.tensor,
+    element: tl.constexpr,
+) -> tl.tensor:
+    """All pieces, a row each; zeros where there is none."""
+    pe = tl.arange(0, ctx.members)
+    start = piece_of(ctx, slot, BULK, turn, 0).to(tl.pointer_type(element))
+    pointers = start + (pe * piece_elements(ctx, element))[:, None] + places[None, :]
+    return tl.load(pointers, mask=inside[None, :] & (pe < ctx.n_pes)[:, None], other=0)
+
+
+@jit
+def combined(
+    ctx: DeviceContext,
+    slot: tl.tensor,
+    turn: tl.tensor,
+    places: tl.tensor,
+    inside: tl.tensor,
+    element: tl.constexpr,
+    op: tl.constexpr,
+) -> tl.tensor:
+    """All pieces, combined in the order of PEs, of the type they are combined in."""
+    wide: tl.constexpr = summed_in(element)
+    total = load_at(piece_of(ctx, slot, BULK, turn, 0), places, inside, element).to(wide)
+    for pe in range(1, ctx.n_pes):
+        total = combine(op, total, load_at(piece_of(ctx, slot, BULK, turn, pe), places, inside, element).to(wide))
+    return total
+
+
+@jit
+def store_at(address: tl.tensor, flat: tl.tensor, places: tl.tensor, inside: tl.tensor) -> None:
+    tl.store(tl.multiple_of(address, 16).to(tl.pointer_type(flat.dtype)) + places, flat, mask=inside)
+
+
+@jit
+def load_at(address: tl.tensor, places: tl.tensor, inside: tl.tensor, element: tl.constexpr) -> tl.tensor:
+    return tl.load(address.to(tl.pointer_type(element)) + places, mask=inside, other=0)
+
+
+@jit
+def within(lane: tl.tensor, first: tl.tensor, count: tl.tensor) -> tl.tensor:
+    return (lane >= first) & (lane < first + count)
+
+
+@jit
+def piece_elements(ctx: DeviceContext, element: tl.constexpr) -> tl.tensor:
+    return ctx.piece // (element.primitive_bitwidth // 8)
+
+
+# ---- shapes ----
+
+
+@jit
+def flatten(tile: tl.tensor) -> tl.tensor:
+    """A block of one dimension."""
+    if is_block(tile):
+        return tl.reshape(tile, [count_in(tile)])
+    else:
+        return tl.full([1], 0, tile.dtype) + tile
+
+
+@jit
+def in_rows(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
+    return tl.reshape(tile, [ctx.members, count_in(tile) // ctx.members])
+
+
+@jit
+def shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
+    """In the shape of ``tile``."""
+    if is_block(tile):
+        return tl.reshape(flat, tile.shape)
+    else:
+        return tl.max(flat, axis=0)
+
+
+@jit
+def row_shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
+    """In the shape of a row of ``tile``."""
+    if has_one_dimension(tile):
+        return tl.max(flat, axis=0)
+    else:
+        return tl.reshape(flat, row_shape(tile))
+
+
+@triton.constexpr_function
+def is_block(tile: tl.tensor) -> bool:
+    return tile.type.is_block()
+
+
+@triton.constexpr_function
+def has_one_dimension(tile: tl.tensor) -> bool:
+    return len(tile.shape) == 1
+
+
+@triton.constexpr_function
+def count_in(tile: tl.tensor) -> int:
+    count = 1
+    for extent in tile.shape:
+        count *= int(extent)
+    return count
+
+
+@triton.constexpr_function
+def bytes_of(flat: tl.tensor) -> int:
+    return int(flat.shape[0]) * flat.dtype.primitive_bitwidth // 8
+
+
+@triton.constexpr_function
+def row_shape(tile: tl.tensor) -> list[int]:
+    return [int(extent) for extent in tile.shape[1:]]
+
+
+@triton.constexpr_function
+def with_rows(rows: int, tile: tl.tensor) -> list[int]:
+    return [rows, *(int(extent) for extent in tile.shape)]
+
+
+@jit
+def aligned_share(count: tl.constexpr, members: tl.tensor) -> tl.tensor:
+    """An equal part of so many elements, rounded up to what 16 threads move at once."""
+    return (members * 16 + count - 1) // (members * 16) * 16  # a constant first would make a constant of it, interpreted
