@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch import blocks
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.checks import integer_like
 from pyshmem.device.arch.compiled import copy, join
@@ -22,7 +23,7 @@ def copy_blocks(
 ) -> None:
     """nblocks blocks of bsize elements from source to dest, their starts sst and dst elements apart."""
     if bsize >= gpu.threads(ctx):
-        n = tl.zeros([], tl.int64) + nblocks
+        n = blocks.number(0, tl.int64) + nblocks
         for at in range(n):
             copy(ctx, dest + at * dst, source + at * sst, bsize)
     else:
@@ -43,10 +44,10 @@ def copy_small_blocks(
     join(ctx)  # other threads may have written the source
     element: tl.constexpr = tl.pointer_type(integer_like(dest.dtype.element_ty))
     to, of = dest.to(element, bitcast=True), source.to(element, bitcast=True)
-    n = (tl.zeros([], tl.int64) + nblocks) * bsize
+    n = (blocks.number(0, tl.int64) + nblocks) * bsize
     count: tl.constexpr = 4 * gpu.threads(ctx)
     for first in range(0, n, count):
-        place = first + tl.arange(0, count)
+        place = first + blocks.arange(count)
         block = place // bsize
         inside = place - block * bsize
         values = tl.load(of + (block * sst + inside), mask=place < n)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch import blocks
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.compiled import join
 from pyshmem.device.arch.waiting import holds, is_over, leave_record
@@ -26,7 +27,7 @@ def wait_all(
 ) -> None:
     """Wait as an acquire until each word has compared so. value: one for all, or a pointer to one for each."""
     join(ctx)  # other threads may have written status and values
-    n = tl.zeros([], tl.int64) + nelems
+    n = blocks.number(0, tl.int64) + nelems
     for first in range(0, n, gpu.threads(ctx)):
         wait_block(ctx, routine, ivars, n, first, status, cmp, value)
     gpu.after_poll(ctx)
@@ -45,7 +46,7 @@ def wait_any(
 ) -> tl.tensor:
     """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts."""
     join(ctx)
-    n = tl.zeros([], tl.int64) + nelems
+    n = blocks.number(0, tl.int64) + nelems
     found = wait_for_one(ctx, routine, find_any, first_place(ctx, n), ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
@@ -65,7 +66,7 @@ def wait_some(
 ) -> tl.tensor:
     """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are."""
     join(ctx)
-    n = tl.zeros([], tl.int64) + nelems
+    n = blocks.number(0, tl.int64) + nelems
     found = wait_for_one(ctx, routine, find_some, indices, ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     join(ctx)  # indices are there for every thread
@@ -78,8 +79,8 @@ def test_all(
 ) -> tl.tensor:
     """Whether each word compares so now, as an acquire."""
     join(ctx)
-    n = tl.zeros([], tl.int64) + nelems
-    missing = tl.zeros([], tl.int32)
+    n = blocks.number(0, tl.int64) + nelems
+    missing = blocks.number(0, tl.int32)
     for first in range(0, n, gpu.threads(ctx)):
         _, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
         missing = missing | tl.max((counts & (holds(seen, cmp, wanted) == 0)).to(tl.int32), axis=0)
@@ -94,7 +95,7 @@ def test_any(
 ) -> tl.tensor:
     """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
     join(ctx)
-    n = tl.zeros([], tl.int64) + nelems
+    n = blocks.number(0, tl.int64) + nelems
     found, _ = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
@@ -113,7 +114,7 @@ def test_some(
 ) -> tl.tensor:
     """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
     join(ctx)
-    n = tl.zeros([], tl.int64) + nelems
+    n = blocks.number(0, tl.int64) + nelems
     found, _ = find_some(ctx, indices, ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     join(ctx)
@@ -125,7 +126,7 @@ def look(
     ctx: tl.tensor, ivars: tl.tensor, n: tl.tensor, first: tl.tensor, status: tl.tensor, value: tl.tensor
 ) -> tl.tuple:
     """The words from ``first`` on, one a thread: (index, whether it counts, its value, what is wanted of it)."""
-    index = first + tl.arange(0, gpu.threads(ctx))
+    index = first + blocks.arange(gpu.threads(ctx))
     place = tl.minimum(index, n - 1)
     counts = index < n
     if status is not None:
@@ -148,7 +149,7 @@ def find_any(
     value: tl.tensor,
 ) -> tl.tuple:
     """(1 + the index of the first word that compares so, from ``start`` on and round, 0 for none; whether any counts)."""
-    nearest, some = n, tl.zeros([], tl.int32)
+    nearest, some = n, blocks.number(0, tl.int32)
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
         away = tl.where(index < start, index - start + n, index - start)
@@ -169,7 +170,7 @@ def find_some(
     value: tl.tensor,
 ) -> tl.tuple:
     """(How many words compare so, their indices written in order; whether any counts)."""
-    found, some = tl.zeros([], tl.int64), tl.zeros([], tl.int32)
+    found, some = blocks.number(0, tl.int64), blocks.number(0, tl.int32)
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
         one = (counts & holds(seen, cmp, wanted)).to(tl.int64)
@@ -185,7 +186,7 @@ def first_place(ctx: tl.tensor, n: tl.tensor) -> tl.tensor:
 
     Times 2**64 over the golden ratio: the high bits differ much from one moment to the next.
     """
-    now = tl.max(tl.zeros([gpu.threads(ctx)], tl.int64) + gpu.nanoseconds(ctx), axis=0)
+    now = tl.max(blocks.zeros(gpu.threads(ctx), tl.int64) + gpu.nanoseconds(ctx), axis=0)
     return (((now * -7046029254386353131) >> 33) & 0x7FFFFFFF) % tl.maximum(n, 1)
 
 
@@ -205,7 +206,7 @@ def wait_for_one(
     found, some = find(ctx, operand, ivars, n, status, cmp, value)
     waiting = some & (found == 0)
     polls = 0
-    start = tl.zeros([], tl.int64)
+    start = blocks.number(0, tl.int64)
     while waiting:
         gpu.pause(ctx)
         found, some = find(ctx, operand, ivars, n, status, cmp, value)
@@ -240,7 +241,7 @@ def wait_block(
     missing = counts & (holds(seen, cmp, wanted) == 0)
     waiting = any_thread(ctx, missing)
     polls = 0
-    start = tl.zeros([], tl.int64)
+    start = blocks.number(0, tl.int64)
     while waiting:
         gpu.pause(ctx)
         seen = gpu.poll(ctx, ivars + tl.minimum(index, n - 1))
@@ -260,7 +261,7 @@ def wait_block(
 @triton.jit
 def any_thread(ctx: tl.tensor, flag: tl.tensor) -> tl.tensor:
     """Whether ``flag``, each thread's own, is set in any: the same answer in all."""
-    return tl.max(tl.zeros([gpu.threads(ctx)], tl.int32) + flag.to(tl.int32), axis=0) != 0
+    return tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + flag.to(tl.int32), axis=0) != 0
 
 
 @triton.jit
