@@ -136,8 +136,9 @@ INTEGERS(WRAP_ALL) INTEGERS(WRAP_BITWISE) FLOATS(WRAP_ALL)
 
 enum { EQ, NE, GT, GE, LT, LE };
 #define COMPARE(T)                                                                                               \
-    static inline int holds_##T(const T##_t *p, int cmp, T##_t v) {                                              \
-        T##_t seen = __atomic_load_n(p, __ATOMIC_ACQUIRE); /* data ordered before this store is readable after */ \
+    /* an acquire: data ordered before the store that is seen is readable after */                               \
+    static inline T##_t look_##T(const T##_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }                \
+    static inline int holds_##T(T##_t seen, int cmp, T##_t v) {                                                  \
         switch (cmp) {                                                                                           \
         case EQ: return seen == v;                                                                               \
         case NE: return seen != v;                                                                               \
@@ -202,7 +203,7 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
         int64_t cmp;                                                                                             \
         T##_t v;                                                                                                 \
         if (!arity("test_" #T, n, 3) || !to_u64(args[0], &addr) || !to_i64(args[1], &cmp) || !to_##T(args[2], &v)) return NULL; \
-        return PyBool_FromLong(holds_##T((T##_t *)addr, (int)cmp, v));                                           \
+        return PyBool_FromLong(holds_##T(look_##T((T##_t *)addr), (int)cmp, v));                                 \
     }                                                                                                            \
     static PyObject *py_wait_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                          \
         (void)self;                                                                                              \
@@ -213,20 +214,20 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
         if (!arity("wait_" #T, n, 5) || !to_u64(args[0], &addr) || !wait_args(args, &cmp, &timeout, &spins, args[3], args[4]) || \
             !to_##T(args[2], &v))                                                                                \
             return NULL;                                                                                         \
-        T##_t *p = (T##_t *)addr;                                                                                \
-        if (!holds_##T(p, (int)cmp, v)) {                                                                        \
+        T##_t *p = (T##_t *)addr, seen = look_##T(p); /* one look is compared and returned: the word may go on */ \
+        if (!holds_##T(seen, (int)cmp, v)) {                                                                     \
             spin_t s = spin_begin(timeout, spins);                                                               \
             PyThreadState *released = PyEval_SaveThread();                                                       \
-            while (!holds_##T(p, (int)cmp, v) && spin_pause(&s, &released)) {}                                   \
+            while (!holds_##T(seen = look_##T(p), (int)cmp, v) && spin_pause(&s, &released)) {}                  \
             PyEval_RestoreThread(released);                                                                      \
             if (s.failed) return spin_error(&s);                                                                 \
         }                                                                                                        \
-        return from_##T(__atomic_load_n(p, __ATOMIC_ACQUIRE));                                                   \
+        return from_##T(seen);                                                                                   \
     }                                                                                                            \
     static int64_t find_##T(const T##_t *p, uint64_t count, int cmp, const T##_t *v, int each,          \
                             const int32_t *status, uint64_t first) {                                             \
         for (uint64_t k = 0, i = first; k < count; k++, i = i + 1 < count ? i + 1 : 0)                           \
-            if (!(status && status[i]) && holds_##T(p + i, cmp, v[each ? i : 0])) return (int64_t)i;             \
+            if (!(status && status[i]) && holds_##T(look_##T(p + i), cmp, v[each ? i : 0])) return (int64_t)i;   \
         return -1;                                                                                               \
     }                                                                                                            \
     static PyObject *py_wait_any_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                      \

@@ -14,6 +14,7 @@ import pytest
 from pyshmem import interpreter
 from pyshmem.host.heap import heaps
 from pyshmem.host.job import job
+from pyshmem.host.slots import pool
 from support import here, live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
@@ -48,7 +49,7 @@ def pytest_sessionfinish(session, exitstatus):
 
 @pytest.fixture(autouse=True)
 def isolated(request):
-    """A watchdog around the test, and no symmetric memory left from it; all PEs begin the next test together."""
+    """A watchdog around the test, and neither team nor symmetric memory left from it; all PEs begin the next together."""
     faulthandler.dump_traceback_later(SECONDS + 30, exit=True, file=sys.__stderr__)
     before, generation = live(), job.generation
     yield
@@ -56,6 +57,8 @@ def isolated(request):
     kept = before if job.generation == generation else []  # the test ended this init and began another
     for name, start, _ in set(live()).difference(kept):
         heaps[name].allocator.release(start)
+    for team in list(pool.teams.values()):
+        team.destroy()
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -5,20 +5,10 @@
 
 import pytest
 
-import pyshmem as shmem
 import pyshmem.shmem as c
 from pyshmem.host import slots
 
 WORLD, NONE = c.SHMEM_TEAM_WORLD, c.SHMEM_TEAM_INVALID
-
-
-@pytest.fixture(autouse=True)
-def none_left():
-    """Whatever teams a test leaves are destroyed after it, on all PEs."""
-    yield
-    shmem.barrier_all()
-    for team in list(slots.pool.teams.values()):
-        c.shmem_team_destroy(team)
 
 
 def duplicate(parent):

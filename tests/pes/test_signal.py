@@ -1,9 +1,22 @@
 """9.8 signals, and put_signal above all: the signal never overtakes its payload."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
-from support import AMO_INTEGERS, GUARD, RMA_DTYPES, assert_same, guarded, name_of, neighbours, payload, untouched
+from support import (
+    AMO_INTEGERS,
+    GUARD,
+    RMA_DTYPES,
+    aside,
+    assert_same,
+    guarded,
+    name_of,
+    neighbours,
+    payload,
+    untouched,
+)
 
 import pyshmem as shmem
 
@@ -112,6 +125,28 @@ def test_signal_wait_until_returns_the_value_it_has_seen(cmp, value, seen):
     signal = shmem.full(1, 2**64 - 1 if seen == 7 else 0, dtype=torch.uint64)
     shmem.signal_set(signal, seen, right)
     assert shmem.signal_wait_until(signal, cmp, value) == seen
+
+
+def test_signal_wait_until_returns_what_compared_though_the_signal_goes_on():
+    """A thread of the left neighbour sets 1 and 2 by turns, also while this PE is on its way back from the wait."""
+    left, me, right = neighbours()
+    signal, done = shmem.zeros(2, dtype=torch.uint64)
+
+    @aside
+    def alternate():
+        while not shmem.signal_fetch(done):
+            shmem.signal_set(signal, 2, right)
+            shmem.signal_set(signal, 1, right)
+
+    writer = threading.Thread(target=alternate)
+    writer.start()
+    seen = []
+    for _ in range(30):
+        shmem.signal_set(signal, 2, me)  # so that it has to wait
+        seen.append(shmem.signal_wait_until(signal, "==", 1))
+    shmem.signal_set(done, 1, left)
+    writer.join()
+    assert seen == [1] * 30
 
 
 def test_put_signal_refuses_a_private_target_and_moves_nothing(device):

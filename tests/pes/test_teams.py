@@ -14,15 +14,6 @@ from pyshmem.host import slots
 WORLD = shmem.TEAM_WORLD
 
 
-@pytest.fixture(autouse=True)
-def none_left():
-    """Whatever teams a test leaves are destroyed after it, on all PEs."""
-    yield
-    shmem.barrier_all()
-    for team in list(slots.pool.teams.values()):
-        team.destroy()
-
-
 def test_split_strided_numbers_the_members_in_order(group, me):
     team, pes = group
     if me in pes:
