@@ -1,7 +1,9 @@
 """Tiles that go one way: messages between two PEs, and broadcasts. Program p talks with program p of the other PE.
 
 A sender is at most two pieces ahead of who reads, so calls may follow each other with no barrier between, and a message of
-more than two pieces (ctx.piece bytes each) waits for its receiver. Errors: those of pyshmem.device.tiles, and pe out of range.
+more than two pieces (ctx.piece bytes each) waits for its receiver.
+
+Errors: tile; pe out of range; a grid of more programs than there are slots; a wait over PYSHMEM_WAIT_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store
 def send(ctx: DeviceContext, tile: tl.tensor, pe: tl.tensor) -> None:
     """Send a tile to ``pe``, whose same program calls recv. Messages to one PE arrive in the order of sends.
 
-    pe: a scalar.  Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Send.
+    tile: a block of numbers or a scalar, of the shape and dtype that recv gives.  pe: a scalar.
+    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Send.
     """
     arch.check_tile(ctx, "send", tile)
     arch.check_pe(ctx, "send", pe)
     slot = slot_of(ctx, "send")
     flat = flatten(tile)
-    first, room = 0, piece_elements(ctx, flat.dtype)
-    while first < flat.shape[0]:
-        send_piece(ctx, "send", slot, flat, first, pe)
-        first += room
+    room = piece_elements(ctx, flat.dtype)
+    for step in range((room + flat.shape[0] - 1) // room):
+        send_piece(ctx, "send", slot, flat, step * room, pe)
 
 
 @jit
@@ -57,10 +59,9 @@ def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
     arch.check_pe(ctx, "recv", pe)
     slot = slot_of(ctx, "recv")
     found = flatten(like)
-    first, room = 0, piece_elements(ctx, found.dtype)
-    while first < found.shape[0]:
-        found = recv_piece(ctx, "recv", slot, found, first, pe)
-        first += room
+    room = piece_elements(ctx, found.dtype)
+    for step in range((room + found.shape[0] - 1) // room):
+        found = recv_piece(ctx, "recv", slot, found, step * room, pe)
     return shaped(found, like)
 
 
@@ -68,7 +69,8 @@ def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
 def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) -> tl.tensor:
     """send to ``to`` and recv from ``of`` in one, piece by piece, so that a ring of PEs may call it with tiles of any size.
 
-    to, of: scalars; who is sent to calls it or recv with a tile of the same shape and dtype.  Returns: a tile like ``tile``.
+    tile: send's.  to, of: scalars; who is sent to calls it or recv with a tile of the same shape and dtype.
+    Returns: a tile like ``tile``.
     Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Sendrecv.
     """
     arch.check_tile(ctx, "sendrecv", tile)
@@ -77,11 +79,10 @@ def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) 
     slot = slot_of(ctx, "sendrecv")
     flat = flatten(tile)
     found = flat
-    first, room = 0, piece_elements(ctx, flat.dtype)
-    while first < flat.shape[0]:
-        send_piece(ctx, "sendrecv", slot, flat, first, to)
-        found = recv_piece(ctx, "sendrecv", slot, found, first, of)
-        first += room
+    room = piece_elements(ctx, flat.dtype)
+    for step in range((room + flat.shape[0] - 1) // room):
+        send_piece(ctx, "sendrecv", slot, flat, step * room, to)
+        found = recv_piece(ctx, "sendrecv", slot, found, step * room, of)
     return shaped(found, tile)
 
 
@@ -97,7 +98,8 @@ def broadcast(
 
     dest, source: symmetric pointers to one dtype; ``source[:nelems]`` of PE_root goes to ``dest`` on all, the root too;
     called by one program of each PE.  Or dest: a tile, of one shape and dtype on all; source: the root, a scalar.
-    Returns: for a tile, the root's.  Order: for arrays that of sum_reduce; for tiles none of other memory.
+    nelems, PE_root: ints, the same on all PEs.  Returns: for a tile, the root's.
+    Order: for arrays that of sum_reduce; for tiles none of other memory.
     Errors: those of fcollect, or of all_reduce.  Spec: 9.9 SHMEM_BROADCAST.
     """
     if nelems is None:
@@ -113,13 +115,12 @@ def broadcast_tile(ctx: DeviceContext, tile: tl.tensor, root: tl.tensor) -> tl.t
     arch.check_pe(ctx, "broadcast", root)
     slot = slot_of(ctx, "broadcast")
     found = flatten(tile)
-    first, room = 0, piece_elements(ctx, found.dtype)
-    while first < found.shape[0]:
+    room = piece_elements(ctx, found.dtype)
+    for step in range((room + found.shape[0] - 1) // room):
         if my_pe(ctx) == root:
-            cast_piece(ctx, slot, found, first)
+            cast_piece(ctx, slot, found, step * room)
         else:
-            found = take_piece(ctx, slot, found, first, root)
-        first += room
+            found = take_piece(ctx, slot, found, step * room, root)
     return shaped(found, tile)
 
 

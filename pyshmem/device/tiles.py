@@ -1,9 +1,11 @@
 """Collectives on tiles: values in a program's registers, combined or exchanged with those of the same program on other PEs.
 
-All take ``tile``: a block of numbers, or a scalar, of one shape and dtype on every PE. Program p of a grid meets program p
-of the team's other PEs, so all programs may call at once, one after the other as often as they like, with no barrier
-between. Every PE calls in the same order. They order no other memory: fence and quiet do.
-What one turn cannot hold takes several: ctx.piece bytes of each PE, which PYSHMEM_SCRATCH and device_context(scratch=) set.
+Program p of a grid meets program p of the team's other PEs, so all programs may call at once, one after the other as often
+as they like, with no barrier between. What one turn cannot hold takes several: ctx.piece bytes of each PE, which
+PYSHMEM_SCRATCH and device_context(scratch=) set.
+
+tile: a block of numbers, or a scalar, of one shape and dtype on every PE.
+Order: every PE calls in the same order. No other memory is ordered: fence and quiet do that.
 Errors: tile, op; a grid of more programs than there are slots; a wait over PYSHMEM_WAIT_TIMEOUT.
 """
 
@@ -29,7 +31,8 @@ def all_reduce(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.tens
     """The tiles of all PEs, combined element by element: the same bits on every PE.
 
     op: "sum", "prod", "min", "max", for integers also "and", "or", "xor"; half types are combined in float32, in the order
-    of PEs.  Returns: a tile like ``tile``.  Order, errors: this module's.  Spec: 9.9 SHMEM_REDUCTIONS, of registers.
+    of PEs.  Returns: a tile like ``tile``.  Order, errors: this module's.
+    Spec: 9.9 SHMEM_SUM_REDUCE and its kin, of registers.
     """
     arch.check_tile(ctx, "all_reduce", tile, op)
     slot = slot_of(ctx, "all_reduce")
@@ -58,15 +61,14 @@ def reduce_scatter(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.
     lane = tl.arange(0, width)
     room = piece_elements(ctx, rows.dtype)
     total = tl.zeros([width], summed_in(rows.dtype))
-    first = 0
-    while first < width:
+    for step in range((room + width - 1) // room):
+        first = step * room
         turn = begin(slot)
         inside = within(lane, first, room)
         send_rows(ctx, slot, turn, rows, lane - first, inside)
         exchange(ctx, "reduce_scatter", slot, turn)
         total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, rows.dtype, op), total)
         end(ctx, slot, turn)
-        first += room
     return row_shaped(total.to(rows.dtype), tile)
 
 
@@ -84,15 +86,14 @@ def all_gather(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     lane = tl.arange(0, width)
     room = piece_elements(ctx, flat.dtype)
     rows = tl.zeros([ctx.members, width], flat.dtype)
-    first = 0
-    while first < width:
+    for step in range((room + width - 1) // room):
+        first = step * room
         turn = begin(slot)
         inside = within(lane, first, room)
         send_all(ctx, slot, turn, flat, lane - first, inside)
         exchange(ctx, "all_gather", slot, turn)
         rows = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, flat.dtype), rows)
         end(ctx, slot, turn)
-        first += room
     return tl.reshape(rows, with_rows(ctx.members, tile))
 
 
@@ -110,15 +111,14 @@ def all_to_all(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     lane = tl.arange(0, width)
     room = piece_elements(ctx, rows.dtype)
     found = tl.zeros([ctx.members, width], rows.dtype)
-    first = 0
-    while first < width:
+    for step in range((room + width - 1) // room):
+        first = step * room
         turn = begin(slot)
         inside = within(lane, first, room)
         send_rows(ctx, slot, turn, rows, lane - first, inside)
         exchange(ctx, "all_to_all", slot, turn)
         found = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, rows.dtype), found)
         end(ctx, slot, turn)
-        first += room
     return tl.reshape(found, tile.shape)
 
 
@@ -132,15 +132,14 @@ def one_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
     lane = tl.arange(0, width)
     room = piece_elements(ctx, flat.dtype)
     total = tl.zeros([width], summed_in(flat.dtype))
-    first = 0
-    while first < width:
+    for step in range((room + width - 1) // room):
+        first = step * room
         turn = begin(slot)
         inside = within(lane, first, room)
         send_all(ctx, slot, turn, flat, lane - first, inside)
         exchange(ctx, "all_reduce", slot, turn)
         total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, flat.dtype, op), total)
         end(ctx, slot, turn)
-        first += room
     return total.to(flat.dtype)
 
 
@@ -150,12 +149,14 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
     width: tl.constexpr = flat.shape[0]
     lane = tl.arange(0, width)
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, ctx.n_pes))
+    part = tl.multiple_of(part, together(flat.dtype))
     result = tl.zeros([width], flat.dtype)
-    first = 0
-    while first < width:
+    whole = ctx.n_pes * part
+    for step in range((whole + width - 1) // whole):
+        first = step * whole
         turn = begin(slot)
-        for step in range(ctx.n_pes):
-            pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+        for next_pe in range(1, ctx.n_pes + 1):
+            pe = (my_pe(ctx) + next_pe) % ctx.n_pes
             start = first + pe * part
             there = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe)
             store_at(there, flat, lane - start, within(lane, start, part))
@@ -172,7 +173,6 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
             piece = load_at(piece_of(ctx, slot, BULK, turn + 1, pe), lane - start, inside, flat.dtype)
             result = tl.where(inside, piece, result)
         end(ctx, slot, turn + 1)
-        first += ctx.n_pes * part
     return result
 
 
@@ -196,8 +196,9 @@ def send_rows(
 ) -> None:
     """Store row j to this PE's piece on member j."""
     pe = tl.arange(0, ctx.members)
-    mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx)).to(tl.pointer_type(rows.dtype))
+    mine = pointer_to(piece_of(ctx, slot, BULK, turn, my_pe(ctx)), rows.dtype)
     away = arch.distance(ctx, tl.minimum(pe, ctx.n_pes - 1)) // (rows.dtype.primitive_bitwidth // 8)
+    away = tl.multiple_of(away, together(rows.dtype))
     tl.store(mine + away[:, None] + places[None, :], rows, mask=inside[None, :] & (pe < ctx.n_pes)[:, None])
 
 
@@ -212,7 +213,7 @@ def read_rows(
 ) -> tl.tensor:
     """All pieces, a row each; zeros where there is none."""
     pe = tl.arange(0, ctx.members)
-    start = piece_of(ctx, slot, BULK, turn, 0).to(tl.pointer_type(element))
+    start = pointer_to(piece_of(ctx, slot, BULK, turn, 0), element)
     pointers = start + (pe * piece_elements(ctx, element))[:, None] + places[None, :]
     return tl.load(pointers, mask=inside[None, :] & (pe < ctx.n_pes)[:, None], other=0)
 
@@ -237,12 +238,17 @@ def combined(
 
 @jit
 def store_at(address: tl.tensor, flat: tl.tensor, places: tl.tensor, inside: tl.tensor) -> None:
-    tl.store(tl.multiple_of(address, 16).to(tl.pointer_type(flat.dtype)) + places, flat, mask=inside)
+    tl.store(pointer_to(address, flat.dtype) + places, flat, mask=inside)
 
 
 @jit
 def load_at(address: tl.tensor, places: tl.tensor, inside: tl.tensor, element: tl.constexpr) -> tl.tensor:
-    return tl.load(address.to(tl.pointer_type(element)) + places, mask=inside, other=0)
+    return tl.load(pointer_to(address, element) + places, mask=inside, other=0)
+
+
+@jit
+def pointer_to(address: tl.tensor, element: tl.constexpr) -> tl.tensor:
+    return tl.multiple_of(tl.multiple_of(address, 16).to(tl.pointer_type(element)), 16)
 
 
 @jit
@@ -252,7 +258,7 @@ def within(lane: tl.tensor, first: tl.tensor, count: tl.tensor) -> tl.tensor:
 
 @jit
 def piece_elements(ctx: DeviceContext, element: tl.constexpr) -> tl.tensor:
-    return ctx.piece // (element.primitive_bitwidth // 8)
+    return tl.multiple_of(ctx.piece // (element.primitive_bitwidth // 8), together(element))
 
 
 # ---- shapes ----
@@ -288,6 +294,12 @@ def row_shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
         return tl.max(flat, axis=0)
     else:
         return tl.reshape(flat, row_shape(tile))
+
+
+@triton.constexpr_function
+def together(element: tl.dtype) -> int:
+    """How many elements are 16 bytes, of which a piece has a whole number: the compiler moves them at once if it knows."""
+    return 128 // element.primitive_bitwidth
 
 
 @triton.constexpr_function

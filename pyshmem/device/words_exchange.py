@@ -23,15 +23,14 @@ def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.co
     of_element = element * count_words(2, flat.dtype) // 2 if count > 1 else element  # the word of each
     room = ctx.piece // 8
     total = tl.zeros([count], summed_in(flat.dtype))
-    first = 0
-    while first < words.shape[0]:
+    for step in range((room + words.shape[0] - 1) // room):
+        first = step * room
         turn = begin(slot)
         inside = (lane >= first) & (lane < first + room)
         send_words(ctx, slot, turn, words, lane - first, inside)
         summed = combine_words(ctx, slot, turn, lane - first, inside, flat, op)
         total = tl.where((of_element >= first) & (of_element < first + room), summed, total)
         end(ctx, slot, turn)
-        first += room
     return total.to(flat.dtype)
 
 

@@ -7,6 +7,11 @@ import triton
 import triton.language as tl
 from compiling import assembly, in_order, instructions, places
 from test_compiles import refuse_spills
+from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE
+
+BAR = r"bar\.sync"
+WIDE_STORE = {"nvidia": r"st\.global\.v4\.b32", "amd": r"global_store_dwordx4 .* off$"}  # to pieces
+WIDE_LOAD = {"nvidia": r"ld\.global\.v4\.b32", "amd": "(global|buffer)_load_dwordx4"}
 
 
 @triton.jit
@@ -33,13 +38,77 @@ def one_way(ctx, x, y, to, of, count: tl.constexpr):
 
 
 F32, F16, BF16, I64 = torch.float32, torch.float16, torch.bfloat16, torch.int64
-SMALL, MIDDLE, LARGE = (all_reduce, F32, F32, 512, "sum"), (all_reduce, F32, F32, 2048, "sum"), (all_reduce, BF16, BF16, 16384, "sum")
+SMALL, MIDDLE = (all_reduce, F32, F32, 512, "sum"), (all_reduce, F32, F32, 2048, "sum")
+LARGE, ONE_WAY = (all_reduce, BF16, BF16, 16384, "sum"), (one_way, F32, F32, 1, 3, 1024)
+ROWS = (rows, F32, F32, F32, 512)
 CASES = [
     SMALL, MIDDLE, LARGE, (all_reduce, F16, F16, 8, "max"), (all_reduce, I64, I64, 128, "xor"),
-    (rows, F32, F32, F32, 512), (one_way, F32, F32, 1, 3, 1024),
+    ROWS, ONE_WAY,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}-{case[-2]}-{case[-1]}")
 def test_tile_collectives_compile_and_spill_nothing(case, target):
     refuse_spills(assembly(case[0], target, *case[1:]), target)
+
+
+# ---- order ----
+
+
+def test_nvidia_words_carry_their_marks_in_one_store_and_need_no_fence_on_their_way():
+    lines = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:]))
+    assert len(places(lines, r"st\.relaxed\.sys\.global\.b64")) == 4  # 128 threads, 512 words
+    loads = places(lines, r"ld\.relaxed\.sys\.global\.b64 word")
+    assert len(loads) == 4 and all(line.count("ld.relaxed.sys.global.b64 word") == 4 for line in map(lines.__getitem__, loads))
+    first, last = places(lines, r"st\.relaxed\.sys")[0], loads[-1]
+    assert not places(lines[first:last], r"fence|ld\.acquire|st\.release|bar\.sync")
+    in_order(lines, r"ld\.relaxed\.sys\.global\.b64 word", BAR, r"st\.global\.v4")  # read by all before any goes on
+    assert all("%globaltimer" in lines[place] for place in loads)  # a limit
+
+
+def joined(lines, kind, barrier):
+    """Whether a barrier follows the last reading of a turn: behind it, or where the loop begins again."""
+    last, first = places(lines, WIDE_LOAD[kind])[-1], places(lines, WIDE_STORE[kind])[0]
+    return places(lines[last:], barrier) or places(lines[:first], barrier)
+
+
+@pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS], ids=["one shot", "two shot", "rows"])
+def test_nvidia_tells_after_all_stores_and_reads_after_an_acquire(case):
+    lines = instructions(assembly(case[0], "nvidia", *case[1:]))
+    tells, polls = places(lines, r"st\.release\.sys"), places(lines, r"ld\.acquire\.sys")
+    assert len(polls) == 2 * len(tells)
+    assert len(tells) == {MIDDLE: 1, LARGE: 2, ROWS: 3}[case]
+    for tell in tells:
+        stored = places(lines[:tell], WIDE_STORE["nvidia"])[-1]
+        assert places(lines[stored:tell], BAR)
+    in_order(lines, WIDE_STORE["nvidia"], BAR, r"st\.release\.sys", r"ld\.acquire\.sys", BAR, WIDE_LOAD["nvidia"])
+    assert joined(lines, "nvidia", BAR)
+
+
+@pytest.mark.parametrize("case", [MIDDLE, LARGE], ids=["one shot", "two shot"])
+def test_amd_drains_every_wave_writes_back_tells_and_invalidates_before_it_reads(case, amd):
+    lines = instructions(assembly(case[0], amd, *case[1:]))
+    flag = "global_store_dwordx2 .*" + ("off$" if amd == "gfx90a" else "sc0 sc1$")
+    in_order(
+        lines, WIDE_STORE["amd"], DRAIN, BARRIER, RELEASE[amd], DRAIN, flag,
+        POLL[amd], *ACQUIRE[amd], BARRIER, WIDE_LOAD["amd"],
+    )  # fmt: skip
+    assert joined(lines, "amd", BARRIER)
+
+
+def test_amd_words_go_through_all_caches_and_are_read_together(amd):
+    lines = instructions(assembly(SMALL[0], amd, *SMALL[1:]))
+    past = "" if amd == "gfx90a" else " sc0 sc1"
+    assert len(places(lines, f"global_store_dwordx2 .* off{past}$")) >= 2
+    loads = places(lines, POLL[amd].replace("dword", "dwordx2"))
+    assert loads and any(set(range(place, place + 4)) <= set(loads) for place in loads)  # of four members, then one wait
+    stored = places(lines[: loads[0]], f"global_store_dwordx2 .* off{past}$")[-1]
+    assert not places(lines[stored : loads[0]], "|".join([RELEASE[amd], BARRIER, *ACQUIRE[amd]]))
+
+
+@pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS, ONE_WAY], ids=["one shot", "two shot", "rows", "one way"])
+def test_pieces_move_16_bytes_at_a_time(case, target):
+    lines = instructions(assembly(case[0], target, *case[1:]))
+    kind = "nvidia" if target == "nvidia" else "amd"
+    assert places(lines, WIDE_STORE[kind])
+    assert not places(lines, r"st\.global\.b(8|16|32) |(global|buffer)_store_(byte|short|dword) ")
