@@ -59,6 +59,19 @@ from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_p
 from pyshmem.device.grid import barrier_all_grid
 from pyshmem.device.one_way import broadcast, recv, send, sendrecv
 from pyshmem.device.ordering import barrier_all, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.partitioned import (
+    Partition,
+    atomic_add_at,
+    global_index,
+    load_at,
+    load_tile,
+    local_index,
+    locate,
+    n_local,
+    owner,
+    store_at,
+    store_tile,
+)
 from pyshmem.device.reductions import (
     and_reduce,
     and_reduce_grid,
@@ -78,19 +91,6 @@ from pyshmem.device.reductions import (
     sum_reduce_grid,
     xor_reduce,
     xor_reduce_grid,
-)
-from pyshmem.device.partitioned import (
-    Partition,
-    atomic_add_at,
-    global_index,
-    load_at,
-    load_tile,
-    local_index,
-    locate,
-    n_local,
-    owner,
-    store_at,
-    store_tile,
 )
 from pyshmem.device.rma import g, get, get_nbi, load, p, put, put_nbi, store
 from pyshmem.device.signal import (

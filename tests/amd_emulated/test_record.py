@@ -55,6 +55,22 @@ def test_a_wait_over_its_limit_says_what_it_saw_and_wanted(dtype, seen, wanted, 
     assert words[record.CLAIM] == 1 and padding.data_ptr() < word.data_ptr()
 
 
+@triton.jit
+def wait_for_many(ctx, ROUTINE: tl.constexpr, words, n, status, value):
+    ROUTINE(ctx, words, n, status, dev.CMP_EQ, value)
+
+
+@pytest.mark.parametrize(("name", "said"), [("wait_until_all", ""), ("wait_until_any", "none, but ")])
+def test_a_wait_on_many_words_over_its_limit_names_one_that_counts(name, said, words, amd, me):
+    ivars, status = shmem.zeros(300, dtype=torch.int64), torch.ones(300, dtype=torch.int32)
+    status[290] = 0
+    wait_for_many[(1,)](hasty(), getattr(dev, name), ivars, 300, status, 7)
+    offset = ivars.data_ptr() + 290 * 8 - amd.base
+    assert record.describe_record(words.tolist()).startswith(
+        f"kernel: {name}: PE {me}: ivars: got {said}0 at heap offset {offset} in 0.02 s; wants a value == 7;"
+    )
+
+
 def test_waits_after_one_that_gave_up_return_at_once_and_leave_its_record(words):
     signal, out = shmem.zeros(1, dtype=torch.uint64), torch.full((1,), 99, dtype=torch.uint64)
     words[record.ROUTINE] = words[record.CLAIM] = 1

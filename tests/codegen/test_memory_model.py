@@ -27,6 +27,7 @@ SIGNALS = [
     (kernels.tile_then_signal, F32, U64, 3),
     (kernels.signal_set, U64, 3),
     (kernels.signal_add, U64, 3),
+    (kernels.put_signal_nbi, F32, F32, 1000, U64, 3, 0),
 ]
 WAITS = [
     (kernels.wait_then_read, U64, F32, F32, 3),

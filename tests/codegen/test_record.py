@@ -25,6 +25,12 @@ SENTENCES = [
         f"signal_wait_until: PE 3: sig_addr: got {2**64 - 2} at heap offset 64 in 0.3 s; wants a value == 7; ",
     ),
     (
+        "wait_until_any_vector",
+        {**WAIT, "SIGN": 1},
+        "wait_until_any_vector: PE 3: ivars: got none, but -2 at heap offset 64 in 300 s; wants a value != 7; ",
+    ),
+    ("wait_until_all", WAIT, "wait_until_all: PE 3: ivars: got -2 at heap offset 64 in 300 s; wants a value >= 7; "),
+    (
         "barrier_all",
         {"PE": 1, "MISSING": 2, "LIMIT": 10**9, "WANTED": 5, "SEEN": 4},
         "barrier_all: PE 1: ctx: got no word from PE 2 of its team in 1 s; wants all of them to call it; ",

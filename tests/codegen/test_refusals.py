@@ -91,6 +91,46 @@ def without_context(ctx, word):
     dev.atomic_add(word, word, 1, 0)
 
 
+@triton.jit
+def float_stride(ctx, data):
+    dev.iput(ctx, data, data, 1.5, 1, 8, 0)
+
+
+@triton.jit
+def blocks_of_two_pointees(ctx, data, other):
+    dev.ibget(ctx, other, data, 2, 2, 2, 8, 0)
+
+
+@triton.jit
+def status_of_another_type(ctx, words, status):
+    dev.wait_until_all(ctx, words, 8, status, dev.CMP_EQ, 1)
+
+
+@triton.jit
+def indices_of_another_type(ctx, words, indices):
+    dev.test_some(ctx, words, 8, indices, None, dev.CMP_EQ, 1)
+
+
+@triton.jit
+def one_value_for_each(ctx, words):
+    dev.wait_until_any_vector(ctx, words, 8, None, dev.CMP_EQ, 1)
+
+
+@triton.jit
+def values_for_all(ctx, words):
+    dev.test_any(ctx, words, 8, None, dev.CMP_EQ, words)
+
+
+@triton.jit
+def fetch_of_another_type(ctx, word, fetch):
+    dev.atomic_fetch_add_nbi(ctx, fetch, word, 1, 0)
+
+
+@triton.jit
+def pes_of_another_type(ctx, pes):
+    dev.pe_quiet(ctx, pes, 1)
+
+
 REFUSED = [
     (two_pointees, (F32, I32), "put: PE ?: source: got a pointer to int32; wants a pointer to fp32"),
     (float_to_integer, (I32,), "p: PE ?: value: got 1.5; wants an integer, for a pointer to int32"),
@@ -107,6 +147,14 @@ REFUSED = [
     (float_count, (F32,), "get: PE ?: nelems: got 1.5; wants an integer"),
     (float_pe, (F32,), "store: PE ?: pe: got 0.5; wants an integer"),
     (block_for_one, (I32,), "p: PE ?: value: got a block of int32; wants a scalar, for one pointer"),
+    (float_stride, (F32,), "iput: PE ?: dst: got 1.5; wants an integer"),
+    (blocks_of_two_pointees, (F32, I32), "ibget: PE ?: dest: got a pointer to int32; wants a pointer to fp32"),
+    (status_of_another_type, (I64, I64), "wait_until_all: PE ?: status: got a pointer to int64; wants a pointer to int32"),
+    (indices_of_another_type, (I64, I64), "test_some: PE ?: indices: got a pointer to int64; wants a pointer to uint64"),
+    (one_value_for_each, (I64,), "wait_until_any_vector: PE ?: cmp_values: got 1; wants a pointer to int64"),
+    (values_for_all, (I64,), "test_any: PE ?: value: got a pointer to int64; wants an integer, for a pointer to int64"),
+    (fetch_of_another_type, (I64, I32), "atomic_fetch_add_nbi: PE ?: fetch: got a pointer to int32; wants a pointer to int64"),
+    (pes_of_another_type, (I64,), "pe_quiet: PE ?: target_pes: got a pointer to int64; wants a pointer to int32"),
     (without_context, (I64,), "atomic_add: PE ?: ctx: got a pointer to int64; wants what shmem.device_context() returns"),
 ]  # fmt: skip
 

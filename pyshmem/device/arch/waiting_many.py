@@ -96,7 +96,7 @@ def test_any(
     """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
-    found, _ = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
+    found = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
     return (found - 1).to(tl.uint64)
@@ -115,7 +115,7 @@ def test_some(
     """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
-    found, _ = find_some(ctx, indices, ivars, n, status, cmp, value)
+    found = find_some(ctx, indices, ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     join(ctx)
     return found.to(tl.uint64)
@@ -147,16 +147,15 @@ def find_any(
     status: tl.tensor,
     cmp: tl.constexpr,
     value: tl.tensor,
-) -> tl.tuple:
-    """(1 + the index of the first word that compares so, from ``start`` on and round, 0 for none; whether any counts)."""
-    nearest, some = n, blocks.number(0, tl.int32)
+) -> tl.tensor:
+    """1 + the index of the first word that compares so, from ``start`` on and round; 0 for none."""
+    nearest = n
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
         away = tl.where(index < start, index - start + n, index - start)
         nearest = tl.minimum(nearest, tl.min(tl.where(counts & holds(seen, cmp, wanted), away, n), axis=0))
-        some = some | tl.max(counts.to(tl.int32), axis=0)
     found = start + nearest
-    return tl.where(nearest == n, 0, tl.where(found < n, found, found - n) + 1), some != 0
+    return tl.where(nearest == n, 0, tl.where(found < n, found, found - n) + 1)
 
 
 @triton.jit
@@ -168,26 +167,40 @@ def find_some(
     status: tl.tensor,
     cmp: tl.constexpr,
     value: tl.tensor,
-) -> tl.tuple:
-    """(How many words compare so, their indices written in order; whether any counts)."""
-    found, some = blocks.number(0, tl.int64), blocks.number(0, tl.int32)
+) -> tl.tensor:
+    """How many words compare so; their indices are written in order."""
+    found = blocks.number(0, tl.int64)
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
-        one = (counts & holds(seen, cmp, wanted)).to(tl.int64)
-        tl.store(indices + (found + tl.cumsum(one, axis=0) - one), index.to(tl.uint64), mask=one != 0)
-        found += tl.sum(one, axis=0)
-        some = some | tl.max(counts.to(tl.int32), axis=0)
-    return found, some != 0
+        one = (counts & holds(seen, cmp, wanted)).to(tl.int32)
+        here = tl.sum(one, axis=0)
+        if here != 0:
+            tl.store(indices + (found + tl.cumsum(one, axis=0) - one), index.to(tl.uint64), mask=one != 0)
+        found += here
+    return found
+
+
+@triton.jit
+def is_empty(ctx: tl.tensor, n: tl.tensor, status: tl.tensor) -> tl.tensor:
+    """Whether no word counts."""
+    empty = n == 0
+    if status is not None:
+        empty = n == n
+        for first in range(0, n, gpu.threads(ctx)):
+            index = first + blocks.arange(gpu.threads(ctx))
+            excluded = tl.load(status + tl.minimum(index, n - 1))
+            empty = empty & (not any_thread(ctx, (index < n) & (excluded == 0)))
+    return empty
 
 
 @triton.jit
 def first_place(ctx: tl.tensor, n: tl.tensor) -> tl.tensor:
     """Where to begin, the same for all threads: by the clock, so that no index starves.
 
-    Times 2**64 over the golden ratio: the high bits differ much from one moment to the next.
+    Its low bits times 2**32 over the golden ratio: the high bits differ much from one moment to the next.
     """
-    now = tl.max(blocks.zeros(gpu.threads(ctx), tl.int64) + gpu.nanoseconds(ctx), axis=0)
-    return (((now * -7046029254386353131) >> 33) & 0x7FFFFFFF) % tl.maximum(n, 1)
+    now = tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + gpu.nanoseconds(ctx).to(tl.int32), axis=0)
+    return ((now * -1640531527).to(tl.uint32).to(tl.int64) * n) >> 32
 
 
 @triton.jit
@@ -203,13 +216,13 @@ def wait_for_one(
     value: tl.tensor,
 ) -> tl.tensor:
     """What ``find`` gives first that is not 0, 0 where no word counts or the limit is over."""
-    found, some = find(ctx, operand, ivars, n, status, cmp, value)
-    waiting = some & (found == 0)
+    found = find(ctx, operand, ivars, n, status, cmp, value)
+    waiting = (found == 0) & (not is_empty(ctx, n, status))
     polls = 0
     start = blocks.number(0, tl.int64)
     while waiting:
         gpu.pause(ctx)
-        found, some = find(ctx, operand, ivars, n, status, cmp, value)
+        found = find(ctx, operand, ivars, n, status, cmp, value)
         waiting = found == 0
         polls += 1
         if polls == 1024:
