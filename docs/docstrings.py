@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-PARTS = ("arguments", "order", "errors", "spec", "result")
+PARTS = ("arguments", "order", "errors", "spec", "result", "returns")
 ALL_ELSE = ("arguments", "order", "errors")
 SUMMARY = ("",)
 Api = dict[str, Any]  # the public functions and classes of a module, by name
@@ -45,7 +45,7 @@ def document(function: Any) -> str:
 
 
 def read(text: str, names: list[str]) -> list[Part]:
-    """The parts of a docstring; ``names`` are its parameters. The first is what it does."""
+    """The parts of a docstring; ``names`` are its parameters, or patterns of them. The first part is what it does."""
     words = "|".join(sorted((*names, *PARTS), key=len, reverse=True))
     label = rf"(?:Other )?(?:{words})(?:(?:, | and |, and )(?:{words}))*|All else"
     found = list(re.finditer(rf"(?:^[ ]*|[.;] +|  )({label}): ", text, re.MULTILINE | re.IGNORECASE))
@@ -85,6 +85,8 @@ def told(known: Api, name: str, label: str, seen: tuple[str, ...] = ()) -> Itera
     said = next((each.text for each in own if label in each.labels), None)
     if said is not None:
         yield name, said
+        if said.startswith("this module's"):
+            yield from _of_module(known[name], label)
         after = referred(said, known, name)
     else:
         after = _left_to(own, label, known, name)
@@ -104,19 +106,29 @@ def _left_to(own: list[Part], label: str, known: Api, name: str) -> str | None:
 
 
 def _of_module(function: Any, label: str) -> Iterator[tuple[str, str]]:
-    """What its module says of all its functions, or else the package of all functions; no chapters."""
+    """What its module says of all its functions, or else the package of all functions."""
     inner = plain(function).__module__
     for module in (inner, "pyshmem.device" if inner.startswith("pyshmem.device.") else "pyshmem"):
-        for each in read(re.sub(r"Spec: .*", "", sys.modules[module].__doc__ or ""), parameters(function)):
-            if label in each.labels and label != "spec":
+        for each in of_module(module)[1:]:
+            if label in each.labels:
                 yield "", each.text
                 return
+
+
+def of_module(module: str) -> list[Part]:
+    """The parts of a module's docstring, whatever their labels, but for its chapter."""
+    return read(re.sub(r"Spec: .*", "", sys.modules[module].__doc__ or ""), [r"[a-z_]\w*"])
+
+
+def family(function: Any) -> str:
+    """What the module says of its functions as a whole, after its first paragraph."""
+    return "\n\n".join(of_module(plain(function).__module__)[0].text.split("\n\n")[1:])
 
 
 def mentioned(known: Api, name: str, label: str, seen: tuple[str, ...] = ()) -> bool:
     """Whether the first sentences have ``label`` in them, of the function or of one that it leaves the rest to."""
     own = parts(known[name])
-    if re.search(rf"``{label}\b", own[0].text):
+    if re.search(rf"``[^`]*\b{label}\b[^`]*``", own[0].text):
         return True
     after = _left_to(own, label, known, name)
     return after is not None and after not in seen and mentioned(known, after, label, (*seen, name))

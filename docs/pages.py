@@ -19,7 +19,7 @@ APIS = {"host": pyshmem, "device": pyshmem.device}
 TITLES = {"host": "Host calls: pyshmem", "device": "Calls in kernels: pyshmem.device"}
 KNOWN = {kind: docstrings.api(module) for kind, module in APIS.items()}
 OTHER, ERRORS = "pyshmem's own", "Errors"
-HEADINGS = {"order": "Order", "errors": "Errors", "result": "Result"}
+HEADINGS = {"order": "Order", "errors": "Errors", "result": "Result", "returns": "Returns"}
 
 
 def write(folder: pathlib.Path) -> None:
@@ -119,6 +119,8 @@ def body(kind: str, name: str) -> str:
     """What the function does, then its arguments, then order and errors, with what it leaves to others."""
     known = KNOWN[kind]
     text = rst(kind, summary(kind, name)) + "\n\n"
+    if kind == "device":  # the host's modules speak of how it is done
+        text += rst(kind, docstrings.family(known[name])) + "\n\n"
     before: list[tuple[str, str]] = []
     terms: list[tuple[list[str], list[tuple[str, str]]]] = []
     for each in docstrings.parameters(known[name]):
@@ -137,7 +139,7 @@ def body(kind: str, name: str) -> str:
 
 def term(kind: str, heading: str, said: list[tuple[str, str]], name: str) -> str:
     """A definition: the function's own words, then those of the others that it leaves the matter to."""
-    plain = [each for each in said if not re.fullmatch(r"(as )?\w+('s)?\.", each[1])] or said
+    plain = [each for each in said if not re.fullmatch(r"(as |this )?\w+('s)?\.", each[1])] or said
     lines = [rst(kind, text) if who in (name, "") else f"{link(kind, who)}: {rst(kind, text)}" for who, text in plain]
     return heading + "\n" + indent("\n\n".join(lines)) + "\n"
 
@@ -192,12 +194,15 @@ def indent(text: str) -> str:
 def rst(kind: str, text: str) -> str:
     """Text of a docstring as markup: ``literals`` as they are, functions and classes as links, all else escaped."""
     pieces = re.split(r"(``.*?``)", text)
-    return "".join(each if each.startswith("``") else _linked(kind, each) for each in pieces)
+    marked = [each if each.startswith("``") else _linked(kind, each) for each in pieces]
+    for place in range(2, len(marked), 2):
+        marked[place] = re.sub(r"^(?=\w)", r"\\ ", marked[place])  # markup ends at no letter
+    return "".join(marked)
 
 
 def _linked(kind: str, text: str) -> str:
     escaped = re.sub(r"([*`|\\])|_(?!\w)", r"\\\g<0>", text)
-    return re.sub(r"(?<![\w.])([A-Za-z]\w*)('s\b)?", lambda found: _word(kind, found), escaped)
+    return re.sub(r"(?<![\w.])([A-Za-z]\w*)('s\b)?(\()?", lambda found: _word(kind, found), escaped)
 
 
 def _word(kind: str, found: re.Match[str]) -> str:
@@ -206,4 +211,5 @@ def _word(kind: str, found: re.Match[str]) -> str:
     home = next((each for each in (kind, "host") if name in KNOWN[each]), None)
     if home is None or not (possessive or "_" in name or not name.islower()):
         return found[0]
-    return link(home, name) + (f"\\ {possessive}" if possessive else "")
+    after = possessive + (found[3] or "")
+    return link(home, name) + (f"\\ {after}" if after else "")

@@ -1,6 +1,6 @@
 """Atomic memory operations in kernels, on one pointer or a block of them. Spec: OpenSHMEM 1.6, 9.7.
 
-pointers: symmetric, one or a block, to elements of 4 or 8 bytes, given as this PE's addresses; bitwise: integers only.
+pointers: symmetric, one or a block, to integers or floats of 4 or 8 bytes (and, or, xor: integers), this PE's addresses.
 value, cond: integers for integer pointees, numbers for floating ones; scalars, or blocks that broadcast to the pointers;
 min and max order integers by their signedness and floats by IEEE 754's totalOrder: -0.0 < 0.0, NaN over infinity, NaN with a
 sign under -infinity.

@@ -36,6 +36,7 @@ def pe_quiet(ctx: DeviceContext, target_pes: tl.tensor, npes: tl.tensor) -> None
 def barrier_all(ctx: DeviceContext) -> None:
     """quiet, then wait until every PE of ctx's team is here. Entered by exactly one program per PE at a time.
 
+    Order: what the calling programs have stored before is read by all of them after.
     Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
     """
     arch.synchronise(ctx, "barrier_all")
@@ -43,5 +44,8 @@ def barrier_all(ctx: DeviceContext) -> None:
 
 @jit
 def sync_all(ctx: DeviceContext) -> None:
-    """Wait until every PE of ctx's team is here; completes no put. As barrier_all. Spec: 9.9 SHMEM_SYNC_ALL."""
+    """Wait until every PE of ctx's team is here; completes no put. Entered as barrier_all.
+
+    Errors: barrier_all's.  Spec: 9.9 SHMEM_SYNC_ALL.
+    """
     arch.synchronise(ctx, "sync_all")

@@ -37,6 +37,10 @@ def symmetric(api, name):
     return [each for each in docstrings.parameters(APIS[api][name]) if each in SYMMETRIC]
 
 
+def lines(wrong):
+    return "\n" + "\n".join(map(str, wrong))
+
+
 def calls(api):
     return [name for name, each in APIS[api].items() if not isinstance(each, type)]
 
@@ -44,24 +48,27 @@ def calls(api):
 @pytest.mark.parametrize("api", APIS)
 def test_everything_public_has_a_docstring_of_at_most_twelve_lines(api):
     lengths = {name: len(docstrings.document(each).splitlines()) for name, each in APIS[api].items()}
-    assert {name: length for name, length in lengths.items() if not 1 <= length <= 12} == {}
+    wrong = [each for each in lengths.items() if not 1 <= each[1] <= 12]
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_every_parameter_is_told_of(api):
     known = APIS[api]
-    assert [
+    wrong = [
         (name, each)
         for name in calls(api)
         for each in docstrings.parameters(known[name])
         if not said(api, name, each) and not docstrings.mentioned(known, name, each)
-    ] == []
+    ]
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("label", ["order", "errors"])
 @pytest.mark.parametrize("api", APIS)
 def test_what_is_done_to_symmetric_memory_has_an_order_and_refusals(api, label):
-    assert [name for name in calls(api) if symmetric(api, name) and not said(api, name, label)] == []
+    wrong = [name for name in calls(api) if symmetric(api, name) and not said(api, name, label)]
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("wanted", [SHAPE, DTYPE], ids=["shape", "dtype"])
@@ -73,14 +80,14 @@ def test_symmetric_operands_have_a_shape_and_an_element_type(api, wanted):
         text = " ".join(said(api, name, each) for each in ("", *docstrings.parameters(APIS[api][name])))
         if operands and not re.search(wanted, text):
             wrong.append((name, text))
-    assert wrong == []
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_routine_of_the_specification_names_it(api):
-    assert [
-        name for name in calls(api) if name in SECTIONS and not any("spec" in each.labels for each in of(api, name))
-    ] == []
+    routines = [name for name in calls(api) if name in SECTIONS]
+    wrong = [name for name in routines if not any("spec" in each.labels for each in of(api, name))]
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -90,9 +97,11 @@ def test_a_routine_that_is_named_is_in_that_section_of_the_specification(api):
         for each in of(api, name):
             if "spec" in each.labels:
                 found = re.match(r"(?:OpenSHMEM 1\.6, )?([\d.]+) SHMEM_(\w+)", each.text)
+                if each.text.startswith("none"):
+                    continue
                 if not found or SECTIONS.get(found[2].lower()) not in (found[1], "SHMEM_PCONTROL"):
                     wrong.append((name, each.text))
-    assert wrong == []
+    assert not wrong, lines(wrong)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -105,7 +114,7 @@ def test_what_is_left_to_another_function_is_said_there(api):
             labels = [label for label in each.labels if label in ("order", "errors")]
             if left and labels and not (left[1] in APIS[api] and all(said(api, left[1], label) for label in labels)):
                 wrong.append((name, each))
-    assert wrong == []
+    assert not wrong, lines(wrong)
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
