@@ -120,7 +120,7 @@ def gather_uneven(
     check(ctx, "collect", dest, source, nelems, nelems)
     slot, first, count = enter(ctx, "collect", grid, nelems)
     turn = begin(slot)
-    pe = tl.arange(0, ctx.members)
+    pe = arch.arange(ctx.members)
     inside = pe < ctx.n_pes
     tell = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe, inside)
     tl.store(tell.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)

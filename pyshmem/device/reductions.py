@@ -170,9 +170,8 @@ def fold_part(ctx: DeviceContext, op: tl.constexpr, dest: tl.tensor, source: tl.
     if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
         done = count // wide * wide
         for start in range(0, done, wide):
-            fold_block(ctx, op, dest + start, source + start, tl.arange(0, wide), count, True)
-    # in two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones
-    lane = tl.arange(0, 4)[:, None] * threads + tl.arange(0, threads)[None, :]
+            fold_block(ctx, op, dest + start, source + start, arch.arange(wide, wide // (4 * threads)), count, True)
+    lane = arch.apart(threads)
     for start in range(done, count, 4 * threads):
         fold_block(ctx, op, dest + start, source + start, lane, count - start, False)
 
@@ -189,7 +188,7 @@ def fold_block(
 ) -> None:
     """The elements at ``lane``: all, aligned to 16 bytes, where they are ``whole``, else those below ``count``."""
     if op == "exscan":
-        total = tl.zeros(lane.shape, summed_in(source.dtype.element_ty))
+        total = tl.cast(lane * 0, summed_in(source.dtype.element_ty))
         for pe in range(ctx.n_pes):
             value = load_from(ctx, source, pe, lane, count, whole)
             store_to(ctx, dest, total, pe, lane, count, whole)

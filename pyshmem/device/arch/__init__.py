@@ -15,6 +15,8 @@ if interpreter.active():
     )
     from pyshmem.device.arch.interpreter import (
         add_signal,
+        apart,
+        arange,
         atomic,
         copy,
         fence,
@@ -57,6 +59,7 @@ if interpreter.active():
         expect,
     )
 else:
+    from pyshmem.device.arch.blocks import apart, arange
     from pyshmem.device.arch.checks import (
         check,
         check_alone,
@@ -105,6 +108,8 @@ else:
 
 __all__ = [
     "add_signal",
+    "apart",
+    "arange",
     "atomic",
     "await_all",
     "await_member",

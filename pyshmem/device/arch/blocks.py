@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import triton
 import triton.language as tl
 from triton.language import core
 
@@ -35,6 +36,15 @@ def num_warps(_semantic: Any = None, _generator: Any = None) -> tl.constexpr:
 def arange(count: Any, each: Any = 1, _semantic: Any = None, _generator: Any = None) -> tl.tensor:
     """0 ... count - 1. each: how many neighbours a thread holds; Triton chooses by itself."""
     return _semantic.arange(0, _plain(count), *_layout(each, _semantic, _generator))
+
+
+@triton.jit
+def apart(count: tl.constexpr) -> tl.tensor:
+    """0 ... 4 * count - 1 for ``count`` threads: a thread's four are not neighbours, and no access has two of them."""
+    if in_gluon():
+        return arange(4 * count)
+    else:  # in two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones
+        return tl.arange(0, 4)[:, None] * count + tl.arange(0, count)[None, :]
 
 
 @core.builtin

@@ -103,10 +103,7 @@ def copy_block(to: tl.tensor, of: tl.tensor, count: tl.constexpr, each: tl.const
 def copy_elements(ctx: tl.tensor, to: tl.tensor, of: tl.tensor, done: tl.tensor, n: tl.tensor) -> None:
     """Copy the elements from ``done`` to ``n`` one by one, each by a single store, four of a thread in flight."""
     count: tl.constexpr = gpu.threads(ctx)
-    if blocks.in_gluon():
-        lanes = blocks.arange(4 * count)
-    else:  # in two dimensions: among blocks of one shape Triton would choose the same layout for these as for wide ones
-        lanes = tl.arange(0, 4)[:, None] * count + tl.arange(0, count)[None, :]
+    lanes = blocks.apart(count)
     whole = done + (n - done) // (4 * count) * (4 * count)
     for first in range(done, whole, 4 * count):
         tl.store(to + (first + lanes), tl.load(of + (first + lanes)))

@@ -93,6 +93,16 @@ def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
     _native.copy(number(dest), number(source), number(nelems) * item_bytes(dest))
 
 
+def arange(count: Any, each: Any = 1) -> Any:
+    """0 ... count - 1."""
+    return tl.arange(0, count)
+
+
+def apart(count: Any) -> Any:
+    """0 ... 4 * count - 1."""
+    return tl.arange(0, 4 * count)
+
+
 def threads(ctx: Any) -> int:
     """How many elements a block has of each that a thread holds: enough to make few blocks."""
     return 256
