@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
 
-.PHONY: help demo test test-jobs test-codegen test-amd-emulated check test-gpu wheelhouse bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-jobs test-codegen test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-jobs    the tests that start jobs of their own: launcher, examples, README"
 	@echo "make test-codegen kernels compiled for NVIDIA and AMD GPUs, and their instructions read"
 	@echo "make test-amd-emulated    what is compiled for AMD, executed by an emulator; CONTRIBUTING says what it needs"
+	@echo "make test-sanitized   tests of the host under gcc's sanitizers of addresses and of undefined behaviour"
 	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
 	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
 	@echo "make test-gpu     all tests on the machine's GPUs: 1, 2 and 4 of them"
@@ -40,6 +41,8 @@ test-codegen: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/codegen -q
 test-amd-emulated: $(VENV)/.installed
 	$(RUN) -n 2 -m pytest tests/amd_emulated --with-mpi -q
+test-sanitized: $(VENV)/.installed
+	tests/sanitized.sh
 test-%: $(VENV)/.installed
 	$(RUN) -n $* -m pytest tests/pes --with-mpi -q
 
