@@ -18,7 +18,7 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit, translate
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import ARRAY_HERE, ARRAY_TAKEN, BULK, begin, end, enter, exchange, piece_of, words_of
+from pyshmem.device.scratch import ARRAY_HERE, ARRAY_TAKEN, LENGTHS, begin, end, enter, exchange, words_of
 
 
 @jit
@@ -38,7 +38,10 @@ def broadcast_array(
 def broadcast_grid(
     ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, PE_root: tl.tensor
 ) -> None:
-    """broadcast of an array by all programs. Spec: 9.9 SHMEM_BROADCAST."""
+    """broadcast of an array by all programs.
+
+    nelems, PE_root: ints, the same on all PEs.  Order: the root waits for nobody.  Spec: 9.9 SHMEM_BROADCAST.
+    """
     cast_array(ctx, True, dest, source, nelems, PE_root)
 
 
@@ -122,13 +125,13 @@ def gather_uneven(
     turn = begin(slot)
     pe = arch.arange(ctx.members)
     inside = pe < ctx.n_pes
-    tell = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe, inside)
-    tl.store(tell.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)
+    lengths = words_of(ctx, slot, LENGTHS) + 8 * ctx.n_pes * (turn & 1)
+    there = lengths + 8 * my_pe(ctx) + arch.distance(ctx, pe, inside)
+    tl.store(there.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)
     exchange(ctx, "collect", slot, turn)
-    told = piece_of(ctx, slot, BULK, turn, 0) + pe.to(tl.int64) * ctx.piece
-    lengths = tl.load(told.to(tl.pointer_type(tl.int64)), mask=inside, other=0)
-    arch.check_one(ctx, "collect", "dest", dest, None, tl.sum(lengths, axis=0))
-    before = tl.sum(tl.where(pe < my_pe(ctx), lengths, 0), axis=0)
+    counts = tl.load(lengths.to(tl.pointer_type(tl.int64)) + pe, mask=inside, other=0)
+    arch.check_one(ctx, "collect", "dest", dest, None, tl.sum(counts, axis=0))
+    before = tl.sum(tl.where(pe < my_pe(ctx), counts, 0), axis=0)
     push(ctx, dest + before + first, source + first, count)
     exchange(ctx, "collect", slot, turn + 1)
     end(ctx, slot, turn + 1)

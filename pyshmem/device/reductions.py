@@ -232,9 +232,9 @@ def store_to(
 ) -> None:
     pointers = translate(ctx, dest, pe) + lane
     if whole:
-        tl.store(tl.multiple_of(pointers, 16), value.to(dest.dtype.element_ty))
+        tl.store(tl.multiple_of(pointers, 16), arch.rounded(value, dest.dtype.element_ty))
     else:
-        tl.store(pointers, value.to(dest.dtype.element_ty), mask=lane < count)
+        tl.store(pointers, arch.rounded(value, dest.dtype.element_ty), mask=lane < count)
 
 
 @triton.constexpr_function

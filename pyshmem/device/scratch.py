@@ -1,7 +1,7 @@
 """What collectives in kernels exchange through: each program of a grid has a slot of its team's scratch, on every PE.
 
 A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
-Before the programs' slots is one for calls that a single program of each PE makes, whichever it is.
+Before the programs' slots is one without areas, for calls that a single program of each PE makes, whichever it is.
 A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of two counters of its owner's:
 the exchanges, and the broadcasts from here. Then come ARRAYS arrays with a word for each member, and after them an area of
 each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
@@ -24,6 +24,8 @@ SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
 CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
 # Of broadcasts straight into arrays, from a member: by it, how many are here; own count.
 ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
+# Of collect, one for even turns and one for odd ones: by a member, how much it brings.
+LENGTHS = tl.constexpr(10)
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
 LINE, ARRAYS = tl.constexpr(slots.HEAD), tl.constexpr(slots.ARRAYS)
@@ -44,18 +46,21 @@ def programs() -> tl.tensor:
 @jit
 def slot_of(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
     """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
-    return slot_at(ctx, arch.check_slot(ctx, routine, program()))
+    number = arch.check_slot(ctx, routine, program())
+    return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
 
 
 @jit
 def slot_of_one(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
     """The address here of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
-    return slot_at(ctx, arch.check_slot(ctx, routine, tl.cast(-1, tl.int32)))
+    arch.check_slot(ctx, routine, tl.cast(-1, tl.int32))
+    return tl.multiple_of(ctx.scratch, 64) + tl.cast(0, tl.int64)
 
 
 @jit
-def slot_at(ctx: DeviceContext, number: tl.tensor) -> tl.tensor:
-    return tl.multiple_of(ctx.scratch + (number + 1).to(tl.int64) * ctx.slot, 64)
+def head(ctx: DeviceContext) -> tl.tensor:
+    """Bytes of a slot's counters and flags, in whole lines."""
+    return (LINE + 8 * ARRAYS * ctx.n_pes + 63) // 64 * 64
 
 
 @jit
@@ -83,7 +88,7 @@ def words_of(ctx: DeviceContext, slot: tl.tensor, array: tl.constexpr) -> tl.ten
 def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.tensor, member: tl.tensor) -> tl.tensor:
     """The address of ``member``'s piece of an area, for that turn."""
     pieces = (turn & 1) * ctx.n_pes + 2 * ctx.n_pes * kind + member
-    return tl.multiple_of(slot + LINE + 8 * ARRAYS * ctx.n_pes + pieces * ctx.piece, 16)
+    return tl.multiple_of(slot + head(ctx) + pieces * ctx.piece, 16)
 
 
 @jit

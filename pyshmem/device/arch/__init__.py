@@ -25,6 +25,7 @@ if interpreter.active():
         jit,
         join,
         read,
+        rounded,
         set_signal,
         synchronise,
         test,
@@ -86,6 +87,7 @@ else:
         jit,
         join,
         read,
+        rounded,
         set_signal,
         synchronise,
         test,
@@ -101,8 +103,8 @@ else:
         tell_member,
     )
     from pyshmem.device.arch.instructions import threads
-    from pyshmem.device.arch.strided import copy_blocks
     from pyshmem.device.arch.partition_checks import check_partition, check_places, check_plane, check_tile_place
+    from pyshmem.device.arch.strided import copy_blocks
     from pyshmem.device.arch.translation import distance, translate
     from pyshmem.device.arch.waiting_many import test_all, test_any, test_some, wait_all, wait_any, wait_some
 
@@ -124,13 +126,13 @@ __all__ = [
     "check_fetch",
     "check_many",
     "check_one",
+    "check_partition",
     "check_pe",
     "check_pes",
-    "check_slot",
-    "check_tile",
-    "check_partition",
     "check_places",
     "check_plane",
+    "check_slot",
+    "check_tile",
     "check_tile_place",
     "copy",
     "copy_blocks",
@@ -142,6 +144,7 @@ __all__ = [
     "jit",
     "join",
     "read",
+    "rounded",
     "set_signal",
     "store_words",
     "synchronise",

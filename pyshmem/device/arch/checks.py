@@ -204,8 +204,9 @@ def wrap(value: object, wanted: tl.dtype) -> object:
 
 @triton.constexpr_function
 def integer_like(element: tl.dtype) -> tl.dtype:
-    """The integer type of the same size: copies move bits."""
-    return {1: tl.int8, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+    """The integer type of the same size: copies move bits. For int8 another: else AMD's compiler loads byte by byte."""
+    byte = tl.uint8 if element == tl.int8 else tl.int8
+    return {1: tl.int8, 8: byte, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
 
 
 @triton.jit

@@ -67,6 +67,12 @@ def fit(routine: tl.constexpr, argument: tl.constexpr, value: tl.tensor, pointer
 
 
 @jit
+def rounded(value: tl.tensor, element: tl.constexpr) -> tl.tensor:
+    """Floats as others, to the nearest."""
+    return value.to(element)
+
+
+@jit
 def copy(ctx: tl.tensor, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor) -> None:
     """nelems elements from source to dest, by all threads; 16 bytes a thread where both are aligned to 16 bytes."""
     join(ctx)  # other threads may have written the source

@@ -162,7 +162,7 @@ def absent(
 
 @triton.jit
 def check_slot(ctx: tl.tensor, routine: tl.constexpr, program: tl.tensor) -> tl.tensor:
-    """The program's number, or one that has a slot: then the record says so. -1: that of calls by one program."""
+    """The program's number, or the last that has a slot: then the record says so. -1: calls by one program."""
     if program >= ctx.programs:
         leave_record(ctx, routine, record.NO_SLOT, 4, ctx.programs, program, False, 0)
-    return tl.where(program < ctx.programs, program, -1)
+    return tl.maximum(tl.minimum(program, ctx.programs - 1), 0)

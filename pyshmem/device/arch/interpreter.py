@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
@@ -86,6 +87,14 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     if tensor.dtype != wanted and (wanted.is_bf16() or wanted.is_fp8()):
         tensor = tensor.to(tl.float32)  # from other types the interpreter would make the number its bits
     return tensor.to(wanted)
+
+
+def rounded(value: Any, element: Any) -> Any:
+    """Floats as others, to the nearest: the interpreter's own conversion to bfloat16 cuts bits off."""
+    if not (element.is_bf16() and value.dtype.is_fp32()):
+        return value.to(element)
+    nearest = torch.from_numpy(np.ascontiguousarray(array(value))).to(torch.bfloat16)
+    return tl.tensor(TensorHandle(nearest.view(torch.uint16).numpy(), element), value.type.with_element_ty(element))
 
 
 def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
