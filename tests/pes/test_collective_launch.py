@@ -1,0 +1,133 @@
+"""shmem.launch: a kernel on all PEs of a team at once; and the barrier of all programs of all their grids."""
+
+import pyshmem as shmem
+import pyshmem.device as dev
+import pytest
+import torch
+import triton
+import triton.language as tl
+from support import guarded, interpreted, neighbours, untouched, work
+from team_shapes import group  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
+
+@triton.jit(do_not_specialize=["epoch"])
+def note(ctx, out, value, epoch, BLOCK: tl.constexpr = 8):
+    """Of each program: which, of how many, what it was given."""
+    row = out + tl.program_id(0) * 4
+    tl.store(row, tl.num_programs(0) + 0 * dev.my_pe(ctx))
+    tl.store(row + 1, value)
+    tl.store(row + 2, epoch)
+    tl.store(row + 3, BLOCK)
+
+
+def test_launch_counts_the_launches_of_a_team_and_takes_its_own_grid_on_each_pe(group, me):
+    team, pes = group
+    ours = shmem.launch(note, 1, torch.zeros(8, dtype=torch.int32), 0)
+    if team:
+        for epoch in range(3):
+            out = torch.zeros(5 * 4, dtype=torch.int32)
+            programs = 1 + (me + epoch) % 4
+            assert shmem.launch(note, programs, out, 7, BLOCK=16, team=team, num_warps=2) == epoch
+            assert out.tolist() == [programs, 7, epoch, 16] * programs + [0] * (20 - 4 * programs)
+    assert shmem.launch(note, (1, 1, 1), torch.zeros(8, dtype=torch.int32), 0) == ours + 1
+
+
+def test_launch_gives_what_is_named_to_the_kernel_and_an_epoch_only_where_none_is_given():
+    out = torch.zeros(4, dtype=torch.int32)
+    shmem.launch(note, 1, out, epoch=70, value=5)
+    assert out.tolist() == [1, 5, 70, 8]
+    shmem.launch(note, 1, out, 5, 71, 32)
+    assert out.tolist() == [1, 5, 71, 32]
+
+
+@triton.jit
+def look(ctx, come, seen):
+    for pe in range(dev.n_pes(ctx)):
+        tl.store(seen + pe, dev.g(ctx, come, pe))
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_no_kernel_begins_before_all_pes_have_launched_theirs(round_, me, npes):
+    come, seen = shmem.zeros(1, dtype=torch.int32), torch.zeros(npes, dtype=torch.int32)
+    if me == round_ % npes:
+        work(30_000)
+    shmem.p(come, 1 + me, me)
+    shmem.launch(look, 1, come, seen)
+    assert seen.tolist() == [1 + pe for pe in range(npes)]
+
+
+@triton.jit
+def barriers(ctx, mine, seen, right, turns, PER_PROGRAM: tl.constexpr):
+    """Every program's word goes to the right; after a barrier all of the left's are there."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    for turn in range(turns):
+        dev.p(ctx, mine + program, dev.my_pe(ctx) * 1000 + turn, right)
+        dev.barrier_all_grid(ctx)
+        for place in range(PER_PROGRAM):
+            word = place * programs + program
+            tl.store(seen + turn * programs * PER_PROGRAM + word, dev.g(ctx, mine + word, dev.my_pe(ctx)))
+        dev.barrier_all_grid(ctx)
+
+
+def test_barrier_all_grid_completes_what_all_programs_have_put_turn_after_turn():
+    """As many programs on each PE as put: one in the interpreter, where grids of more are refused."""
+    programs = 1 if shmem.ones(1).device.type == "cpu" else 8
+    left, _, right = neighbours()
+    words, whole = guarded(programs, torch.int32)
+    seen = torch.full((20, programs), -1, dtype=torch.int32)
+    for turns in (3, 20):
+        shmem.launch(barriers, programs, words, seen, right, turns, 1, cooperative=True)
+        assert (seen[:turns].cpu() == left * 1000 + torch.arange(turns)[:, None]).all()
+        shmem.barrier_all()
+    assert untouched(whole[programs:])
+
+
+@triton.jit
+def both_barriers(ctx, count, right):
+    for _ in range(10):
+        dev.atomic_add(ctx, count, 1, right)
+        dev.barrier_all_grid(ctx)
+        dev.barrier_all(ctx)
+        dev.sum_reduce(ctx, count, count, 1)
+        dev.sync_all(ctx)
+
+
+def test_barriers_of_grids_and_of_one_program_take_turns(npes):
+    count, (_, _, right) = shmem.zeros(1, dtype=torch.int64), neighbours()
+    shmem.launch(both_barriers, 1, count, right)
+    wanted = 0
+    for _ in range(10):
+        wanted = (wanted + 1) * npes
+    assert count.item() == wanted
+
+
+@interpreted
+def test_grids_that_cannot_run_at_once_are_refused(me):
+    count = shmem.zeros(1, dtype=torch.int64)
+    words = r"grid: got 2 programs; wants 1 in the interpreter, which runs the programs of a grid one after the other"
+    with pytest.raises(shmem.LaunchError, match=f"^launch: PE {me}: {words}"):
+        shmem.launch(both_barriers, 2, count, 0, cooperative=True)
+    with pytest.raises(Exception, match=f"ArgumentError.*kernel both_barriers: barrier_all_grid: PE {me}: {words}"):
+        shmem.launch(both_barriers, (1, 2), count, me)
+    assert count.item() == 1  # what the first program did before its barrier
+
+
+REFUSED = [
+    (lambda: shmem.launch(note, 0), "grid: got 0; wants one to three ints, each 1 or more"),
+    (lambda: shmem.launch(note, (1, 1, 1, 1)), r"grid: got \(1, 1, 1, 1\); wants one to three"),
+    (lambda: shmem.launch(note, True), "grid: got True; wants one to three"),
+    (lambda: shmem.launch(print, 1), "kernel: got builtin_function_or_method; wants a function of triton.jit"),
+    (lambda: shmem.launch(note, 1, 1), "args: got missing a required argument: 'value'; wants those of note"),
+    (lambda: shmem.launch(note, 1, 1, 2, 3, 4, 5), "args: got too many positional arguments; wants those of note"),
+    (lambda: shmem.launch(note, 1, 1, 2, team=3), "team: got int; wants a Team"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_launch_says_what_is_wrong_before_anybody_waits(call, words, me):
+    before = shmem.launch(note, 1, torch.zeros(8, dtype=torch.int32), 0)
+    with pytest.raises(shmem.ArgumentError, match=f"^launch: PE {me}: {words}"):
+        call()
+    assert shmem.launch(note, 1, torch.zeros(8, dtype=torch.int32), 0) == before + 1
