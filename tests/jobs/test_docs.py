@@ -13,6 +13,7 @@ from pyshmem.c_names.table import ROWS
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 import docstrings  # noqa: E402
+import pages  # noqa: E402
 
 APIS = {module.__name__: docstrings.api(module) for module in (pyshmem, pyshmem.device)}
 # (section, routine without the prefix) of the specification's C interface
@@ -115,6 +116,35 @@ def test_what_is_left_to_another_function_is_said_there(api):
             if left and labels and not (left[1] in APIS[api] and all(said(api, left[1], label) for label in labels)):
                 wrong.append((name, each))
     assert not wrong, lines(wrong)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reference")
+    pages.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", pages.APIS)
+def test_each_call_has_a_page_that_shows_what_is_told_of_it(reference, kind):
+    """By its own docstring, or by that of another one that it leaves it to."""
+    known, api = pages.KNOWN[kind], pages.APIS[kind].__name__
+    assert {each.stem for each in (reference / kind).glob("*.rst")} == {*known, "index"}
+    wrong = []
+    for name in calls(api):
+        text = (reference / kind / f"{name}.rst").read_text()
+        marks = {each: f"``{each}``" for each in docstrings.parameters(known[name])}
+        marks |= {"order": "**Order**", "errors": "**Errors**", "spec": "**Specification**"}
+        wrong += [(name, mark) for label, mark in marks.items() if said(api, name, label) and mark not in text]
+    assert not wrong, lines(wrong)
+
+
+@pytest.mark.parametrize(("kind", "other"), [("host", "device"), ("device", "host")])
+def test_a_page_names_the_c_routine_and_the_same_call_on_the_other_side(reference, kind, other):
+    for name in calls(pages.APIS[kind].__name__):
+        text = (reference / kind / f"{name}.rst").read_text().replace("<TYPENAME>_", "")
+        assert (f" shmem_{name}(" in text or f" *shmem_{name}(" in text) == (name in SECTIONS), name
+        assert (f"{pages.APIS[other].__name__}.{name}>" in text) == (name in pages.KNOWN[other]), name
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
