@@ -62,7 +62,7 @@ def translate_all(ctx, other, found, n):
     """Every PE of ctx's team, one beyond, and one below."""
     for pe in range(n + 2):
         tl.store(found + pe, dev.translate_pe(ctx, pe - 1, other))
-    lane = tl.arange(0, 16)
+    lane = tl.arange(0, 32)
     tl.store(found + n + 2 + lane, dev.translate_pe(ctx, lane - 1, other))
 
 
@@ -73,10 +73,10 @@ def test_translate_pe_says_what_the_teams_say(npes):
              world.split_strided(0, 1, 1)]  # fmt: skip
     for team in filter(None, teams):
         for other in filter(None, teams):
-            n, found = team.n_pes(), torch.full((team.n_pes() + 18,), -7, dtype=torch.int32)
+            n, found = team.n_pes(), torch.full((team.n_pes() + 34,), -7, dtype=torch.int32)
             translate_all[(1,)](shmem.device_context(team), shmem.device_context(other), found, n)
-            wanted = [team.translate_pe(pe, other) if 0 <= pe < n else -1 for pe in range(-1, 15)]
-            assert found.tolist() == wanted[: n + 2] + wanted
+            wanted = [team.translate_pe(pe, other) if 0 <= pe < n else -1 for pe in range(-1, n + 31)]
+            assert found.tolist() == wanted[: n + 2] + wanted[:32]
     shmem.barrier_all()
     for team in teams[1:]:
         team.destroy()
