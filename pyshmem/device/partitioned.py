@@ -186,13 +186,13 @@ def inside(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr, BN
 
 @jit
 def wide(number: tl.tensor) -> tl.tensor:
-    return tl.full([], 0, tl.int64) + number  # which may be a constant
+    return tl.cast(0, tl.int64) + number  # which may be a constant
 
 
 @jit
 def unsigned(number: tl.tensor) -> tl.tensor:
     """The compiler divides unsigned numbers in fewer instructions, and a rest is never negative."""
-    tensor = tl.full([], 0, tl.int32) + number
+    tensor = tl.cast(0, tl.int32) + number
     if tensor.dtype.primitive_bitwidth == 64:
         return tensor.to(tl.uint64)
     else:

@@ -11,6 +11,7 @@ from pyshmem.device.context import DeviceContext
 from pyshmem.device.slots import divide
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
 TARGETS = {
@@ -55,7 +56,8 @@ def specialise(kernel, target, args, **options):
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
     bound, specialization, rest = binder(*args, **options)
     launch, signature, constexprs, attrs = kernel._pack_args(backend, options, bound, specialization, rest)
-    return ASTSource(kernel, signature, constexprs, attrs), launch
+    kind = GluonASTSource if kernel.is_gluon() else ASTSource
+    return kind(kernel, signature, constexprs, attrs), launch
 
 
 def cache_key(kernel, target, args):

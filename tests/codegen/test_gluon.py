@@ -1,0 +1,96 @@
+"""The device functions in Gluon's kernels: they compile, and what holds for Triton's instructions holds for these."""
+
+import inspect
+import re
+
+import gluon_kernels as forms
+import kernels
+import pyshmem.device.gluon as dev
+import pytest
+import test_memory_model as model
+import test_widths as widths
+import torch
+from compiling import TARGETS, assembly, instructions, places
+from test_compiles import refuse_spills
+from test_partitioned import partition
+from triton.runtime.jit import JITFunction
+
+F32, U64 = torch.float32, torch.uint64
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch):
+    """Triton's cache does not tell a kernel from its Gluon form."""
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+
+
+def gluon_assembly(kernel, target, *operands, **options):
+    """assembly of the kernel's Gluon form."""
+    form = forms.FORMS.get(kernel, kernel)
+    warp = [TARGETS[target].warp_size] if "WARP" in form.arg_names else []
+    return assembly(form, target, *operands, *warp, **options)
+
+
+EVERY = list({case[0]: case for case in reversed(kernels.EVERY)}.values()) + [
+    (forms.gathers, F32, F32, 1000),
+    (forms.reductions, F32, F32, 1000),
+]
+
+
+@pytest.mark.parametrize("case", EVERY, ids=kernels.name_of)
+def test_every_intrinsic_compiles_and_spills_nothing(case, target):
+    refuse_spills(gluon_assembly(case[0], target, *case[1:]), target)
+
+
+def test_elements_of_partitions_compile_and_spill_nothing(target):
+    refuse_spills(gluon_assembly(forms.elements, target, partition(target), 1000), target)
+
+
+def test_every_function_is_called_by_some_kernel():
+    sources = [form.src for form in vars(forms).values() if isinstance(form, JITFunction)]
+    sources += [form.src for form in forms.FORMS.values()]
+    functions = {name for name in dev.__all__ if isinstance(getattr(dev, name), JITFunction)}
+    rows = (
+        "_reduce",
+        "_grid",
+        "inscan",
+        "exscan",
+        "collect",
+        "alltoall",
+        "alltoalls",
+    )  # of names for one function each
+    families = {name for name in functions if name.endswith(rows)}
+    assert {name for name in functions - families if not any(f"dev.{name}(" in text for text in sources)} == set()
+
+
+# ---- the memory model and the widths: the tests of Triton's kernels, on Gluon's ----
+
+READ = {
+    model: "signals|signal$|polls|acquires|behind_a_barrier|fence|barriers|atomics|loops",
+    widths: "tiles_keep|four_loads",
+}
+for _module, _names in READ.items():
+    for _name, _test in inspect.getmembers(_module, inspect.isfunction):
+        if _name.startswith("test_") and places([_name], _names):
+            globals()[_name] = _test
+
+
+@pytest.fixture(autouse=True)
+def of_gluon(monkeypatch):
+    for module in READ:
+        monkeypatch.setattr(module, "assembly", gluon_assembly)
+
+
+# ---- partitions of a program's warps ----
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_a_partition_signals_by_its_own_first_thread_behind_its_own_barrier(num_warps):
+    lines = instructions(assembly(forms.send_in_partition, "nvidia", F32, F32, U64, 3, num_warps))
+    release = r"@p st\.release\.sys\.global\.b64"
+    assert len(places(lines, release)) == 1
+    barrier = r"bar\.warp\.sync" if num_warps == 1 else rf"bar\.sync\s+[1-9]\d*, {num_warps * 32};"
+    signal = places(lines, release)[0]
+    before = [line for line in lines[:signal] if re.search(r"bar\.|st\.global", line)]
+    assert re.search(barrier, before[-1]), before
+    assert "tid" not in lines[signal]  # which counts from the program's first warp
