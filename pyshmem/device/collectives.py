@@ -125,7 +125,7 @@ def gather_uneven(
     turn = begin(slot)
     pe = arch.arange(ctx.members)
     inside = pe < ctx.n_pes
-    lengths = words_of(ctx, slot, LENGTHS) + 8 * ctx.n_pes * (turn & 1)
+    lengths = words_of(ctx, slot, LENGTHS)
     there = lengths + 8 * my_pe(ctx) + arch.distance(ctx, pe, inside)
     tl.store(there.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)
     exchange(ctx, "collect", slot, turn)

@@ -24,7 +24,7 @@ SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
 CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
 # Of broadcasts straight into arrays, from a member: by it, how many are here; own count.
 ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
-# Of collect, one for even turns and one for odd ones: by a member, how much it brings.
+# Of collect: by a member, how much it brings.
 LENGTHS = tl.constexpr(10)
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 MOST_PROGRAMS = 256
 LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
 PIECES = 8  # of each member: four areas, two turns
-HEAD, ARRAYS = 64, 12  # bytes of a slot before its arrays of a word for each member, and how many those are
+HEAD, ARRAYS = 64, 11  # bytes of a slot before its arrays of a word for each member, and how many those are
 
 
 def divide(scratch: int, nbytes: int, n_pes: int) -> dict[str, int]:
