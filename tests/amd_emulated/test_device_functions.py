@@ -2,7 +2,7 @@
 
 import importlib
 
-CHAPTERS = ("rma", "strided", "amo", "nbi", "signal", "wait", "wait_many", "ordering", "kernels")
+CHAPTERS = ("rma", "strided", "amo", "nbi", "signal", "wait", "wait_many", "ordering", "kernels", "gluon")
 # Stopped by the compiler, so that nothing runs: the first should be, the others should not.
 LEFT_OUT = (
     "test_an_unknown_sem_or_scope_is_an_error",

@@ -1,0 +1,129 @@
+"""The device functions in Gluon's kernels, which need a GPU: a layout for each tile, and partitions of warps."""
+
+import importlib
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem import interpreter
+from pyshmem.device.arch.places import PLACES
+from support import assert_same, guarded, neighbours, payload, untouched
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+
+if not interpreter.active():
+    import pyshmem.device.gluon as dev
+
+on_a_gpu = pytest.mark.skipif(interpreter.active(), reason="Gluon has no interpreter")
+N, TURNS = 3000, 4  # elements: several blocks of the wide copy and a tail
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled here")
+def test_gluon_is_refused_where_kernels_are_interpreted():
+    with pytest.raises(ImportError, match="Gluon has no interpreter: it wants a GPU"):
+        importlib.import_module("pyshmem.device.gluon")
+
+
+@gluon.jit
+def by_put_signal(ctx, data, source, n, arrived, turn, pe, ROWS: gl.constexpr):
+    dev.put_signal(ctx, data, source, n, arrived, turn, dev.SIGNAL_SET, pe)
+
+
+@gluon.jit
+def by_tiles(ctx, data, source, n, arrived, turn, pe, ROWS: gl.constexpr):
+    for first in range(0, n, 1024):
+        lane = first + gl.arange(0, 1024, ROWS)
+        dev.store(ctx, data + lane, gl.load(source + lane, mask=lane < n), pe, mask=lane < n)
+    dev.signal_add(ctx, arrived, 1, pe)
+
+
+@gluon.jit
+def take(ctx, data, out, n, arrived, turn, ROWS: gl.constexpr):
+    dev.signal_wait_until(ctx, arrived, dev.CMP_GE, turn)
+    for first in range(0, n, 1024):
+        lane = first + gl.arange(0, 1024, ROWS)
+        gl.store(out + lane, gl.load(data + lane, mask=lane < n), mask=lane < n)
+
+
+@gluon.jit
+def one_after_the_other(
+    ctx, SEND: gl.constexpr, data, source, out, n, arrived, taken, turn, right, left, ROWS: gl.constexpr
+):
+    """Send to the right, copy to out what comes from the left, and stay until the right has done so."""
+    SEND(ctx, data, source, n, arrived, turn, right, ROWS)
+    take(ctx, data, out, n, arrived, turn, ROWS)
+    dev.signal_set(ctx, taken, turn, left)
+    dev.signal_wait_until(ctx, taken, dev.CMP_GE, turn)
+
+
+@gluon.jit
+def beside_each_other(
+    ctx, SEND: gl.constexpr, data, source, out, n, arrived, taken, turn, right, left, ROWS: gl.constexpr
+):
+    """The same, sent by four more warps while the others take."""
+    gl.warp_specialize(
+        [
+            (take, (ctx, data, out, n, arrived, turn, ROWS)),
+            (SEND, (ctx, data, source, n, arrived, turn, right, ROWS)),
+        ],
+        [4],
+        [40],
+    )
+    dev.signal_set(ctx, taken, turn, left)
+    dev.signal_wait_until(ctx, taken, dev.CMP_GE, turn)
+
+
+def go_round(kernel, send):
+    """TURNS times round the ring: every payload names its sender and its turn."""
+    left, me, right = neighbours()
+    ctx = shmem.device_context()
+    nvidia = PLACES[ctx.where.value] == "nvidia"
+    if kernel is beside_each_other and not nvidia:
+        pytest.skip("Triton specialises warps on NVIDIA's GPUs, and on AMD's after gfx950")
+    rows = gl.BlockedLayout([4], [32 if nvidia else 64], [4], [0])
+    (data, whole), (arrived, taken) = guarded(N, torch.float32), shmem.zeros(2, dtype=torch.uint64)
+    for turn in range(1, TURNS + 1):
+        out, source = torch.empty(N), payload(me, turn, N, torch.float32)
+        kernel[(1,)](ctx, send, data, source, out, N, arrived, taken, turn, right, left, rows)
+        assert_same(out, payload(left, turn, N, torch.float32))
+    shmem.barrier_all()
+    assert untouched(whole[N:])
+
+
+@on_a_gpu
+@pytest.mark.parametrize("send", [by_put_signal, by_tiles], ids=lambda send: send.fn.__name__)
+@pytest.mark.parametrize("kernel", [one_after_the_other, beside_each_other], ids=lambda kernel: kernel.fn.__name__)
+def test_a_ring_of_gluon_kernels_shows_each_signal_after_its_payload(kernel, send):
+    go_round(kernel, send)
+
+
+@gluon.jit
+def words(ctx, word, out, pe, left, LANES: gl.constexpr):
+    lane = gl.arange(0, 64, LANES)
+    me, n_pes = dev.my_pe(ctx), dev.n_pes(ctx)
+    dev.atomic_add(ctx, word + lane, 1 + me, 0)
+    dev.barrier_all(ctx)
+    gl.store(out + lane, dev.atomic_fetch(ctx, word + lane, 0))
+    dev.barrier_all(ctx)
+    dev.p(ctx, word, 100 + me, pe)
+    dev.barrier_all(ctx)
+    gl.store(out + 64, dev.g(ctx, word, (me + 1) % n_pes))
+    dev.barrier_all(ctx)
+    gl.store(out + 65, dev.atomic_compare_swap(ctx, word, 100 + left, 7, me))
+    dev.iput(ctx, word + 1, out, 2, 1, 20, pe)
+    dev.barrier_all(ctx)
+
+
+@on_a_gpu
+def test_atomics_p_g_strided_puts_and_barriers_of_a_gluon_kernel():
+    left, me, right = neighbours()
+    n_pes, ctx = shmem.n_pes(), shmem.device_context()
+    lanes = gl.BlockedLayout([1], [32 if PLACES[ctx.where.value] == "nvidia" else 64], [4], [0])
+    word, out = shmem.zeros(64, dtype=torch.int64), torch.zeros(66, dtype=torch.int64)
+    words[(1,)](ctx, word, out, right, left, lanes)
+    total = sum(range(1, n_pes + 1))
+    assert out.tolist() == [total] * 64 + [100 + me, 100 + left]
+    assert word[:41:2].tolist() == [7] + [0 if me else total] * 20
+    assert word[1:41:2].tolist() == [total] * 20
