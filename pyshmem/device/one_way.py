@@ -168,9 +168,7 @@ def cast_piece(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, first: tl.t
 
 
 @jit
-def take_piece(
-    ctx: DeviceContext, slot: tl.tensor, found: tl.tensor, first: tl.tensor, root: tl.tensor
-) -> tl.tensor:
+def take_piece(ctx: DeviceContext, slot: tl.tensor, found: tl.tensor, first: tl.tensor, root: tl.tensor) -> tl.tensor:
     taken = (words_of(ctx, slot, CAST_TAKEN) + 8 * root).to(tl.pointer_type(tl.int64))
     turn = tl.load(taken) + 1
     arch.await_member(ctx, "broadcast", words_of(ctx, slot, CAST_HERE), turn, root)

@@ -338,4 +338,6 @@ def with_rows(rows: int, tile: tl.tensor) -> list[int]:
 @jit
 def aligned_share(count: tl.constexpr, members: tl.tensor) -> tl.tensor:
     """An equal part of so many elements, rounded up to what 16 threads move at once."""
-    return (members * 16 + count - 1) // (members * 16) * 16  # a constant first would make a constant of it, interpreted
+    return (
+        (members * 16 + count - 1) // (members * 16) * 16
+    )  # a constant first would make a constant of it, interpreted

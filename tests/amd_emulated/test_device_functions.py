@@ -2,7 +2,19 @@
 
 import importlib
 
-CHAPTERS = ("rma", "strided", "amo", "nbi", "signal", "wait", "wait_many", "ordering", "kernels", "gluon")
+CHAPTERS = (
+    "rma",
+    "strided",
+    "amo",
+    "nbi",
+    "signal",
+    "wait",
+    "wait_many",
+    "ordering",
+    "kernels",
+    "gluon",
+    "partitioned",
+)
 # Stopped by the compiler, so that nothing runs: the first should be, the others should not.
 LEFT_OUT = (
     "test_an_unknown_sem_or_scope_is_an_error",

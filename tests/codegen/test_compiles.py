@@ -49,16 +49,19 @@ LAUNCHES = {
 
 @pytest.mark.parametrize("example", LAUNCHES)
 def test_the_kernels_of_the_examples_compile_and_spill_nothing(example, target, tmp_path, monkeypatch):
-    """Each example down to its kernel: the program that follows needs a job."""
+    name, *operands = LAUNCHES[example]
+    refuse_spills(assembly(kernel_of(example, name, tmp_path, monkeypatch), target, *operands), target)
+
+
+def kernel_of(example, name, tmp_path, monkeypatch):
+    """An example's kernel, without the program that follows it, which needs a job."""
     tree = ast.parse((EXAMPLES / f"{example}.py").read_text())
     kept = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     kept += [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
     module = f"only_{pathlib.Path(example).name}"
     (tmp_path / f"{module}.py").write_text("\n".join(map(ast.unparse, kept)))
     monkeypatch.syspath_prepend(tmp_path)
-    name, *operands = LAUNCHES[example]
-    kernel = getattr(importlib.import_module(module), name)
-    refuse_spills(assembly(kernel, target, *operands), target)
+    return getattr(importlib.import_module(module), name)
 
 
 @pytest.mark.parametrize("case", EVERY[::6], ids=name_of)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from compiling import TARGETS, array, cache_key, compile, context, instructions, places, specialise
 from pyshmem.device.partitioned import Partition
-from test_compiles import refuse_spills
+from test_compiles import kernel_of, refuse_spills
 from test_widths import LOAD, STORE, WIDE, vendor
 from triton.compiler.errors import CompilationError
 
@@ -62,6 +62,10 @@ def listing(kernel, target, *args, **how):
     """Its instructions; "part" stands for a partition made as ``how`` says, a dtype for an array."""
     made = {"part": lambda: partition(target, **how)}
     args = [made[each]() if each == "part" else array(each) if isinstance(each, torch.dtype) else each for each in args]
+    return compiled(kernel, target, *args)
+
+
+def compiled(kernel, target, *args):
     source, options = specialise(kernel, target, args, num_warps=4)
     text = compile(source, target=TARGETS[target], options=options.__dict__).asm[
         "ptx" if target == "nvidia" else "amdgcn"
@@ -92,12 +96,32 @@ def test_one_look_up_serves_a_tile_of_ones_own(target):
     assert not narrow(listing(copy_from_tile, target, "part", F32, 32, 64, dim=1), target)
 
 
+def test_the_example_compiles_and_reads_16_bytes_an_access(target, tmp_path, monkeypatch):
+    gemm = kernel_of("gemm_partitioned", "gemm", tmp_path, monkeypatch)
+    args = [partition(target, dtype=dtype, block=32, shape=(256, 256)) for dtype in (F16, F16, F32)]
+    assert not narrow(compiled(gemm, target, *args, 32, 64, 32), target)
+
+
+@triton.jit
+def one_owner(part, out, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    tl.store(out + lane, dev.load(part.ctx, part.data + lane, tl.zeros([BLOCK], tl.int32)))
+
+
+OTHERS = [
+    (count, I32, I32, 256),
+    (indices, torch.int64, torch.int64, 5),
+    (copy_at, F32, "part", 16, 16),
+    (copy_tile, F32, "part", 16, 16),
+    (one_owner, F32, F32, 256),
+]
+
+
 @pytest.mark.parametrize("n_pes", [1, 4])
-@pytest.mark.parametrize(
-    "case", [(count, I32, 256, I32), (indices, torch.int64, 5, torch.int64)], ids=lambda case: case[0].fn.__name__
-)
-def test_the_other_calls_compile_and_spill_nothing(case, n_pes, target):
-    kernel, *args, dtype = case
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case[0].fn.__name__)
+def test_all_calls_compile_and_spill_nothing(case, n_pes, target):
+    """On one PE too, where the compiler knows who every owner is."""
+    kernel, dtype, *args = case
     listing(kernel, target, "part", *args, dtype=dtype, shape=(1000, 1), block=1, n_pes=n_pes)
 
 

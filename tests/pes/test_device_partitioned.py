@@ -191,6 +191,40 @@ def test_the_indices_in_kernels_are_the_layouts(extent, block, dim, npes):
 
 
 @triton.jit
+def tell_owners(part, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, dev.owner(part, i - BLOCK // 2))
+
+
+def test_an_index_outside_the_tensor_has_an_owner_in_the_team(npes):
+    """A masked-out lane's owner is looked up where a table holds the peers' distances."""
+    out = torch.full((64,), -1)
+    tell_owners[(1,)](shmem.partitioned(5, dtype=torch.int8, block=2).partition, out, 64)
+    assert all(0 <= owner < npes for owner in out.tolist())
+
+
+@triton.jit
+def tell_address(part, row, col, out):
+    pointer, pe = dev.locate(part, row, col)
+    tl.store(out, pointer.to(tl.int64) - part.data.to(tl.int64))
+    tl.store(out + 1, pe)
+
+
+@interpreted
+@pytest.mark.parametrize("dim", [0, 1])
+def test_places_are_counted_in_64_bits(dim, npes):
+    """Of a tensor larger than this machine: locate reads nothing. AMD's compiler would see how small the array is."""
+    rows, cols = 1 << 20, 1 << 14
+    block = (rows, cols)[dim] // npes
+    part = shmem.partitioned((8, 8), dtype=torch.float64, dim=dim).partition
+    part = part._replace(rows=rows, cols=cols, block=block, pitch=cols if dim == 0 else block)
+    out = torch.zeros(2, dtype=torch.int64)
+    row, col = (block - 1, cols - 1) if dim == 0 else (rows - 1, block - 1)
+    tell_address[(1,)](part, row, col, out)
+    assert out.tolist() == [8 * (row * part.pitch + col), 0]
+
+
+@triton.jit
 def mark(part, bit, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     pointers, pes = dev.locate(part, i, mask=i < part.rows)
@@ -300,6 +334,16 @@ def test_a_tensor_that_was_freed_is_refused_in_kernels(me):
     tensor.free()
     words = rf"load: PE {me}: pointers: got 4 bytes at heap offset \d+; wants live .*"
     refused(shmem.NotSymmetricError, words, bad_call, part, dev.load_at, (0, 0))
+
+
+@interpreted
+@pytest.mark.parametrize("name", ["load_at", "load_tile", "locate", "owner", "local_index", "global_index", "n_local"])
+def test_a_partition_of_before_finalize_is_refused(name, me):
+    part = made(((7, 5), 0, 2), 1).partition
+    part = part._replace(ctx=part.ctx._replace(generation=part.ctx.generation - 2))
+    arguments = {"load_tile": (0, 0, 2, 2), "global_index": (0, 0)}.get(name, (0,))
+    words = rf"{name}: PE {me}: ctx: got a device context of before finalize; wants .*"
+    refused(shmem.NotInitializedError, words, bad_call, part, getattr(dev, name), arguments)
 
 
 def test_a_partition_is_of_members_only(me, npes):

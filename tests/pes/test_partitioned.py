@@ -9,7 +9,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.host.partitioned import Layout
-from support import DTYPES, assert_same, from_pe, here, live, name_of, payload
+from support import DTYPES, assert_same, from_pe, here, live, name_of, payload, work
 from team_shapes import SHAPES
 
 SHAPES_OF_TENSORS = [(12, 5), (1, 3), (3, 7), (13,), (0, 4), (6, 0)]
@@ -85,6 +85,11 @@ def test_partitioned_without_a_block_gives_each_pe_one(npes):
     assert tensor.dtype is torch.get_default_dtype()
 
 
+def test_a_block_larger_than_the_tensor_is_the_tensors():
+    assert shmem.partitioned((3, 2), block=1 << 50).layout.block == 3
+    assert shmem.partitioned((0, 2), block=1 << 50).layout.block == 1
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_partitioned_moves_every_dtype(dtype, me):
     tensor = shmem.partitioned((5, 6), dtype=dtype, dim=1, block=1)
@@ -110,10 +115,21 @@ def test_gather_sees_what_all_have_written_before_and_no_more(me, npes):
     for turn in range(20):
         tensor.local.fill_(100 * turn + me)
         if me == turn % npes:
-            sum(i * i for i in range(3000))
+            work(5000)
         found = tensor.gather()
         tensor.local.fill_(-1)
         assert found[:, 0].tolist() == [100 * turn + pe for pe in range(npes)]
+
+
+def test_scatter_writes_nothing_before_all_have_called_and_all_is_there_on_return(me, npes):
+    tensor = shmem.partitioned((npes, 3), dtype=torch.int64)
+    for turn in range(1, 21):
+        if me == turn % npes:
+            work(5000)
+        assert (tensor.local == 1000 * (turn - 1)).all()
+        root = (turn + 1) % npes
+        tensor.scatter(torch.full((npes, 3), 1000 * turn, device=here()) if me == root else None, root)
+        assert (tensor.local == 1000 * turn).all()
 
 
 @pytest.mark.parametrize("name", SHAPES)

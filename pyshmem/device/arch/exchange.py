@@ -64,9 +64,7 @@ def tell_member(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, pe: tl.ten
 
 
 @triton.jit
-def await_member(
-    ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, pe: tl.tensor
-) -> None:
+def await_member(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
     """await_all for the word of one member."""
     pes = pe + blocks.zeros(gpu.threads(ctx), tl.int32)
     wait_for(ctx, routine, address.to(tl.pointer_type(tl.int64)) + pes, value, pes)

@@ -23,19 +23,16 @@ def translate(ctx: tl.tensor, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     # Of another type of that size meanwhile: AMD's compiler knows that an array has under 2 GiB, so it takes what is added
     # to its address in 32 bits, as an offset into a buffer that ends there. It knows nothing of what was cast.
     others = pointers.to(tl.pointer_type(other_type(element)), bitcast=True)
-    away = distance(ctx, pe) >> element_shift(element)  # in elements: bytes would hide what is contiguous
-    if rank(away) == 0:
-        away = tl.multiple_of(away, 16)
-    elif rank(away) == 1:
-        away = tl.multiple_of(away, [16])
-    elif rank(away) == 2:
-        away = tl.multiple_of(away, [16, 16])
+    shift: tl.constexpr = element_shift(element)  # in elements: bytes would hide what is contiguous
+    far = distance(ctx, pe)
+    # A hint, or for blocks a product: where all of a block is one number, Triton fails to compile a hint on it.
+    away = tl.multiple_of(far >> shift, 16) if is_scalar(pe) else (far >> (shift + 4)) * 16
     return (others + away).to(tl.pointer_type(element), bitcast=True)
 
 
 @triton.constexpr_function
-def rank(value: tl.tensor) -> int:
-    return len(value.shape)
+def is_scalar(value: tl.tensor) -> bool:
+    return not isinstance(value, tl.tensor) or not value.type.is_block()
 
 
 @triton.constexpr_function
