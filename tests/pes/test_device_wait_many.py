@@ -23,7 +23,7 @@ COMPARISONS = {
     "CMP_LT": np.less,
     "CMP_LE": np.less_equal,
 }
-N = 300  # words: more than threads
+N = 500  # words: more than threads, and each warp has some behind those
 NONE = 2**64 - 1
 every_form = pytest.mark.parametrize("form", ["", "_vector"], ids=["one value", "a value each"])
 
@@ -38,6 +38,7 @@ def three_tests(
     ivars,
     n,
     indices,
+    back,
     status,
     CMP: tl.constexpr,
     value,
@@ -45,10 +46,13 @@ def three_tests(
     tl.store(found, ALL(ctx, ivars, n, status, CMP, value).to(tl.uint64))
     tl.store(found + 1, ANY(ctx, ivars, n, status, CMP, value))
     tl.store(found + 2, SOME(ctx, ivars, n, indices, status, CMP, value))
+    turn_round(indices, back, n)
 
 
 @triton.jit
-def wait_one(ctx, WAIT: tl.constexpr, found, ivars, n, indices, status, CMP: tl.constexpr, value, KIND: tl.constexpr):
+def wait_one(
+    ctx, WAIT: tl.constexpr, found, ivars, n, indices, back, status, CMP: tl.constexpr, value, KIND: tl.constexpr
+):
     """Any of the waits; what it gives to found."""
     if KIND == "all":
         WAIT(ctx, ivars, n, status, CMP, value)
@@ -56,6 +60,14 @@ def wait_one(ctx, WAIT: tl.constexpr, found, ivars, n, indices, status, CMP: tl.
         tl.store(found, WAIT(ctx, ivars, n, status, CMP, value))
     else:
         tl.store(found, WAIT(ctx, ivars, n, indices, status, CMP, value))
+        turn_round(indices, back, n)
+
+
+@triton.jit
+def turn_round(indices, back, n):
+    """Each thread reads at once what others have written."""
+    lane = tl.arange(0, 512)
+    tl.store(back + lane, tl.load(indices + n - lane, mask=lane <= n), mask=lane <= n)
 
 
 def routine(name, form):
@@ -64,20 +76,23 @@ def routine(name, form):
 
 def look(form, ivars, n, status, cmp, value):
     """(test_all, test_any, the indices of test_some); memory behind the indices is checked."""
-    found, indices = torch.zeros(3, dtype=torch.uint64), torch.full((n + 1,), GUARD, dtype=torch.uint64)
+    found, (indices, back) = torch.zeros(3, dtype=torch.uint64), torch.full((2, n + 1), GUARD, dtype=torch.uint64)
     three = (routine(f"test_{kind}", form) for kind in ("all", "any", "some"))
-    three_tests[(1,)](shmem.device_context(), *three, found, ivars, n, indices, status, getattr(dev, cmp), value)
+    ctx, sign = shmem.device_context(), getattr(dev, cmp)
+    three_tests[(1,)](ctx, *three, found, ivars, n, indices, back, status, sign, value)
     every, some, count = found.tolist()
     assert all(index == GUARD for index in indices.tolist()[count:])
+    assert back.tolist()[::-1] == indices.tolist()
     return every, some, indices.tolist()[:count]
 
 
 def wait(kind, form, ivars, n, status, cmp, value):
     """What wait_until_any returns, or the indices of wait_until_some, or None."""
-    found, indices = torch.full((1,), GUARD, dtype=torch.uint64), torch.full((n + 1,), GUARD, dtype=torch.uint64)
-    ctx, call = shmem.device_context(), routine(f"wait_until_{kind}", form)
-    wait_one[(1,)](ctx, call, found, ivars, n, indices, status, getattr(dev, cmp), value, kind)
-    assert indices.tolist()[n] == GUARD
+    found = torch.full((1,), GUARD, dtype=torch.uint64)
+    indices, back = torch.full((2, n + 1), GUARD, dtype=torch.uint64)
+    ctx, call, sign = shmem.device_context(), routine(f"wait_until_{kind}", form), getattr(dev, cmp)
+    wait_one[(1,)](ctx, call, found, ivars, n, indices, back, status, sign, value, kind)
+    assert indices.tolist()[n] == GUARD and (kind != "some" or back.tolist()[::-1] == indices.tolist())
     return {"all": None, "any": found.item(), "some": indices.tolist()[: found.item()]}[kind]
 
 
@@ -121,6 +136,7 @@ def test_one_word_among_many_is_found_and_missed(place, form):
     assert look(form, ivars, N, None, "CMP_NE", value)[0] == 0
     assert wait("any", form, ivars, N, None, "CMP_EQ", value) == place
     assert wait("some", form, ivars, N, None, "CMP_EQ", value) == [place]
+    assert wait("some", form, ivars, N, None, "CMP_NE", value) == [i for i in range(N) if i != place]
     status = torch.ones(N, dtype=torch.int32)
     status[place] = 0
     assert look(form, ivars, N, status, "CMP_EQ", value) == (1, place, [place])
@@ -189,24 +205,26 @@ def wait_and_read(ctx, WAIT: tl.constexpr, KIND: tl.constexpr, ivars, n, indices
 @every_form
 @pytest.mark.parametrize("kind", ["all", "any", "some"])
 def test_waits_are_acquires_and_wait_for_a_late_writer(kind, form):
-    """The left neighbour's host writes data, then the words; a wait that ends too early finds no data."""
+    """The left neighbour's host writes data, then the last word; a wait that ends too early finds no data."""
     left, _, right = neighbours()
-    ivars, data = shmem.zeros(4, dtype=torch.uint64), shmem.full(1, -1, dtype=torch.int32)
-    seen, status = torch.zeros(1, dtype=torch.int32), torch.tensor([1, 0, 1, 0], dtype=torch.int32)
-    value = torch.tensor([0, 2, 0, 2], dtype=torch.uint64) if form else 2
+    ivars, data = shmem.zeros(N, dtype=torch.uint64), shmem.full(1, -1, dtype=torch.int32)
+    seen, status = torch.zeros(1, dtype=torch.int32), torch.ones(N, dtype=torch.int32)
+    status[1] = status[-1] = 0
+    value = torch.from_numpy(np.arange(N, dtype=np.uint64)).to(torch.get_default_device()) if form else 1
 
     def write():
         work(100000)
-        shmem.p(ivars[1], 2, right) if kind == "all" else None
-        work(10000)
+        if kind == "all":
+            shmem.p(ivars[1], 1, right)
+            work(10000)
         shmem.p(data, shmem.my_pe(), right)
         shmem.fence()
-        shmem.p(ivars[3], 2, right)
+        shmem.p(ivars[-1], N, right)
 
     writer = threading.Thread(target=aside(write))
     writer.start()
-    call, indices = routine(f"wait_until_{kind}", form), torch.zeros(4, dtype=torch.uint64)
-    wait_and_read[(1,)](shmem.device_context(), call, kind, ivars, 4, indices, status, value, data, seen)
+    call, indices = routine(f"wait_until_{kind}", form), torch.zeros(N, dtype=torch.uint64)
+    wait_and_read[(1,)](shmem.device_context(), call, kind, ivars, N, indices, status, value, data, seen)
     writer.join()
     assert seen.item() == left
 
@@ -246,7 +264,9 @@ def test_waits_on_many_words_refuse_what_does_not_fit(form, me):
         InterpreterError, match=rf"test_some{form}: PE {me}: indices: got a pointer to int64; wants a .*uint64"
     ):
         three = (routine(f"test_{kind}", form) for kind in ("all", "any", "some"))
-        three_tests[(1,)](shmem.device_context(), *three, torch.zeros(3), ivars, 5, ivars, None, dev.CMP_EQ, value)
+        three_tests[(1,)](
+            shmem.device_context(), *three, torch.zeros(3), ivars, 5, ivars, ivars, None, dev.CMP_EQ, value
+        )
 
 
 @interpreted
