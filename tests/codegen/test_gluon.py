@@ -1,6 +1,8 @@
 """The device functions in Gluon's kernels: they compile, and what holds for Triton's instructions holds for these."""
 
+import importlib
 import inspect
+import pathlib
 import re
 
 import gluon_kernels as forms
@@ -61,6 +63,18 @@ def test_every_function_is_called_by_some_kernel():
     )  # of names for one function each
     families = {name for name in functions if name.endswith(rows)}
     assert {name for name in functions - families if not any(f"dev.{name}(" in text for text in sources)} == set()
+
+
+def test_the_kernel_of_the_page_compiles_to_accesses_of_16_bytes(target, tmp_path, monkeypatch):
+    """Down to the kernel: the program that follows needs a job."""
+    page = pathlib.Path(__file__).parents[2] / "docs/gluon.md"
+    program = page.read_text().split("```python\n")[1].split("```")[0].split("shmem.init()")[0]
+    (tmp_path / f"page_{target}.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    kernel = importlib.import_module(f"page_{target}").scale_to_the_right
+    rows = forms.gl.BlockedLayout([4], [TARGETS[target].warp_size], [4], [0])
+    lines = instructions(assembly(kernel, target, F32, F32, U64, 100_000, 2048, rows))
+    assert widths.wide_loops(lines, target)
 
 
 # ---- the memory model and the widths: the tests of Triton's kernels, on Gluon's ----
