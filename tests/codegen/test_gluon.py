@@ -40,8 +40,11 @@ EVERY = list({case[0]: case for case in reversed(kernels.EVERY)}.values()) + [
 
 
 @pytest.mark.parametrize("case", EVERY, ids=kernels.name_of)
-def test_every_intrinsic_compiles_and_spills_nothing(case, target):
-    refuse_spills(gluon_assembly(case[0], target, *case[1:]), target)
+def test_every_intrinsic_compiles_and_spills_nothing(case):
+    """For NVIDIA, and for one of AMD's in turn: what the GPUs differ in is compiled for all of them below."""
+    amd = list(TARGETS)[1:]
+    for target in ("nvidia", amd[EVERY.index(case) % len(amd)]):
+        refuse_spills(gluon_assembly(case[0], target, *case[1:]), target)
 
 
 def test_elements_of_partitions_compile_and_spill_nothing(target):
@@ -79,20 +82,24 @@ def test_the_kernel_of_the_page_compiles_to_accesses_of_16_bytes(target, tmp_pat
 
 # ---- the memory model and the widths: the tests of Triton's kernels, on Gluon's ----
 
-READ = {
-    model: "signals|signal$|polls|acquires|behind_a_barrier|fence|barriers|atomics|loops",
-    widths: "tiles_keep|four_loads",
-}
-for _module, _names in READ.items():
-    for _name, _test in inspect.getmembers(_module, inspect.isfunction):
-        if _name.startswith("test_") and places([_name], _names):
-            globals()[_name] = _test
-
 
 @pytest.fixture(autouse=True)
 def of_gluon(monkeypatch):
-    for module in READ:
+    for module in (model, widths):
         monkeypatch.setattr(module, "assembly", gluon_assembly)
+
+
+READ = "signals|signal$|polls|acquires|behind_a_barrier|fence|barriers|atomics|loops"
+for _name, _test in inspect.getmembers(model, inspect.isfunction):
+    if _name.startswith("test_") and places([_name], READ):
+        globals()[_name] = _test
+
+
+def test_copies_and_tiles_move_16_bytes_an_access(target):
+    widths.test_a_bulk_copy_has_four_loads_of_16_bytes_in_flight(torch.int8, kernels.put_signal, True, target)
+    widths.test_a_bulk_copy_has_four_loads_of_16_bytes_in_flight(F32, kernels.get, False, target)
+    widths.test_tiles_keep_their_alignment_through_translation(torch.float16, False, target)
+    widths.test_tiles_keep_their_alignment_through_translation(F32, True, target)
 
 
 # ---- partitions of a program's warps ----
