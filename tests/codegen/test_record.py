@@ -40,6 +40,12 @@ SENTENCES = [
         {"PE": 0, "MISSING": 0, "LIMIT": 10**9},
         "sync_all: PE 0: ctx: got no word from PE 0 of its team in 1 s; wants all of them to call it; ",
     ),
+    (
+        "barrier_all_grid",
+        {"PE": 0, "OFFSET": 4096, "LIMIT": 10**9},
+        "barrier_all_grid: PE 0: ctx: got not all programs of the grids here and of its team's other PEs in 1 s; "
+        "wants all of them to call it; ",
+    ),
 ]
 
 
