@@ -31,7 +31,7 @@ SPECIFIED = {name: section for section, names in ROUTINES.items() for name in na
 PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routine
 CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint as_symmetric"
 LIKE = "empty_like zeros_like ones_like full_like"
-OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "partitioned"}
+OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "launch", "partitioned"}
 ERRORS = {
     "ShmemError": Exception,
     "NotInitializedError": RuntimeError,
