@@ -114,6 +114,6 @@ def exchange(ctx: DeviceContext, routine: tl.constexpr, slot: tl.tensor, turn: t
 
 @jit
 def end(ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor) -> None:
-    """Every thread has read what it needs of that turn."""
+    """Every thread has read what it needs of that turn. A barrier stands between its begin and this."""
     tl.store(count_of(slot, 0), turn)
     arch.join(ctx)

@@ -44,6 +44,8 @@ def decode(gpu, place):
         return global_memory(gpu, place, word, operation)
     if encoding == 0x36 and bits(word, 24, 17) in (62, 63):  # ds_permute, ds_bpermute
         return exchange(word, bits(word, 24, 17) == 62)
+    if encoding == 0x36 and bits(word, 24, 17) == 61:  # ds_swizzle
+        return swizzle(word)
     if bits(word, 8, 0) == 0xFA and (encoding >> 5 == 0 or bits(word, 31, 25) == 0x3F):
         return permutation(word)
     return emulated(place)
@@ -190,6 +192,22 @@ def narrow_buffer(word, operation):
                 wave.vector[data, lane] = int.from_bytes(found, "little", signed=signed) % 2**32
             elif inside[lane]:
                 ctypes.memmove(int(places[lane]), int(wave.vector[data, lane]).to_bytes(4, "little"), nbytes)
+        wave.advance(8)
+
+    return step
+
+
+def swizzle(word):
+    """Each lane takes the value of the one in its half of the wave that masks make of its number; 0 where that is off."""
+    offset, source, dest = bits(word, 15, 0), bits(word, 39, 32), bits(word, 63, 56)
+    if offset >> 15:
+        raise NotImplementedError(f"ds_swizzle of quads: {word:#x}")
+    others = ((LANE & bits(offset, 4, 0)) | bits(offset, 9, 5)) ^ bits(offset, 14, 10) | LANE & 32
+
+    def step(wave):
+        active = wave.active()
+        values = np.where(active[others], wave.vector[source, others], 0)
+        wave.vector[dest, active] = values[active]
         wave.advance(8)
 
     return step

@@ -4,6 +4,7 @@ import importlib
 
 CHAPTERS = (
     "rma",
+    "tiles",
     "strided",
     "amo",
     "nbi",

@@ -72,6 +72,19 @@ def joined(lines, kind, barrier):
     return places(lines[last:], barrier) or places(lines[:first], barrier)
 
 
+def test_warps_meet_between_the_reading_of_the_turns_number_and_its_writing(target):
+    """Of few words every warp polls all: without a barrier one may begin the turn that another has ended."""
+    lines = instructions(assembly(all_reduce, target, F32, F32, 32, "sum"))
+    if target == "nvidia":
+        last = places(lines, r"ld\.relaxed\.sys\.global\.b64 word")[-1]
+        number = places(lines, r"st\.global\.b64 ")[-1]
+        assert last < number and places(lines[last:number], BAR)
+    else:
+        last = places(lines, POLL[target].replace("dword", "dwordx2"))[-1]
+        number = next(place for place in places(lines, "global_store_dwordx2 ") if place > last)
+        assert places(lines[last:number], BARRIER)
+
+
 @pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS], ids=["one shot", "two shot", "rows"])
 def test_nvidia_tells_after_all_stores_and_reads_after_an_acquire(case):
     lines = instructions(assembly(case[0], "nvidia", *case[1:]))

@@ -100,12 +100,13 @@ def await_words(
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
         found = spinning.spin(pointers, step, last, wanted, mask.to(tl.int32), ctx.limit, ctx.record, count)
-        missing = tl.max(found[count], axis=0)  # also the barrier between these reads and the next turn's writes
+        missing = tl.max(found[count], axis=0)
         if missing >= 0:
             leave_record(ctx, routine, 0, 3, wanted, wanted, False, tl.minimum(missing, last))
     else:
         spin_amd(ctx, routine, pointers, step, last, wanted, mask, count)
         found = spinning.load_many(ctx.where, pointers, step, last, count)
+    gpu.barrier(ctx)  # of few words every warp polls all, and meets no other one: then this is where they meet
     return spinning.words_of(found, count)
 
 
