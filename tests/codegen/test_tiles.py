@@ -40,6 +40,7 @@ def one_way(ctx, x, y, to, of, count: tl.constexpr):
 F32, F16, BF16, I64 = torch.float32, torch.float16, torch.bfloat16, torch.int64
 SMALL, MIDDLE = (all_reduce, F32, F32, 512, "sum"), (all_reduce, F32, F32, 2048, "sum")
 LARGE, ONE_WAY = (all_reduce, BF16, BF16, 16384, "sum"), (one_way, F32, F32, 1, 3, 1024)
+TINY = (all_reduce, F32, F32, 32, "sum")
 ROWS = (rows, F32, F32, F32, 512)
 CASES = [
     SMALL, MIDDLE, LARGE, (all_reduce, F16, F16, 8, "max"), (all_reduce, I64, I64, 128, "xor"),
@@ -74,11 +75,12 @@ def joined(lines, kind, barrier):
 
 def test_warps_meet_between_the_reading_of_the_turns_number_and_its_writing(target):
     """Of few words every warp polls all: without a barrier one may begin the turn that another has ended."""
-    lines = instructions(assembly(all_reduce, target, F32, F32, 32, "sum"))
+    lines = instructions(assembly(TINY[0], target, *TINY[1:]))
     if target == "nvidia":
-        last = places(lines, r"ld\.relaxed\.sys\.global\.b64 word")[-1]
-        number = places(lines, r"st\.global\.b64 ")[-1]
-        assert last < number and places(lines[last:number], BAR)
+        barriers = places(lines, BAR)
+        number = next(place for place in places(lines, r"st\.global\.b64 ") if place + 1 in barriers)
+        start = max(place for place in places(lines[:number], r"^\$L__BB") if place < number)
+        assert places(lines[start:number], BAR)
     else:
         last = places(lines, POLL[target].replace("dword", "dwordx2"))[-1]
         number = next(place for place in places(lines, "global_store_dwordx2 ") if place > last)
