@@ -43,8 +43,10 @@ SENTENCES = [
     (
         "barrier_all_grid",
         {"PE": 0, "OFFSET": 4096, "LIMIT": 10**9},
-        "barrier_all_grid: PE 0: ctx: got not all programs of the grids here and of its team's other PEs in 1 s; wants all "
-        + "of them to call it; ",
+        (
+            "barrier_all_grid: PE 0: ctx: got not all programs of the grids here and of its team's other PEs in 1 s; "
+            "wants all of them to call it; "
+        ),
     ),
 ]
 
