@@ -21,9 +21,9 @@ F32, U64 = torch.float32, torch.uint64
 
 
 @pytest.fixture(autouse=True)
-def apart(monkeypatch):
-    """Triton's cache does not tell a kernel from its Gluon form."""
-    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+def apart(monkeypatch, tmp_path):
+    """A cache for each test: Triton's does not tell a kernel from its Gluon form."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
 def gluon_assembly(kernel, target, *operands, **options):
