@@ -17,8 +17,11 @@ def fence(ctx: DeviceContext) -> None:
 
 @jit
 def quiet(ctx: DeviceContext) -> None:
-    """Complete all the calling program has started, visible to all PEs. Spec: 9.11 SHMEM_QUIET."""
-    arch.fence(ctx)
+    """Complete all the calling program has started, visible to all PEs; what it reads later is read later.
+
+    Spec: 9.11 SHMEM_QUIET.
+    """
+    arch.quiet(ctx)
 
 
 @jit
@@ -29,7 +32,7 @@ def pe_quiet(ctx: DeviceContext, target_pes: tl.tensor, npes: tl.tensor) -> None
     Errors: pointee, a PE out of range.  Spec: 9.11 SHMEM_PE_QUIET.
     """
     arch.check_pes(ctx, "pe_quiet", target_pes, npes)
-    arch.fence(ctx)
+    arch.quiet(ctx)
 
 
 @jit

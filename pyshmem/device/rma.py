@@ -100,7 +100,7 @@ def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> N
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
     there, element = translate(ctx, dest, pe), arch.fit("p", "value", value, dest)
-    tl.store(there, element, cache_modifier=".wt")  # through: MI300's cache may else keep a peer's word until a quiet
+    arch.store_single(ctx, there, element)
 
 
 @jit

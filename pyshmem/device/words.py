@@ -61,7 +61,7 @@ def from_words(words: tl.tensor, element: tl.constexpr, count: tl.constexpr) -> 
 @jit
 def combine(op: tl.constexpr, one: tl.tensor, other: tl.tensor) -> tl.tensor:
     """sum, prod, min, max, and, or, xor of two; NaN in either is NaN in min and max."""
-    if op == "sum":  # noqa: SIM116  Triton compiles no dictionary
+    if op == "sum":
         return one + other
     elif op == "prod":
         return one * other

@@ -120,7 +120,8 @@ TABLES = {
         ("`test`, int32", [(test, I32, 3)], False),
         ("`signal_set`", [(signal_set, U64, 3)], False),
         ("`signal_add`; `put_signal` after its copy", [(signal_add, U64, 3), (put_signal, U64, 3)], False),
-        ("`fence`, `quiet`", [(fence, I32, 3), (quiet, I32, 3)], False),
+        ("`fence`", [(fence, I32, 3)], False),
+        ("`quiet`", [(quiet, I32, 3)], False),
         ("`barrier_all`, `sync_all`", [(barrier_all, I32, 3), (sync_all, I32, 3)], False),
     ],
     "data": [

@@ -169,6 +169,22 @@ def test_a_fence_stands_between_stores_in_every_thread(target):
     assert stores[len(stores) // 2 - 1] < fence < barrier < stores[len(stores) // 2]
 
 
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_quiet_on_nvidia_is_sequentially_consistent_in_every_thread(num_warps):
+    """Of two PEs that each write a word of the other's, quiet, and read their own, one sees the other's."""
+    lines = listing((kernels.quiet,), "nvidia", num_warps=num_warps)
+    fence, _ = in_order(lines, r"^fence\.sc\.sys", r"bar\.(?:warp\.)?sync")
+    assert not places(lines[:fence], "@|bra")
+
+
+def test_p_is_a_word_that_others_may_wait_for_on_nvidia():
+    for dtype, bits in ((I32, 32), (F32, 32), (I64, 64)):
+        lines = listing((kernels.p_and_g, dtype, 3), "nvidia")
+        (store,) = places(lines, r"st\.relaxed\.sys\.global\.b" + str(bits))
+        assert "@p" in lines[store] and "setp.eq.u32 p, t, 0" in lines[store]  # one thread's
+        assert not places(lines, r"st\.global")
+
+
 def test_quiet_completes_on_amd_before_it_returns(amd):
     lines = listing((kernels.quiet,), amd)
     in_order(lines, DRAIN, RELEASE[amd], DRAIN, BARRIER)

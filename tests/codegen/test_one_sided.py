@@ -92,7 +92,7 @@ def test_a_test_of_many_words_looks_once_at_each_as_an_acquire(case, target):
 
 def quiet(target):
     """The patterns of its instructions, which end with a barrier."""
-    return [r"fence\.acq_rel\.sys", NVIDIA_BARRIER] if target == "nvidia" else [DRAIN, RELEASE[target], DRAIN, BARRIER]
+    return [r"fence\.sc\.sys", NVIDIA_BARRIER] if target == "nvidia" else [DRAIN, RELEASE[target], DRAIN, BARRIER]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def test_nvidia_words_carry_their_marks_in_one_store_and_need_no_fence_on_their_
     lines = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:]))
     assert len(places(lines, r"st\.relaxed\.sys\.global\.b64")) == 4  # 128 threads, 512 words
     loads = places(lines, r"ld\.relaxed\.sys\.global\.b64 word")
-    assert len(loads) == 4 and all(line.count("ld.relaxed.sys.global.b64 word") == 4 for line in map(lines.__getitem__, loads))
+    assert len(loads) == 4 and all(
+        line.count("ld.relaxed.sys.global.b64 word") == 4 for line in map(lines.__getitem__, loads)
+    )
     first, last = places(lines, r"st\.relaxed\.sys")[0], loads[-1]
     assert not places(lines[first:last], r"fence|ld\.acquire|st\.release|bar\.sync")
     in_order(lines, r"ld\.relaxed\.sys\.global\.b64 word", BAR, r"st\.global\.v4")  # read by all before any goes on
@@ -116,7 +118,9 @@ def test_amd_words_go_through_all_caches_and_are_read_together(amd):
     past = "" if amd == "gfx90a" else " sc0 sc1"
     assert len(places(lines, f"global_store_dwordx2 .* off{past}$")) >= 2
     loads = places(lines, POLL[amd].replace("dword", "dwordx2"))
-    assert loads and any(set(range(place, place + 4)) <= set(loads) for place in loads)  # of four members, then one wait
+    assert loads and any(
+        set(range(place, place + 4)) <= set(loads) for place in loads
+    )  # of four members, then one wait
     stored = places(lines[: loads[0]], f"global_store_dwordx2 .* off{past}$")[-1]
     assert not places(lines[stored : loads[0]], "|".join([RELEASE[amd], BARRIER, *ACQUIRE[amd]]))
 

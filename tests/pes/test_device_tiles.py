@@ -53,7 +53,9 @@ def test_all_reduce_combines_the_tiles_of_all_pes(dtype, op):
     np.testing.assert_array_equal(y.cpu().numpy(), UFUNCS[op].reduce(every(dtype, (4, 8)), dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype, columns", [("int16", 1), ("int16", 64), ("int64", 64), ("float32", 1024), ("int16", 4096)])
+@pytest.mark.parametrize(
+    "dtype, columns", [("int16", 1), ("int16", 64), ("int64", 64), ("float32", 1024), ("int16", 4096)]
+)
 def test_all_reduce_of_any_size_takes_as_many_turns_as_it_needs(dtype, columns):
     """By words, in one step and in two: what one turn cannot hold takes several."""
     x, y = tensor(values(dtype, (4, columns), ME())), tensor(np.zeros((4, columns), dtype))

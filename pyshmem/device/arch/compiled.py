@@ -133,6 +133,18 @@ def fence(ctx: tl.tensor) -> None:
 
 
 @jit
+def quiet(ctx: tl.tensor) -> None:
+    gpu.drain(ctx)
+    gpu.complete(ctx)
+    gpu.barrier(ctx)
+
+
+@jit
+def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
+    gpu.store_single(ctx, pointer, value)
+
+
+@jit
 def set_signal(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """Store a uint64 as an atomic, after what every thread of the program stored."""
     join(ctx)

@@ -76,7 +76,7 @@ def await_member(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, valu
 def store_words(
     ctx: tl.tensor, address: tl.tensor, places: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor
 ) -> None:
-    """Each int32 with the mark beside it as one store of 8 bytes, at its place from ``address``: who sees the mark has it."""
+    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
     pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
     gpu.store_marked(ctx, pointers, words, mark.to(tl.int32), mask)
 

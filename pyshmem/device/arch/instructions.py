@@ -65,6 +65,15 @@ def release(ctx: tl.tensor) -> None:
 
 
 @triton.jit
+def complete(ctx: tl.tensor) -> None:
+    """release, and this thread's later loads come after it too: of two PEs that write and then read, one sees the other."""
+    if is_nvidia(ctx.where):
+        run("fence.sc.sys;")
+    else:
+        release(ctx)
+
+
+@triton.jit
 def acquire(ctx: tl.tensor) -> None:
     """This thread's later loads see what was written before the word that a relaxed load of it saw."""
     if is_nvidia(ctx.where):
@@ -154,7 +163,7 @@ def read(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def by_one_thread(instruction: tl.constexpr, pointer: tl.tensor, value: tl.tensor) -> None:
-    """NVIDIA: an instruction on a 64-bit word and a value, by the program's first thread alone."""
+    """NVIDIA: an instruction on a word of 4 or 8 bytes and a value, by the program's first thread alone."""
     if in_partition():
         by_each_thread(instruction, pointer, value, arange(num_warps() * 32) == 0)
     else:
@@ -162,7 +171,7 @@ def by_one_thread(instruction: tl.constexpr, pointer: tl.tensor, value: tl.tenso
             "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; @p "
             + instruction
             + " [$1], $2; mov.u32 $0, 0; }",
-            "=r,l,l",
+            "=r,l,l" if value.dtype.primitive_bitwidth == 64 else "=r,l,r",
             [pointer, value],
             dtype=tl.int32,
             is_pure=False,
@@ -172,15 +181,27 @@ def by_one_thread(instruction: tl.constexpr, pointer: tl.tensor, value: tl.tenso
 
 @triton.jit
 def by_each_thread(instruction: tl.constexpr, pointers: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
-    """NVIDIA: an instruction on 64-bit words and values, one a thread."""
+    """NVIDIA: an instruction on words of 4 or 8 bytes and values, one a thread."""
     tl.inline_asm_elementwise(
         "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p " + instruction + " [$1], $2; mov.u32 $0, 0; }",
-        "=r,l,l,r",
+        "=r,l,l,r" if value.dtype.primitive_bitwidth == 64 else "=r,l,r,r",
         [pointers, value, mask.to(tl.int32)],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
     )
+
+
+@triton.jit
+def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
+    """One thread stores an element, through all caches; of 4 or 8 bytes a word that others may wait for."""
+    bits: tl.constexpr = value.dtype.primitive_bitwidth
+    if is_nvidia(ctx.where) and bits == 64:
+        by_one_thread("st.relaxed.sys.global.b64", pointer, value.to(tl.int64, bitcast=True))
+    elif is_nvidia(ctx.where) and bits == 32:
+        by_one_thread("st.relaxed.sys.global.b32", pointer, value.to(tl.int32, bitcast=True))
+    else:
+        tl.store(pointer, value, cache_modifier=".wt")  # MI300's cache may else keep a peer's word until a quiet
 
 
 @triton.jit

@@ -48,7 +48,7 @@ def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> N
 
 
 def store_words(ctx: Any, address: Any, places: Any, words: Any, mark: Any, mask: Any) -> None:
-    """Each int32 with the mark beside it as one store of 8 bytes, at its place from ``address``: who sees the mark has it."""
+    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
     upper, first = number(mark) << 32, number(address)
     values, lanes = array(words).astype(np.int64) & 0xFFFFFFFF, array(places)
     for lane in np.flatnonzero(array(mask)):

@@ -144,6 +144,13 @@ def fence(ctx: Any) -> None:
     _native.fence()
 
 
+quiet = fence
+
+
+def store_single(ctx: Any, pointer: Any, value: Any) -> None:
+    tl.store(pointer, value)
+
+
 def synchronise(ctx: Any, routine: str) -> None:
     """The barrier of ctx's team, after all that this PE has stored. Errors: WaitTimeoutError."""
     check_context(ctx, routine)
