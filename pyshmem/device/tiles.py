@@ -69,7 +69,7 @@ def reduce_scatter(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.
         exchange(ctx, "reduce_scatter", slot, turn)
         total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, rows.dtype, op), total)
         end(ctx, slot, turn)
-    return row_shaped(total.to(rows.dtype), tile)
+    return row_shaped(arch.rounded(total, rows.dtype), tile)
 
 
 @jit
@@ -140,7 +140,7 @@ def one_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
         exchange(ctx, "all_reduce", slot, turn)
         total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, flat.dtype, op), total)
         end(ctx, slot, turn)
-    return total.to(flat.dtype)
+    return arch.rounded(total, flat.dtype)
 
 
 @jit
@@ -163,7 +163,7 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
         exchange(ctx, "all_reduce", slot, turn)
         mine = first + my_pe(ctx) * part
         own = within(lane, mine, part)
-        summed = combined(ctx, slot, turn, lane - mine, own, flat.dtype, op).to(flat.dtype)
+        summed = arch.rounded(combined(ctx, slot, turn, lane - mine, own, flat.dtype, op), flat.dtype)
         end(ctx, slot, turn)
         send_all(ctx, slot, turn + 1, summed, lane - mine, own)
         exchange(ctx, "all_reduce", slot, turn + 1)

@@ -31,7 +31,7 @@ def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.co
         summed = combine_words(ctx, slot, turn, lane - first, inside, flat, op)
         total = tl.where((of_element >= first) & (of_element < first + room), summed, total)
         end(ctx, slot, turn)
-    return total.to(flat.dtype)
+    return arch.rounded(total, flat.dtype)
 
 
 @jit

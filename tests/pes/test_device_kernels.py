@@ -251,5 +251,7 @@ def test_device_functions_have_only_annotations_that_triton_compiles():
     for name in dev.__all__:
         routine = getattr(dev, name)
         if inspect.isfunction(routine):
-            assert set(routine.__annotations__.values()) <= {"DeviceContext", "tl.tensor", "tl.constexpr", "None"}, name
-            assert next(iter(inspect.signature(routine).parameters)) == "ctx", name
+            first = next(iter(inspect.signature(routine).parameters))
+            kinds = {"ctx": "DeviceContext", "part": "Partition"}
+            assert routine.__annotations__[first] == kinds[first], name
+            assert set(routine.__annotations__.values()) <= {*kinds.values(), "tl.tensor", "tl.constexpr", "None"}, name

@@ -172,6 +172,15 @@ def test_store_converts_a_block_of_another_type(dtype, kind):
     assert target.tolist() == [0.0, 1.0, 3.0, 96.0]
 
 
+@pytest.mark.parametrize("dtype, eps", [(torch.float16, 2.0**-10), (torch.bfloat16, 2.0**-7)], ids=str)
+def test_store_rounds_floats_to_the_nearest(dtype, eps):
+    """The interpreter's own conversion to bfloat16 cuts bits off."""
+    target, _ = guarded(4, dtype)
+    wide = torch.tensor([1 + 0.6 * eps, 1 + 0.4 * eps, -1 - 0.6 * eps, 1 + 1.5 * eps])
+    store_converted[(1,)](shmem.device_context(), target, wide, tl.float32, shmem.my_pe())
+    assert target.tolist() == [1 + eps, 1, -1 - eps, 1 + 2 * eps]
+
+
 @every_standard
 def test_load_gives_the_values_of_the_pe(dtype):
     _, me, right = neighbours()

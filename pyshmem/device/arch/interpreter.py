@@ -86,7 +86,7 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
         refuse_call(ArgumentError, routine, argument, describe(tensor), "a scalar, for one pointer")
     if tensor.dtype != wanted and (wanted.is_bf16() or wanted.is_fp8()):
         tensor = tensor.to(tl.float32)  # from other types the interpreter would make the number its bits
-    return tensor.to(wanted)
+    return rounded(tensor, wanted)
 
 
 def rounded(value: Any, element: Any) -> Any:
