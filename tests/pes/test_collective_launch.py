@@ -79,7 +79,7 @@ def test_barrier_all_grid_completes_what_all_programs_have_put_turn_after_turn()
     seen = torch.full((20, programs), -1, dtype=torch.int32)
     for turns in (3, 20):
         shmem.launch(barriers, programs, words, seen, right, turns, 1, cooperative=True)
-        assert (seen[:turns].cpu() == left * 1000 + torch.arange(turns)[:, None]).all()
+        assert (seen[:turns] == left * 1000 + torch.arange(turns)[:, None]).all()
         shmem.barrier_all()
     assert untouched(whole[programs:])
 

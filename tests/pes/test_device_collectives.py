@@ -185,7 +185,8 @@ def test_scans_of_every_size(dtype, name, in_place, form, programs, npes):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], **ids)
 def test_sums_of_fractions_have_the_same_bits_on_all_pes(dtype, me, npes):
-    exact = [torch.rand(999, dtype=torch.float64, generator=torch.Generator().manual_seed(pe)) for pe in range(npes)]
+    drawn = [torch.Generator().manual_seed(pe) for pe in range(npes)]
+    exact = [torch.rand(999, dtype=torch.float64, device="cpu", generator=each) for each in drawn]
     source, dest = shmem.array(exact[me].to(dtype)), shmem.empty(999, dtype=dtype)
     call(plain, 1, "sum_reduce", dest, source, 999)
     shmem.barrier_all()
@@ -305,7 +306,7 @@ REFUSED = [
     (plain, "sum_reduce", (torch.float32, torch.int32, 4), "DtypeError", "source: got a pointer to int32; wants a pointer to fp32"),
     (plain, "xor_reduce", (torch.float32, torch.float32, 4), "DtypeError", "dest: got a pointer to fp32; wants a pointer to integers"),
     (plain, "sum_inscan", (torch.float8_e5m2, torch.float8_e5m2, 4), "DtypeError", "dest: got a pointer to fp8e5; wants a pointer to integers, or to floats"),
-    (plain, "max_reduce_grid", (torch.int32, torch.int32, 40), "NotSymmetricError", "dest: got 160 bytes at heap offset"),
+    (plain, "max_reduce_grid", (torch.int32, torch.int32, 4000), "NotSymmetricError", "dest: got 16000 bytes at heap offset"),
     (plain, "fcollect", (torch.int32, torch.int32, -1), "OutOfRangeError", "nelems: got -.*; wants 0 or more"),
     (rooted, "broadcast", (torch.int32, torch.int32, 4, 99), "OutOfRangeError", "pe: got 99; wants a PE from 0 to"),
     (strided, "alltoalls", (torch.int32, torch.int32, 0, 1, 1), "OutOfRangeError", "dst: got 0; wants 1 or more"),

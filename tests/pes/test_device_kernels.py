@@ -128,8 +128,8 @@ def test_triton_is_left_as_it_was_found():
 
 @triton.jit
 def from_tuples(parts, words):
-    ctx, word, value = parts[0], parts[1][0], parts[1][1]
-    dev.p(ctx, word, value, dev.my_pe(ctx))
+    word, value = parts[1][0], parts[1][1]
+    dev.p(parts[0], word, value, dev.my_pe(parts[0]))
     dev.p(words[0], words[1] + 1, value + 1, dev.my_pe(words[0]))
 
 

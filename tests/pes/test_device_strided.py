@@ -41,7 +41,7 @@ def span(stride, bsize, nblocks):
 
 def moved(into, of, dst, sst, bsize, nblocks):
     """``into`` with the blocks of ``of`` in their places."""
-    block, inside = torch.arange(nblocks)[:, None], torch.arange(bsize)[None, :]
+    block, inside = torch.arange(nblocks, device="cpu")[:, None], torch.arange(bsize, device="cpu")[None, :]
     result = into.cpu().clone()
     result[(block * dst + inside).reshape(-1)] = of.cpu()[(block * sst + inside).reshape(-1)]
     return result
