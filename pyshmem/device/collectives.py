@@ -18,7 +18,7 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit, translate
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import ARRAY_HERE, ARRAY_TAKEN, LENGTHS, begin, end, enter, exchange, words_of
+from pyshmem.device.scratch import ARRAY_HERE, ARRAY_TAKEN, LENGTHS, after, begin, end, enter, exchange, words_of
 
 
 @jit
@@ -74,8 +74,9 @@ def cast_array(
 @jit
 def push(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, count: tl.tensor) -> None:
     """Copy from here to every PE, beginning with the next one."""
-    for step in range(ctx.n_pes):
-        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+    pe = my_pe(ctx)
+    for _ in range(ctx.n_pes):
+        pe = after(ctx, pe)
         arch.copy(ctx, translate(ctx, dest, pe), source, count)
 
 
@@ -158,8 +159,9 @@ def swap(ctx: DeviceContext, grid: tl.constexpr, dest: tl.tensor, source: tl.ten
     slot, first, count = enter(ctx, "alltoall", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
-    for step in range(ctx.n_pes):
-        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+    pe = my_pe(ctx)
+    for _ in range(ctx.n_pes):
+        pe = after(ctx, pe)
         arch.copy(ctx, translate(ctx, dest + block * my_pe(ctx) + first, pe), source + block * pe + first, count)
     exchange(ctx, "alltoall", slot, turn)
     end(ctx, slot, turn)
@@ -200,8 +202,9 @@ def swap_strided(
     slot, first, count = enter(ctx, "alltoalls", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
-    for step in range(ctx.n_pes):
-        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+    pe = my_pe(ctx)
+    for _ in range(ctx.n_pes):
+        pe = after(ctx, pe)
         to = translate(ctx, dest + (block * my_pe(ctx) + first) * dst, pe)
         arch.copy_blocks(ctx, to, source + (block * pe + first) * sst, dst, sst, 1, count)
     exchange(ctx, "alltoalls", slot, turn)

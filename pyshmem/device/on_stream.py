@@ -6,18 +6,13 @@ in the team's scratch, so a graph may be replayed. See shmem.reduce_on_stream.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 
 from pyshmem.device.collectives import gather, swap
-from pyshmem.device.context import device_context
-from pyshmem.device.launch import CachedKernel, Loaded
 from pyshmem.device.reductions import fold
-from pyshmem.device.scratch import begin, end, enter, exchange
+from pyshmem.device.scratch import begin, end, exchange, slot_of
 from pyshmem.device.tiles import all_reduce
 
 ELEMENTS = {
@@ -46,20 +41,20 @@ def reduce_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE
 
 @triton.jit(do_not_specialize=ADDRESSES)
 def gather_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr):
-    meet(ctx, "fcollect_on_stream", count)
+    meet(ctx, "fcollect_on_stream")
     gather(ctx, True, array_at(target, TYPE), array_at(source, TYPE), count)
 
 
 @triton.jit(do_not_specialize=ADDRESSES)
 def swap_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr):
-    meet(ctx, "alltoall_on_stream", count)
+    meet(ctx, "alltoall_on_stream")
     swap(ctx, True, array_at(target, TYPE), array_at(source, TYPE), count)
 
 
 @triton.jit
-def meet(ctx, routine: tl.constexpr, count):
+def meet(ctx, routine: tl.constexpr):
     """Nobody writes into the target of a PE whose stream has not come so far."""
-    slot, first, part = enter(ctx, routine, True, count)
+    slot = slot_of(ctx, routine)
     turn = begin(slot)
     exchange(ctx, routine, slot, turn)
     end(ctx, slot, turn)

@@ -24,12 +24,14 @@ from pyshmem.device.scratch import (
     READ,
     SENT,
     TAKEN,
+    after,
     count_of,
     piece_of,
     slot_of,
+    within,
     words_of,
 )
-from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store_at, within
+from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store_at
 
 
 @jit
@@ -44,8 +46,8 @@ def send(ctx: DeviceContext, tile: tl.tensor, pe: tl.tensor) -> None:
     slot = slot_of(ctx, "send")
     flat = flatten(tile)
     room = piece_elements(ctx, flat.dtype)
-    for step in range((room + flat.shape[0] - 1) // room):
-        send_piece(ctx, "send", slot, flat, step * room, pe)
+    for first in range(0, flat.shape[0], room):
+        send_piece(ctx, "send", slot, flat, first, pe)
 
 
 @jit
@@ -60,8 +62,8 @@ def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
     slot = slot_of(ctx, "recv")
     found = flatten(like)
     room = piece_elements(ctx, found.dtype)
-    for step in range((room + found.shape[0] - 1) // room):
-        found = recv_piece(ctx, "recv", slot, found, step * room, pe)
+    for first in range(0, found.shape[0], room):
+        found = recv_piece(ctx, "recv", slot, found, first, pe)
     return shaped(found, like)
 
 
@@ -80,9 +82,9 @@ def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) 
     flat = flatten(tile)
     found = flat
     room = piece_elements(ctx, flat.dtype)
-    for step in range((room + flat.shape[0] - 1) // room):
-        send_piece(ctx, "sendrecv", slot, flat, step * room, to)
-        found = recv_piece(ctx, "sendrecv", slot, found, step * room, of)
+    for first in range(0, flat.shape[0], room):
+        send_piece(ctx, "sendrecv", slot, flat, first, to)
+        found = recv_piece(ctx, "sendrecv", slot, found, first, of)
     return shaped(found, tile)
 
 
@@ -116,11 +118,11 @@ def broadcast_tile(ctx: DeviceContext, tile: tl.tensor, root: tl.tensor) -> tl.t
     slot = slot_of(ctx, "broadcast")
     found = flatten(tile)
     room = piece_elements(ctx, found.dtype)
-    for step in range((room + found.shape[0] - 1) // room):
+    for first in range(0, found.shape[0], room):
         if my_pe(ctx) == root:
-            cast_piece(ctx, slot, found, step * room)
+            cast_piece(ctx, slot, found, first)
         else:
-            found = take_piece(ctx, slot, found, step * room, root)
+            found = take_piece(ctx, slot, found, first, root)
     return shaped(found, tile)
 
 
@@ -158,8 +160,10 @@ def cast_piece(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, first: tl.t
     turn = tl.load(count_of(slot, 1)) + 1
     arch.await_all(ctx, "broadcast", words_of(ctx, slot, CAST_READ), turn - 2)
     mine = piece_of(ctx, slot, CASTS, turn, my_pe(ctx))
-    for step in range(1, ctx.n_pes):
-        put_piece(ctx, mine + arch.distance(ctx, (my_pe(ctx) + step) % ctx.n_pes), flat, first)
+    pe = my_pe(ctx)
+    for _ in range(1, ctx.n_pes):
+        pe = after(ctx, pe)
+        put_piece(ctx, mine + arch.distance(ctx, pe), flat, first)
     tl.store(count_of(slot, 1), turn)
     own = (words_of(ctx, slot, CAST_READ) + 8 * my_pe(ctx)).to(tl.pointer_type(tl.int64))
     tl.store(own, turn)  # the root reads nothing, so it has read all

@@ -21,6 +21,7 @@ ROUTINES = (
     "min_reduce", "max_reduce", "sum_inscan", "sum_exscan", "barrier_all_grid",
     "wait_until_all", "wait_until_any", "wait_until_some",
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
+    "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
 )  # fmt: skip
 NO_SLOT = -1  # OFFSET of a program that has no slot: of WANTED that there are, SEEN is its number
 SIGNS = ("==", "!=", ">", ">=", "<", "<=")

@@ -15,14 +15,15 @@ than ctx has slots for, a wait over PYSHMEM_WAIT_TIMEOUT.
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from pyshmem.device import arch
 from pyshmem.device.arch import jit, translate
 from pyshmem.device.context import DeviceContext, my_pe
 from pyshmem.device.scratch import begin, end, enter, exchange
-from pyshmem.device.words import combine, summed_in
+from pyshmem.device.words import combine, summed_in, together
+
+TOGETHER = tl.constexpr(8)  # members whose elements a thread loads at once
 
 
 @jit
@@ -163,17 +164,34 @@ def fold(
 
 @jit
 def fold_part(ctx: DeviceContext, op: tl.constexpr, dest: tl.tensor, source: tl.tensor, count: tl.tensor) -> None:
-    """By blocks of 16 bytes an access, four of a thread in flight, where both are aligned to that; then one by one."""
+    """Where both are aligned to it by accesses of 16 bytes, four of a thread in flight, then one; the rest one by one."""
     threads: tl.constexpr = arch.threads(ctx)
-    wide: tl.constexpr = wide_block(threads, dest.dtype.element_ty)
+    each: tl.constexpr = together(dest.dtype.element_ty)
     done = tl.cast(0, tl.int64)
     if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
-        done = count // wide * wide
-        for start in range(0, done, wide):
-            fold_block(ctx, op, dest + start, source + start, arch.arange(wide, wide // (4 * threads)), count, True)
+        done = fold_wide(ctx, op, dest, source, done, count, 4 * threads * each)
+        done = fold_wide(ctx, op, dest, source, done, count, threads * each)
     lane = arch.apart(threads)
     for start in range(done, count, 4 * threads):
         fold_block(ctx, op, dest + start, source + start, lane, count - start, False)
+
+
+@jit
+def fold_wide(
+    ctx: DeviceContext,
+    op: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    done: tl.tensor,
+    count: tl.tensor,
+    block: tl.constexpr,
+) -> tl.tensor:
+    """Whole blocks from element ``done`` on; how far that is."""
+    each: tl.constexpr = together(dest.dtype.element_ty)
+    most = count // block * block
+    for start in range(done, most, block):
+        fold_block(ctx, op, dest + start, source + start, arch.arange(block, each), count, True)
+    return most
 
 
 @jit
@@ -201,10 +219,30 @@ def fold_block(
                 total += load_from(ctx, source, pe, lane, count, whole)
                 store_to(ctx, dest, total, pe, lane, count, whole)
         else:
-            for pe in range(1, ctx.n_pes):
-                total = combine(op, total, load_from(ctx, source, pe, lane, count, whole))
+            total = combined(ctx, op, total, source, lane, count, whole)
             for pe in range(ctx.n_pes):
                 store_to(ctx, dest, total, pe, lane, count, whole)
+
+
+@jit
+def combined(
+    ctx: DeviceContext,
+    op: tl.constexpr,
+    total: tl.tensor,
+    source: tl.tensor,
+    lane: tl.tensor,
+    count: tl.tensor,
+    whole: tl.constexpr,
+) -> tl.tensor:
+    """``total`` of the first PE, and of the others in their order; of few with all loads on their way at once."""
+    if ctx.members <= TOGETHER:
+        for pe in tl.static_range(1, ctx.members):
+            value = load_from(ctx, source, tl.minimum(ctx.n_pes - 1, pe), lane, count, whole)
+            total = tl.where(ctx.n_pes > pe, combine(op, total, value), total)
+    else:
+        for pe in range(1, ctx.n_pes):
+            total = combine(op, total, load_from(ctx, source, pe, lane, count, whole))
+    return total
 
 
 @jit
@@ -235,9 +273,3 @@ def store_to(
         tl.store(tl.multiple_of(pointers, 16), arch.rounded(value, dest.dtype.element_ty))
     else:
         tl.store(pointers, arch.rounded(value, dest.dtype.element_ty), mask=lane < count)
-
-
-@triton.constexpr_function
-def wide_block(threads: int, element: tl.dtype) -> int:
-    """Elements of four accesses of 16 bytes a thread."""
-    return threads * 4 * 128 // element.primitive_bitwidth

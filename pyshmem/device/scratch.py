@@ -2,9 +2,9 @@
 
 A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
 Before the programs' slots is one without areas, for calls that a single program of each PE makes, whichever it is.
-A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of two counters of its owner's:
-the exchanges, and the broadcasts from here. Then come ARRAYS arrays with a word for each member, and after them an area of
-each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
+A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of counters of its owner's:
+the exchanges, the broadcasts from here, and those of barrier_all_grid. Then come ARRAYS arrays with a word for each member,
+and after them an area of each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
 nobody is done before all have come, so that who writes for a turn knows that the turn before the last has been read.
 """
 
@@ -92,8 +92,20 @@ def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.t
 
 
 @jit
+def after(ctx: DeviceContext, pe: tl.tensor) -> tl.tensor:
+    """The member after ``pe``, the first after the last: loops over all begin with the next one, so that no two PEs send to
+    one at a time."""
+    return tl.where(pe + 1 == ctx.n_pes, 0, pe + 1)
+
+
+@jit
+def within(lane: tl.tensor, first: tl.tensor, count: tl.tensor) -> tl.tensor:
+    return (lane >= first) & (lane < first + count)
+
+
+@jit
 def count_of(slot: tl.tensor, place: tl.constexpr) -> tl.tensor:
-    """A pointer to one of the two counters: 0, exchanges; 1, broadcasts."""
+    """A pointer to a counter: 0, exchanges; 1, broadcasts; 2 and 3, barrier_all_grid's."""
     return (slot + 8 * place).to(tl.pointer_type(tl.int64))
 
 

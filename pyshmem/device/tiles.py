@@ -17,8 +17,8 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import BULK, begin, end, exchange, piece_of, slot_of
-from pyshmem.device.words import combine, summed_in
+from pyshmem.device.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
+from pyshmem.device.words import combine, summed_in, together
 from pyshmem.device.words_exchange import reduce_words
 
 WORDS_BYTES = tl.constexpr(4096)  # of a tile, up to which words that are their own flags are faster
@@ -35,15 +35,14 @@ def all_reduce(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.tens
     Spec: 9.9 SHMEM_SUM_REDUCE and its kin, of registers.
     """
     arch.check_tile(ctx, "all_reduce", tile, op)
-    slot = slot_of(ctx, "all_reduce")
     flat = flatten(tile)
     nbytes: tl.constexpr = bytes_of(flat)
     if nbytes <= WORDS_BYTES and ctx.members <= WORDS_MEMBERS:
-        total = reduce_words(ctx, slot, flat, op)
+        total = reduce_words(ctx, slot_of(ctx, "all_reduce"), flat, op)
     elif nbytes <= ONE_SHOT_BYTES or ctx.members <= 2:
-        total = one_shot(ctx, slot, flat, op)
+        total = in_turns(ctx, "all_reduce", flat, op)
     else:
-        total = two_shot(ctx, slot, flat, op)
+        total = two_shot(ctx, slot_of(ctx, "all_reduce"), flat, op)
     return shaped(total, tile)
 
 
@@ -55,21 +54,7 @@ def reduce_scatter(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.
     Returns: a tile of a row's shape.  Order, errors: this module's.  Spec: none; MPI's Reduce_scatter_block.
     """
     arch.check_tile(ctx, "reduce_scatter", tile, op, ctx.members)
-    slot = slot_of(ctx, "reduce_scatter")
-    rows = in_rows(ctx, tile)
-    width: tl.constexpr = rows.shape[1]
-    lane = tl.arange(0, width)
-    room = piece_elements(ctx, rows.dtype)
-    total = tl.zeros([width], summed_in(rows.dtype))
-    for step in range((room + width - 1) // room):
-        first = step * room
-        turn = begin(slot)
-        inside = within(lane, first, room)
-        send_rows(ctx, slot, turn, rows, lane - first, inside)
-        exchange(ctx, "reduce_scatter", slot, turn)
-        total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, rows.dtype, op), total)
-        end(ctx, slot, turn)
-    return row_shaped(arch.rounded(total, rows.dtype), tile)
+    return row_shaped(in_turns(ctx, "reduce_scatter", in_rows(ctx, tile), op), tile)
 
 
 @jit
@@ -80,21 +65,7 @@ def all_gather(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     Order, errors: this module's.  Spec: 9.9 SHMEM_FCOLLECT, of registers.
     """
     arch.check_tile(ctx, "all_gather", tile)
-    slot = slot_of(ctx, "all_gather")
-    flat = flatten(tile)
-    width: tl.constexpr = flat.shape[0]
-    lane = tl.arange(0, width)
-    room = piece_elements(ctx, flat.dtype)
-    rows = tl.zeros([ctx.members, width], flat.dtype)
-    for step in range((room + width - 1) // room):
-        first = step * room
-        turn = begin(slot)
-        inside = within(lane, first, room)
-        send_all(ctx, slot, turn, flat, lane - first, inside)
-        exchange(ctx, "all_gather", slot, turn)
-        rows = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, flat.dtype), rows)
-        end(ctx, slot, turn)
-    return tl.reshape(rows, with_rows(ctx.members, tile))
+    return tl.reshape(in_turns(ctx, "all_gather", flatten(tile), None), with_rows(ctx.members, tile))
 
 
 @jit
@@ -105,42 +76,46 @@ def all_to_all(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     Order, errors: this module's.  Spec: 9.9 SHMEM_ALLTOALL, of registers.
     """
     arch.check_tile(ctx, "all_to_all", tile, "", ctx.members)
-    slot = slot_of(ctx, "all_to_all")
-    rows = in_rows(ctx, tile)
-    width: tl.constexpr = rows.shape[1]
-    lane = tl.arange(0, width)
-    room = piece_elements(ctx, rows.dtype)
-    found = tl.zeros([ctx.members, width], rows.dtype)
-    for step in range((room + width - 1) // room):
-        first = step * room
-        turn = begin(slot)
-        inside = within(lane, first, room)
-        send_rows(ctx, slot, turn, rows, lane - first, inside)
-        exchange(ctx, "all_to_all", slot, turn)
-        found = tl.where(inside[None, :], read_rows(ctx, slot, turn, lane - first, inside, rows.dtype), found)
-        end(ctx, slot, turn)
-    return tl.reshape(found, tile.shape)
+    return tl.reshape(in_turns(ctx, "all_to_all", in_rows(ctx, tile), None), tile.shape)
 
 
-# ---- the two ways of all_reduce for tiles that are not small ----
+# ---- how they go: one exchange a turn, or for all_reduce of large tiles two ----
 
 
 @jit
-def one_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
-    """Everybody sends all to all and combines all: one exchange a turn."""
-    width: tl.constexpr = flat.shape[0]
+def in_turns(ctx: DeviceContext, routine: tl.constexpr, values: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """One row goes to every member; of ctx.members rows row j goes to member j. What comes, combined, or all rows of it.
+
+    op: None for the rows.
+    """
+    slot = slot_of(ctx, routine)
+    width: tl.constexpr = values.shape[-1]
     lane = tl.arange(0, width)
-    room = piece_elements(ctx, flat.dtype)
-    total = tl.zeros([width], summed_in(flat.dtype))
-    for step in range((room + width - 1) // room):
-        first = step * room
+    room = piece_elements(ctx, values.dtype)
+    found = nothing_of(ctx, width, values.dtype, op)
+    for first in range(0, width, room):
         turn = begin(slot)
-        inside = within(lane, first, room)
-        send_all(ctx, slot, turn, flat, lane - first, inside)
-        exchange(ctx, "all_reduce", slot, turn)
-        total = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, flat.dtype, op), total)
+        places, inside = lane - first, within(lane, first, room)
+        if has_one_dimension(values):
+            send_all(ctx, slot, turn, values, places, inside)
+        else:
+            send_rows(ctx, slot, turn, values, places, inside)
+        exchange(ctx, routine, slot, turn)
+        if op is None:
+            found = tl.where(inside[None, :], read_rows(ctx, slot, turn, places, inside, values.dtype), found)
+        else:
+            found = tl.where(inside, combined(ctx, slot, turn, places, inside, values.dtype, op), found)
         end(ctx, slot, turn)
-    return arch.rounded(total, flat.dtype)
+    return found if op is None else arch.rounded(found, values.dtype)
+
+
+@jit
+def nothing_of(ctx: DeviceContext, width: tl.constexpr, element: tl.constexpr, op: tl.constexpr) -> tl.tensor:
+    """Zeros, as in_turns returns values before they are rounded."""
+    if op is None:
+        return tl.zeros([ctx.members, width], element)
+    else:
+        return tl.zeros([width], summed_in(element))
 
 
 @jit
@@ -151,12 +126,11 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, ctx.n_pes))
     part = tl.multiple_of(part, together(flat.dtype))
     result = tl.zeros([width], flat.dtype)
-    whole = ctx.n_pes * part
-    for step in range((whole + width - 1) // whole):
-        first = step * whole
+    for first in range(0, width, part * ctx.n_pes):
         turn = begin(slot)
-        for next_pe in range(1, ctx.n_pes + 1):
-            pe = (my_pe(ctx) + next_pe) % ctx.n_pes
+        pe = my_pe(ctx)
+        for _ in range(ctx.n_pes):
+            pe = after(ctx, pe)
             start = first + pe * part
             there = piece_of(ctx, slot, BULK, turn, my_pe(ctx)) + arch.distance(ctx, pe)
             store_at(there, flat, lane - start, within(lane, start, part))
@@ -185,8 +159,9 @@ def send_all(
 ) -> None:
     """Store to this PE's piece on every member, beginning with the next one."""
     mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx))
-    for step in range(ctx.n_pes):
-        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+    pe = my_pe(ctx)
+    for _ in range(ctx.n_pes):
+        pe = after(ctx, pe)
         store_at(mine + arch.distance(ctx, pe), flat, places, inside)
 
 
@@ -252,11 +227,6 @@ def pointer_to(address: tl.tensor, element: tl.constexpr) -> tl.tensor:
 
 
 @jit
-def within(lane: tl.tensor, first: tl.tensor, count: tl.tensor) -> tl.tensor:
-    return (lane >= first) & (lane < first + count)
-
-
-@jit
 def piece_elements(ctx: DeviceContext, element: tl.constexpr) -> tl.tensor:
     return tl.multiple_of(ctx.piece // (element.primitive_bitwidth // 8), together(element))
 
@@ -294,12 +264,6 @@ def row_shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
         return tl.max(flat, axis=0)
     else:
         return tl.reshape(flat, row_shape(tile))
-
-
-@triton.constexpr_function
-def together(element: tl.dtype) -> int:
-    """How many elements are 16 bytes, of which a piece has a whole number: the compiler moves them at once if it knows."""
-    return 128 // element.primitive_bitwidth
 
 
 @triton.constexpr_function

@@ -9,16 +9,15 @@ from pyshmem.device.arch import jit
 
 
 @triton.constexpr_function
-def count_words(count: int, element: tl.dtype) -> int:
-    """How many words so many elements make: two of 16 bits share one; smaller ones, and one alone, have one each."""
-    bits = element.primitive_bitwidth
-    return count * 2 if bits == 64 else count // 2 if bits == 16 and count > 1 else count
-
-
-@triton.constexpr_function
 def bits_of(element: tl.dtype) -> tl.dtype:
     """The integer type of the same size."""
     return {8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.constexpr_function
+def together(element: tl.dtype) -> int:
+    """How many elements are 16 bytes, what one access moves: of parts that are whole numbers of them the compiler knows."""
+    return max(128 // element.primitive_bitwidth, 1)
 
 
 @triton.constexpr_function
@@ -29,7 +28,7 @@ def summed_in(element: tl.dtype) -> tl.dtype:
 
 @jit
 def to_words(flat: tl.tensor) -> tl.tensor:
-    """The bits of a block of one dimension, as int32."""
+    """The bits of a block of one dimension, as int32: 16 bits share a word with the next ones, fewer have one each."""
     count: tl.constexpr = flat.shape[0]
     bits = flat.to(bits_of(flat.dtype), bitcast=True)
     if flat.dtype.primitive_bitwidth == 32:

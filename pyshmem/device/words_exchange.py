@@ -10,8 +10,8 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import WORDS, begin, end, piece_of
-from pyshmem.device.words import combine, count_words, from_words, summed_in, to_words
+from pyshmem.device.scratch import WORDS, after, begin, end, piece_of, within
+from pyshmem.device.words import combine, from_words, summed_in, to_words
 
 
 @jit
@@ -20,16 +20,15 @@ def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.co
     count: tl.constexpr = flat.shape[0]
     words = to_words(flat)
     lane, element = tl.arange(0, words.shape[0]), tl.arange(0, count)
-    of_element = element * count_words(2, flat.dtype) // 2 if count > 1 else element  # the word of each
+    of_element = element * words.shape[0] // count  # the word of each, the first of two
     room = ctx.piece // 8
     total = tl.zeros([count], summed_in(flat.dtype))
-    for step in range((room + words.shape[0] - 1) // room):
-        first = step * room
+    for first in range(0, words.shape[0], room):
         turn = begin(slot)
-        inside = (lane >= first) & (lane < first + room)
+        inside = within(lane, first, room)
         send_words(ctx, slot, turn, words, lane - first, inside)
         summed = combine_words(ctx, slot, turn, lane - first, inside, flat, op)
-        total = tl.where((of_element >= first) & (of_element < first + room), summed, total)
+        total = tl.where(within(of_element, first, room), summed, total)
         end(ctx, slot, turn)
     return arch.rounded(total, flat.dtype)
 
@@ -39,8 +38,9 @@ def send_words(
     ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor, words: tl.tensor, places: tl.tensor, inside: tl.tensor
 ) -> None:
     mine = piece_of(ctx, slot, WORDS, turn, my_pe(ctx))
-    for step in range(ctx.n_pes):
-        pe = (my_pe(ctx) + 1 + step) % ctx.n_pes
+    pe = my_pe(ctx)
+    for _ in range(ctx.n_pes):
+        pe = after(ctx, pe)
         arch.store_words(ctx, mine + arch.distance(ctx, pe), places, words, turn, inside)
 
 

@@ -12,7 +12,9 @@ PLACES = ("interpreter", "nvidia", "gfx90a", "gfx942", "gfx950")  # DeviceContex
 def known(where: object) -> int:
     """The index, which Triton makes a number of the running kernel where a context is assigned to another name."""
     if not isinstance(where, int):
-        raise TypeError("ctx: got a copy of a device context, which has lost its constants; wants it as the kernel got it")
+        raise TypeError(
+            "ctx: got a copy of a device context, which has lost its constants; wants it as the kernel got it"
+        )
     return where
 
 
