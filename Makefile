@@ -24,7 +24,7 @@ help:
 	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c pyshmem/host/_collectives.h
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c pyshmem/host/_collectives.h pyshmem/host/_launch.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
 	touch $@
@@ -71,7 +71,7 @@ wheelhouse: $(VENV)/.installed
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
 	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich pytest-mpi
 
-$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/host/_native.c pyshmem/host/_collectives.h
+$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/host/_native.c pyshmem/host/_collectives.h pyshmem/host/_launch.h
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
 	else $(GPU_VENV)/bin/python -m pip install --quiet '.[cuda,mpich,test]'; fi

@@ -23,7 +23,7 @@ setup(
         Extension(
             "pyshmem.host._native",
             ["pyshmem/host/_native.c"],
-            depends=["pyshmem/host/_collectives.h"],
+            depends=["pyshmem/host/_collectives.h", "pyshmem/host/_launch.h"],
             py_limited_api=True,
             extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off"],
         )

@@ -118,6 +118,13 @@ from pyshmem.host.memory import (
     realloc,
     team_ptr,
 )
+from pyshmem.host.on_stream import (
+    alltoall_on_stream,
+    barrier_on_stream,
+    broadcast_on_stream,
+    fcollect_on_stream,
+    reduce_on_stream,
+)
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
 from pyshmem.host.partitioned import PartitionedTensor, partitioned
 from pyshmem.host.query import my_pe, n_pes
@@ -218,6 +225,7 @@ __all__ = [
     "addr_accessible",
     "align",
     "alltoall",
+    "alltoall_on_stream",
     "alltoalls",
     "and_reduce",
     "arange",
@@ -246,7 +254,9 @@ __all__ = [
     "atomic_swap_nbi",
     "atomic_xor",
     "barrier_all",
+    "barrier_on_stream",
     "broadcast",
+    "broadcast_on_stream",
     "calloc",
     "clear_lock",
     "collect",
@@ -254,6 +264,7 @@ __all__ = [
     "empty",
     "empty_like",
     "fcollect",
+    "fcollect_on_stream",
     "fence",
     "finalize",
     "free",
@@ -302,6 +313,7 @@ __all__ = [
     "randn",
     "realloc",
     "reduce",
+    "reduce_on_stream",
     "set_lock",
     "signal_add",
     "signal_fetch",

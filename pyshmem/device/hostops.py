@@ -83,7 +83,7 @@ def apply(
     """
     if dtype.is_floating_point:
         operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
-    _loaded(op, dtype, device).alone(stream, address, operand, cond, result_address)
+    _loaded(op, dtype, device).launch_words(1, stream, address, operand, cond, result_address)
 
 
 def read(address: int, nbytes: int, result_address: int, stream: int, device: int) -> None:
@@ -92,7 +92,7 @@ def read(address: int, nbytes: int, result_address: int, stream: int, device: in
     address, nbytes: multiples of 4; where both are of 8, words are of 8.  result_address: memory that the GPU writes.
     """
     itemsize = 4 if (address | nbytes) & 7 else 8
-    _reader(itemsize, device).alone(stream, address, result_address, nbytes // itemsize)
+    _reader(itemsize, device).launch_words(1, stream, address, result_address, nbytes // itemsize)
 
 
 _reader_words = {4: tl.int32, 8: tl.int64}

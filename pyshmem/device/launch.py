@@ -40,11 +40,16 @@ class Loaded(NamedTuple):
         if code:
             self.refuse(code)
 
-    def alone(self, stream: int, *words: Any) -> None:
-        """Launch one program with integers for all its parameters."""
-        code = launch(_launcher(), self.function, 1, 1, 1, self.threads, self.shared, stream, *words)
+    def launch_words(self, programs: int, stream: int, *words: Any) -> None:
+        """Launch with integers for all parameters, as ``_words`` makes them."""
+        code = launch(_launcher(), self.function, programs, 1, 1, self.threads, self.shared, stream, *words)
         if code:
             self.refuse(code)
+
+    def prepared(self, programs: int, words: list[int]) -> bytes:
+        """For _native.launch_prepared: this kernel of so many programs, whose first parameters are these words."""
+        head = (_launcher(), self.function, programs, 1, 1, self.threads, self.shared)
+        return struct.pack(f"<{len(head) + len(words)}Q", *head, *(word & (1 << 64) - 1 for word in words))
 
     def refuse(self, code: int) -> NoReturn:
         raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
@@ -128,7 +133,7 @@ def _words(args: Any, plan: Any) -> list[int]:
         elif kind == _INTEGER:
             words.append(int(value))
         elif isinstance(kind, tuple):
-            words += _flattened(value, kind)
+            words += flattened(value, kind)
         elif kind != _CONSTANT:
             single = kind == _FLOAT
             words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
@@ -136,7 +141,7 @@ def _words(args: Any, plan: Any) -> list[int]:
 
 
 @cache
-def _flattened(context: Any, plan: Any) -> list[int]:
+def flattened(context: Any, plan: Any) -> list[int]:
     """A device context's words: it is the same object call after call."""
     return _words(context, plan)
 

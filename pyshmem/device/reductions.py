@@ -20,7 +20,7 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit, translate
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import begin, end, enter, exchange
+from pyshmem.device.scratch import after, begin, end, enter, exchange
 from pyshmem.device.words import combine, summed_in, together
 
 TOGETHER = tl.constexpr(8)  # members whose elements a thread loads at once
@@ -143,10 +143,11 @@ def fold(
     dest: tl.tensor,
     source: tl.tensor,
     nelems: tl.tensor,
+    apart: tl.constexpr = False,
 ) -> None:
     """Of each program's part every PE combines a part of all PEs' sources, and stores it on all PEs: nobody else touches it.
 
-    op: an operator of combine, "inscan" or "exscan".
+    op: an operator of combine, "inscan" or "exscan".  apart: whether to load all before anything is sent on.
     """
     arch.check_one(ctx, routine, "dest", dest, None, nelems)
     arch.check_one(ctx, routine, "source", source, None, nelems)
@@ -157,23 +158,36 @@ def fold(
     exchange(ctx, routine, slot, turn)
     each = (count + 16 * ctx.n_pes - 1) // (16 * ctx.n_pes) * 16
     mine = tl.minimum(each * my_pe(ctx), count)
-    fold_part(ctx, op, dest + first + mine, source + first + mine, tl.minimum(each, count - mine))
+    part, own = tl.minimum(each, count - mine), dest + first + mine
+    fold_part(ctx, op, own, source + first + mine, part, apart)
+    if apart:
+        pe = my_pe(ctx)
+        for _ in range(1, ctx.n_pes):
+            pe = after(ctx, pe)
+            arch.copy(ctx, translate(ctx, own, pe), own, part)
     exchange(ctx, routine, slot, turn + 1)
     end(ctx, slot, turn + 1)
 
 
 @jit
-def fold_part(ctx: DeviceContext, op: tl.constexpr, dest: tl.tensor, source: tl.tensor, count: tl.tensor) -> None:
+def fold_part(
+    ctx: DeviceContext,
+    op: tl.constexpr,
+    dest: tl.tensor,
+    source: tl.tensor,
+    count: tl.tensor,
+    apart: tl.constexpr,
+) -> None:
     """Where both are aligned to it by accesses of 16 bytes, four of a thread in flight, then one; the rest one by one."""
     threads: tl.constexpr = arch.threads(ctx)
     each: tl.constexpr = together(dest.dtype.element_ty)
     done = tl.cast(0, tl.int64)
     if ((dest.to(tl.int64) | source.to(tl.int64)) & 15) == 0:
-        done = fold_wide(ctx, op, dest, source, done, count, 4 * threads * each)
-        done = fold_wide(ctx, op, dest, source, done, count, threads * each)
+        done = fold_wide(ctx, op, dest, source, done, count, 4 * threads * each, apart)
+        done = fold_wide(ctx, op, dest, source, done, count, threads * each, apart)
     lane = arch.apart(threads)
     for start in range(done, count, 4 * threads):
-        fold_block(ctx, op, dest + start, source + start, lane, count - start, False)
+        fold_block(ctx, op, dest + start, source + start, lane, count - start, False, apart)
 
 
 @jit
@@ -185,12 +199,13 @@ def fold_wide(
     done: tl.tensor,
     count: tl.tensor,
     block: tl.constexpr,
+    apart: tl.constexpr,
 ) -> tl.tensor:
     """Whole blocks from element ``done`` on; how far that is."""
     each: tl.constexpr = together(dest.dtype.element_ty)
     most = count // block * block
     for start in range(done, most, block):
-        fold_block(ctx, op, dest + start, source + start, arch.arange(block, each), count, True)
+        fold_block(ctx, op, dest + start, source + start, arch.arange(block, each), count, True, apart)
     return most
 
 
@@ -203,6 +218,7 @@ def fold_block(
     lane: tl.tensor,
     count: tl.tensor,
     whole: tl.constexpr,
+    apart: tl.constexpr,
 ) -> None:
     """The elements at ``lane``: all, aligned to 16 bytes, where they are ``whole``, else those below ``count``."""
     if op == "exscan":
@@ -220,8 +236,11 @@ def fold_block(
                 store_to(ctx, dest, total, pe, lane, count, whole)
         else:
             total = combined(ctx, op, total, source, lane, count, whole)
-            for pe in range(ctx.n_pes):
-                store_to(ctx, dest, total, pe, lane, count, whole)
+            if apart:
+                store_to(ctx, dest, total, my_pe(ctx), lane, count, whole)
+            else:
+                for pe in range(ctx.n_pes):
+                    store_to(ctx, dest, total, pe, lane, count, whole)
 
 
 @jit

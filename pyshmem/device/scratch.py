@@ -4,8 +4,8 @@ A program meets the program of its number on the other PEs, so all programs may 
 Before the programs' slots is one without areas, for calls that a single program of each PE makes, whichever it is.
 A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of counters of its owner's:
 the exchanges, the broadcasts from here, and those of barrier_all_grid. Then come ARRAYS arrays with a word for each member,
-and after them an area of each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even ones. In an exchange
-nobody is done before all have come, so that who writes for a turn knows that the turn before the last has been read.
+and after them an area of each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even
+ones. In an exchange nobody is done before all have come: who writes for a turn knows that the last but one has been read.
 """
 
 from __future__ import annotations
@@ -87,8 +87,11 @@ def words_of(ctx: DeviceContext, slot: tl.tensor, array: tl.constexpr) -> tl.ten
 @jit
 def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.tensor, member: tl.tensor) -> tl.tensor:
     """The address of ``member``'s piece of an area, for that turn."""
-    pieces = (turn & 1) * ctx.n_pes + 2 * ctx.n_pes * kind + member
-    return tl.multiple_of(slot + head(ctx) + pieces * ctx.piece, 16)
+    pieces = (member + 2 * ctx.n_pes * kind) * ctx.piece
+    odd = tl.where(
+        (turn & 1) != 0, ctx.piece * ctx.n_pes, 0
+    )  # a choice: a product with the turn would wait for its load
+    return tl.multiple_of(slot + head(ctx) + pieces + odd, 16)
 
 
 @jit

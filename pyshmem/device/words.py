@@ -1,11 +1,28 @@
-"""Values in registers as words of 32 bits, which travel with a mark beside each; and how two values become one."""
+"""Values in registers as words of 32 bits, which travel with a mark beside each; and how two values become one.
+
+A lane is what one thread sends at a time: two elements of 16 bits, or one of another size. Its bits are an int32, or an
+int64 that travels as two words.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from pyshmem.device import arch
 from pyshmem.device.arch import jit
+
+
+@triton.constexpr_function
+def shared_by(count: int, element: tl.dtype) -> int:
+    """How many of ``count`` elements are in a lane."""
+    return 2 if element.primitive_bitwidth == 16 and count > 1 else 1
+
+
+@triton.constexpr_function
+def words_in(element: tl.dtype) -> int:
+    """How many words a lane has."""
+    return 2 if element.primitive_bitwidth == 64 else 1
 
 
 @triton.constexpr_function
@@ -27,34 +44,45 @@ def summed_in(element: tl.dtype) -> tl.dtype:
 
 
 @jit
-def to_words(flat: tl.tensor) -> tl.tensor:
-    """The bits of a block of one dimension, as int32: 16 bits share a word with the next ones, fewer have one each."""
+def to_lanes(flat: tl.tensor) -> tl.tensor:
+    """The bits of a block of one dimension, of each lane."""
     count: tl.constexpr = flat.shape[0]
     bits = flat.to(bits_of(flat.dtype), bitcast=True)
-    if flat.dtype.primitive_bitwidth == 32:
-        return bits
-    elif flat.dtype.primitive_bitwidth == 64:
-        return tl.reshape(tl.join(bits.to(tl.int32), (bits >> 32).to(tl.int32)), [2 * count])
-    elif flat.dtype.primitive_bitwidth == 16 and count > 1:
+    if shared_by(count, flat.dtype) == 2:
         low, high = tl.split(tl.reshape(bits, [count // 2, 2]))
-        return (low.to(tl.int32) & 0xFFFF) | (high.to(tl.int32) << 16)
+        return both(low.to(tl.int32), high.to(tl.int32))
     else:
-        return bits.to(tl.int32)
+        return bits if words_in(flat.dtype) == 2 else bits.to(tl.int32)
 
 
 @jit
-def from_words(words: tl.tensor, element: tl.constexpr, count: tl.constexpr) -> tl.tensor:
-    """The block of ``count`` elements that to_words made them of."""
-    if element.primitive_bitwidth == 32:
-        bits = words
-    elif element.primitive_bitwidth == 64:
-        low, high = tl.split(tl.reshape(words, [count, 2]))
-        bits = (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
-    elif element.primitive_bitwidth == 16 and count > 1:
-        bits = tl.reshape(tl.join(words.to(tl.int16), (words >> 16).to(tl.int16)), [count])
+def from_lanes(lanes: tl.tensor, element: tl.constexpr, count: tl.constexpr) -> tl.tensor:
+    """The block of ``count`` elements that to_lanes was given."""
+    if shared_by(count, element) == 2:
+        bits = tl.reshape(tl.join(lanes.to(tl.int16), (lanes >> 16).to(tl.int16)), [count])
     else:
-        bits = words.to(bits_of(element))
+        bits = lanes.to(bits_of(element))
     return bits.to(element, bitcast=True)
+
+
+@jit
+def both(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """Two numbers of 16 bits in one of 32."""
+    return (low & 0xFFFF) | (high << 16)
+
+
+@jit
+def element_in(lanes: tl.tensor, element: tl.constexpr, place: tl.constexpr) -> tl.tensor:
+    """The first or the second element of each lane, of the type they are combined in."""
+    bits = lanes >> 16 if place == 1 else lanes
+    return bits.to(bits_of(element)).to(element, bitcast=True).to(summed_in(element))
+
+
+@jit
+def as_lanes(values: tl.tensor, element: tl.constexpr) -> tl.tensor:
+    """The bits of values that were combined, rounded to the element: of lanes with one each."""
+    bits = arch.rounded(values, element).to(bits_of(element), bitcast=True)
+    return bits if words_in(element) == 2 else bits.to(tl.int32)
 
 
 @jit

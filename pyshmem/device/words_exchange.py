@@ -1,6 +1,7 @@
 """all_reduce of small tiles: words that are their own flags, so that one way to the peers and no fence is all it takes.
 
-The idea is NCCL's LL protocol: 4 bytes of data and 4 of a mark travel as one store of 8 bytes.
+The idea is NCCL's LL protocol: 4 bytes of data and 4 of a mark travel as one store of 8 bytes. A thread waits for the words
+that it combines, and threads meet only once a turn.
 """
 
 from __future__ import annotations
@@ -11,57 +12,88 @@ from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext, my_pe
 from pyshmem.device.scratch import WORDS, after, begin, end, piece_of, within
-from pyshmem.device.words import combine, from_words, summed_in, to_words
+from pyshmem.device.words import as_lanes, both, combine, element_in, from_lanes, shared_by, to_lanes, words_in
 
 
 @jit
 def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
     """all_reduce of a block of one dimension, in a team of few."""
     count: tl.constexpr = flat.shape[0]
-    words = to_words(flat)
-    lane, element = tl.arange(0, words.shape[0]), tl.arange(0, count)
-    of_element = element * words.shape[0] // count  # the word of each, the first of two
-    room = ctx.piece // 8
-    total = tl.zeros([count], summed_in(flat.dtype))
-    for first in range(0, words.shape[0], room):
+    lanes = to_lanes(flat)
+    lane = tl.arange(0, lanes.shape[0])
+    words: tl.constexpr = words_in(flat.dtype)
+    room = ctx.piece // (8 * words)
+    total = lanes
+    for first in range(0, lanes.shape[0], room):
         turn = begin(slot)
-        inside = within(lane, first, room)
-        send_words(ctx, slot, turn, words, lane - first, inside)
-        summed = combine_words(ctx, slot, turn, lane - first, inside, flat, op)
-        total = tl.where(within(of_element, first, room), summed, total)
+        places, inside = (lane - first) * words, within(lane, first, room)
+        send_lanes(ctx, slot, turn, lanes, places, inside, words)
+        summed = combine_lanes(ctx, slot, turn, places, inside, flat.dtype, shared_by(count, flat.dtype), op)
+        total = tl.where(inside, summed, total)
         end(ctx, slot, turn)
-    return arch.rounded(total, flat.dtype)
+    return from_lanes(total, flat.dtype, count)
 
 
 @jit
-def send_words(
-    ctx: DeviceContext, slot: tl.tensor, turn: tl.tensor, words: tl.tensor, places: tl.tensor, inside: tl.tensor
+def send_lanes(
+    ctx: DeviceContext,
+    slot: tl.tensor,
+    turn: tl.tensor,
+    lanes: tl.tensor,
+    places: tl.tensor,
+    inside: tl.tensor,
+    words: tl.constexpr,
 ) -> None:
     mine = piece_of(ctx, slot, WORDS, turn, my_pe(ctx))
     pe = my_pe(ctx)
-    for _ in range(ctx.n_pes):
+    for step in tl.static_range(ctx.members):  # unrolled: nothing stands between one store and the next
         pe = after(ctx, pe)
-        arch.store_words(ctx, mine + arch.distance(ctx, pe), places, words, turn, inside)
+        there, used = mine + arch.distance(ctx, pe), inside & (ctx.n_pes > step)
+        arch.store_words(ctx, there, places, lanes.to(tl.int32), turn, used)
+        if words == 2:
+            arch.store_words(ctx, there, places + 1, (lanes >> 32).to(tl.int32), turn, used)
 
 
 @jit
-def combine_words(
+def combine_lanes(
     ctx: DeviceContext,
     slot: tl.tensor,
     turn: tl.tensor,
     places: tl.tensor,
     inside: tl.tensor,
-    flat: tl.tensor,
+    element: tl.constexpr,
+    shared: tl.constexpr,
     op: tl.constexpr,
 ) -> tl.tensor:
-    """What all members' words make, combined in the order of PEs, of the type they are combined in."""
-    count: tl.constexpr = flat.shape[0]
-    wide: tl.constexpr = summed_in(flat.dtype)
+    """What all members' lanes make, combined in the order of PEs."""
     first = piece_of(ctx, slot, WORDS, turn, 0)
     found = arch.await_words(ctx, "all_reduce", first, places, turn, inside, ctx.members)
-    total = from_words(found[0], flat.dtype, count).to(wide)
+    if words_in(element) == 2:
+        more = arch.await_words(ctx, "all_reduce", first, places + 1, turn, inside, ctx.members)
+        total = whole(found[0], more[0]).to(element, bitcast=True)
+        for member in tl.static_range(1, ctx.members):
+            value = whole(found[member], more[member]).to(element, bitcast=True)
+            total = tl.where(ctx.n_pes > member, combine(op, total, value), total)
+        return as_lanes(total, element)
+    elif shared == 2:
+        return both(combine_one(ctx, found, element, 0, op), combine_one(ctx, found, element, 1, op))
+    else:
+        return combine_one(ctx, found, element, 0, op)
+
+
+@jit
+def combine_one(
+    ctx: DeviceContext, found: tl.tensor, element: tl.constexpr, place: tl.constexpr, op: tl.constexpr
+) -> tl.tensor:
+    """One element of each lane."""
+    total = element_in(found[0], element, place)
     for member in tl.static_range(1, ctx.members):
-        value = from_words(found[member], flat.dtype, count).to(wide)
-        if member < ctx.n_pes:
-            total = combine(op, total, value)
-    return total
+        value = element_in(found[member], element, place)
+        total = tl.where(ctx.n_pes > member, combine(op, total, value), total)
+    return as_lanes(total, element)
+
+
+@jit
+def whole(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """Two words as the number of 64 bits that they were."""
+    return (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)

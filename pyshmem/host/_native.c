@@ -442,44 +442,7 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     return tuple_of(v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
 }
 
-/* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, or of hipMemcpyAsync, which takes a
- * direction where that is not negative. Called from here it costs 1 us less than through ctypes. */
-static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    uint64_t function, dest, source, nbytes, stream;
-    int32_t direction;
-    if (!arity("enqueue", n, 6) || !to_u64(args[0], &function) || !to_u64(args[1], &dest) || !to_u64(args[2], &source) ||
-        !to_u64(args[3], &nbytes) || !to_int32(args[4], &direction) || !to_u64(args[5], &stream))
-        return NULL;
-    int code;
-    Py_BEGIN_ALLOW_THREADS /* it may wait: for a full queue, or to stage pageable memory */
-    if (direction < 0) code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
-    else code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction, (void *)stream);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(code);
-}
-
-enum { MOST_WORDS = 64 };
-
-/* launch(function, kernel, x, y, z, threads, shared bytes, stream, *words) -> the code of cuLaunchKernel or
- * hipModuleLaunchKernel. Each word holds one parameter in its low bytes; zeros follow, for what Triton appends. */
-static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    uint64_t head[8], words[MOST_WORDS + 4] = {0};
-    void *parameters[MOST_WORDS + 4];
-    if (n < 8 || n > 8 + MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch takes 8 to %d arguments", 8 + MOST_WORDS); return NULL; }
-    for (Py_ssize_t i = 0; i < n; i++) *(i < 8 ? &head[i] : &words[i - 8]) = PyLong_AsUnsignedLongLongMask(args[i]);
-    if (PyErr_Occurred()) return NULL;
-    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
-    int (*call)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-    call = (__typeof__(call))head[0];
-    int code;
-    Py_BEGIN_ALLOW_THREADS
-    code = call((void *)head[1], (unsigned)head[2], (unsigned)head[3], (unsigned)head[4], (unsigned)head[5], 1, 1, (unsigned)head[6],
-                (void *)head[7], parameters, NULL);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLong(code);
-}
+#include "_launch.h"
 
 typedef struct {
     dl_tensor_t tensor;
@@ -572,7 +535,7 @@ static PyMethodDef methods[] = {
     ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
-    ROW("enqueue", py_enqueue) ROW("launch", py_launch) ROW("watch_exit", py_watch_exit)
+    ROW("enqueue", py_enqueue) ROW("launch", py_launch) ROW("launch_prepared", py_launch_prepared) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

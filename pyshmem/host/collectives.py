@@ -27,7 +27,7 @@ _HALF = (torch.float16, torch.bfloat16)
 _LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPLEX, *_HALF))}
 _REALS = (*_INTEGERS, *_FLOATS, *_HALF, np.dtype("longdouble"))
 _NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
-_OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
+OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "sum": (0, _NUMBERS),
     "prod": (1, _NUMBERS),
     "min": (2, _REALS),
@@ -38,7 +38,7 @@ _OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """The checked arrays of a call: addresses here and numbers of elements."""
 
     heap: Any
@@ -61,8 +61,8 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
     group = member("broadcast", team)
     if _quick("broadcast", 0, root, group, target, source, size):
         return
-    pair = _pair("broadcast", target, source)
-    nbytes = _count("broadcast", pair, size) * pair.dtype.itemsize
+    pair = pair_of("broadcast", target, source)
+    nbytes = elements_of("broadcast", pair, size) * pair.dtype.itemsize
     group.world_pe("broadcast", root)
     if nbytes:
         _run("broadcast", "broadcast", pair.heap, group, root, pair.dest, pair.src, nbytes)
@@ -76,7 +76,7 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
     Order and errors: broadcast's, but all wait for all; a target that is too small is refused on all members.
     Spec: 9.9 SHMEM_COLLECT.
     """
-    group, pair = member("collect", team), _pair("collect", target, source)
+    group, pair = member("collect", team), pair_of("collect", target, source)
     count = pair.length if size is None else count_of("collect", "size", size)
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
@@ -96,8 +96,8 @@ def fcollect(target: Any, source: Any, size: int | None = None, team: Team | Non
     group = member("fcollect", team)
     if _quick("fcollect", 1, 0, group, target, source, size):
         return
-    pair = _pair("fcollect", target, source)
-    count = _blocks("fcollect", pair, pair.length if size is None else size, (group.size, 1))
+    pair = pair_of("fcollect", target, source)
+    count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
     if count:
         nbytes = count * pair.dtype.itemsize
         _run("fcollect", "scatter", pair.heap, group, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
@@ -113,12 +113,12 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
     group = member("alltoall", team)
     if _quick("alltoall", 2, 0, group, target, source, size):
         return
-    pair = _pair("alltoall", target, source)
+    pair = pair_of("alltoall", target, source)
     if size is None and pair.length % group.size:
         refuse(
             OutOfRangeError, "alltoall", "source", f"{pair.length} elements", f"a multiple of {group.size}, or a size"
         )
-    count = _blocks("alltoall", pair, pair.length // group.size if size is None else size, (group.size, group.size))
+    count = block_of("alltoall", pair, pair.length // group.size if size is None else size, (group.size, group.size))
     if count:
         nbytes = count * pair.dtype.itemsize
         dest = pair.dest + group.me * nbytes
@@ -130,7 +130,7 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
 
     tst, sst: strides in elements, 1 or more.  Order and errors: alltoall's.  Spec: 9.9 SHMEM_ALLTOALLS.
     """
-    group, pair = member("alltoalls", team), _pair("alltoalls", target, source)
+    group, pair = member("alltoalls", team), pair_of("alltoalls", target, source)
     for name, stride in (("tst", tst), ("sst", sst)):
         if count_of("alltoalls", name, stride) < 1:
             refuse(ArgumentError, "alltoalls", name, str(stride), "1 or more")
@@ -154,9 +154,13 @@ def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Tea
     Order and errors: broadcast's, but all wait for all.
     Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
     """
-    if not isinstance(op, str) or op not in _OPERATORS:
-        refuse(ArgumentError, "reduce", "op", repr(op), "one of " + ", ".join(_OPERATORS))
+    require_operator("reduce", op)
     _fold("reduce", by_tensor.REDUCE, op, target, source, size, team)
+
+
+def require_operator(routine: str, op: Any) -> None:
+    if not isinstance(op, str) or op not in OPERATORS:
+        refuse(ArgumentError, routine, "op", repr(op), "one of " + ", ".join(OPERATORS))
 
 
 def _reduction(op: str) -> Callable[..., None]:
@@ -189,11 +193,11 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     group = member(routine, team)
-    operator, dtypes = _OPERATORS[op]
+    operator, dtypes = OPERATORS[op]
     if _quick(routine, 3, mode * 7 + operator, group, target, source, size):
         return
-    pair = _pair(routine, target, source)
-    count = _count(routine, pair, size)
+    pair = pair_of(routine, target, source)
+    count = elements_of(routine, pair, size)
     if pair.dtype not in dtypes:
         refuse_dtype(routine, "target", pair.dtype, dtypes)
     loop = _LOOPS.get(pair.dtype)
@@ -228,20 +232,20 @@ def _run(routine: str, step: str, heap: Any, group: Team, *arguments: int) -> No
         refuse_timeout(routine, "team", f"no word from some PE of {group.name}", "all of them to call it")
 
 
-def _pair(routine: str, target: Any, source: Any) -> _Pair:
+def pair_of(routine: str, target: Any, source: Any) -> Pair:
     found = _native.locate_pair(views, target, source)
     if found is not None:
         heap, dest, src, room, length, kind = found
-        return _Pair(heap, dest, src, room, length, KINDS[kind])
+        return Pair(heap, dest, src, room, length, KINDS[kind])
     to, own = symmetric_array(routine, "target", target), symmetric_array(routine, "source", source)
     if to.dtype != own.dtype:
         refuse(DtypeError, routine, "source", f"{name_of(own.dtype)} elements", f"the {name_of(to.dtype)} of target")
     if to.heap is not own.heap:
         refuse(ArgumentError, routine, "source", f"memory of {own.heap.device}", f"that of target, {to.heap.device}")
-    return _Pair(to.heap, to.address, own.address, to.nelems, own.nelems, to.dtype)
+    return Pair(to.heap, to.address, own.address, to.nelems, own.nelems, to.dtype)
 
 
-def _count(routine: str, pair: _Pair, size: int | None) -> int:
+def elements_of(routine: str, pair: Pair, size: int | None) -> int:
     """Elements of a call that has as many in both arrays."""
     count = pair.length if size is None else count_of(routine, "size", size)
     if count > min(pair.room, pair.length):
@@ -250,7 +254,7 @@ def _count(routine: str, pair: _Pair, size: int | None) -> int:
     return count
 
 
-def _blocks(routine: str, pair: _Pair, size: Any, blocks: tuple[int, int]) -> int:
+def block_of(routine: str, pair: Pair, size: Any, blocks: tuple[int, int]) -> int:
     """Elements of a block, where target and source hold so many blocks."""
     count = count_of(routine, "size", size)
     for name, held, number in (("target", pair.room, blocks[0]), ("source", pair.length, blocks[1])):

@@ -190,7 +190,6 @@ def uniform(ctx: tl.tensor, value: tl.tensor) -> tl.tensor:
 def synchronise(ctx: tl.tensor, routine: tl.constexpr) -> None:
     """The barrier of ctx's team, after all that this program's threads have stored."""
     check_context(ctx, routine)
-    join(ctx)
     meet(ctx, routine)
 
 

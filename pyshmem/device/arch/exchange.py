@@ -9,24 +9,26 @@ from pyshmem.device import record
 from pyshmem.device.arch import blocks, spinning
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.places import is_nvidia
+from pyshmem.device.arch.spinning import EDITION
 from pyshmem.device.arch.translation import distance
 from pyshmem.device.arch.waiting import is_over, leave_record, wait_for
 
-FLAGS = tl.constexpr(64)  # bytes before the flags in a team's area, the first word of them the epoch
+FLAGS = tl.constexpr(64)  # bytes before the flags in a team's area, of which the host's barrier uses one word
 
 
 @triton.jit
 def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
-    """Tell every member that this one has come the next time, and wait until all have. A barrier stands before.
+    """Tell every member, after all that this program's threads have stored, that it has come the next time; wait for theirs.
 
-    The team's area holds the epoch, which only its owner reads and writes, and from FLAGS on, for each member, the epoch
-    that it has reached. Flags only grow, so nothing is reset and the next barrier may follow at once.
+    The team's area holds, from FLAGS on, the epoch that each member has reached, this one too. Flags only grow, so nothing
+    is reset and the next barrier may follow at once. The own one is read while the threads come together.
     """
-    area = ctx.sync_area.to(tl.pointer_type(tl.int64))
-    epoch = gpu.peek(ctx, area) + 1
-    tell_all(ctx, ctx.sync_area + FLAGS, epoch)
-    await_all(ctx, routine, ctx.sync_area + FLAGS, epoch)
-    tl.store(area, epoch)
+    flags = ctx.sync_area + FLAGS
+    epoch = gpu.peek(ctx, flags.to(tl.pointer_type(tl.int64)) + (ctx.me - 3) // 2) + 1
+    gpu.drain(ctx)
+    gpu.barrier(ctx)
+    tell_all(ctx, flags, epoch)
+    await_all(ctx, routine, flags, epoch)
 
 
 @triton.jit
@@ -50,10 +52,23 @@ def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: 
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
     for first in range(0, ctx.n_pes, count):
-        pe = tl.minimum(first + blocks.arange(count), ctx.n_pes - 1)
-        wait_for(ctx, routine, words + pe, value, pe)
+        lane = first + blocks.arange(count)
+        pe = tl.minimum(lane, ctx.n_pes - 1)
+        await_flags(ctx, routine, words + pe, value, pe, lane < ctx.n_pes)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
+
+
+@triton.jit
+def await_flags(
+    ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, value: tl.tensor, pe: tl.tensor, mask: tl.tensor
+) -> None:
+    """Poll a flag a thread."""
+    if is_nvidia(ctx.where):
+        me = ((ctx.me - 3) // 2).to(tl.int64)
+        spinning.spin_flags(flags, value, pe, mask.to(tl.int32), ctx.limit, ctx.record, me, routine, EDITION)
+    else:
+        wait_for(ctx, routine, flags, value, pe)
 
 
 @triton.jit
@@ -67,7 +82,8 @@ def tell_member(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, pe: tl.ten
 def await_member(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
     """await_all for the word of one member."""
     pes = pe + blocks.zeros(gpu.threads(ctx), tl.int32)
-    wait_for(ctx, routine, address.to(tl.pointer_type(tl.int64)) + pes, value, pes)
+    flags = address.to(tl.pointer_type(tl.int64)) + pes
+    await_flags(ctx, routine, flags, value, pes, blocks.arange(gpu.threads(ctx)) == 0)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
 
@@ -99,14 +115,21 @@ def await_words(
     step, last = ctx.piece // 8, ctx.n_pes - 1
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
-        found = spinning.spin(pointers, step, last, wanted, mask.to(tl.int32), ctx.limit, ctx.record, count)
-        missing = tl.max(found[count], axis=0)
-        if missing >= 0:
-            leave_record(ctx, routine, 0, 3, wanted, wanted, False, tl.minimum(missing, last))
+        me = ((ctx.me - 3) // 2).to(tl.int64)
+        found = spinning.as_many(mask.to(tl.int32), count)
+        polled = False
+        while (
+            not polled
+        ):  # once: what comes out of a loop is not computed twice, for each layout that Triton wants of it
+            inside = mask.to(tl.int32)
+            found = spinning.spin_words(
+                pointers, step, last, wanted, inside, ctx.limit, ctx.record, me, routine, count, EDITION
+            )
+            polled = True
     else:
         spin_amd(ctx, routine, pointers, step, last, wanted, mask, count)
-        found = spinning.load_many(ctx.where, pointers, step, last, count)
-    gpu.barrier(ctx)  # of few words every warp polls all, and meets no other one: then this is where they meet
+        found = spinning.load_many(ctx.where, pointers, step, last, count, EDITION)
+    gpu.barrier(ctx)  # each thread has seen its own words only
     return spinning.words_of(found, count)
 
 
@@ -151,7 +174,7 @@ def absent(
     count: tl.constexpr,
 ) -> tl.tensor:
     """Of each lane: a member whose word is not there yet, or -1."""
-    found = spinning.load_many(ctx.where, pointers, step, last, count)
+    found = spinning.load_many(ctx.where, pointers, step, last, count, EDITION)
     missing = tl.full([mask.shape[0]], -1, tl.int32)
     for member in tl.static_range(count):
         there = (found[member] >> 32).to(tl.int32) == wanted

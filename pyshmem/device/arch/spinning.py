@@ -1,16 +1,23 @@
-"""Polls of several words at once, in the instructions of one statement, so that their ways to memory overlap.
+"""Polls in the instructions of one statement: of several words at once, so that their ways to memory overlap, and by each
+thread for itself, with no word between threads.
 
 Builtins: Triton compiles no list of operands.
 """
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
 from typing import Any
 
 import triton.language as tl
 from triton.language import core
 
+from pyshmem.device import record
 from pyshmem.device.arch.places import is_gfx90a
+
+# Given to the builtins by who calls them: Triton's cache of compiled kernels knows the text of functions, not of these.
+EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
 
 
 def _pointers(pointers: Any, step: Any, last: Any, count: int, semantic: Any) -> list[Any]:
@@ -24,55 +31,98 @@ def _pointers(pointers: Any, step: Any, last: Any, count: int, semantic: Any) ->
 
 
 @core.builtin
-def spin(
+def spin_words(
     pointers: Any,
     step: Any,
     last: Any,
     wanted: Any,
     inside: Any,
     limit: Any,
-    record: Any,
+    left: Any,
+    me: Any,
+    routine: Any,
     count: Any,
+    edition: Any,
     _semantic: Any = None,
 ) -> Any:
-    """NVIDIA: poll words of 8 bytes, one of each member, until the upper half of all is ``wanted``; each thread for itself.
+    """NVIDIA: poll words of 8 bytes, one of each member, until the upper half of all is ``wanted``; the lower halves.
 
-    The lower halves, then of each lane a member whose word did not come, or -1. It gives up after ``limit`` nanoseconds,
-    or when the record is filled; both are looked at every 1024 polls. Lanes that are not ``inside`` do not wait.
+    Lanes that are not ``inside`` do not wait. limit, left, me, routine: ctx's limit and record, this PE, and who waits.
     """
     n = core._unwrap_if_constexpr(count)
-    operands = [*_pointers(pointers, step, last, n, _semantic), wanted, inside, limit, record]
-    constraints = ",".join(["=&r"] * (n + 1) + ["l"] * n + ["r", "r", "l", "l"])
-    kinds = (tl.int32,) * (n + 1)
-    return core.inline_asm_elementwise(_spin_text(n), constraints, operands, kinds, False, 1, _semantic=_semantic)
-
-
-def _spin_text(n: int) -> str:
-    found, mark, inside, limit, record = range(n + 1), 2 * n + 1, 2 * n + 2, 2 * n + 3, 2 * n + 4
-    text = [
-        "{ .reg .pred p; .reg .b32 polls; .reg .b64 begun; .reg .b64 now;",
-        *(f".reg .b64 word{k}; .reg .b32 mark{k};" for k in range(n)),
-        *(f"mov.b32 ${k}, 0;" for k in found),
-        f"mov.b32 ${n}, -1; mov.b32 polls, 0; mov.b64 begun, 0;",
-        f"setp.eq.u32 p, ${inside}, 0; @p bra DONE;",
-        "AGAIN:",
-        *(f"ld.relaxed.sys.global.b64 word{k}, [${n + 1 + k}];" for k in range(n)),
+    word = [f"${n + k}" for k in range(n)]
+    mark, among = f"${2 * n}", f"${2 * n + 1}"
+    poll = [
+        *(f"ld.relaxed.sys.global.b64 word{k}, [{word[k]}];" for k in range(n)),
         *(f"mov.b64 {{${k}, mark{k}}}, word{k};" for k in range(n)),
-        f"mov.b32 ${n}, -1;",
-        *(f"setp.ne.s32 p, mark{k}, ${mark}; @p mov.b32 ${n}, {k};" for k in range(n)),
-        f"setp.lt.s32 p, ${n}, 0; @p bra DONE;",
-        "add.u32 polls, polls, 1; and.b32 mark0, polls, 1023; setp.ne.u32 p, mark0, 0; @p bra AGAIN;",
+        "mov.b32 missing, -1;",
+        *(f"setp.ne.s32 p, mark{k}, {mark}; @p mov.b32 missing, {k};" for k in reversed(range(n))),
+        "setp.lt.s32 p, missing, 0; @p bra DONE;",
+    ]
+    registers = [f".reg .b64 word{k}; .reg .b32 mark{k}; mov.b32 ${k}, 0;" for k in range(n)]
+    text = _text(registers, among, poll, *(f"${2 * n + k}" for k in range(2, 5)), routine)
+    constraints = ",".join(["=&r"] * n + ["l"] * n + ["r", "r", "l", "l", "l"])
+    operands = [*_pointers(pointers, step, last, n, _semantic), wanted, inside, limit, left, me]
+    kinds = (tl.int32,) * n if n > 1 else tl.int32
+    found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
+    return found if n > 1 else core.tuple([found])
+
+
+@core.builtin
+def spin_flags(
+    pointers: Any,
+    wanted: Any,
+    pe: Any,
+    inside: Any,
+    limit: Any,
+    left: Any,
+    me: Any,
+    routine: Any,
+    edition: Any,
+    _semantic: Any = None,
+) -> Any:
+    """NVIDIA: poll a flag of 8 bytes, as acquires, until it has come to ``wanted``. pe: whose it is; others: spin_words'."""
+    poll = [
+        "ld.acquire.sys.global.b64 seen, [$1];",
+        "setp.ge.s64 p, seen, $2; @p bra DONE;",
+    ]
+    registers = [".reg .b64 seen; mov.b32 $0, 0; mov.b32 missing, $3;"]
+    text = _text(registers, "$4", poll, "$5", "$6", "$7", routine)
+    operands = [pointers, wanted, pe, inside, limit, left, me]
+    return core.inline_asm_elementwise(text, "=&r,l,l,r,r,l,l,l", operands, tl.int32, False, 1, _semantic=_semantic)
+
+
+def _text(registers: list[str], among: str, poll: list[str], limit: str, left: str, me: str, routine: Any) -> str:
+    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at clock and record.
+
+    A wait over the limit claims the record and fills it, the routine last; one that finds it filled gives up too. What
+    barriers do not say stays 0. See pyshmem.device.record.
+    """
+    words = {"PE": f"mov.b64 now, {me};", "MISSING": "cvt.s64.s32 now, missing;", "LIMIT": f"mov.b64 now, {limit};"}
+    text = [
+        "{ .reg .pred p; .reg .b32 polls; .reg .b32 some; .reg .b32 missing; .reg .b64 begun; .reg .b64 now;",
+        *registers,
+        f"mov.b32 polls, 0; mov.b64 begun, 0; setp.eq.u32 p, {among}, 0; @p bra DONE;",
+        "AGAIN:",
+        *poll,
+        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN;",
         "mov.u64 now, %globaltimer; setp.eq.u64 p, begun, 0; @p mov.b64 begun, now; sub.u64 now, now, begun;",
-        f"setp.eq.u64 p, ${limit}, 0; @p bra LOOK; setp.gt.u64 p, now, ${limit}; @p bra DONE;",
-        f"LOOK: setp.eq.u64 p, ${record}, 0; @p bra AGAIN;",
-        f"ld.relaxed.sys.global.b64 now, [${record}]; setp.eq.u64 p, now, 0; @p bra AGAIN;",
+        f"setp.eq.u64 p, {limit}, 0; @p bra LOOK; setp.gt.u64 p, now, {limit}; @p bra LEAVE;",
+        f"LOOK: setp.eq.u64 p, {left}, 0; @p bra AGAIN;",
+        f"ld.relaxed.sys.global.b64 now, [{left}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
+        f"LEAVE: setp.eq.u64 p, {left}, 0; @p bra DONE;",
+        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.CLAIM}], now;",
+        "setp.ne.u64 p, now, 0; @p bra DONE;",
+        *(f"{value} st.global.b64 [{left} + {8 * getattr(record, name)}], now;" for name, value in words.items()),
+        f"mov.b64 now, {record.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
+        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.ROUTINE}], now;",
         "DONE: }",
     ]
     return " ".join(text)
 
 
 @core.builtin
-def load_many(where: Any, pointers: Any, step: Any, last: Any, count: Any, _semantic: Any = None) -> Any:
+def load_many(where: Any, pointers: Any, step: Any, last: Any, count: Any, edition: Any, _semantic: Any = None) -> Any:
     """AMD: the words of 8 bytes at the same places in each member's piece, as they are in memory now."""
     n = core._unwrap_if_constexpr(count)
     past = "glc" if core._unwrap_if_constexpr(is_gfx90a(core._unwrap_if_constexpr(where))) else "sc0 sc1"
@@ -83,6 +133,11 @@ def load_many(where: Any, pointers: Any, step: Any, last: Any, count: Any, _sema
     kinds = (tl.int64,) * n if n > 1 else tl.int64
     found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
     return found if n > 1 else core.tuple([found])
+
+
+@core.builtin
+def as_many(value: Any, count: Any, _semantic: Any = None) -> Any:
+    return core.tuple([value] * core._unwrap_if_constexpr(count))
 
 
 @core.builtin

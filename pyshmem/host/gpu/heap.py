@@ -131,8 +131,17 @@ class GpuHeap(Heap):
         self.enter()
         return int(_raw_stream(self.index))  # type: ignore[misc]
 
-    def copy(self, dest: int, source: int, nbytes: int) -> None:
+    def use_stream(self) -> int:
+        """The current stream, which quiet will wait for."""
         if not self._thread.ready:
+            self.enter()
+        stream: int = _raw_stream(self.index)  # type: ignore[misc]
+        if stream not in self._used:
+            self._used.add(stream)
+        return stream
+
+    def copy(self, dest: int, source: int, nbytes: int) -> None:
+        if not self._thread.ready:  # use_stream, whose call would be 4 % of a small put
             self.enter()
         stream = _raw_stream(self.index)  # type: ignore[misc]
         if stream not in self._used:
@@ -157,7 +166,7 @@ class GpuHeap(Heap):
             self._copy_whole(dest, source, nbytes, side.cuda_stream)
 
     def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
-        self._used.add(self._stream())
+        self.use_stream()
         bits = dest | source | dest_step | source_step
         if count:
             near = spread(self, dest, dest_step, item, count, bits)
@@ -191,8 +200,7 @@ class GpuHeap(Heap):
     # ---- atomics and looks ----
 
     def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
-        stream = self._stream()
-        self._used.add(stream)
+        stream = self.use_stream()
         operator = op.removeprefix("fetch_")
         if not fetch:
             _hostops().apply(operator, dtype, address, value, cond, 0, stream, self.index)
@@ -246,7 +254,7 @@ class GpuHeap(Heap):
     def settle(self, ctx: Any = None) -> None:
         """Wait for the current stream, the streams put from, and the context's own, for None every context's."""
         self._refuse_capture("quiet, barrier or allocation")
-        self._used.add(self._stream())
+        self.use_stream()
         for stream in list(self._used):
             self.driver.synchronize(stream)
         self._used.clear()

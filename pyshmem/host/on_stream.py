@@ -1,0 +1,164 @@
+"""Collectives that are enqueued on torch's current stream and return at once.
+
+OpenSHMEM has none of these; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
+order, and the calls of one team follow each other: two of them on two streams must be ordered by events. No target is
+written before its PE's stream has come to the call, so nothing stands between the program's kernels and these. What is on
+the stream afterwards finds the target whole and may change the source. CUDA graphs take them in, and may be replayed.
+A wait over PYSHMEM_WAIT_TIMEOUT is told by the next call that looks: fence, quiet, barrier_all, a wait or a test.
+CPU memory has no streams: there all meet, and then do at once what the call without _on_stream does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pyshmem.host import _native, collectives
+from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator
+from pyshmem.host.errors import ArgumentError, LaunchError, OutOfRangeError, refuse
+from pyshmem.host.heap import cpu, heaps, views
+from pyshmem.host.job import job
+from pyshmem.host.operands import refuse_dtype
+from pyshmem.host.ordering import synchronise
+from pyshmem.host.teams import Team, member
+
+_MOST_PLANS = 4096
+_NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
+_plans: dict[tuple[Any, ...], Any] = {}  # of calls that were checked before
+
+
+def reduce_on_stream(
+    target: Any, source: Any, op: str = "sum", size: int | None = None, team: Team | None = None
+) -> None:
+    """Enqueue reduce: ``source`` of all members, combined element by element, into every target, the same bits on all.
+
+    op: "sum", "prod", "min", "max", of integers also "and", "or", "xor".
+    target, source: symmetric, contiguous, of one dtype, the same array or apart; complex numbers only in CPU memory.
+    size: elements, all of source for None.  Half types are combined in float32, in the order of the members.
+    Order: collective over the team, in the order of the current stream, see the module.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError.
+    Spec: none; 9.9 SHMEM_SUM_REDUCE and its kin, NVSHMEM's sum_reduce_on_stream.
+    """
+    _enqueue("reduce", op, target, source, size, team)
+
+
+def fcollect_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """Enqueue fcollect: ``size`` elements of each member's ``source``, one behind the other, into every target.
+
+    Arguments: fcollect's.  Order and errors: reduce_on_stream's.  Spec: none; 9.9 SHMEM_FCOLLECT, NVSHMEM's of this name.
+    """
+    _enqueue("fcollect", None, target, source, size, team)
+
+
+def alltoall_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    """Enqueue alltoall: block j of ``source`` into ``target`` on member j, as the block of this PE's number there.
+
+    Arguments: alltoall's.  Order and errors: reduce_on_stream's.  Spec: none; 9.9 SHMEM_ALLTOALL, NVSHMEM's of this name.
+    """
+    _enqueue("alltoall", None, target, source, size, team)
+
+
+def broadcast_on_stream(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
+    """Enqueue broadcast: ``size`` elements of ``source`` on the team's PE ``root`` into every target.
+
+    Arguments: broadcast's.  Order and errors: reduce_on_stream's.
+    Spec: none; 9.9 SHMEM_BROADCAST, NVSHMEM's of this name.
+    """
+    _enqueue("broadcast", root, target, source, size, team)
+
+
+def barrier_on_stream(team: Team | None = None) -> None:
+    """Enqueue a barrier: what is behind it on any member's stream begins when all streams have come to it.
+
+    Order: what kernels and puts before it on those streams have stored is seen by all behind it.
+    Errors: ArgumentError, NotInitializedError.  Spec: none; 9.9 SHMEM_BARRIER_ALL, NVSHMEM's barrier_on_stream.
+    """
+    group = member("barrier_on_stream", team)
+    heap: Any = heaps[job.device]
+    if heap is cpu:
+        synchronise("barrier_on_stream", group)
+        return
+    key = ("barrier", group.wires, job.generation)
+    plan = _plans.get(key) or _remember(key, _kernels().barrier(group))
+    _launch("barrier", plan, heap, 0, 0)
+
+
+def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
+    """detail: reduce's operator, broadcast's root."""
+    group = member(_NAMES[routine], team)
+    found = _native.locate_pair(views, target, source)
+    if found is None:
+        _first(routine, detail, group, target, source, size, None)
+        return
+    heap, dest, src, room, length, kind = found
+    key = (routine, detail, size, room, length, kind, (dest | src) & 15, group.wires, job.generation)
+    plan = _plans.get(key)
+    if plan is None:
+        _first(routine, detail, group, target, source, size, key)
+    else:
+        _launch(routine, plan, heap, dest, src)
+
+
+def _launch(routine: str, plan: Any, heap: Any, dest: int, src: int) -> None:
+    code = _native.launch_prepared(plan.prepared, heap.use_stream(), dest, src, *plan.counts)
+    if code:
+        refuse(LaunchError, f"{routine}_on_stream", "stream", f"{code} from the driver", "a launch that succeeds")
+
+
+def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:
+    """A call not made before: checked, planned, and remembered under ``key`` where there is one."""
+    name = _NAMES[routine]
+    pair = pair_of(name, target, source)
+    count = _count(name, routine, detail, group, pair, size)
+    if pair.heap is cpu:
+        synchronise(name, group)
+        more = () if detail is None else (detail,)
+        getattr(collectives, routine)(target, source, *more, size=count, team=group)
+    elif count:
+        plan = _planned(name, routine, detail, group, pair, count)
+        _launch(routine, _remember(key, plan) if key else plan, pair.heap, pair.dest, pair.src)
+
+
+def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
+    """Elements of the call, of a block where there are blocks. Errors: what is wrong with it."""
+    if routine == "fcollect":
+        return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
+    if routine == "alltoall":
+        if size is None and pair.length % group.size:
+            got, wants = f"{pair.length} elements", f"a multiple of {group.size}, or a size"
+            refuse(OutOfRangeError, name, "source", got, wants)
+        size = pair.length // group.size if size is None else size
+        return block_of(name, pair, size, (group.size, group.size))
+    if routine == "broadcast":
+        group.world_pe(name, detail)
+    else:
+        require_operator(name, detail)
+    return elements_of(name, pair, size)
+
+
+def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
+    kernels, itemsize = _kernels(), pair.dtype.itemsize
+    if routine == "reduce":
+        wanted = tuple(dtype for dtype in kernels.NUMBERS if dtype in OPERATORS[detail][1])
+        if pair.dtype not in wanted:
+            refuse_dtype(name, "target", pair.dtype, wanted)
+        return kernels.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 15)
+    unit = min(itemsize, 8)
+    if itemsize % unit or unit not in kernels.BITS:
+        refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
+    return kernels.movement(group, routine, unit, count * (itemsize // unit), detail or 0)
+
+
+def _remember(key: tuple[Any, ...], plan: Any) -> Any:
+    if len(_plans) >= _MOST_PLANS:
+        _plans.clear()
+    _plans[key] = plan
+    return plan
+
+
+@cache
+def _kernels() -> Any:
+    """Imports triton, which other programs do not need."""
+    from pyshmem.device import on_stream
+
+    return on_stream

@@ -1,0 +1,233 @@
+"""Collectives on the current stream: on CPU heaps those without _on_stream; their kernels, interpreted or compiled."""
+
+import pyshmem as shmem
+import pyshmem.device as dev
+import pytest
+import torch
+import triton
+from pyshmem import interpreter
+from pyshmem.device import on_stream as kernels
+from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
+from team_shapes import group  # noqa: F401
+from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+on_a_gpu = pytest.mark.skipif(interpreter.active(), reason="no stream in CPU memory")
+ids = {"ids": name_of}
+SIZES = [0, 1, 77, 3000, 70_000]  # a program, one tile, several, whole arrays by each
+
+
+def reduced(op, dtype, count, skip=0):
+    """One call: of arrays that begin ``skip`` elements behind a multiple of 64 bytes, the target right and no more."""
+    source = shmem.array(operand(op, shmem.my_pe(), count, skip + count, dtype))[skip:]
+    kept = source.clone()
+    _, whole = guarded(skip + count, dtype)
+    shmem.reduce_on_stream(whole[skip : skip + count], source, op)
+    wanted = combined(op, count, skip + count, dtype, shmem.n_pes())[skip:]
+    assert_same(whole[skip : skip + count].clone().cpu(), wanted)
+    assert_same(source.clone(), kept)
+    assert untouched(whole[skip + count :])
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_reduce_gives_numpys_result_on_every_pe(op):
+    for count in SIZES:
+        reduced(op, torch.int32, count)
+
+
+@pytest.mark.parametrize("dtype", REALS, **ids)
+def test_reduce_of_every_dtype_and_of_unaligned_arrays(dtype):
+    for op in ("sum", "min") if dtype not in INTEGERS else ("max", "xor"):
+        for count, skip in ((50, 0), (50, 1), (70_000, 3)):
+            reduced(op, dtype, count, skip)
+
+
+def test_reduce_in_place_gives_all_pes_the_same_bits(me, npes):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        for count in (9, 2000, 70_000):
+            drawn = torch.rand(count, device="cpu", generator=torch.Generator().manual_seed(me))
+            array = shmem.array(drawn.to(dtype))
+            shmem.reduce_on_stream(array, array)
+            shmem.barrier_all()
+            for pe in range(npes):
+                assert_same(from_pe(array, pe), array.clone())
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int16, torch.float32, torch.complex128], **ids)
+def test_what_only_moves_is_moved_whole_for_any_dtype(dtype, me, npes):
+    for turn, count in enumerate(SIZES[:-1]):
+        source = shmem.array(payload(me, turn, npes * count, dtype))
+        target, whole = guarded(npes * count, dtype)
+        shmem.alltoall_on_stream(target, source)
+        rows = [payload(pe, turn, npes * count, dtype)[me * count : (me + 1) * count] for pe in range(npes)]
+        assert_same(target.clone(), torch.cat(rows))
+        shmem.fcollect_on_stream(target, source, count)
+        assert_same(target.clone(), torch.cat([payload(pe, turn, npes * count, dtype)[:count] for pe in range(npes)]))
+        shmem.broadcast_on_stream(target, source, turn % npes, count)
+        assert_same(target[:count].clone(), payload(turn % npes, turn, npes * count, dtype)[:count])
+        assert untouched(whole[npes * count :])
+
+
+def test_any_team_may_call(group, me):
+    team, pes = group
+    source, target = shmem.full(3000, me, dtype=torch.int32), shmem.zeros(3000 * len(pes), dtype=torch.int32)
+    if team:
+        for count in (5, 3000):
+            shmem.reduce_on_stream(target, source, size=count, team=team)
+            assert target[:count].tolist() == [sum(pes)] * count
+            shmem.fcollect_on_stream(target, source, count, team)
+            assert target[: count * len(pes) : count].tolist() == pes
+            shmem.broadcast_on_stream(target, source, len(pes) - 1, count, team)
+            assert target[:count].tolist() == [pes[-1]] * count
+            shmem.barrier_on_stream(team)
+
+
+def a_turn(turn, data, total, parts, log):
+    """Each call's operand is made just before it and spoilt just after it; every target is kept and spoilt."""
+    me = shmem.my_pe()
+    data.fill_(me + turn)
+    shmem.reduce_on_stream(total, data)
+    data.fill_(-1)
+    log[turn, 0] = total[-1]
+    total.fill_(-2)
+    data.fill_(10 * me + turn)
+    shmem.fcollect_on_stream(parts, data)
+    data.fill_(-1)
+    log[turn, 1:] = parts[:: len(data)]
+    parts.fill_(-3)
+
+
+@pytest.mark.parametrize("count", [4, 5000, 100_000])
+def test_calls_follow_each_other_with_nothing_between_however_late_a_pe_is(count, me, npes):
+    data, total = shmem.zeros(count, dtype=torch.int32), shmem.zeros(count, dtype=torch.int32)
+    parts, log = shmem.zeros(npes * count, dtype=torch.int32), torch.zeros((24, 1 + npes), dtype=torch.int32)
+    for turn in range(24):
+        if turn % npes == me:
+            work(20_000)
+        a_turn(turn, data, total, parts, log)
+    for turn in range(24):
+        assert log[turn].tolist() == [sum(range(npes)) + npes * turn, *(10 * pe + turn for pe in range(npes))]
+
+
+@on_a_gpu
+@pytest.mark.parametrize("count", [4, 5000, 100_000])
+def test_a_graph_of_them_is_replayed(count, me, npes):
+    data, total = shmem.zeros(count, dtype=torch.int32), shmem.zeros(count, dtype=torch.int32)
+    parts, log = shmem.zeros(npes * count, dtype=torch.int32), torch.zeros((1, 1 + npes), dtype=torch.int32)
+    number = torch.zeros(1, dtype=torch.int32)
+
+    def body():
+        number.add_(1)
+        data.copy_(number.expand(count)).add_(me)
+        shmem.reduce_on_stream(total, data)
+        shmem.fcollect_on_stream(parts, data)
+        shmem.alltoall_on_stream(parts, sevens)
+        shmem.broadcast_on_stream(data, total, npes - 1)
+        shmem.barrier_on_stream()
+        log[0, 0] = data[-1]
+
+    sevens = shmem.full(npes * count, 7, dtype=torch.int32)
+    body()
+    torch.cuda.synchronize()
+    shmem.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        body()
+    for turn in range(2, 40):
+        graph.replay()
+        if turn % 7 == me:
+            assert log[0, 0].item() == sum(range(npes)) + npes * turn
+    assert (parts == 7).all()
+    shmem.barrier_all()
+
+
+@on_a_gpu
+def test_no_target_is_written_before_its_stream_has_come_to_the_call(me, npes):
+    """One PE's stream sleeps in front of a kernel that reads the target: what is there is its own."""
+    source, target = shmem.full(4096, me, dtype=torch.int32), shmem.full(4096 * npes, -1, dtype=torch.int32)
+    for turn in range(4 * npes):
+        target.fill_(-1)
+        if turn % npes == me:
+            torch.cuda._sleep(20_000_000)  # 10 ms
+        seen = target.clone()
+        if turn % 2:
+            shmem.fcollect_on_stream(target, source)
+        else:
+            shmem.broadcast_on_stream(target, source, turn // 2 % npes, 4096)
+            assert target[:4096].tolist() == [turn // 2 % npes] * 4096
+        assert (seen == -1).all()
+
+
+@triton.jit
+def put_right(ctx, word, value, right):
+    dev.put(ctx, word, value, 1, right)
+
+
+def test_a_barrier_stands_between_the_kernels_of_all_streams(me, npes):
+    word, seen = shmem.zeros(1, dtype=torch.int32), torch.zeros(20, dtype=torch.int32)
+    ctx, left, right = shmem.device_context(), (me - 1) % npes, (me + 1) % npes
+    for turn in range(20):
+        if turn % npes == me:
+            work(5000)
+        put_right[(1,)](ctx, word, torch.full((1,), 100 * me + turn, dtype=torch.int32), right)
+        shmem.barrier_on_stream()
+        seen[turn] = word[0]
+        shmem.barrier_on_stream()
+    assert seen.tolist() == [100 * left + turn for turn in range(20)]
+
+
+REFUSED = [
+    (lambda a: shmem.reduce_on_stream(a, a, "mean"), shmem.ArgumentError, "reduce_on_stream: PE .: op: got 'mean'; wants one of sum"),
+    (lambda a: shmem.reduce_on_stream(a, a, "xor"), shmem.DtypeError, "target: got float32"),
+    (lambda a: shmem.reduce_on_stream(a, a, size=99), shmem.OutOfRangeError, "size: got 99 elements"),
+    (lambda a: shmem.reduce_on_stream(a, torch.ones(8)), shmem.NotSymmetricError, "source: "),
+    (lambda a: shmem.fcollect_on_stream(a, a, 50), shmem.OutOfRangeError, "fcollect_on_stream: PE .: "),
+    (lambda a: shmem.alltoall_on_stream(a, a, 50), shmem.OutOfRangeError, "alltoall_on_stream: PE .: "),
+    (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE .: pe: got 99"),
+    (lambda a: shmem.barrier_on_stream(3), shmem.ArgumentError, "barrier_on_stream: PE .: team: got int"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_a_refused_call_says_what_is_wrong(call, error, words):
+    array = shmem.ones(8)
+    with pytest.raises(error, match=words):
+        call(array)
+    assert array.tolist() == [1] * 8
+
+
+# ---- the kernels, where they are interpreted ----
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
+@pytest.mark.parametrize("kernel", ["tiles", "arrays", "apart"])
+def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
+    for count in (1, 77, 300):
+        source = shmem.array(operand("sum", me, 1, count, torch.float16))
+        target, whole = guarded(count, torch.float16)
+        ctx, at = (
+            shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8)),
+            (whole.data_ptr(), source.data_ptr()),
+        )
+        if kernel == "tiles":
+            kernels.reduce_tiles[(-(-count // 128),)](ctx, *at, count, kernels.tl.float16, "sum", 128)
+        else:
+            kernels.reduce_arrays[(2,)](ctx, *at, count, kernels.tl.float16, "sum", kernel == "apart")
+        assert_same(target, combined("sum", 1, count, torch.float16, npes))
+        assert untouched(whole[count:])
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
+def test_the_kernels_move_where_they_are_interpreted(me, npes):
+    count = 50
+    ctx = shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8))
+    source, (target, whole) = shmem.full(npes * count, me, dtype=torch.int32), guarded(npes * count, torch.int32)
+    at = (target.data_ptr(), source.data_ptr(), count)
+    wanted = [pe for pe in range(npes) for _ in range(count)]
+    for kernel in (kernels.gather_arrays, kernels.swap_arrays):
+        kernel[(2,)](ctx, *at, kernels.tl.int32)
+        assert target.tolist() == wanted
+        target.fill_(GUARD)
+    kernels.cast_arrays[(2,)](ctx, *at, npes - 1, kernels.tl.int32)
+    assert target.tolist() == [npes - 1] * count + [GUARD] * (count * (npes - 1))
+    assert untouched(whole[npes * count :])
