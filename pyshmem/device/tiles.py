@@ -93,8 +93,8 @@ def in_turns(ctx: DeviceContext, routine: tl.constexpr, values: tl.tensor, op: t
     lane = tl.arange(0, width)
     room = piece_elements(ctx, values.dtype)
     found = nothing_of(ctx, width, values.dtype, op)
+    turn = begin(slot)
     for first in range(0, width, room):
-        turn = begin(slot)
         places, inside = lane - first, within(lane, first, room)
         if has_one_dimension(values):
             send_all(ctx, slot, turn, values, places, inside)
@@ -106,6 +106,7 @@ def in_turns(ctx: DeviceContext, routine: tl.constexpr, values: tl.tensor, op: t
         else:
             found = tl.where(inside, combined(ctx, slot, turn, places, inside, values.dtype, op), found)
         end(ctx, slot, turn)
+        turn += 1
     return found if op is None else arch.rounded(found, values.dtype)
 
 
@@ -126,8 +127,8 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, ctx.n_pes))
     part = tl.multiple_of(part, together(flat.dtype))
     result = tl.zeros([width], flat.dtype)
+    turn = begin(slot)
     for first in range(0, width, part * ctx.n_pes):
-        turn = begin(slot)
         pe = my_pe(ctx)
         for _ in range(ctx.n_pes):
             pe = after(ctx, pe)
@@ -147,6 +148,7 @@ def two_shot(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.conste
             piece = load_at(piece_of(ctx, slot, BULK, turn + 1, pe), lane - start, inside, flat.dtype)
             result = tl.where(inside, piece, result)
         end(ctx, slot, turn + 1)
+        turn += 2
     return result
 
 

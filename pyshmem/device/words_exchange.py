@@ -19,18 +19,19 @@ from pyshmem.device.words import as_lanes, both, combine, element_in, from_lanes
 def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
     """all_reduce of a block of one dimension, in a team of few."""
     count: tl.constexpr = flat.shape[0]
+    turn = begin(slot)  # first of all: its load is under way while the elements are
     lanes = to_lanes(flat)
     lane = tl.arange(0, lanes.shape[0])
     words: tl.constexpr = words_in(flat.dtype)
     room = ctx.piece // (8 * words)
     total = lanes
     for first in range(0, lanes.shape[0], room):
-        turn = begin(slot)
         places, inside = (lane - first) * words, within(lane, first, room)
         send_lanes(ctx, slot, turn, lanes, places, inside, words)
         summed = combine_lanes(ctx, slot, turn, places, inside, flat.dtype, shared_by(count, flat.dtype), op)
         total = tl.where(inside, summed, total)
         end(ctx, slot, turn)
+        turn += 1
     return from_lanes(total, flat.dtype, count)
 
 

@@ -82,10 +82,17 @@ def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4, re
 
 
 def instructions(text):
-    """The instructions and labels, one a line, without comments and what is for debuggers."""
+    """The instructions and labels, one a line, without comments and what is for debuggers; those of a spin too."""
+    text = re.sub(r"^.*\bAGAIN:.*$", _spelled, text, flags=re.MULTILINE)
     comment = ";" if "s_endpgm" in text else "//"
     lines = (line.split(comment)[0].strip() for line in text.split(".section")[0].splitlines())
     return [line for line in lines if line and not re.match(r"\.(?!LBB)|\$L__(tmp|func)|\.?L(tmp|func)", line)]
+
+
+def _spelled(statement):
+    """The lines of one that is a loop (pyshmem.device.arch.spinning), with labels as the compiler's own."""
+    text = re.sub(r"\b(AGAIN|LOOK|LEAVE|DONE)\b", rf"$L__BB_spin{statement.start()}_\1", statement[0].strip(" \t{}"))
+    return re.sub(r"([;:]) +", r"\1\n", text)
 
 
 def places(lines, pattern):

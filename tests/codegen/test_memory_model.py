@@ -197,16 +197,17 @@ def test_quiet_completes_on_amd_before_it_returns(amd):
 def test_nvidia_barriers_store_flags_as_releases_and_poll_them_as_acquires(num_warps):
     lines = listing((kernels.barrier_all, F32, 3), "nvidia", num_warps=num_warps)
     stores = places(lines, r"^(@%p\d+ )?st\.global\.b32|st\.global\.v")
-    _, release, poll, barrier, epoch = in_order(
+    in_order(
         lines,
+        r"ld\.relaxed\.sys\.global\.b64",  # the epoch
         r"bar\.(?:warp\.)?sync",
         r"st\.release\.sys\.global\.b64",
         r"ld\.acquire\.sys\.global\.b64",
         r"bar\.(?:warp\.)?sync",
-        r"st\.global\.b64 \[",
     )
     assert max(stores) < min(places(lines, r"bar\.(?:warp\.)?sync"))
-    assert polling(lines, r"ld\.acquire\.sys\.global\.b64")
+    (loop,) = polling(lines, r"ld\.acquire\.sys\.global\.b64")
+    assert len(loop) <= 8 and not places(loop, r"bar\.|fence|globaltimer")
 
 
 def test_amd_barriers_write_back_in_every_wave_and_poll_flags_past_the_caches(amd):

@@ -57,12 +57,20 @@ def test_a_record_becomes_the_sentence_of_a_time_out(routine, words, sentence):
     assert said == f"kernel: {sentence}PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
 
 
-@pytest.mark.parametrize(
-    "case", [(kernels.wait_until, kernels.I64, 4), (kernels.sync_twice,)], ids=["wait_until", "sync_all"]
-)
-def test_a_record_is_claimed_then_filled_then_published(case):
+def test_the_record_of_a_barrier_is_claimed_then_filled_then_published():
+    """In the instructions of the spin: what a barrier says, and ROUTINE last."""
+    lines = instructions(assembly(kernels.sync_twice, "nvidia"))
+    claim, fence, publish = in_order(
+        lines, r"atom\S*\.exch.* \+ 8\]", r"fence\.acq_rel\.sys", r"atom\S*\.exch.* \+ 0\]"
+    )
+    words = [re.search(r"st\.global\.b64 \[%rd\d+ \+ (\d+)\]", line) for line in lines[claim:fence]]
+    assert [int(word[1]) for word in words if word] == [8 * record.PE, 8 * record.MISSING, 8 * record.LIMIT]
+    assert f"mov.b64 now, {record.CODES['sync_all']};" in lines[claim:publish]
+
+
+def test_a_record_is_claimed_then_filled_then_published():
     """CLAIM by an exchange, every word once behind it, a fence, and ROUTINE last."""
-    lines = instructions(assembly(case[0], "nvidia", *case[1:]))
+    lines = instructions(assembly(kernels.wait_until, "nvidia", kernels.I64, 4))
     claim, fence, publish = in_order(lines, r"atom\S*\.exch", r"fence\.acq_rel\.sys", r"atom\S*\.exch")
     words = [lines[place] for place in places(lines, r"@\S+ st\.global\.b64") if claim < place < fence]
     assert len(words) == 8  # PE to LIMIT

@@ -39,7 +39,7 @@ def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
     """
     me = (ctx.me - 3) // 2
     count: tl.constexpr = gpu.threads(ctx)
-    for first in range(0, ctx.n_pes, count):
+    for first in tl.static_range(0, ctx.members, count):
         pe = first + blocks.arange(count)
         inside = pe < ctx.n_pes
         there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
@@ -51,7 +51,7 @@ def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: 
     """Wait as an acquire until each member's word of the array here has come to ``value``."""
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
-    for first in range(0, ctx.n_pes, count):
+    for first in tl.static_range(0, ctx.members, count):
         lane = first + blocks.arange(count)
         pe = tl.minimum(lane, ctx.n_pes - 1)
         await_flags(ctx, routine, words + pe, value, pe, lane < ctx.n_pes)

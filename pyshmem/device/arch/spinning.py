@@ -30,6 +30,10 @@ def _pointers(pointers: Any, step: Any, last: Any, count: int, semantic: Any) ->
     return places
 
 
+def _address(left: Any, semantic: Any) -> Any:
+    return semantic.cast(semantic.to_tensor(left), tl.int64)
+
+
 @core.builtin
 def spin_words(
     pointers: Any,
@@ -60,9 +64,17 @@ def spin_words(
         "setp.lt.s32 p, missing, 0; @p bra DONE;",
     ]
     registers = [f".reg .b64 word{k}; .reg .b32 mark{k}; mov.b32 ${k}, 0;" for k in range(n)]
-    text = _text(registers, among, poll, *(f"${2 * n + k}" for k in range(2, 5)), routine)
+    over, place, own = (f"${2 * n + k}" for k in range(2, 5))
+    text = _text(registers, among, poll, over, _leave(left, place, over, own, routine))
     constraints = ",".join(["=&r"] * n + ["l"] * n + ["r", "r", "l", "l", "l"])
-    operands = [*_pointers(pointers, step, last, n, _semantic), wanted, inside, limit, left, me]
+    operands = [
+        *_pointers(pointers, step, last, n, _semantic),
+        wanted,
+        inside,
+        limit,
+        _address(left, _semantic),
+        me,
+    ]
     kinds = (tl.int32,) * n if n > 1 else tl.int32
     found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
     return found if n > 1 else core.tuple([found])
@@ -87,18 +99,16 @@ def spin_flags(
         "setp.ge.s64 p, seen, $2; @p bra DONE;",
     ]
     registers = [".reg .b64 seen; mov.b32 $0, 0; mov.b32 missing, $3;"]
-    text = _text(registers, "$4", poll, "$5", "$6", "$7", routine)
-    operands = [pointers, wanted, pe, inside, limit, left, me]
+    text = _text(registers, "$4", poll, "$5", _leave(left, "$6", "$5", "$7", routine))
+    operands = [pointers, wanted, pe, inside, limit, _address(left, _semantic), me]
     return core.inline_asm_elementwise(text, "=&r,l,l,r,r,l,l,l", operands, tl.int32, False, 1, _semantic=_semantic)
 
 
-def _text(registers: list[str], among: str, poll: list[str], limit: str, left: str, me: str, routine: Any) -> str:
-    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at clock and record.
+def _text(registers: list[str], among: str, poll: list[str], limit: str, leave: list[str]) -> str:
+    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at the clock.
 
-    A wait over the limit claims the record and fills it, the routine last; one that finds it filled gives up too. What
-    barriers do not say stays 0. See pyshmem.device.record.
+    leave: what is done at LEAVE, over the limit, and before that at LOOK, where a wait that is not over goes on or gives up.
     """
-    words = {"PE": f"mov.b64 now, {me};", "MISSING": "cvt.s64.s32 now, missing;", "LIMIT": f"mov.b64 now, {limit};"}
     text = [
         "{ .reg .pred p; .reg .b32 polls; .reg .b32 some; .reg .b32 missing; .reg .b64 begun; .reg .b64 now;",
         *registers,
@@ -108,17 +118,30 @@ def _text(registers: list[str], among: str, poll: list[str], limit: str, left: s
         "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN;",
         "mov.u64 now, %globaltimer; setp.eq.u64 p, begun, 0; @p mov.b64 begun, now; sub.u64 now, now, begun;",
         f"setp.eq.u64 p, {limit}, 0; @p bra LOOK; setp.gt.u64 p, now, {limit}; @p bra LEAVE;",
-        f"LOOK: setp.eq.u64 p, {left}, 0; @p bra AGAIN;",
-        f"ld.relaxed.sys.global.b64 now, [{left}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
-        f"LEAVE: setp.eq.u64 p, {left}, 0; @p bra DONE;",
-        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.CLAIM}], now;",
-        "setp.ne.u64 p, now, 0; @p bra DONE;",
-        *(f"{value} st.global.b64 [{left} + {8 * getattr(record, name)}], now;" for name, value in words.items()),
-        f"mov.b64 now, {record.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
-        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.ROUTINE}], now;",
+        *leave,
         "DONE: }",
     ]
     return " ".join(text)
+
+
+def _leave(left: Any, place: str, limit: str, me: str, routine: Any) -> list[str]:
+    """The first wait over its limit claims the record and fills it, the routine last; one that finds it filled gives up too.
+
+    What barriers do not say stays 0. left: the record's address, which is ``place``, or the constant 0 where there is none.
+    """
+    if isinstance(left, tl.constexpr) and not left.value:
+        return ["LOOK: bra AGAIN; LEAVE: bra DONE;"]
+    words = {"PE": f"mov.b64 now, {me};", "MISSING": "cvt.s64.s32 now, missing;", "LIMIT": f"mov.b64 now, {limit};"}
+    return [
+        f"LOOK: setp.eq.u64 p, {place}, 0; @p bra AGAIN;",
+        f"ld.relaxed.sys.global.b64 now, [{place}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
+        f"LEAVE: setp.eq.u64 p, {place}, 0; @p bra DONE;",
+        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{place} + {8 * record.CLAIM}], now;",
+        "setp.ne.u64 p, now, 0; @p bra DONE;",
+        *(f"{value} st.global.b64 [{place} + {8 * getattr(record, name)}], now;" for name, value in words.items()),
+        f"mov.b64 now, {record.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
+        f"atom.relaxed.sys.global.exch.b64 now, [{place} + {8 * record.ROUTINE}], now;",
+    ]
 
 
 @core.builtin
