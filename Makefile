@@ -17,7 +17,7 @@ help:
 	@echo "make test-sanitized   tests of the host under gcc's sanitizers of addresses and of undefined behaviour"
 	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
 	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
-	@echo "make test-gpu     all tests on the machine's GPUs: 1, 2 and 4 of them"
+	@echo "make -j6 test-gpu all tests on the machine's GPUs: 1, 2 and 4 of them; test-gpu-2-host is a part of it"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
 	@echo "make docs         the reference and these pages as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from what the compiler emits"
@@ -56,15 +56,25 @@ check: $(VENV)/.installed
 	$(BIN)/python -m pyshmem.c_names.stub --check
 	$(BIN)/python tests/sizes.py
 
-# On a machine with GPUs, with its own torch and Triton: everything on 1, 2 and 4 of them. Without a network, from the wheels
-# that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import what is installed.
+# On a machine with GPUs, with its own torch and Triton: everything on 1, 2 and 4 of them, in parts that make -j runs at once.
+# Without a network, from the wheels that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import
+# what is installed.
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (1, 2, 4) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
-ON_CPU := test_c_names.py test_c_names_calls.py test_c_names_programs.py test_porting.py  # see memory through NumPy
+GPU_PARTS := kernels1 kernels2 host cpuheap
+pes = $(word 1,$(subst -, ,$*))
+part = $(word 2,$(subst -, ,$*))
+FILES := $(notdir $(wildcard tests/pes/test_*.py))
+FILES_kernels1 := $(filter $(patsubst %,test_device_%.py,amo amo_nbi collectives context gluon kernels litmus nbi),$(FILES))
+FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)))
+FILES_cpuheap := test_c_names.py test_c_names_calls.py test_c_names_programs.py test_porting.py  # see memory through NumPy
+FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
+HEAP_cpuheap := PYSHMEM_HEAP=cpu
 test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU here; make test needs none" >&2; exit 1; }
-	for n in $(GPUS); do (cd tests/pes && ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest . --with-mpi -q $(ON_CPU:%=--ignore=%)) \
-	&& (cd tests/pes && PYSHMEM_HEAP=cpu ../../$(GPU_VENV)/bin/pyshmemrun -n $$n -m pytest $(ON_CPU) --with-mpi -q) || exit 1; done
+	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))
+test-gpu-%: $(GPU_VENV)/.installed
+	cd tests/pes && $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) --with-mpi -q
 
 wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse
@@ -81,6 +91,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.host
 bench-gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
+	$(GPU_VENV)/bin/pyshmemrun -n $(lastword $(GPUS)) -m benchmarks.gpu_collectives
 
 # -W: a name or a link that leads nowhere stops it.
 docs: $(VENV)/.docs

@@ -78,3 +78,32 @@ def ping_pong_by_hand(flag, there, first, rounds, ME: tl.constexpr):
 def nothing(pointer):
     """A kernel that costs its launch."""
     tl.store(pointer, 1)
+
+
+@triton.jit
+def ping_pong_payload(ctx, data, source, nelems, flag, first, rounds):
+    """ping_pong with a payload in front of each signal."""
+    me = dev.my_pe(ctx)
+    for turn in range(first, first + rounds):
+        if me == 0:
+            dev.put_signal(ctx, data, source, nelems, flag, turn, dev.SIGNAL_SET, 1)
+            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
+        else:
+            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
+            dev.put_signal(ctx, data, source, nelems, flag, turn, dev.SIGNAL_SET, 0)
+
+
+@triton.jit
+def barriers(ctx, turns):
+    for _ in range(turns):
+        dev.barrier_all(ctx)
+
+
+@triton.jit
+def reductions(ctx, out, turns, COUNT: tl.constexpr):
+    """Each sum is the next one's operand: nothing overlaps."""
+    lane = tl.arange(0, COUNT)
+    value = (lane * 0 + 1).to(tl.bfloat16)
+    for _ in range(turns):
+        value = (dev.all_reduce(ctx, value, "sum") / dev.n_pes(ctx)).to(tl.bfloat16)
+    tl.store(out + lane, value)
