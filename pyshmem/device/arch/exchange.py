@@ -65,8 +65,7 @@ def await_flags(
 ) -> None:
     """Poll a flag a thread."""
     if is_nvidia(ctx.where):
-        me = ((ctx.me - 3) // 2).to(tl.int64)
-        spinning.spin_flags(flags, value, pe, mask.to(tl.int32), ctx.limit, ctx.record, me, routine, EDITION)
+        spinning.spin_flags(ctx, routine, flags, value, pe, mask.to(tl.int32), EDITION)
     else:
         wait_for(ctx, routine, flags, value, pe)
 
@@ -112,23 +111,18 @@ def await_words(
     They are of the members 0 ... count - 1, the last member's where there are no more.
     """
     pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
-    step, last = ctx.piece // 8, ctx.n_pes - 1
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
-        me = ((ctx.me - 3) // 2).to(tl.int64)
-        found = spinning.as_many(mask.to(tl.int32), count)
+        found = spinning.as_many(wanted + tl.zeros_like(places), count)
         polled = False
         while (
             not polled
         ):  # once: what comes out of a loop is not computed twice, for each layout that Triton wants of it
-            inside = mask.to(tl.int32)
-            found = spinning.spin_words(
-                pointers, step, last, wanted, inside, ctx.limit, ctx.record, me, routine, count, EDITION
-            )
+            found = spinning.spin_words(ctx, routine, pointers, wanted, mask.to(tl.int32), count, EDITION)
             polled = True
     else:
-        spin_amd(ctx, routine, pointers, step, last, wanted, mask, count)
-        found = spinning.load_many(ctx.where, pointers, step, last, count, EDITION)
+        spin_amd(ctx, routine, pointers, wanted, mask, count)
+        found = spinning.load_many(ctx, pointers, count, EDITION)
     gpu.barrier(ctx)  # each thread has seen its own words only
     return spinning.words_of(found, count)
 
@@ -138,19 +132,17 @@ def spin_amd(
     ctx: tl.tensor,
     routine: tl.constexpr,
     pointers: tl.tensor,
-    step: tl.tensor,
-    last: tl.tensor,
     wanted: tl.tensor,
     mask: tl.tensor,
     count: tl.constexpr,
 ) -> None:
     """Poll until all marks are there, or the limit is over. Every thread stays until the last has its words."""
-    missing = absent(ctx, pointers, step, last, wanted, mask, count)
+    missing = absent(ctx, pointers, wanted, mask, count)
     waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
     polls = 0
     start = blocks.number(0, tl.int64)
     while waiting:
-        missing = absent(ctx, pointers, step, last, wanted, mask, count)
+        missing = absent(ctx, pointers, wanted, mask, count)
         waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
         polls += 1
         if polls == 1024:
@@ -167,18 +159,16 @@ def spin_amd(
 def absent(
     ctx: tl.tensor,
     pointers: tl.tensor,
-    step: tl.tensor,
-    last: tl.tensor,
     wanted: tl.tensor,
     mask: tl.tensor,
     count: tl.constexpr,
 ) -> tl.tensor:
     """Of each lane: a member whose word is not there yet, or -1."""
-    found = spinning.load_many(ctx.where, pointers, step, last, count, EDITION)
+    found = spinning.load_many(ctx, pointers, count, EDITION)
     missing = tl.full([mask.shape[0]], -1, tl.int32)
     for member in tl.static_range(count):
         there = (found[member] >> 32).to(tl.int32) == wanted
-        missing = tl.where(mask & (not there), tl.minimum(member, last), missing)
+        missing = tl.where(mask & (not there), tl.minimum(member, ctx.n_pes - 1), missing)
     return missing
 
 
