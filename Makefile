@@ -61,6 +61,7 @@ check: $(VENV)/.installed
 # what is installed.
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (1, 2, 4) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
+SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # torch's place, which another environment may be
 GPU_PARTS := kernels1 kernels2 host cpuheap
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
@@ -83,6 +84,7 @@ wheelhouse: $(VENV)/.installed
 
 $(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/host/_native.c pyshmem/host/_collectives.h pyshmem/host/_launch.h
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	$(PYTHON) -c "$(SITE)" > $$($(GPU_VENV)/bin/python -c "$(SITE)")/beside.pth
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
 	else $(GPU_VENV)/bin/python -m pip install --quiet '.[cuda,mpich,test]'; fi
 	touch $@
