@@ -59,7 +59,7 @@ check: $(VENV)/.installed
 # On a machine with GPUs, with its own torch and Triton: everything on 1, 2 and 4 of them, in parts that make -j runs at once.
 # Without a network, from the wheels that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import
 # what is installed.
-GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (1, 2, 4) if n <= torch.cuda.device_count()))")
+GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # torch's place, which another environment may be
 GPU_PARTS := kernels1 kernels2 host cpuheap
@@ -93,7 +93,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.host
 bench-gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
-	$(GPU_VENV)/bin/pyshmemrun -n $(lastword $(GPUS)) -m benchmarks.gpu_collectives
+	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
 
 # -W: a name or a link that leads nowhere stops it.
 docs: $(VENV)/.docs
