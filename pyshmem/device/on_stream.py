@@ -138,7 +138,7 @@ def movement(group: Team, routine: str, itemsize: int, count: int, root: int) ->
 
 def barrier(group: Team) -> Plan:
     context = device_context(group, None)
-    return _plan(context, _cached(meet_all).compile(context, 0, 0, num_warps=1), 1)
+    return _plan(context, _cached(meet_all).compile(context, 0, 0, num_warps=4), 1)
 
 
 def _plan(context: Any, loaded: Loaded, programs: int, *counts: int) -> Plan:

@@ -94,8 +94,11 @@ class Heap:
     store: Callable[[int, int, int], None]
     copy_strided: Callable[[int, int, int, int, int, int], None]
 
-    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
-        """Copy that nobody waits for before the quiet of ``ctx``, None for the default context."""
+    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
+        """Copy that nobody waits for before the quiet of ``ctx``, None for the default context.
+
+        private: the program's array, which is kept until then: nothing else may be put in its memory.
+        """
         raise NotImplementedError
 
     def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
@@ -164,7 +167,7 @@ class CpuHeap(Heap):
         offset = address - self.base + self.segment.slot * self.stride
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
 
-    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
+    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
         _native.copy(dest, source, nbytes)
 
     def fetch(self, address: int, nbytes: int) -> int:

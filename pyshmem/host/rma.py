@@ -77,23 +77,24 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """put that may return before source is free again: quiet makes it so. All else: put.
 
+    Until then source is kept, so it may be an expression that nobody else holds.
     Spec: 9.6 SHMEM_PUT_NBI.
     """
     if ctx is not None:
         pe = world_pe("put_nbi", ctx, pe)
     heap, dest, src, nbytes = transfer("put_nbi", _PUT_NAMES, target, source, size)
-    heap.copy_nbi(dest + delta_to("put_nbi", pe, heap), src, nbytes, ctx)
+    heap.copy_nbi(dest + delta_to("put_nbi", pe, heap), src, nbytes, ctx, source)
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """get that may return before target holds the data: quiet makes it so. All else: get.
+    """get that may return before target holds the data: quiet makes it so, and target is kept until then. All else: get.
 
     Spec: 9.6 SHMEM_GET_NBI.
     """
     if ctx is not None:
         pe = world_pe("get_nbi", ctx, pe)
     heap, src, dest, nbytes = transfer("get_nbi", _GET_NAMES, source, target, size)
-    heap.copy_nbi(dest, src + delta_to("get_nbi", pe, heap), nbytes, ctx)
+    heap.copy_nbi(dest, src + delta_to("get_nbi", pe, heap), nbytes, ctx, target)
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:

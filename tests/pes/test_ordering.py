@@ -37,11 +37,13 @@ def test_sync_of_different_teams_may_follow_each_other(npes):
 
 @pytest.mark.parametrize("name", BARRIERS)
 def test_plain_stores_before_a_barrier_are_seen_by_all_after_it(name, me, npes):
-    """sync promises this for stores, barrier_all for puts and atomics too."""
+    """sync promises this for stores, barrier_all for puts and atomics too; on a GPU sync waits for no stream."""
     page = shmem.zeros(1000, dtype=torch.int32)
     peers = [shmem.ptr(page, pe) for pe in range(npes)]
     for turn in range(1, 101):
         page.copy_(payload(me, turn, 1000, torch.int32))
+        if page.is_cuda and name != "barrier_all":
+            torch.cuda.synchronize()
         BARRIERS[name]()
         for pe in range(npes):
             assert_same(peers[pe].clone(), payload(pe, turn, 1000, torch.int32))

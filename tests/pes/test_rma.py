@@ -367,3 +367,18 @@ def test_an_aligned_word_is_never_seen_torn(write, dtype, pattern, me, npes):
         while not shmem.test(finished, "==", npes - 1):
             seen.update(shmem.g(target, 0) for _ in range(100))
         assert seen <= set(values), [hex(each & (1 << 8 * dtype.itemsize) - 1) for each in seen]
+
+
+def test_arrays_of_non_blocking_calls_may_be_let_go_of(me, npes):
+    """Their memory is nobody else's before the quiet: on a GPU torch would give it to the next array at once."""
+    left, right = (me - 1) % npes, (me + 1) % npes
+    inbox, source = shmem.zeros(50, 4096, dtype=torch.int64), shmem.array(payload(me, 7, 4096, torch.int64))
+    for turn in range(50):
+        shmem.put_nbi(inbox[turn], payload(me, turn, 4096, torch.int64), right)
+        shmem.get_nbi(torch.empty_like(source), source, right)
+        spoilt = [torch.full_like(source, -1) for _ in range(3)]
+    assert all((each == -1).all() for each in spoilt)
+    shmem.quiet()
+    shmem.barrier_all()
+    for turn in range(50):
+        assert_same(inbox[turn], payload(left, turn, 4096, torch.int64))

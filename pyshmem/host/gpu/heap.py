@@ -18,6 +18,7 @@ from pyshmem.host import _native
 from pyshmem.host.allocator import Allocator
 from pyshmem.host.amo import FETCH
 from pyshmem.host.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
+from pyshmem.host.gpu.bridge import WORDS, Bridge, spread
 from pyshmem.host.gpu.driver import Driver, DriverError
 from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
 from pyshmem.host.heap import Heap, cpu
@@ -32,7 +33,7 @@ _DL_GPU = {"cuda": 2, "hip": 10}
 _FIRST_BYTES = _CHUNK_BYTES = 64 << 20  # the heap's size at init, and the least it grows by: a growth costs about 3 ms
 _UNLIKELY, _NOT_EQUAL = 0x5BD1E995A7F3C2D9, 1  # what a landing holds before the GPU writes there; CMP.NE
 _LOOK_SECONDS = 0.01  # after which a landing that has not changed is taken as it is, if the stream is done
-_WORDS = {4: torch.int32, 8: torch.int64}
+_MOST_KEPT = 64  # arrays of non-blocking calls, after which a look is taken whether they are done
 _IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
 _raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
 
@@ -81,6 +82,7 @@ class GpuHeap(Heap):
         self._direct = self.driver.copy_function if self.driver.vendor == "cuda" else 0
         self._used: set[int] = set()  # streams with puts not yet waited for
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
+        self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
         self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         self._look_stream = self._looking.cuda_stream
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
@@ -98,6 +100,7 @@ class GpuHeap(Heap):
         self.drain()
         self.mapping.close()
         self._sides.clear()
+        self._kept.clear()
         del self._table, self._looking, self._thread
         self._clear()
 
@@ -151,19 +154,30 @@ class GpuHeap(Heap):
 
     def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
         """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
-        if self.moves_words and nbytes in _WORDS and not (dest | source) & (nbytes - 1):
+        if self.moves_words and nbytes in WORDS and not (dest | source) & (nbytes - 1):
             _hostops().read(source, nbytes, dest, stream, self.index)
         else:
             self.driver.copy(dest, source, nbytes, stream)
 
-    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
-        """On the context's own stream, after what is on the current one now, which may be making the source."""
+    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
+        """On the context's own stream, after what is on the current one now, which may be making the source.
+
+        torch would give the memory of an array that is let go of to the next one on the current stream.
+        """
         side = self._sides.get(ctx)
         if side is None:
             side = self._sides[ctx] = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.index))
         if nbytes:
             self._copy_whole(dest, source, nbytes, side.cuda_stream)
+            self._keep(ctx, private, side.cuda_stream)
+
+    def _keep(self, ctx: Any, private: Any, stream: int) -> None:
+        """Until the context's quiet, or until a look from time to time finds its stream idle."""
+        kept = self._kept.setdefault(ctx, [])
+        if len(kept) % _MOST_KEPT == _MOST_KEPT - 1 and self.driver.idle(stream):
+            kept.clear()
+        kept.append(private)
 
     def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
         self.use_stream()
@@ -174,7 +188,7 @@ class GpuHeap(Heap):
 
     def store(self, dest: int, source: int, nbytes: int) -> None:
         """One element out of private memory, read now: a word of 4 or 8 bytes by one store of a kernel."""
-        kind = _WORDS.get(nbytes)
+        kind = WORDS.get(nbytes)
         if kind is None:
             self.copy(dest, source, nbytes)
         else:
@@ -261,6 +275,7 @@ class GpuHeap(Heap):
         sides = self._sides.values() if ctx is None else [self._sides[ctx]] if ctx in self._sides else []
         for side in sides:
             self.driver.synchronize(side.cuda_stream)
+        self._kept.clear() if ctx is None else self._kept.pop(ctx, None)
         _native.fence()
         self._raise_recorded()
 
@@ -286,66 +301,12 @@ class GpuHeap(Heap):
         raise WaitTimeoutError(describe_record(words))
 
 
-class Bridge:
-    """Copies between a heap and the other kind of memory, or from the GPU's to private memory: done on return."""
-
-    def __init__(self, gpu: GpuHeap, heap: Heap) -> None:
-        self._gpu, self._heap = gpu, heap
-
-    @property
-    def deltas(self) -> dict[Any, int]:
-        return self._heap.deltas
-
-    def copy(self, dest: int, source: int, nbytes: int) -> None:
-        gpu = self._gpu
-        gpu._refuse_capture("a copy from or to host memory")
-        if gpu.moves_words and nbytes in _WORDS and self._heap is gpu:
-            self._copy_word(dest, source, nbytes)
-            return
-        stream = gpu._stream()
-        if nbytes:
-            gpu.driver.copy(dest, source, nbytes, stream)
-        gpu.driver.synchronize(stream)
-
-    def _copy_word(self, dest: int, source: int, nbytes: int) -> None:
-        """One word from or to private CPU memory, by a kernel."""
-        if self._heap.holds(dest):
-            self._gpu.store(dest, source, nbytes)
-        else:
-            _native.copy(dest, self._gpu.fetch(source, nbytes), nbytes)
-
-    def copy_nbi(self, dest: int, source: int, nbytes: int, ctx: Any) -> None:
-        self.copy(dest, source, nbytes)
-
-    def copy_strided(self, dest: int, source: int, dest_step: int, source_step: int, item: int, count: int) -> None:
-        """Through torch, which packs what is not contiguous."""
-        gpu, bits = self._gpu, dest | source | dest_step | source_step
-        if not count:
-            return
-        other = cpu if self._heap is gpu else gpu
-        into, from_ = (self._heap, other) if self._heap.holds(dest) else (other, self._heap)
-        spread(into, dest, dest_step, item, count, bits).copy_(spread(from_, source, source_step, item, count, bits))
-        gpu.driver.synchronize(gpu._stream())
-
-    def settle(self, ctx: Any = None) -> None:
-        """Every copy was done on return."""
-
-
 @cache
 def _hostops() -> Any:
     """Imports triton, which programs without atomics on the GPU do not need."""
     from pyshmem.device import hostops
 
     return hostops
-
-
-def spread(heap: Heap, address: int, step: int, item: int, count: int, bits: int) -> torch.Tensor:
-    """A (count, words) tensor of items whose starts lie ``step`` bytes apart, in the widest words all addresses allow."""
-    width = next(size for size in (8, 4, 2, 1) if not (bits | item) % size)
-    span = (count - 1) * step + item
-    flat = torch.utils.dlpack.from_dlpack(_native.bytes_at(address, span, heap.device_type, heap.index))
-    words = flat.view({8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[width])
-    return words.as_strided((count, item // width), (step // width, 1))
 
 
 gpu = GpuHeap()
