@@ -63,11 +63,11 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     heap = _heap(device)
     heap.enter()
     _say_where()
-    own = slots.scratch(heap, group.slot) if scratch is None else _given(heap, scratch)
-    key = (heap.device, *group.wires, *own)  # an area may have served another team before
+    own = None if scratch is None else _given(heap, scratch)
+    key = (heap.device, group.wires, own)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
-        found = _made[key] = _make(group, heap, *own)
+        found = _made[key] = _make(group, heap, *(own or slots.scratch(heap, group.slot)))
     return found
 
 
