@@ -1,0 +1,160 @@
+"""Collectives on a stream: how their kernels are compiled, and what stands between words, polls, loads and stores."""
+
+import pyshmem.device as dev  # noqa: F401  before triton
+import pytest
+import triton.language as tl
+from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
+from pyshmem.device import on_stream
+from test_array_collectives import BAR, HEAR, TELL
+from test_compiles import refuse_spills
+from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE
+from test_widths import vendor
+
+MEMBERS = 4  # of the team that kernels are compiled for here
+AT = (1 << 33, 1 << 34, 3000)  # target, source, elements
+WIDE_LOAD = {"nvidia": r"ld\.global\.(v4\.b32|v2\.b64)", "amd": r"buffer_load_dwordx4"}
+WIDE_STORE = {"nvidia": r"st\.global\.(v4\.b32|v2\.b64)", "amd": r"buffer_store_dwordx4"}
+WORDS = sorted({words for _, words in on_stream.TILES})
+MOST = max(warps for _, _, warps in on_stream.COPIES)
+
+
+def tiles(words, element=tl.float32, op="sum"):
+    """reduce_tiles of one word a thread, as on_stream.reduction launches it: kernel, operands, warps."""
+    return on_stream.reduce_tiles, (*AT, element, op, 32 * words // element.primitive_bitwidth), words // 32
+
+
+def arrays(apart, warps=8, element=tl.float32, op="sum"):
+    return on_stream.reduce_arrays, (*AT, element, op, apart), warps
+
+
+REDUCED = {False: arrays(False), True: arrays(True)}
+MOVED = {
+    "gather": (on_stream.gather_arrays, (*AT, tl.int8), MOST),
+    "swap": (on_stream.swap_arrays, (*AT, tl.int32), MOST),
+    "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
+}
+MEET = (on_stream.meet_all, (0, 0), 4)
+CASES = [
+    *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
+    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), MEET,
+]  # fmt: skip
+
+
+def name_of(case):
+    return "-".join(map(str, (case[0].fn.__name__, *case[1][3:], case[2])))
+
+
+def text_of(case, target):
+    return assembly(case[0], target, *case[1], num_warps=case[2], n_pes=MEMBERS)
+
+
+def listing(case, target):
+    return instructions(text_of(case, target))
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_kernels_on_a_stream_compile_and_spill_nothing(case, target):
+    refuse_spills(text_of(case, target), target)
+
+
+@pytest.mark.parametrize("case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), MEET], ids=name_of)
+def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
+    kernel, operands, _ = case
+    keys = {cache_key(kernel, target, [context(target, me, 32), *operands]) for me in (0, 1, 2, 13, 16)}
+    for number, changed in ((0, 4), (1, 1 << 20), (2, 1), (2, 16), (2, 1 << 40), (3, 1)):  # a root, or no number
+        if number < len(operands) and isinstance(operands[number], int) and kernel is not on_stream.meet_all:
+            other = [*operands[:number], changed, *operands[number + 1 :]]
+            keys.add(cache_key(kernel, target, [context(target, 0, 32), *other]))
+    assert len(keys) == 1
+
+
+# ---- tiles: a word of each member a thread, and nobody to meet on its way ----
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_nvidia_threads_send_and_poll_one_word_of_each_member_and_meet_nobody_between(words):
+    lines = listing(tiles(words), "nvidia")
+    sent, polled = places(lines, r"st\.relaxed\.sys\.global\.b64"), places(lines, r"ld\.relaxed\.sys\.\S+ word")
+    assert len(sent) == MEMBERS
+    assert polled == list(range(polled[0], polled[0] + MEMBERS))  # all on their way at once
+    assert sent[-1] < polled[0]
+    assert not places(lines[sent[0] : polled[-1]], r"bar\.|fence|membar|atom|acquire|release")
+    assert len(polling(lines, r"ld\.relaxed\.sys\.\S+ word")) == 1
+    in_order(lines[polled[-1] :], r"bar\.", r"st\.global\.b64", r"bar\.", r"st\.global\.b32")  # the turn, the target
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_amd_threads_send_and_poll_one_word_of_each_member_and_meet_nobody_between(words, amd):
+    lines = listing(tiles(words), amd)
+    past = "" if amd == "gfx90a" else " sc0 sc1"
+    sent = places(lines, f"global_store_dwordx2 .* off{past}$")
+    polled = places(lines, POLL[amd].replace("dword", "dwordx2 .* off"))
+    assert len(sent) == MEMBERS
+    first = min(polled)
+    assert set(range(first, first + MEMBERS)) <= set(polled)  # then one wait for all
+    stored = max(place for place in sent if place < first)
+    assert not places(lines[stored:first], "|".join([BARRIER, RELEASE[amd], *ACQUIRE[amd]]))
+    assert bool(places(lines, BARRIER)) == (words > 32)  # one wave meets nobody
+
+
+# ---- arrays ----
+
+
+def of_width(lines, target, loads):
+    """(first, last) of the loops with so many loads of 16 bytes and four such stores, all behind the loads."""
+    found = []
+    for first, last in spans(lines):
+        read, written = (places(lines[first : last + 1], wide[vendor(target)]) for wide in (WIDE_LOAD, WIDE_STORE))
+        if (len(read), len(written)) == (loads, 4) and read[-1] < written[0]:
+            found.append((first, last))
+    return found
+
+
+@pytest.mark.parametrize("apart", REDUCED)
+def test_all_members_elements_are_on_their_way_before_anything_is_stored(apart, target):
+    lines = listing(REDUCED[apart], target)
+    ((first, last),) = of_width(lines, target, 4 * MEMBERS)
+    inner = [span for span in spans(lines) if first < span[0] and span[1] <= last]
+    assert len(inner) == (0 if apart else 1)  # which stores to one member after the other
+    copies = of_width(lines, target, 4)
+    assert bool(copies) == apart
+    if apart:  # what other threads have stored is sent on behind a barrier
+        assert places(lines[last : copies[0][0]], BAR if target == "nvidia" else BARRIER)
+
+
+@pytest.mark.parametrize("case", [*REDUCED.values(), *MOVED.values()], ids=name_of)
+def test_nvidia_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case):
+    lines = listing(case, "nvidia")
+    load, store = WIDE_LOAD["nvidia"], WIDE_STORE["nvidia"]
+    tells = places(lines, TELL)
+    assert len(tells) == len(places(lines, HEAR)) == 2
+    *_, come, read, written, meet, told = in_order(lines, BAR, TELL, HEAR, BAR, load, store, BAR, TELL)
+    assert (come, told) < (places(lines, load)[0], tells[1] + 1)
+    assert (read, written) == (places(lines, load)[0], places(lines, store)[0])
+    assert places(lines[places(lines[: tells[1]], r"st\.global\.(v|b)")[-1] : tells[1]], BAR)
+
+
+@pytest.mark.parametrize("case", [*REDUCED.values(), *MOVED.values()], ids=name_of)
+def test_amd_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case, amd):
+    lines = listing(case, amd)
+    load, store = WIDE_LOAD["amd"], WIDE_STORE["amd"]
+    flag = "global_store_dwordx2 .*" + ("off$" if amd == "gfx90a" else "off sc0 sc1$")
+    tell, hear = (DRAIN, BARRIER, RELEASE[amd], DRAIN, flag), (POLL[amd], *ACQUIRE[amd], BARRIER)
+    found = in_order(lines, *tell, *hear, load, store, *tell)
+    assert found[len(tell) + len(hear)] == places(lines, load)[0]
+    assert places(lines, store)[0] > found[len(tell) + len(hear) - 1]
+
+
+# ---- the barrier ----
+
+
+def test_the_barrier_has_one_release_and_one_poll_a_lane(target):
+    lines = listing(MEET, target)
+    if target == "nvidia":
+        assert [len(places(lines, each)) for each in (r"ld\.relaxed\.sys\S+ %", TELL, HEAR)] == [1, 1, 1]
+        in_order(lines, r"ld\.relaxed\.sys", BAR, TELL, HEAR, BAR)
+    else:
+        flag = "global_store_dwordx2 .*" + ("off$" if target == "gfx90a" else "off sc0 sc1$")
+        tell, hear = (DRAIN, BARRIER, RELEASE[target], DRAIN, flag), (POLL[target], *ACQUIRE[target], BARRIER)
+        in_order(lines, POLL[target], *tell, *hear)
+        assert len(places(lines, flag)) == 1
