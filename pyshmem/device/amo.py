@@ -347,5 +347,5 @@ def compare_swap(
     wanted = in_bits(arch.fit(routine, "value", value, there), words)
     expected, _ = tl.broadcast(expected, words)  # Triton does so for every atomic but this one
     wanted, _ = tl.broadcast(wanted, words)
-    found = tl.atomic_cas(words, expected, wanted, sem=sem, scope=scope)
+    found = arch.compare_swap(ctx, words, expected, wanted, sem, scope)
     return found.to(there.dtype.element_ty, bitcast=True)

@@ -24,6 +24,7 @@ ATOMICS = {
     0x49: "fetch_or",
     0x4A: "fetch_xor",
 }
+CHOICES = {0x44: (min, "int"), 0x45: (min, "uint"), 0x46: (max, "int"), 0x47: (max, "uint")}
 FLOAT_ADDS = {0x4D: np.float32, 0x4F: np.float64}
 DOUBLE = 0x20  # added to the opcode of an atomic of 64 bits
 
@@ -141,7 +142,8 @@ def atomic(word, operation):
     swap_if = getattr(_native, "compare_swap_" + kind)
     name = ATOMICS.get(operation & ~DOUBLE)
     update = getattr(_native, f"{name}_{kind}") if name else None
-    if update is None and operation not in FLOAT_ADDS:
+    choice, signs = CHOICES.get(operation & ~DOUBLE, (None, ""))
+    if update is None and choice is None and operation not in FLOAT_ADDS:
         raise NotImplementedError(f"atomic: {word:#x}")
 
     def value(wave, register, lane):
@@ -154,6 +156,14 @@ def atomic(word, operation):
             if swap_if(address, old, int(pair.sum(keepdims=True).view(kind)[0])) == old:
                 return old
 
+    def choose(address, number):
+        while True:
+            old = getattr(_native, "fetch_" + kind)(address)
+            pair = np.array([old, number], kind)
+            seen = pair.view(f"{signs}{32 * width}").tolist()
+            if swap_if(address, old, int(pair[seen.index(choice(seen))])) == old:
+                return old
+
     def step(wave):
         places = wave.addresses(word)
         for lane in np.flatnonzero(wave.active()):
@@ -161,7 +171,7 @@ def atomic(word, operation):
             if name == "compare_swap":
                 old = swap_if(address, value(wave, data + width, lane), operand)
             else:
-                old = (update or add)(address, operand)
+                old = (update or (choose if choice else add))(address, operand)
             if bits(word, 16, 16):
                 wave.vector[dest : dest + width, lane] = np.array([old], kind).view(np.uint32)
         wave.advance(8)

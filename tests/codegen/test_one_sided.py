@@ -4,8 +4,11 @@ import re
 
 import kernels
 import pytest
+import pyshmem.device as dev
 import torch
-from compiling import in_order, loops, places, polling
+import triton
+import triton.language as tl
+from compiling import assembly, in_order, instructions, loops, places, polling
 from kernels import F32, I32, I64, U32, U64
 from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE, STORE, last_store_before, listing
 
@@ -153,3 +156,17 @@ def test_amd_min_and_max_write_back_before_and_invalidate_behind(dtype, amd):
     assert len(atomics) >= 4
     in_order(lines, DRAIN, RELEASE[amd], DRAIN, "global_atomic", *ACQUIRE[amd])
     assert len(places(lines, RELEASE[amd])) == len(places(lines, ACQUIRE[amd][-1])) == 4
+
+
+@triton.jit
+def swap_few(ctx, word, out):
+    lane = tl.arange(0, 16)
+    tl.store(out + lane, dev.atomic_compare_swap(ctx, word + lane, 1, 2, 0))
+
+
+def test_amd_swaps_each_element_of_a_small_block_once(amd):
+    """All threads come to the swap: those without an element of their own must be given what changes nothing."""
+    lines = instructions(assembly(swap_few, amd, I32, I32))
+    (swap,) = places(lines, "global_atomic_cmpswap")
+    assert places(lines[:swap], "v_cndmask_b32") and not places(lines[:swap], "saveexec")
+    in_order(lines, RELEASE[amd], DRAIN, "global_atomic_cmpswap", DRAIN, *ACQUIRE[amd])

@@ -18,6 +18,7 @@ if interpreter.active():
         apart,
         arange,
         atomic,
+        compare_swap,
         copy,
         fence,
         fetch,
@@ -82,6 +83,7 @@ else:
     from pyshmem.device.arch.compiled import (
         add_signal,
         atomic,
+        compare_swap,
         copy,
         fence,
         fetch,
@@ -138,6 +140,7 @@ __all__ = [
     "check_slot",
     "check_tile",
     "check_tile_place",
+    "compare_swap",
     "copy",
     "copy_blocks",
     "distance",

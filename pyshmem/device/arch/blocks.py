@@ -6,6 +6,7 @@ is all that differs, so device functions take their blocks from here.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import triton
@@ -72,6 +73,19 @@ def lanes(mask: Any, like: tl.tensor, _semantic: Any = None) -> tl.tensor:
     if not isinstance(chosen, tl.tensor):
         chosen = _semantic.make_scalar(chosen is None or chosen, tl.int1)
     return _semantic.broadcast_impl_value(chosen, like)[0]
+
+
+@triton.constexpr_function
+def count_of(block: tl.tensor) -> int:
+    """The elements of a block."""
+    return math.prod(int(extent) for extent in block.shape)
+
+
+@core.builtin
+def too_few(block: tl.tensor, threads: Any, _semantic: Any = None, _generator: Any = None) -> tl.constexpr:
+    """Whether a block of Triton's has fewer elements than there are threads; of Gluon's nobody can make larger ones."""
+    few = block.type.is_block() and math.prod(block.shape) < _plain(threads)
+    return tl.constexpr(few and not _generator.is_gluon)
 
 
 def _plain(value: Any) -> Any:

@@ -42,15 +42,73 @@ def atomic(
     """
     value, lanes = blocks.spread(value, pointers), blocks.lanes(mask, pointers)
     if scope == "sys" and not is_nvidia(ctx.where):
-        if sem == "release" or sem == "acq_rel":
-            gpu.drain(ctx)
-            gpu.release(ctx)
+        before(ctx, sem)
         found = operate(op, pointers, value, lanes, "relaxed", scope)
-        if sem == "acquire" or sem == "acq_rel":
-            gpu.acquire(ctx)
+        behind(ctx, sem)
         return found
     else:
         return operate(op, pointers, value, lanes, sem, scope)
+
+
+@jit
+def compare_swap(
+    ctx: tl.tensor,
+    pointers: tl.tensor,
+    expected: tl.tensor,
+    wanted: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    """Triton's atomic_cas of integers, ordered as ``atomic``."""
+    if scope == "sys" and not is_nvidia(ctx.where):
+        before(ctx, sem)
+        found = swap_each(ctx, pointers, expected, wanted, "relaxed", scope)
+        behind(ctx, sem)
+        return found
+    elif not is_nvidia(ctx.where):
+        return swap_each(ctx, pointers, expected, wanted, sem, scope)
+    else:
+        return tl.atomic_cas(pointers, expected, wanted, sem=sem, scope=scope)
+
+
+@jit
+def swap_each(
+    ctx: tl.tensor,
+    pointers: tl.tensor,
+    expected: tl.tensor,
+    wanted: tl.tensor,
+    sem: tl.constexpr,
+    scope: tl.constexpr,
+) -> tl.tensor:
+    """For AMD up to Triton 3.9 lets every thread swap, also those that only repeat an element of a block with too few.
+
+    So a block gets more rows, up to an element a thread; those swap an element with what it must equal, which changes none.
+    """
+    few: tl.constexpr = blocks.too_few(pointers, gpu.threads(ctx))
+    if few:
+        count: tl.constexpr = blocks.count_of(pointers)
+        rows: tl.constexpr = gpu.threads(ctx) // count
+        first = tl.arange(0, rows)[:, None] == 0
+        places = tl.reshape(pointers, [count])[None, :] + tl.zeros([rows, 1], tl.int32)
+        value = tl.reshape(wanted, [count])[None, :]
+        must = tl.where(first, tl.reshape(expected, [count])[None, :], value)
+        found = tl.atomic_cas(places, must, tl.broadcast_to(value, [rows, count]), sem=sem, scope=scope)
+        return tl.reshape(tl.sum(tl.where(first, found, 0), axis=0), pointers.shape)
+    else:
+        return tl.atomic_cas(pointers, expected, wanted, sem=sem, scope=scope)
+
+
+@jit
+def before(ctx: tl.tensor, sem: tl.constexpr) -> None:
+    if sem == "release" or sem == "acq_rel":
+        gpu.drain(ctx)
+        gpu.release(ctx)
+
+
+@jit
+def behind(ctx: tl.tensor, sem: tl.constexpr) -> None:
+    if sem == "acquire" or sem == "acq_rel":
+        gpu.acquire(ctx)
 
 
 @jit

@@ -149,7 +149,7 @@ def spin_amd(
             polls = 0
             now = gpu.nanoseconds(ctx)
             start = tl.where(start == 0, now, start)
-            over = waiting & is_over(ctx, now - start)
+            over = tl.max((missing >= 0).to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
             if over:
                 leave_record(ctx, routine, 0, 3, wanted, wanted, False, tl.max(missing, axis=0))
             waiting = waiting & (not over)

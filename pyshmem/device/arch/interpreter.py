@@ -54,6 +54,10 @@ def atomic(ctx: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, sc
     return operate(op, pointers, value, lanes, sem, scope)
 
 
+def compare_swap(ctx: Any, pointers: Any, expected: Any, wanted: Any, sem: Any, scope: Any) -> Any:
+    return tl.atomic_cas(pointers, expected, wanted, sem=sem, scope=scope)
+
+
 def _order_floats(op: str, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
     """min and max by the bits: as signed integers, or backwards as unsigned ones where the value has a sign.
 
