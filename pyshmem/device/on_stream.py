@@ -120,10 +120,10 @@ def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: boo
     for most, words in TILES if aligned and group.size <= WORDS_MEMBERS.value else ():
         block = min(4 * words // dtype.itemsize, triton.next_power_of_2(count))
         if nbytes <= most and -(-count // block) <= context.programs:
-            loaded = _cached(reduce_tiles).compile(context, 0, 0, 0, element, op, block, num_warps=words // 32)
+            loaded = _cached(reduce_tiles).find(context, 0, 0, 0, element, op, block, num_warps=words // 32)
             return _plan(context, loaded, -(-count // block), count)
     programs, warps, apart = next(row[1:] for row in ARRAYS if nbytes <= row[0])
-    loaded = _cached(reduce_arrays).compile(context, 0, 0, 0, element, op, apart, num_warps=warps)
+    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, element, op, apart, num_warps=warps)
     return _plan(context, loaded, programs, count)
 
 
@@ -132,13 +132,13 @@ def movement(group: Team, routine: str, itemsize: int, count: int, root: int) ->
     context, element = device_context(group, None), BITS[itemsize]
     programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
     counts = (count, root) if routine == "broadcast" else (count,)
-    loaded = _cached(_MOVES[routine]).compile(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
+    loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
     return _plan(context, loaded, programs, *counts)
 
 
 def barrier(group: Team) -> Plan:
     context = device_context(group, None)
-    return _plan(context, _cached(meet_all).compile(context, 0, 0, num_warps=4), 1)
+    return _plan(context, _cached(meet_all).find(context, 0, 0, num_warps=4), 1)
 
 
 def _plan(context: Any, loaded: Loaded, programs: int, *counts: int) -> Plan:

@@ -3,7 +3,8 @@
 OpenSHMEM has none of these; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
 order, and the calls of one team follow each other: two of them on two streams must be ordered by events. No target is
 written before its PE's stream has come to the call, so nothing stands between the program's kernels and these. What is on
-the stream afterwards finds the target whole and may change the source. CUDA graphs take them in, and may be replayed.
+the stream afterwards finds the target whole and may change the source. CUDA graphs take them in, and may be replayed; the
+first call of a kind compiles, so make one before a capture.
 A wait over PYSHMEM_WAIT_TIMEOUT is told by the next call that looks: fence, quiet, barrier_all, a wait or a test.
 CPU memory has no streams: there all meet, and then do at once what the call without _on_stream does.
 """
