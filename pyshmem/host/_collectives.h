@@ -13,12 +13,13 @@ enum {
     ROOTS = SLOTS + 2 * FLAT * SLOT,
     PULL_BYTES = 1 << 19,           /* what a root writes to all before it is better that the members read, all at once */
     YIELD_NS = 400000,              /* a yield that took longer gave the core to a program that computes */
-    HASTY = 200,                    /* so many waits after it sleep at once */
+    HASTY = 16, MOST_HASTY = 512,   /* so many waits after it sleep at once: twice as many each time that it happens again */
+    HASTY_NS = 50000000,            /* within so long */
     YIELDS_NS = 2000000,            /* where PEs share cores, a member yields for so long at most before it sleeps */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time: they stay in the nearest cache */
 };
 
-typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty; } counters_t;
+typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty, penalty; int64_t disturbed; } counters_t;
 typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
 
 /* team: area, bytes between the areas of neighbours, me, n; limits: timeout, spins */
@@ -74,17 +75,22 @@ static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
 }
 
 /* Whether the word came while this member let others run: the quickest way where those are the other members. Where one of
- * them computes, or another program does, a yield lasts for milliseconds: then the next waits sleep at once. */
+ * them computes, or another program does, a yield lasts for milliseconds: then the next waits sleep at once, few of them where
+ * that happens now and then, as when members come from other work, and many where it goes on. */
 static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
+    counters_t *own = counters(t);
+    if (own->hasty) { own->hasty--; return 0; }
     int64_t begun = now_ns(), before = begun, now = begun;
-    if (counters(t)->hasty) { counters(t)->hasty--; return 0; }
     while (now - before < YIELD_NS && now - begun < YIELDS_NS) {
         before = now;
         sched_yield();
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
         now = now_ns();
     }
-    if (now - before >= YIELD_NS) counters(t)->hasty = HASTY;
+    if (now - before < YIELD_NS) return 0;
+    own->penalty = now - own->disturbed > HASTY_NS ? HASTY : own->penalty < MOST_HASTY ? 2 * own->penalty : MOST_HASTY;
+    own->disturbed = now;
+    own->hasty = own->penalty;
     return 0;
 }
 
