@@ -16,6 +16,7 @@ import triton.language as tl
 
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
+from pyshmem.device.arch.blocks import count_of
 from pyshmem.device.context import DeviceContext, my_pe
 from pyshmem.device.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
 from pyshmem.device.words import combine, summed_in, together
@@ -240,14 +241,14 @@ def piece_elements(ctx: DeviceContext, element: tl.constexpr) -> tl.tensor:
 def flatten(tile: tl.tensor) -> tl.tensor:
     """A block of one dimension."""
     if is_block(tile):
-        return tl.reshape(tile, [count_in(tile)])
+        return tl.reshape(tile, [count_of(tile)])
     else:
         return tl.full([1], 0, tile.dtype) + tile
 
 
 @jit
 def in_rows(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
-    return tl.reshape(tile, [ctx.members, count_in(tile) // ctx.members])
+    return tl.reshape(tile, [ctx.members, count_of(tile) // ctx.members])
 
 
 @jit
@@ -276,14 +277,6 @@ def is_block(tile: tl.tensor) -> bool:
 @triton.constexpr_function
 def has_one_dimension(tile: tl.tensor) -> bool:
     return len(tile.shape) == 1
-
-
-@triton.constexpr_function
-def count_in(tile: tl.tensor) -> int:
-    count = 1
-    for extent in tile.shape:
-        count *= int(extent)
-    return count
 
 
 @triton.constexpr_function

@@ -114,11 +114,7 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
     if _quick("alltoall", 2, 0, group, target, source, size):
         return
     pair = pair_of("alltoall", target, source)
-    if size is None and pair.length % group.size:
-        refuse(
-            OutOfRangeError, "alltoall", "source", f"{pair.length} elements", f"a multiple of {group.size}, or a size"
-        )
-    count = block_of("alltoall", pair, pair.length // group.size if size is None else size, (group.size, group.size))
+    count = share_of("alltoall", pair, size, group.size)
     if count:
         nbytes = count * pair.dtype.itemsize
         dest = pair.dest + group.me * nbytes
@@ -252,6 +248,13 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
         got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
         refuse(OutOfRangeError, routine, "size", got, "at most the smaller")
     return count
+
+
+def share_of(routine: str, pair: Pair, size: Any, members: int) -> int:
+    """Elements of a block that goes to each member, an equal part of source for None."""
+    if size is None and pair.length % members:
+        refuse(OutOfRangeError, routine, "source", f"{pair.length} elements", f"a multiple of {members}, or a size")
+    return block_of(routine, pair, pair.length // members if size is None else size, (members, members))
 
 
 def block_of(routine: str, pair: Pair, size: Any, blocks: tuple[int, int]) -> int:

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from pyshmem.host import _native, collectives
-from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator
-from pyshmem.host.errors import ArgumentError, LaunchError, OutOfRangeError, refuse
+from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
+from pyshmem.host.errors import ArgumentError, LaunchError, refuse
 from pyshmem.host.heap import cpu, heaps, views
 from pyshmem.host.job import job
 from pyshmem.host.operands import refuse_dtype
@@ -125,11 +125,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
     if routine == "fcollect":
         return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
     if routine == "alltoall":
-        if size is None and pair.length % group.size:
-            got, wants = f"{pair.length} elements", f"a multiple of {group.size}, or a size"
-            refuse(OutOfRangeError, name, "source", got, wants)
-        size = pair.length // group.size if size is None else size
-        return block_of(name, pair, size, (group.size, group.size))
+        return share_of(name, pair, size, group.size)
     if routine == "broadcast":
         group.world_pe(name, detail)
     else:

@@ -64,6 +64,10 @@ def test_nvidia_words_carry_their_marks_in_one_store_and_need_no_fence_on_their_
     assert all(set(range(loads[k], loads[k] + 4)) <= set(loads) for k in range(0, 16, 4))
     first, last = places(lines, r"st\.relaxed\.sys")[0], loads[-1]
     assert not places(lines[first:last], r"ld\.acquire|st\.release|bar\.sync")
+    assert not places(lines[first : loads[0]], "fence")
+    plain = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:], record=False))  # a record that is left has a fence
+    first, last = places(plain, r"st\.relaxed\.sys")[0], places(plain, r"ld\.relaxed\.sys\.global\.b64 word")[-1]
+    assert not places(plain[first:last], r"fence|ld\.acquire|st\.release|bar\.sync")
     in_order(lines, r"ld\.relaxed\.sys\.global\.b64 word", BAR, r"st\.global\.v4")  # read by all before any goes on
     assert len(places(lines, "%globaltimer")) == 4  # a limit
 

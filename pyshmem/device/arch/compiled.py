@@ -65,10 +65,8 @@ def compare_swap(
         found = swap_each(ctx, pointers, expected, wanted, "relaxed", scope)
         behind(ctx, sem)
         return found
-    elif not is_nvidia(ctx.where):
-        return swap_each(ctx, pointers, expected, wanted, sem, scope)
     else:
-        return tl.atomic_cas(pointers, expected, wanted, sem=sem, scope=scope)
+        return swap_each(ctx, pointers, expected, wanted, sem, scope)
 
 
 @jit
@@ -85,7 +83,7 @@ def swap_each(
     So a block gets more rows, up to an element a thread; those swap an element with what it must equal, which changes none.
     """
     few: tl.constexpr = blocks.too_few(pointers, gpu.threads(ctx))
-    if few:
+    if few and not is_nvidia(ctx.where):
         count: tl.constexpr = blocks.count_of(pointers)
         rows: tl.constexpr = gpu.threads(ctx) // count
         first = tl.arange(0, rows)[:, None] == 0
