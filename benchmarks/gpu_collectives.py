@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
-import socket
+import shutil
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +53,13 @@ class Peers:
     """NCCL's and symmetric memory's calls on arrays of their own."""
 
     def __init__(self) -> None:
-        place = (socket.gethostname(), _free_port()) if shmem.my_pe() == 0 else None
-        host, port = comm.bcast(place)
-        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port), LOCAL_RANK=str(torch.cuda.current_device()))
-        os.environ.update(RANK=str(shmem.my_pe()), WORLD_SIZE=str(shmem.n_pes()))
-        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+        device = torch.device("cuda", torch.cuda.current_device())
+        folder = comm.bcast(tempfile.mkdtemp() if shmem.my_pe() == 0 else "")
+        store = dist.FileStore(
+            os.path.join(folder, "store"), shmem.n_pes()
+        )  # not PE 0's: it need not outlive the others
+        dist.init_process_group("nccl", store=store, rank=shmem.my_pe(), world_size=shmem.n_pes(), device_id=device)
+        self.folder = folder
         self.name = dist.group.WORLD.group_name
 
     def reduce(self, count: int) -> dict[str, Callable[[], object]]:
@@ -70,12 +72,6 @@ class Peers:
             ways["symm. memory 1"] = lambda: torch.ops.symm_mem.one_shot_all_reduce(mapped, "sum", self.name)
         ways["symm. memory 2"] = lambda: torch.ops.symm_mem.two_shot_all_reduce_(mapped, "sum", self.name)
         return ways
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def same_on_all(array: torch.Tensor) -> bool:
@@ -209,14 +205,14 @@ def _shown(row: Row, taken: float) -> str:
     return f"{row.moved / taken / 1e9:.0f} GB/s" if row.moved else f"{taken * 1e6:.2f} us"
 
 
-def leave() -> None:
-    """NCCL gives no group back whose calls have been in graphs, and fails where PE 0, which it asks, is gone first."""
-    others = [os.pidfd_open(pid) for pid in comm.allgather(os.getpid()) if pid != os.getpid()]
+def leave(peers: Peers) -> None:
+    """Without the end of torch's group: NCCL gives none back whose calls have been in graphs."""
+    comm.Barrier()
+    if shmem.my_pe() == 0:
+        shutil.rmtree(peers.folder)
     shmem.finalize()
     if not MPI.Is_finalized():
         MPI.Finalize()
-    for other in others if dist.get_rank() == 0 else ():
-        select.select([other], [], [], 10)
     os._exit(0)
 
 
@@ -228,7 +224,8 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="write every sample there too")
     options = parser.parse_args()
     shmem.init()
-    rows = [*reductions(Peers()), *movements(), *in_kernels()]
+    peers = Peers()
+    rows = [*reductions(peers), *movements(), *in_kernels()]
     table = Table(title=f"{shmem.n_pes()} PEs, {torch.cuda.get_device_name()}; median of {ROUNDS} rounds")
     for column in ("row", "pyshmem", "spread", "best other", "", "their time / ours", "goal"):
         table.add_column(column, no_wrap=True)
@@ -248,7 +245,7 @@ def main() -> None:
         Console(width=150).print(table)
         if options.json:
             Path(options.json).write_text(json.dumps({row.name: row.samples for row in rows}, indent=1) + "\n")
-    leave()
+    leave(peers)
 
 
 if __name__ == "__main__":

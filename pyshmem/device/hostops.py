@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.launch import CachedKernel, Loaded
+from pyshmem.host._native import launch_prepared
 
 SET, FETCH, SWAP, COMPARE_SWAP, ADD, AND, OR, XOR = (tl.constexpr(code) for code in range(8))
 OPERATORS = {
@@ -64,6 +65,7 @@ def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.co
 
 
 _operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
+_atomics: dict[tuple[str, torch.dtype, int], tuple[Loaded, bytes]] = {}  # and what _native.launch_prepared takes
 
 
 def apply(
@@ -76,14 +78,18 @@ def apply(
     stream: int,
     device: int,
 ) -> None:
-    """Enqueue one atomic of OPERATORS on ``stream``, a raw handle. Done, as acquire and release, when the stream gets there.
+    """Enqueue one atomic on ``stream``, a raw handle. Done, as acquire and release, when the stream gets there.
 
-    address: of the word, on this GPU or a peer's, as mapped here.  operand, cond: numbers that dtype holds; 0 where op
-    has none.  result_address: where the GPU writes the old value, in dtype; 0 where nobody asks.  device: the thread's.
+    op: of OPERATORS, with or without fetch_ before it.  address: of the word, on this GPU or a peer's, as mapped here.
+    operand, cond: numbers that dtype holds; 0 where op has none.  result_address: where the GPU writes the old value, in
+    dtype; 0 where nobody asks.  device: the thread's.
     """
     if dtype.is_floating_point:
         operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
-    _loaded(op, dtype, device).launch_words(1, stream, address, operand, cond, result_address)
+    loaded, prepared = _atomics.get((op, dtype, device)) or _compile(op, dtype, device)
+    code = launch_prepared(prepared, stream, address, operand, cond, result_address)
+    if code:
+        loaded.refuse(code)
 
 
 def read(address: int, nbytes: int, result_address: int, stream: int, device: int) -> None:
@@ -103,9 +109,11 @@ def _reader(itemsize: int, device: int) -> Loaded:
     return _read_words.compile(0, 0, 0, _reader_words[itemsize], num_warps=1)
 
 
-@cache
-def _loaded(op: str, dtype: torch.dtype, device: int) -> Loaded:
-    return _operate.compile(0, 0, 0, 0, OPERATORS[op], TYPES[dtype][1], num_warps=1)
+def _compile(op: str, dtype: torch.dtype, device: int) -> tuple[Loaded, bytes]:
+    operator = OPERATORS[op.removeprefix("fetch_")]
+    loaded = _operate.compile(0, 0, 0, 0, operator, TYPES[dtype][1], num_warps=1)
+    found = _atomics[op, dtype, device] = loaded, loaded.prepared(1, [])
+    return found
 
 
 def _as_bits(format: str, number: float) -> int:

@@ -11,12 +11,13 @@ from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from triton.runtime import driver
 
 from pyshmem.host._native import launch
 from pyshmem.host.gpu.driver import launch_function
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+_Tensor = torch.Tensor
 _CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE = range(5)
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
@@ -31,11 +32,12 @@ class Loaded(NamedTuple):
     plan: Any  # of each argument: one of the kinds above, or a tuple of them; None where only Triton's launcher will do
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
-        x, y, z = (*grid, 1, 1)[:3]
         if self.plan is None:
             metadata = self.compiled.packed_metadata
+            x, y, z = (*grid, 1, 1)[:3]
             self.compiled.run(x, y, z, stream, self.function, metadata, None, None, None, *args)
             return
+        x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
         code = launch(_launcher(), self.function, x, y, z, self.threads, self.shared, stream, *_words(args, self.plan))
         if code:
             self.refuse(code)
@@ -70,7 +72,11 @@ class CachedKernel:
         self.compiled: dict[tuple[Any, ...], Loaded] = {}
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-        self.find(*args, **options)(grid, driver.active.get_current_stream(_current_device()), args)
+        device = _current_device()
+        found = self.compiled.get((device, *options.values(), *map(_kind, args, self.constants)))
+        if found is None:
+            found = self.compile(*args, **options)
+        found(grid, _current_stream(device), args)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
         """What a call with these arguments launches."""
@@ -90,12 +96,13 @@ class CachedKernel:
 
 def _kind(value: Any, constant: bool) -> Any:
     """Equal for two values that Triton compiles alike; it may differ for some such. See Triton's native specialisation."""
+    type_ = type(value)
     if constant:
-        return type(value), value  # 1, 1.0 and True are equal
-    if type(value) is int:
-        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.data_ptr() % 16 == 0
+        return type_, value  # 1, 1.0 and True are equal
+    if type_ is _Tensor or isinstance(value, _Tensor):
+        return value.dtype, value.data_ptr() & 15 == 0
+    if type_ is int:
+        return value == 1, value & 15 == 0, -(2**31) <= value < 2**31, value < 2**63
     if isinstance(value, (bool, float)):
         return type(value)
     return value  # a device context, or None
@@ -127,7 +134,7 @@ def _unknown(plan: Any) -> bool:
 def _words(args: Any, plan: Any) -> list[int]:
     """The arguments as the kernel's parameters hold them, in the low bytes of a word each."""
     words: list[int] = []
-    for value, kind in zip(args, plan, strict=True):
+    for value, kind in zip(args, plan):  # noqa: B905  as many as there are: compiled for them
         if kind == _POINTER:
             words.append(value if type(value) is int else value.data_ptr())
         elif kind == _INTEGER:

@@ -50,6 +50,11 @@ _OTHERS = (
     *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
 )
 DTYPES = (*_TORCH.values(), *_OTHERS)
+_BOUNDS = {  # of integers: the least and the greatest
+    each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
+    for each in DTYPES
+    if not each.is_floating_point and not each.is_complex
+}
 # torch's dtypes by DLPack's type code * 16 + bytes, as locate_word gives them
 _CODES = {
     0: ("int8", "int16", "int32", "int64"),
@@ -263,6 +268,9 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
     Integers must be held exactly, in float elements too; a float is rounded to a float element as torch does, but not to
     infinity. Errors: DtypeError.
     """
+    low, high = _BOUNDS.get(dtype, (1, 0))
+    if type(value) is int and low <= value <= high:
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float, complex)):
@@ -289,7 +297,7 @@ def _held(value: Any, dtype: torch.dtype) -> Any:
         if math.isfinite(wide) and not math.isfinite(rounded):
             return None  # past the largest: infinity, or NaN in types without one
         return wide if not isinstance(value, int) or int(rounded) == value else None
-    low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    low, high = _BOUNDS[dtype]
     return int(value) if math.isfinite(value) and value == int(value) and low <= value <= high else None
 
 

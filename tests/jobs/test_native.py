@@ -192,3 +192,60 @@ def test_a_prepared_launch_refuses_what_is_none(driver):
         with pytest.raises(TypeError):
             _native.launch_prepared(*wrong)
     assert not calls
+
+
+# ---- copies on a GPU's stream: labs stands for the driver's function, whose answer 0 is success ----
+
+
+@pytest.fixture
+def copier():
+    """(copy, the set of its streams, the calls that went the other way)"""
+    function = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p).value
+    streams, otherwise = set(), []
+    copy = _native.copier(function, lambda device: 70 + device, 3, streams, lambda *call: otherwise.append(call))
+    return copy, streams, otherwise
+
+
+def test_a_threads_first_copy_goes_the_other_way_and_later_ones_to_its_stream(copier):
+    copy, streams, otherwise = copier
+    for turn in (1, 2):
+        copy(0, 5, 8)
+        assert (otherwise, streams) == ([(0, 5, 8)], {73} if turn == 2 else set())
+    thread = threading.Thread(target=copy, args=(0, 6, 8))
+    thread.start()
+    thread.join()
+    assert otherwise == [(0, 5, 8), (0, 6, 8)]
+
+
+def test_a_stream_that_quiet_forgot_is_noted_again(copier):
+    copy, streams, _ = copier
+    copy(0, 5, 8)
+    copy(0, 5, 8)
+    streams.clear()
+    copy(0, 5, 8)
+    assert streams == {73}
+
+
+def test_a_copy_that_the_driver_refuses_goes_the_other_way(copier):
+    copy, _, otherwise = copier
+    for dest in (0, 7):
+        copy(dest, 5, 8)
+    assert otherwise == [(0, 5, 8), (7, 5, 8)]
+
+
+def test_each_copier_is_entered_for_itself(copier):
+    copy, _, otherwise = copier
+    copy(0, 5, 8)
+    other = _native.copier(1, None, 0, set(), lambda *call: otherwise.append("other"))
+    other(0, 5, 8)  # would call address 1
+    assert otherwise == [(0, 5, 8), "other"]
+
+
+def test_an_error_of_the_other_way_is_raised_and_the_thread_is_not_entered():
+    def refuse(*call):
+        raise RuntimeError("no such GPU")
+
+    copy = _native.copier(1, None, 0, set(), refuse)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no such GPU"):
+            copy(0, 5, 8)

@@ -20,15 +20,31 @@ FLAGS = tl.constexpr(64)  # bytes before the flags in a team's area, of which th
 def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
     """Tell every member, after all that this program's threads have stored, that it has come the next time; wait for theirs.
 
-    The team's area holds, from FLAGS on, the epoch that each member has reached, this one too. Flags only grow, so nothing
-    is reset and the next barrier may follow at once. The own one is read while the threads come together.
+    The team's area holds, from FLAGS on, how often each member has come, this one too. The counts only grow, so nothing is
+    reset and the next barrier may follow at once. The others' are added to, which asks for no number: this PE's own, which
+    the waits need, is read while those are on their way.
     """
-    flags = ctx.sync_area + FLAGS
-    epoch = gpu.peek(ctx, flags.to(tl.pointer_type(tl.int64)) + (ctx.me - 3) // 2) + 1
+    counts = ctx.sync_area + FLAGS
+    own = counts.to(tl.pointer_type(tl.int64)) + (ctx.me - 3) // 2
     gpu.drain(ctx)
     gpu.barrier(ctx)
-    tell_all(ctx, flags, epoch)
-    await_all(ctx, routine, flags, epoch)
+    come_to_others(ctx, counts)
+    times = gpu.peek(ctx, own) + 1
+    gpu.barrier(ctx)  # all threads have read it
+    gpu.store_single(ctx, own, times)  # before the wait: the next barrier's release would have to wait for it
+    await_but(ctx, routine, counts, times, (ctx.me - 3) // 2)
+
+
+@triton.jit
+def come_to_others(ctx: tl.tensor, address: tl.tensor) -> None:
+    """Add 1 to this PE's word of the array of int64 at ``address`` on every other member, each time as a release."""
+    me = (ctx.me - 3) // 2
+    count: tl.constexpr = gpu.threads(ctx)
+    for first in tl.static_range(0, ctx.members, count):
+        pe = first + blocks.arange(count)
+        others = (pe < ctx.n_pes) & (pe != me)
+        there = (address + distance(ctx, pe, others)).to(tl.pointer_type(tl.int64))
+        gpu.add_release_each(ctx, there + me, others)
 
 
 @triton.jit
@@ -49,12 +65,18 @@ def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
 @triton.jit
 def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor) -> None:
     """Wait as an acquire until each member's word of the array here has come to ``value``."""
+    await_but(ctx, routine, address, value, -1)
+
+
+@triton.jit
+def await_but(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, spared: tl.tensor) -> None:
+    """await_all for all members but ``spared``."""
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
         lane = first + blocks.arange(count)
         pe = tl.minimum(lane, ctx.n_pes - 1)
-        await_flags(ctx, routine, words + pe, value, pe, lane < ctx.n_pes)
+        await_flags(ctx, routine, words + pe, value, pe, (lane < ctx.n_pes) & (pe != spared))
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
 
@@ -67,7 +89,7 @@ def await_flags(
     if is_nvidia(ctx.where):
         spinning.spin_flags(ctx, routine, flags, value, pe, mask.to(tl.int32), EDITION)
     else:
-        wait_for(ctx, routine, flags, value, pe)
+        wait_for(ctx, routine, flags, value, pe, mask)
 
 
 @triton.jit

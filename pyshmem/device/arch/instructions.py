@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language import core
 
-from pyshmem.device.arch.blocks import arange, in_partition, num_warps
+from pyshmem.device.arch.blocks import arange, in_partition, num_warps, zeros
 from pyshmem.device.arch.places import is_gfx90a, is_nvidia
 
 
@@ -46,11 +46,8 @@ def drain(ctx: tl.tensor) -> None:
 
 @triton.jit
 def barrier(ctx: tl.tensor) -> None:
-    """All threads of the program have come here, and see what they have stored. One warp needs no barrier of several."""
-    if is_nvidia(ctx.where) and num_warps() == 1:
-        run("bar.warp.sync 0xffffffff;")
-    else:
-        tl.debug_barrier()
+    """All threads of the program have come here, and see what they have stored. Of one warp too: bar.warp.sync is slower."""
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -192,6 +189,32 @@ def by_each_thread(instruction: tl.constexpr, pointers: tl.tensor, value: tl.ten
     )
 
 
+@triton.constexpr_function
+def store_of(old: bool, nbytes: int) -> str:
+    """AMD: the store of so many bytes through all caches. MI300's may else keep a peer's word until a quiet."""
+    name = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2"}[nbytes]
+    return f"global_store_{name} $1, $2, off" + ("" if old else " sc0 sc1")
+
+
+@triton.constexpr_function
+def adding(old: bool) -> str:
+    """AMD: the addition to 8 bytes at system scope, which returns nothing."""
+    return "global_atomic_add_x2 $1, $2, off" + ("" if old else " sc1")
+
+
+@triton.jit
+def by_each_thread_amd(instruction: tl.constexpr, pointers: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
+    """by_each_thread. Triton's own stores through all caches wait for each; its atomics first sort threads by address."""
+    tl.inline_asm_elementwise(
+        "v_cmp_ne_u32_e64 vcc, 0, $3\n s_and_saveexec_b64 $0, vcc\n " + instruction + "\n s_mov_b64 exec, $0",
+        "=&s,v,v,v,~{vcc},~{scc}",
+        [pointers, value, mask.to(tl.int32)],
+        dtype=tl.int64,
+        is_pure=False,
+        pack=1,
+    )
+
+
 @triton.jit
 def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread stores an element, through all caches; of 4 or 8 bytes a word that others may wait for."""
@@ -200,8 +223,16 @@ def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
         by_one_thread("st.relaxed.sys.global.b64", pointer, value.to(tl.int64, bitcast=True))
     elif is_nvidia(ctx.where) and bits == 32:
         by_one_thread("st.relaxed.sys.global.b32", pointer, value.to(tl.int32, bitcast=True))
+    elif is_nvidia(ctx.where):
+        tl.store(pointer, value)
     else:
-        tl.store(pointer, value, cache_modifier=".wt")  # MI300's cache may else keep a peer's word until a quiet
+        lane = arange(threads(ctx))
+        word: tl.constexpr = tl.int64 if bits == 64 else tl.int32
+        same: tl.constexpr = tl.int8 if bits <= 8 else tl.int16 if bits == 16 else word
+        whole = (value.to(same, bitcast=True) if bits > 1 else value).to(word) + zeros(threads(ctx), word)
+        by_each_thread_amd(
+            store_of(is_gfx90a(ctx.where), (bits + 7) // 8), pointer + zeros(threads(ctx), tl.int32), whole, lane == 0
+        )
 
 
 @triton.jit
@@ -231,7 +262,18 @@ def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, ma
         by_each_thread("st.release.sys.global.b64", pointers, value, mask)
     else:
         release(ctx)
-        tl.store(pointers, value, mask=mask, cache_modifier=".wt")  # to memory, through all caches
+        by_each_thread_amd(store_of(is_gfx90a(ctx.where), 8), pointers, value, mask)
+
+
+@triton.jit
+def add_release_each(ctx: tl.tensor, pointers: tl.tensor, mask: tl.tensor) -> None:
+    """add_release of 1 to a block of int64 pointers, one a thread."""
+    one = zeros(threads(ctx), tl.int64) + 1
+    if is_nvidia(ctx.where):
+        by_each_thread("red.release.sys.global.add.u64", pointers, one, mask)
+    else:
+        release(ctx)
+        by_each_thread_amd(adding(is_gfx90a(ctx.where)), pointers, one, mask)
 
 
 @triton.jit
@@ -249,7 +291,7 @@ def store_marked(ctx: tl.tensor, pointers: tl.tensor, words: tl.tensor, mark: tl
         )
     else:
         marked = (words.to(tl.int64) & 0xFFFFFFFF) | (mark.to(tl.int64) << 32)
-        tl.store(pointers, marked, mask=mask, cache_modifier=".wt")
+        by_each_thread_amd(store_of(is_gfx90a(ctx.where), 8), pointers, marked, mask)
 
 
 @triton.jit

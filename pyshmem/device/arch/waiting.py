@@ -55,23 +55,26 @@ def wait_until(
 
 
 @triton.jit
-def wait_for(ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, epoch: tl.tensor, pe: tl.tensor) -> None:
-    """Poll a flag a thread until all have reached the epoch, or the limit is over. All threads go on together."""
+def wait_for(
+    ctx: tl.tensor, routine: tl.constexpr, flags: tl.tensor, wanted: tl.tensor, pe: tl.tensor, mask: tl.tensor
+) -> None:
+    """Poll a flag a thread until all in the mask have come to it, or the limit is over. All threads go on together."""
     seen = gpu.poll(ctx, flags)
-    waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
+    waiting = tl.max((mask & (seen < wanted)).to(tl.int32), axis=0) != 0
     polls = 0
     start = blocks.number(0, tl.int64)
     while waiting:
         seen = gpu.poll(ctx, flags)
-        waiting = tl.max((seen < epoch).to(tl.int32), axis=0) != 0
+        missing = mask & (seen < wanted)
+        waiting = tl.max(missing.to(tl.int32), axis=0) != 0
         polls += 1
         if polls == 1024:
             polls = 0
             now = gpu.nanoseconds(ctx)
             start = tl.where(start == 0, now, start)
-            over = tl.max((seen < epoch).to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
+            over = tl.max(missing.to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
             if over:
-                leave_record(ctx, routine, 0, 3, epoch, seen, False, tl.where(seen < epoch, pe, -1))
+                leave_record(ctx, routine, 0, 3, wanted, seen, False, tl.where(missing, pe, -1))
             waiting = waiting & (not over)
 
 

@@ -43,6 +43,7 @@ class _Thread(threading.local):
 
     ready = False  # it works on this GPU
     landing: torch.Tensor | None = None  # pinned memory that the GPU writes for it
+    at = room = 0  # its address and its bytes
 
 
 class GpuHeap(Heap):
@@ -79,8 +80,10 @@ class GpuHeap(Heap):
         """What the calls use again and again: streams, and pinned memory that the GPU reads and writes."""
         self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self)}
         self.moves_words = self.driver.vendor == "hip"
-        self._direct = self.driver.copy_function if self.driver.vendor == "cuda" else 0
         self._used: set[int] = set()  # streams with puts not yet waited for
+        self.copy = self._copy
+        if self.driver.vendor == "cuda":
+            self.copy = _native.copier(self.driver.copy_function, _raw_stream, self.index, self._used, self._copy)
         self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
         self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
         self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
@@ -143,14 +146,8 @@ class GpuHeap(Heap):
             self._used.add(stream)
         return stream
 
-    def copy(self, dest: int, source: int, nbytes: int) -> None:
-        if not self._thread.ready:  # use_stream, whose call would be 4 % of a small put
-            self.enter()
-        stream = _raw_stream(self.index)  # type: ignore[misc]
-        if stream not in self._used:
-            self._used.add(stream)
-        if not self._direct or _native.enqueue(self._direct, dest, source, nbytes, -1, stream):
-            self._copy_whole(dest, source, nbytes, stream)
+    def _copy(self, dest: int, source: int, nbytes: int) -> None:
+        self._copy_whole(dest, source, nbytes, self.use_stream())
 
     def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
         """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
@@ -215,14 +212,14 @@ class GpuHeap(Heap):
 
     def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
         stream = self.use_stream()
-        operator = op.removeprefix("fetch_")
+        apply = _hostops().apply
         if not fetch:
-            _hostops().apply(operator, dtype, address, value, cond, 0, stream, self.index)
+            apply(op, dtype, address, value, cond, 0, stream, self.index)
             return None
         self._refuse_capture("an atomic that returns what it finds")
         at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
-        _hostops().apply(operator, dtype, address, value, cond, at, stream, self.index)
+        apply(op, dtype, address, value, cond, at, stream, self.index)
         self._await_landing(at, stream)
         return FETCH[dtype](at)
 
@@ -250,12 +247,12 @@ class GpuHeap(Heap):
 
     def _landing(self, nbytes: int) -> int:
         """The address of pinned memory of this thread's."""
-        landing = self._thread.landing
-        if landing is None or landing.numel() < nbytes:
-            landing = self._thread.landing = torch.empty(
-                max(nbytes, 4096), dtype=torch.uint8, device="cpu", pin_memory=True
-            )
-        return landing.data_ptr()
+        thread = self._thread
+        if thread.room < nbytes:
+            thread.room = max(nbytes, 4096)
+            thread.landing = torch.empty(thread.room, dtype=torch.uint8, device="cpu", pin_memory=True)
+            thread.at = thread.landing.data_ptr()
+        return thread.at
 
     # ---- order ----
 
