@@ -1,6 +1,7 @@
 """The host's atomics on GPU heaps: one thread on this PE's GPU does them, at system scope, wherever the word lies.
 
-So they are atomic together with the atomics of kernels. One compiled kernel an operator and type serves all PEs.
+So they are atomic together with the atomics of kernels. One compiled kernel an operator and type serves all PEs, and one
+more those atomics that come after a fence: the release and the acquire would cost each 1.5 us.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ TYPES = {
     torch.uint64: ("Q", tl.uint64), torch.float32: ("f", tl.float32), torch.float64: ("d", tl.float64),
 }  # fmt: skip
 WORDS = {4: "i", 8: "q"}
+ORDERS = {False: "relaxed", True: "acq_rel"}
 
 
 @triton.jit(do_not_specialize=["address", "operand", "cond", "result"])
 def operate(
-    address: tl.int64, operand: tl.int64, cond: tl.int64, result: tl.int64, OP: tl.constexpr, TYPE: tl.constexpr
+    address: tl.int64,
+    operand: tl.int64,
+    cond: tl.int64,
+    result: tl.int64,
+    OP: tl.constexpr,
+    TYPE: tl.constexpr,
+    ORDER: tl.constexpr,
 ):
     """One atomic on the word at ``address``; what was there goes to ``result`` if that is not 0. Operands are bits."""
     word: tl.constexpr = tl.int32 if TYPE.primitive_bitwidth == 32 else tl.int64
@@ -38,19 +46,21 @@ def operate(
     value = operand.to(word)
     if OP == ADD:
         number = value.to(TYPE, bitcast=True)
-        old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem="acq_rel", scope="sys")
+        old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=ORDER, scope="sys")
     elif OP == FETCH:
-        old = tl.atomic_add(bits, tl.full([], 0, word), sem="acq_rel", scope="sys")  # of 0 to the bits: they stay
+        old = tl.atomic_add(
+            bits, tl.full([], 0, word), sem=ORDER, scope="sys"
+        )  # of 0: the bits stay; relaxed, it is a load
     elif OP == COMPARE_SWAP:
-        old = tl.atomic_cas(bits, cond.to(word), value, sem="acq_rel", scope="sys")
+        old = tl.atomic_cas(bits, cond.to(word), value, sem=ORDER, scope="sys")
     elif OP == AND:
-        old = tl.atomic_and(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_and(bits, value, sem=ORDER, scope="sys")
     elif OP == OR:
-        old = tl.atomic_or(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_or(bits, value, sem=ORDER, scope="sys")
     elif OP == XOR:
-        old = tl.atomic_xor(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_xor(bits, value, sem=ORDER, scope="sys")
     else:
-        old = tl.atomic_xchg(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_xchg(bits, value, sem=ORDER, scope="sys")
     if result != 0:
         tl.store(result.to(tl.pointer_type(word)), old.to(word, bitcast=True))
 
@@ -65,7 +75,7 @@ def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.co
 
 
 _operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
-_atomics: dict[tuple[str, torch.dtype, int], tuple[Loaded, bytes]] = {}  # and what _native.launch_prepared takes
+_atomics: dict[tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]] = {}  # and what _native.launch_prepared takes
 
 
 def apply(
@@ -77,8 +87,9 @@ def apply(
     result_address: int,
     stream: int,
     device: int,
+    ordered: bool,
 ) -> None:
-    """Enqueue one atomic on ``stream``, a raw handle. Done, as acquire and release, when the stream gets there.
+    """Enqueue one atomic on ``stream``, a raw handle: done when that gets there, as acquire and release if ``ordered``.
 
     op: of OPERATORS, with or without fetch_ before it.  address: of the word, on this GPU or a peer's, as mapped here.
     operand, cond: numbers that dtype holds; 0 where op has none.  result_address: where the GPU writes the old value, in
@@ -86,7 +97,7 @@ def apply(
     """
     if dtype.is_floating_point:
         operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
-    loaded, prepared = _atomics.get((op, dtype, device)) or _compile(op, dtype, device)
+    loaded, prepared = _atomics.get((op, dtype, device, ordered)) or _compile(op, dtype, device, ordered)
     code = launch_prepared(prepared, stream, address, operand, cond, result_address)
     if code:
         loaded.refuse(code)
@@ -109,10 +120,11 @@ def _reader(itemsize: int, device: int) -> Loaded:
     return _read_words.compile(0, 0, 0, _reader_words[itemsize], num_warps=1)
 
 
-def _compile(op: str, dtype: torch.dtype, device: int) -> tuple[Loaded, bytes]:
+def _compile(op: str, dtype: torch.dtype, device: int, ordered: bool) -> tuple[Loaded, bytes]:
     operator = OPERATORS[op.removeprefix("fetch_")]
-    loaded = _operate.compile(0, 0, 0, 0, operator, TYPES[dtype][1], num_warps=1)
-    found = _atomics[op, dtype, device] = loaded, loaded.prepared(1, [])
+    order = ORDERS[ordered]
+    loaded = _operate.compile(0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
+    found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1, [])
     return found
 
 

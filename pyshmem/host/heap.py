@@ -101,8 +101,20 @@ class Heap:
         """
         raise NotImplementedError
 
-    def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
-        """Apply an atomic on any PE's word: what was there, or None where nobody asks. Not for CPU memory, see amo."""
+    def amo(
+        self,
+        op: str,
+        dtype: torch.dtype,
+        address: int,
+        value: Any = 0,
+        cond: Any = 0,
+        fetch: bool = True,
+        ordered: bool = False,
+    ) -> Any:
+        """Apply an atomic on any PE's word: what was there, or None where nobody asks. Not for CPU memory, see amo.
+
+        ordered: after all that was enqueued before it, without a fence.
+        """
         raise NotImplementedError
 
     def fetch(self, address: int, nbytes: int) -> int:

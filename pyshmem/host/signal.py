@@ -97,7 +97,7 @@ def _update(heap: Heap, update: str, address: int, value: int) -> None:
     if heap is cpu:
         _NATIVE[update](address, value)
     else:
-        heap.amo(update, torch.uint64, address, value, fetch=False)
+        heap.amo(update, torch.uint64, address, value, fetch=False, ordered=True)
 
 
 def signal_fetch(signal: Any) -> int:

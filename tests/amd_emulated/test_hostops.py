@@ -22,7 +22,7 @@ def atomic(op, dtype, word, value, cond=0):
     old = torch.zeros(1, dtype=dtype)
     bits = (hostops._as_bits(form, each) for each in (value, cond))
     address = word.data_ptr() + cpu.deltas[right]
-    hostops.operate[(1,)](address, *bits, old.data_ptr(), hostops.OPERATORS[op], kind, num_warps=1)
+    hostops.operate[(1,)](address, *bits, old.data_ptr(), hostops.OPERATORS[op], kind, "relaxed", num_warps=1)
     shmem.barrier_all()
     return old.item()
 

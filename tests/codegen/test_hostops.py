@@ -16,26 +16,34 @@ INSTRUCTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("ordered", [False, True], ids=["relaxed", "ordered"])
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
-def test_a_host_atomic_is_one_atomic_at_system_scope(op, dtype, target):
-    args = [1 << 45, 5, 6, 1 << 46, hostops.OPERATORS[op], hostops.TYPES[dtype][1]]
+def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_and_acquires(
+    op, dtype, ordered, target
+):
+    args = [1 << 45, 5, 6, 1 << 46, hostops.OPERATORS[op], hostops.TYPES[dtype][1], hostops.ORDERS[ordered]]
     source, options = specialise(hostops.operate, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
+    if op == "fetch" and not ordered:
+        assert_reads(asm["ptx" if target == "nvidia" else "amdgcn"], target, dtype.itemsize)
+        return
     nvidia, amd = INSTRUCTIONS[op]
     if target == "nvidia":
         atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
-        assert len(atomics) == 1 and "sys" in atomics[0] and nvidia in atomics[0] and "acq_rel" in atomics[0]
+        assert (
+            len(atomics) == 1 and "sys" in atomics[0] and nvidia in atomics[0] and hostops.ORDERS[ordered] in atomics[0]
+        )
         return
     atomics = [line.split()[0] for line in asm["amdgcn"].splitlines() if "_atomic_" in line]
     assert atomics and all(any(name in atomic for name in amd.split("|")) for atomic in atomics)
     assert {atomic.endswith("_x2") or "f64" in atomic for atomic in atomics} == {dtype.itemsize == 8}
-    assert "buffer_wbl2" in asm["amdgcn"] and "buffer_inv" in asm["amdgcn"]
+    assert [each in asm["amdgcn"] for each in ("buffer_wbl2", "buffer_inv")] == [ordered, ordered]
 
 
 @pytest.mark.parametrize("dtype", hostops.TYPES, ids=str)
 def test_one_kernel_serves_all_addresses_and_operands(dtype, target):
     """Ones, multiples of 16, what fits 32 bits and what does not: Triton would compile a variant for each."""
-    tail = [hostops.OPERATORS["add"], hostops.TYPES[dtype][1]]
+    tail = [hostops.OPERATORS["add"], hostops.TYPES[dtype][1], "relaxed"]
     words = [(0, 0, 0, 0), (1, 1, 1, 1), (16, 16, 16, 16), (3, 5, 7, 9), (1 << 45, -1, 1 << 33, 1 << 46)]
     assert len({cache_key(hostops.operate, target, [*each, *tail]) for each in words}) == 1
 
@@ -55,7 +63,11 @@ def test_words_are_read_whole_from_memory(itemsize, target):
     args = [1 << 45, 1 << 46, 3, hostops._reader_words[itemsize]]
     source, options = specialise(hostops.read_words, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
-    text = asm["ptx" if target == "nvidia" else "amdgcn"]
+    assert_reads(asm["ptx" if target == "nvidia" else "amdgcn"], target, itemsize)
+
+
+def assert_reads(text, target, itemsize):
+    """Loads that nothing tears or caches."""
     width = f"b{8 * itemsize} " if target == "nvidia" else "dword " if itemsize == 4 else "dwordx2 "
     bits = {"nvidia": "sys.relaxed", "gfx90a": " glc"}.get(target, " sc0 sc1")
     reads = [line for line in text.splitlines() if "ld.global" in line or "global_load" in line]

@@ -80,12 +80,10 @@ class GpuHeap(Heap):
         """What the calls use again and again: streams, and pinned memory that the GPU reads and writes."""
         self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self)}
         self.moves_words = self.driver.vendor == "hip"
-        self._used: set[int] = set()  # streams with puts not yet waited for
+        self._begin()
         self.copy = self._copy
         if self.driver.vendor == "cuda":
             self.copy = _native.copier(self.driver.copy_function, _raw_stream, self.index, self._used, self._copy)
-        self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
-        self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
         self._looking = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
         self._look_stream = self._looking.cuda_stream
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
@@ -95,6 +93,13 @@ class GpuHeap(Heap):
         self.record = self._record.data_ptr()
         self._recorded = self._record.numpy()
         torch.cuda.synchronize(self.index)
+
+    def _begin(self) -> None:
+        """Nothing is under way."""
+        self._used: set[int] = set()  # streams with puts not yet waited for
+        self._fenced = False  # whether a fence came after the last quiet
+        self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
+        self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
 
     def close(self) -> None:
         """Give all back. Every PE has passed a barrier after its last use."""
@@ -210,16 +215,25 @@ class GpuHeap(Heap):
 
     # ---- atomics and looks ----
 
-    def amo(self, op: str, dtype: torch.dtype, address: int, value: Any = 0, cond: Any = 0, fetch: bool = True) -> Any:
+    def amo(
+        self,
+        op: str,
+        dtype: torch.dtype,
+        address: int,
+        value: Any = 0,
+        cond: Any = 0,
+        fetch: bool = True,
+        ordered: bool = False,
+    ) -> Any:
         stream = self.use_stream()
-        apply = _hostops().apply
+        apply, ordered = _hostops().apply, ordered or self._fenced
         if not fetch:
-            apply(op, dtype, address, value, cond, 0, stream, self.index)
+            apply(op, dtype, address, value, cond, 0, stream, self.index, ordered)
             return None
         self._refuse_capture("an atomic that returns what it finds")
         at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
-        apply(op, dtype, address, value, cond, at, stream, self.index)
+        apply(op, dtype, address, value, cond, at, stream, self.index, ordered)
         self._await_landing(at, stream)
         return FETCH[dtype](at)
 
@@ -257,14 +271,17 @@ class GpuHeap(Heap):
     # ---- order ----
 
     def order(self) -> None:
-        """One stream keeps its order by itself; several are waited for."""
+        """One stream keeps its order by itself, if its atomics are releases from now on; several are waited for."""
         self._raise_recorded()
+        self._fenced = True
         if len(self._used) > 1 or self._sides or (self._used and self._stream() not in self._used):
             self.settle()
 
     def settle(self, ctx: Any = None) -> None:
         """Wait for the current stream, the streams put from, and the context's own, for None every context's."""
         self._refuse_capture("quiet, barrier or allocation")
+        if ctx is None:
+            self._fenced = False  # before the waits: a fence that comes meanwhile, of another thread, stays
         self.use_stream()
         for stream in list(self._used):
             self.driver.synchronize(stream)
