@@ -26,6 +26,7 @@ from rich.table import Table
 
 import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
+from pyshmem.host.heap import heaps
 
 ROUNDS = 5
 KIB, MIB = 1 << 10, 1 << 20
@@ -140,7 +141,7 @@ def in_kernels() -> list[Row]:
     ctx, turns = shmem.device_context(), 500
     out = torch.zeros(512, dtype=DTYPE, device="cuda")
     data, flag = shmem.zeros(KIB, dtype=torch.float32), shmem.zeros(1, dtype=torch.uint64)
-    source, begun = torch.ones(KIB, device="cuda"), [3]  # odd: no number that Triton compiles anew for
+    source, begun = torch.ones(KIB, device="cuda"), [3, 3]  # odd: no number that Triton compiles anew for
 
     def ping_pong() -> None:
         if shmem.my_pe() < 2:
@@ -150,7 +151,17 @@ def in_kernels() -> list[Row]:
     def barriers() -> None:
         kernels.barriers[(1,)](ctx, turns, num_warps=4)
 
-    rows = [Row("barrier_all in a kernel", {"pyshmem": barriers}, 1, "1.41 us", per=turns, graph=False)]
+    flags, stride = shmem.zeros(32, dtype=torch.int64), heaps["cuda"].stride
+
+    def barriers_by_hand() -> None:
+        me, members = shmem.my_pe(), shmem.n_pes()
+        kernels.barriers_by_hand[(1,)](flags, stride, me, members, begun[1], turns, num_warps=1)
+        begun[1] += turns
+
+    ways: dict[str, Callable[[], object]] = {"pyshmem": barriers}
+    if stride and shmem.n_pes() <= 32:
+        ways["by hand"] = barriers_by_hand
+    rows = [Row("barrier_all in a kernel", ways, 1, "1.41 us", per=turns, graph=False)]
     for nbytes, warps, goal in ((16, 1, "1.2 us"), (KIB, 8, "")):
         way = {"pyshmem": lambda n=nbytes, w=warps: kernels.reductions[(1,)](ctx, out, turns, n // 2, num_warps=w)}
         rows.append(Row(f"all_reduce in a kernel, {_size(nbytes)}", way, 1, goal, per=turns, graph=False))

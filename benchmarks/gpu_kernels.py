@@ -94,6 +94,31 @@ def ping_pong_payload(ctx, data, source, nelems, flag, first, rounds):
 
 
 @triton.jit
+def barriers_by_hand(flags, stride, me, members, first, turns):
+    """Barriers of flags with a number that this kernel alone knows, and goes on from ``first``; of a warp, a PE each lane.
+
+    flags: an int64 for each PE.  stride: bytes from a PE's flags to the next PE's.  A wait polls a million times at most.
+    """
+    lane = tl.arange(0, 32)
+    inside = (lane < members).to(tl.int32)
+    there = (flags.to(tl.int64) + (lane - me) * stride + 8 * me).to(tl.pointer_type(tl.int64))
+    for turn in range(first, first + turns):
+        number = tl.full([32], 0, tl.int64) + turn
+        tl.debug_barrier()
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p st.release.sys.global.b64 [$1], $2; mov.u32 $0, 0; }",
+            "=r,l,l,r", [there, number, inside], tl.int32, False, 1,
+        )  # fmt: skip
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; .reg .b64 seen; mov.u32 $0, 0; setp.eq.u32 p, $3, 0; @p bra DONE; AGAIN: add.u32 $0, $0, 1;"
+            " ld.acquire.sys.global.b64 seen, [$1]; setp.ge.s64 p, seen, $2; @p bra DONE;"
+            " setp.lt.u32 p, $0, 1000000; @p bra AGAIN; DONE: }",
+            "=&r,l,l,r", [flags + lane, number, inside], tl.int32, False, 1,
+        )  # fmt: skip
+        tl.debug_barrier()
+
+
+@triton.jit
 def barriers(ctx, turns):
     for _ in range(turns):
         dev.barrier_all(ctx)
