@@ -109,3 +109,98 @@ static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ss
     for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
     return enqueue_kernel(head, stream, parameters);
 }
+
+/* ---- a kernel called with Python's arguments: what Triton compiles for is looked up by, and the words are made of them ---- */
+
+enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.device.launch */
+
+/* Equal for two arguments that Triton compiles alike: an int by what Triton specialises for, a tensor by its type and alignment,
+ * which are numbers from 256 on. NULL without an exception: no plain tensor. */
+static PyObject *specialised(PyObject *views, PyObject *value, int constant, uint64_t *address) {
+    operand_t tensor;
+    if (constant) return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value); /* 1, 1.0 and True are equal */
+    if (PyLong_CheckExact(value)) {
+        int overflow;
+        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow) return PyLong_FromLong(8 + 16 * (overflow > 0) + 2 * !(PyLong_AsUnsignedLongLongMask(value) % 16));
+        return PyLong_FromLong((number == 1) + 2 * !(number % 16) + 4 * (number == (int32_t)number));
+    }
+    if (read_plain(views, value, &tensor)) {
+        *address = tensor.address;
+        return PyLong_FromLong(256 + 2 * (long)(tensor.code * 16 + tensor.item) + !(tensor.address % 16));
+    }
+    if (PyBool_Check(value) || PyFloat_CheckExact(value)) value = (PyObject *)Py_TYPE(value);
+    else if (PyObject_HasAttrString(value, "data_ptr")) return NULL;
+    Py_INCREF(value); /* a device context, or None */
+    return value;
+}
+
+/* (options, the arguments' kinds); NULL without an exception where one is no plain tensor. */
+static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values, uint64_t *addresses) {
+    Py_ssize_t count = PyTuple_Size(values);
+    PyObject *key = PyTuple_New(count + 1);
+    if (!key) return NULL;
+    Py_INCREF(options);
+    PyTuple_SetItem(key, 0, options);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *constant = PyTuple_GetItem(constants, i);
+        PyObject *kind = constant ? specialised(views, PyTuple_GetItem(values, i), constant == Py_True, &addresses[i]) : NULL;
+        if (!kind) { Py_DECREF(key); return NULL; }
+        PyTuple_SetItem(key, i + 1, kind);
+    }
+    return key;
+}
+
+/* How many words value has become, from words on; -1: an exception, or too many. */
+static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t address, uint64_t *words, Py_ssize_t room) {
+    char *bytes;
+    Py_ssize_t length;
+    if (kind == CONSTANT) return 0;
+    if (kind == WORDS) {
+        if (PyBytes_AsStringAndSize(held, &bytes, &length) || length / 8 > room) return -1;
+        memcpy(words, bytes, (size_t)length);
+        return length / 8;
+    }
+    if (room < 1) return -1;
+    if (kind == FLOAT || kind == DOUBLE) {
+        double number = PyFloat_AsDouble(value);
+        float single = (float)number;
+        *words = 0;
+        memcpy(words, kind == FLOAT ? (void *)&single : (void *)&number, kind == FLOAT ? 4 : 8);
+    } else *words = kind == POINTER && !PyLong_Check(value) ? address : PyLong_AsUnsignedLongLongMask(value);
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+/* call_kernel(views, known, options, constants, grid, stream, arguments) -> as launch, where known has the arguments' key; else
+ * the key, or None where there is none. known: by key, (launch's first seven arguments as bytes of uint64 with any grid, the
+ * kind of each argument as a byte, for each of kind WORDS those words as bytes, else None). */
+static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[7], stream;
+    void *parameters[MOST_WORDS + 4];
+    char *plan, *kinds;
+    Py_ssize_t used = 0, length, count;
+    if (!arity("call_kernel", n, 7) || !to_u64(args[5], &stream) || (count = PyTuple_Size(args[6])) < 0) return NULL;
+    if (count > MOST_WORDS) Py_RETURN_NONE;
+    PyObject *key = key_of(args[0], args[2], args[3], args[6], addresses);
+    if (!key && PyErr_Occurred()) return NULL;
+    if (!key) Py_RETURN_NONE;
+    PyObject *found = PyDict_GetItemWithError(args[1], key);
+    if (!found && !PyErr_Occurred()) return key;
+    Py_DECREF(key);
+    if (!found || PyBytes_AsStringAndSize(PyTuple_GetItem(found, 0), &plan, &length) ||
+        PyBytes_AsStringAndSize(PyTuple_GetItem(found, 1), &kinds, &length))
+        return NULL;
+    memcpy(head, plan, sizeof head);
+    for (Py_ssize_t i = 0; i < 3; i++) head[2 + i] = i < PyTuple_Size(args[4]) ? PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args[4], i)) : 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *held = PyTuple_GetItem(PyTuple_GetItem(found, 2), i);
+        Py_ssize_t more = held ? words_from(PyTuple_GetItem(args[6], i), kinds[i], held, addresses[i], words + used, MOST_WORDS - used) : -1;
+        if (more < 0 && !PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "call_kernel takes up to %d words", MOST_WORDS);
+        if (more < 0) return NULL;
+        used += more;
+    }
+    if (PyErr_Occurred()) return NULL;
+    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
+    return enqueue_kernel(head, stream, parameters);
+}

@@ -535,7 +535,8 @@ static PyMethodDef methods[] = {
     ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
-    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch", py_launch) ROW("launch_prepared", py_launch_prepared) ROW("watch_exit", py_watch_exit)
+    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch", py_launch) ROW("launch_prepared", py_launch_prepared)
+    ROW("call_kernel", py_call_kernel) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -10,6 +10,16 @@ def locate(
 ) -> tuple[Any, int, int, int] | None: ...
 def locate_word(views: list[Any], target: Any, /) -> tuple[Any, int, int] | None: ...
 def enqueue(function: int, dest: int, source: int, nbytes: int, direction: int, stream: int, /) -> int: ...
+def call_kernel(
+    views: list[tuple[Any, ...]],
+    known: dict[Any, tuple[bytes, bytes, tuple[bytes | None, ...]]],
+    options: tuple[Any, ...],
+    constants: tuple[bool, ...],
+    grid: tuple[int, ...],
+    stream: int,
+    arguments: tuple[Any, ...],
+    /,
+) -> Any: ...
 def copier(
     function: int, current: Any, device: int, streams: set[int], otherwise: Callable[[int, int, int], None], /
 ) -> Callable[[int, int, int], None]: ...
