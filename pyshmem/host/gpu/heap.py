@@ -207,11 +207,16 @@ class GpuHeap(Heap):
 
     def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
         """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
+        if nbytes in WORDS:
+            _native.set_uint64(at, _UNLIKELY)
         if self.moves_words and not (address | nbytes) & 3:
             _hostops().read(address, nbytes, at, stream, self.index)
         else:
             self.driver.copy(at, address, nbytes, stream)
-        self.driver.synchronize(stream)
+        if nbytes in WORDS:
+            self._await_landing(at, stream)
+        else:
+            self.driver.synchronize(stream)
 
     # ---- atomics and looks ----
 
