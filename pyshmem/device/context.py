@@ -10,7 +10,7 @@ from pyshmem import interpreter
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.places import PLACES
-from pyshmem.device.slots import divide
+from pyshmem.device.slots import divide, power_below
 from pyshmem.host import slots
 from pyshmem.host.environment import read
 from pyshmem.host.errors import ArgumentError, refuse
@@ -44,6 +44,7 @@ class DeviceContext(NamedTuple):
     piece: int  # bytes that a slot takes of one member at a time
     where: tl.constexpr  # the index in PLACES: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
+    least: tl.constexpr  # bytes that a piece has at least, a power of two: what is known to fit needs no loop
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:
@@ -98,6 +99,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
     place = heap.arch if gpu else "interpreter"
     if place not in PLACES:
         refuse(ArgumentError, "device_context", "device", f"a GPU of kind {place}", "one of " + ", ".join(PLACES[1:]))
+    divided = divide(scratch, nbytes, group.size)
     return DeviceContext(
         me=2 * group.me + 3,
         n_pes=group.size,
@@ -110,9 +112,10 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
         step=group.stride,
         record=heap.record if gpu else 0,
         limit=int(job.timeout * 1e9),
-        **divide(scratch, nbytes, group.size),
+        **divided,
         where=tl.constexpr(PLACES.index(place)),
         by_table=tl.constexpr(not heap.stride),
+        least=tl.constexpr(power_below(divided["piece"])),
         members=tl.constexpr(1 << (group.size - 1).bit_length()),
     )
 

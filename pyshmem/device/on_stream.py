@@ -18,8 +18,9 @@ from pyshmem.device.context import device_context
 from pyshmem.device.launch import CachedKernel, Loaded, flattened
 from pyshmem.device.ordering import barrier_all
 from pyshmem.device.reductions import fold
-from pyshmem.device.scratch import begin, end, exchange, slot_of
-from pyshmem.device.tiles import WORDS_MEMBERS, all_reduce
+from pyshmem.device.scratch import begin, end, exchange, slot_at, slot_of
+from pyshmem.device.tiles import WORDS_MEMBERS
+from pyshmem.device.words_exchange import reduce_words
 from pyshmem.host.teams import Team
 
 NUMBERS = {
@@ -45,12 +46,13 @@ PLAIN = ["target", "source", "count"]
 def reduce_tiles(
     ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Each program has a tile. target, source: multiples of 16."""
+    """Each program has a tile, and a slot. target, source: multiples of 16."""
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = lane < count
     to, of = target.to(tl.pointer_type(TYPE)), source.to(tl.pointer_type(TYPE))
     tile = tl.load(tl.multiple_of(of, 16) + lane, mask=inside, other=0)
-    tl.store(tl.multiple_of(to, 16) + lane, all_reduce(ctx, tile, OP), mask=inside)
+    total = reduce_words(ctx, slot_at(ctx, tl.program_id(0)), tile, OP)
+    tl.store(tl.multiple_of(to, 16) + lane, total, mask=inside)
 
 
 @triton.jit(do_not_specialize=PLAIN)

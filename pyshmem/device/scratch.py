@@ -46,7 +46,12 @@ def programs() -> tl.tensor:
 @jit
 def slot_of(ctx: DeviceContext, routine: tl.constexpr) -> tl.tensor:
     """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
-    number = arch.check_slot(ctx, routine, program())
+    return slot_at(ctx, arch.check_slot(ctx, routine, program()))
+
+
+@jit
+def slot_at(ctx: DeviceContext, number: tl.tensor) -> tl.tensor:
+    """The address here of the slot of a program that has one."""
     return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
 
 
@@ -87,11 +92,20 @@ def words_of(ctx: DeviceContext, slot: tl.tensor, array: tl.constexpr) -> tl.ten
 @jit
 def piece_of(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, turn: tl.tensor, member: tl.tensor) -> tl.tensor:
     """The address of ``member``'s piece of an area, for that turn."""
-    pieces = (member + 2 * ctx.n_pes * kind) * ctx.piece
-    odd = tl.where(
-        (turn & 1) != 0, ctx.piece * ctx.n_pes, 0
-    )  # a choice: a product with the turn would wait for its load
-    return tl.multiple_of(slot + head(ctx) + pieces + odd, 16)
+    return tl.multiple_of(even_piece(ctx, slot, kind, member) + odd(ctx, turn), 16)
+
+
+@jit
+def even_piece(ctx: DeviceContext, slot: tl.tensor, kind: tl.constexpr, member: tl.tensor) -> tl.tensor:
+    """piece_of for even turns."""
+    return tl.multiple_of(slot + head(ctx) + (member + 2 * ctx.n_pes * kind) * ctx.piece, 16)
+
+
+@jit
+def odd(ctx: DeviceContext, turn: tl.tensor) -> tl.tensor:
+    """Bytes from a piece for even turns to the one for that turn."""
+    # a choice: a product with the turn would wait for its load
+    return tl.where((turn & 1) != 0, ctx.piece * ctx.n_pes, 0)
 
 
 @jit

@@ -19,3 +19,8 @@ def divide(scratch: int, nbytes: int, n_pes: int) -> dict[str, int]:
     slot = max(room, 0) // max(programs, 1) // 64 * 64
     piece = max(slot - head, 0) // (PIECES * n_pes) // 16 * 16
     return {"scratch": scratch, "slot": slot, "programs": programs, "piece": piece}
+
+
+def power_below(nbytes: int) -> int:
+    """The greatest power of two that is not more, 0 for 0."""
+    return 1 << nbytes.bit_length() - 1 if nbytes else 0

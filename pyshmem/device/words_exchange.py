@@ -11,28 +11,52 @@ import triton.language as tl
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext, my_pe
-from pyshmem.device.scratch import WORDS, after, begin, end, piece_of, within
+from pyshmem.device.scratch import WORDS, after, begin, end, even_piece, odd, piece_of, within
 from pyshmem.device.words import as_lanes, both, combine, element_in, from_lanes, shared_by, to_lanes, words_in
 
 
 @jit
 def reduce_words(ctx: DeviceContext, slot: tl.tensor, flat: tl.tensor, op: tl.constexpr) -> tl.tensor:
-    """all_reduce of a block of one dimension, in a team of few."""
+    """all_reduce of a block of one dimension, in a team of few.
+
+    What is known to fit goes in code without a loop, so that addresses are made while the elements are on their way.
+    """
     count: tl.constexpr = flat.shape[0]
     turn = begin(slot)  # first of all: its load is under way while the elements are
     lanes = to_lanes(flat)
     lane = tl.arange(0, lanes.shape[0])
     words: tl.constexpr = words_in(flat.dtype)
-    room = ctx.piece // (8 * words)
-    total = lanes
-    for first in range(0, lanes.shape[0], room):
-        places, inside = (lane - first) * words, within(lane, first, room)
-        send_lanes(ctx, slot, turn, lanes, places, inside, words)
-        summed = combine_lanes(ctx, slot, turn, places, inside, flat.dtype, shared_by(count, flat.dtype), op)
-        total = tl.where(inside, summed, total)
-        end(ctx, slot, turn)
-        turn += 1
+    shared: tl.constexpr = shared_by(count, flat.dtype)
+    if 8 * words * lanes.shape[0] <= ctx.least:
+        total = reduce_lanes(ctx, slot, turn, lanes, lane * words, lane >= 0, flat.dtype, shared, op)
+    else:
+        room = ctx.piece // (8 * words)
+        total = lanes
+        for first in range(0, lanes.shape[0], room):
+            places, inside = (lane - first) * words, within(lane, first, room)
+            summed = reduce_lanes(ctx, slot, turn, lanes, places, inside, flat.dtype, shared, op)
+            total = tl.where(inside, summed, total)
+            turn += 1
     return from_lanes(total, flat.dtype, count)
+
+
+@jit
+def reduce_lanes(
+    ctx: DeviceContext,
+    slot: tl.tensor,
+    turn: tl.tensor,
+    lanes: tl.tensor,
+    places: tl.tensor,
+    inside: tl.tensor,
+    element: tl.constexpr,
+    shared: tl.constexpr,
+    op: tl.constexpr,
+) -> tl.tensor:
+    """One turn: the sums of the lanes inside."""
+    send_lanes(ctx, slot, turn, lanes, places, inside, words_in(element))
+    summed = combine_lanes(ctx, slot, turn, places, inside, element, shared, op)
+    end(ctx, slot, turn)
+    return summed
 
 
 @jit
@@ -45,14 +69,14 @@ def send_lanes(
     inside: tl.tensor,
     words: tl.constexpr,
 ) -> None:
-    mine = piece_of(ctx, slot, WORDS, turn, my_pe(ctx))
+    mine, later = even_piece(ctx, slot, WORDS, my_pe(ctx)), odd(ctx, turn)
     pe = my_pe(ctx)
     for step in tl.static_range(ctx.members):  # unrolled: nothing stands between one store and the next
         pe = after(ctx, pe)
         there, used = mine + arch.distance(ctx, pe), inside & (ctx.n_pes > step)
-        arch.store_words(ctx, there, places, lanes.to(tl.int32), turn, used)
+        arch.store_words(ctx, there, places, later, lanes.to(tl.int32), turn, used)
         if words == 2:
-            arch.store_words(ctx, there, places + 1, (lanes >> 32).to(tl.int32), turn, used)
+            arch.store_words(ctx, there, places + 1, later, (lanes >> 32).to(tl.int32), turn, used)
 
 
 @jit

@@ -8,7 +8,7 @@ import torch
 import triton.language as tl
 from pyshmem.device.arch.places import PLACES
 from pyshmem.device.context import DeviceContext
-from pyshmem.device.slots import divide
+from pyshmem.device.slots import divide, power_below
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -26,6 +26,7 @@ HEAP = 1 << 30
 def context(target, me=0, n_pes=4, by_table=False):
     """The device context of PE ``me`` as init would make it: heaps at one stride, or found by a table."""
     base = 0x7F00_0000_0000 + (me * 0x40_0000_0000 if by_table else me * HEAP)
+    divided = divide(base + HEAP - (1 << 28), 1 << 26, n_pes)
     return DeviceContext(
         me=2 * me + 3,
         n_pes=n_pes,
@@ -38,9 +39,10 @@ def context(target, me=0, n_pes=4, by_table=False):
         step=1,
         record=0x7E00_0000_0000 + me * 4096,
         limit=300 * 10**9,
-        **divide(base + HEAP - (1 << 28), 1 << 26, n_pes),
+        **divided,
         where=tl.constexpr(PLACES.index(target)),
         by_table=tl.constexpr(by_table),
+        least=tl.constexpr(power_below(divided["piece"])),
         members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )
 

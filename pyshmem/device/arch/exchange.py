@@ -111,11 +111,20 @@ def await_member(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, valu
 
 @triton.jit
 def store_words(
-    ctx: tl.tensor, address: tl.tensor, places: tl.tensor, words: tl.tensor, mark: tl.tensor, mask: tl.tensor
+    ctx: tl.tensor,
+    address: tl.tensor,
+    places: tl.tensor,
+    later: tl.tensor,
+    words: tl.tensor,
+    mark: tl.tensor,
+    mask: tl.tensor,
 ) -> None:
-    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
-    pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
-    gpu.store_marked(ctx, pointers, words, mark.to(tl.int32), mask)
+    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both.
+
+    later: bytes to add to all of them, known last, so added last.
+    """
+    pointers = (address + 8 * places.to(tl.int64)) + later
+    gpu.store_marked(ctx, pointers.to(tl.pointer_type(tl.int64)), words, mark.to(tl.int32), mask)
 
 
 @triton.jit

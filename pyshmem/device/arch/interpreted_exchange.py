@@ -47,9 +47,9 @@ def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> N
     _await(routine, number(pe), number(address) + 8 * number(pe), number(value))
 
 
-def store_words(ctx: Any, address: Any, places: Any, words: Any, mark: Any, mask: Any) -> None:
+def store_words(ctx: Any, address: Any, places: Any, later: Any, words: Any, mark: Any, mask: Any) -> None:
     """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
-    upper, first = number(mark) << 32, number(address)
+    upper, first = number(mark) << 32, number(address) + number(later)
     values, lanes = array(words).astype(np.int64) & 0xFFFFFFFF, array(places)
     for lane in np.flatnonzero(array(mask)):
         _native.set_int64(first + 8 * int(lanes[lane]), upper | int(values[lane]))
