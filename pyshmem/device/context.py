@@ -17,7 +17,7 @@ from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
 from pyshmem.host.operands import require_init, symmetric_array
-from pyshmem.host.teams import SYNC_BYTES, TEAM_WORLD, Team, member
+from pyshmem.host.teams import TEAM_WORLD, Team, member
 
 
 class DeviceContext(NamedTuple):
@@ -54,7 +54,6 @@ class DeviceContext(NamedTuple):
 
 _made: dict[tuple[object, ...], DeviceContext] = {}
 _said = False
-MOST_PES = (SYNC_BYTES - 64) // 8  # a flag each in the team's area, after the epoch's cache line
 
 
 def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
@@ -93,8 +92,8 @@ def _heap(device: str | None) -> Heap:
 
 
 def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
-    if group.size > MOST_PES:
-        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {MOST_PES} PEs")
+    if group.size > slots.MOST_PES:
+        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {slots.MOST_PES} PEs")
     gpu = heap.device != "cpu"
     place = heap.arch if gpu else "interpreter"
     if place not in PLACES:

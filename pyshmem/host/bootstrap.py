@@ -26,7 +26,7 @@ from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.heap import cpu, default, heaps
 from pyshmem.host.job import job
 from pyshmem.host.ordering import complete, synchronise
-from pyshmem.host.slots import pool
+from pyshmem.host.slots import begin, pool
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -183,6 +183,8 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
         raise
     TEAM_WORLD.enter(0, 1, job.n_pes, job.my_pe, slot=0)
     TEAM_SHARED.enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), node.rank, slot=1)
+    for team in (TEAM_WORLD, TEAM_SHARED):
+        begin(team.slot)
     job.generation += 1
     job.inits = 1
     comm.Barrier()

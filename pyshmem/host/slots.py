@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyshmem.host.teams import Team
 
 RESERVED = 2  # TEAM_WORLD's and TEAM_SHARED's
+SYNC_BYTES = 2048  # of an area, at its begin: for barriers
+NUMBERS = 64  # of those, before what kernels' barriers have: the number of the one that each PE came to last
+MOST_PES = (SYNC_BYTES - NUMBERS) // 8  # of a team whose kernels have barriers
 MOST = 1000  # a mask of the free ones fits the note of _native.share
 
 
@@ -124,6 +127,14 @@ def clear(slot: int) -> None:
         heap.bytes_at(heap.system + slot * area_bytes(), area_bytes()).zero_()
         heap.bytes_at(*scratch(heap, slot)).zero_()
         heap.settle()
+
+
+def begin(slot: int) -> None:
+    """No PE has come to a barrier of kernels yet: the first one is number 0. In CPU memory the host's are in that place."""
+    for heap in heaps.values():
+        if heap is not cpu:
+            heap.bytes_at(heap.system + slot * area_bytes() + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1
+            heap.settle()
 
 
 def share(routine: str, team: Team, note: bytes) -> list[bytes]:

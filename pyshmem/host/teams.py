@@ -12,9 +12,7 @@ import numpy as np
 from pyshmem.host.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
-from pyshmem.host.slots import RESERVED, area, clear, pool, share
-
-SYNC_BYTES = 2048  # of a team's area, at its begin: the barrier's epoch and flags
+from pyshmem.host.slots import RESERVED, area, begin, clear, pool, share
 
 
 class TeamConfig(NamedTuple):
@@ -184,6 +182,7 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
         team = Team(f"team of PE {start}" if len(members) == 1 else f"team of PEs {start}, {start + stride}, ...")
         team.enter(start, stride, len(members), members.index(parent.me), slot, config)
         clear(slot)
+        begin(slot)
     pool.take(parent, slot, team)
     share(routine, parent, b".")
     return TEAM_INVALID if team is None else team

@@ -11,6 +11,7 @@ from compiling import TARGETS, specialise
 from emulator import LANES, Gpu
 from instructions import decode
 from pyshmem.device.record import WORDS
+from pyshmem.host import slots
 from pyshmem.host.heap import AREAS_BYTES, cpu
 from triton.compiler import compile
 
@@ -99,9 +100,16 @@ class Device:
         self.areas = shmem.zeros(
             (AREAS_BYTES + self.scratch_bytes) // 8, dtype=torch.int64, device="cpu"
         )  # of the teams' barriers in kernels
+        self.begin()
         self.words = torch.zeros(WORDS, dtype=torch.int64)
         self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()
         self.base, self.stride = cpu.base, cpu.stride
+
+    def begin(self):
+        """No barrier of kernels has been yet: pyshmem.host.slots.begin."""
+        self.areas.zero_()
+        for slot in range(slots.pool.slots):
+            self.areas.view(torch.uint8)[slot * slots.area_bytes() :][slots.NUMBERS : slots.SYNC_BYTES].fill_(255)
 
     def enter(self):
         """Nothing has to be made current."""

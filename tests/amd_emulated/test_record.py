@@ -19,7 +19,7 @@ def words(amd):
     shmem.barrier_all()
     amd.limits = False
     amd.words.zero_()
-    amd.areas.zero_()  # a barrier that was given up leaves PEs in different ones
+    amd.begin()  # a barrier that was given up leaves PEs in different ones
     shmem.barrier_all()
 
 

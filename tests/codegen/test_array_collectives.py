@@ -6,7 +6,7 @@ import torch
 import triton
 from compiling import array, assembly, cache_key, context, in_order, instructions, loops, places, polling
 from test_compiles import refuse_spills
-from test_memory_model import ACQUIRE, BARRIER, COME, DRAIN, POLL, RELEASE
+from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE
 from test_widths import LOAD, STORE, WIDE, vendor, wide_loops
 
 BAR, TELL, HEAR = r"bar\.sync", r"st\.release\.sys\.global", r"ld\.acquire\.sys\.global"
@@ -131,12 +131,10 @@ def test_nvidia_programs_come_to_the_barrier_of_grids_released_and_leave_it_acqu
     come = r"atom\.\S*acq_rel\S*\.add"
     *_, at = in_order(lines, r"st\.global", BAR, r"fence\.acq_rel\.sys", BAR, come)
     assert len(places(lines, come)) == 1 and ".sys" in lines[at]
-    (told,) = places(lines, COME)
-    (go,) = [
-        place for place in places(lines, TELL) if "release" in lines[place]
-    ]  # one thread lets the programs here go
-    assert at < told < go and "tid.x" in lines[go]
-    in_order(lines[at:], BAR, COME, HEAR)
+    (told,) = [place for place in places(lines, TELL) if "tid.x" not in lines[place]]
+    (go,) = [place for place in places(lines, TELL) if "tid.x" in lines[place]]  # one thread lets the programs here go
+    assert at < told < go
+    in_order(lines[at:], BAR, TELL, HEAR)
     assert places(lines[places(lines[:go], BAR)[-1] : go], BAR)
     assert len(polling(lines, HEAR)) >= 2  # for the peers, and for the last program here
 
@@ -145,7 +143,7 @@ def test_amd_programs_write_back_before_they_come_to_the_barrier_of_grids(amd):
     lines = listing(GRID, amd)
     come, go = "global_atomic_add_x2", "global_atomic_swap_x2"
     stored, *_, at = in_order(lines, STORE["amd"], DRAIN, RELEASE[amd], DRAIN, BARRIER, come)
-    in_order(lines[at:], *ACQUIRE[amd], RELEASE[amd], come, POLL[amd], *ACQUIRE[amd], go)
+    in_order(lines[at:], *ACQUIRE[amd], RELEASE[amd], "global_store_dwordx2", POLL[amd], *ACQUIRE[amd], go)
 
 
 @pytest.mark.parametrize("case", [SUM, COLLECT, GRID], ids=["sum_reduce", "collect", "barrier_all_grid"])

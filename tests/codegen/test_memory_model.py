@@ -21,7 +21,8 @@ POLL = {
     "gfx942": "global_load_dword.* sc0 sc1$",
     "gfx950": "global_load_dword.* sc0 sc1$",
 }
-COME = r"red\.release\.sys\.global\.add\.u64"  # to a barrier
+OWN = r"ld\.relaxed\.sys\.global\.b64 %"  # of a barrier: its number
+TELL = r"st\.release\.sys\.global\.b64"
 SIGNALS = [
     (kernels.put_signal, F32, F32, 1000, U64, 3, 0),
     (kernels.put_signal, F32, F32, 1000, U64, 3, 1),
@@ -195,36 +196,39 @@ def test_quiet_completes_on_amd_before_it_returns(amd):
 
 
 @pytest.mark.parametrize("num_warps", [1, 4])
-def test_nvidia_barriers_add_to_counts_as_releases_and_poll_them_as_acquires(num_warps):
+def test_nvidia_barriers_store_numbers_as_releases_and_poll_them_as_acquires(num_warps):
     lines = listing((kernels.barrier_all, F32, 3), "nvidia", num_warps=num_warps)
     stores = places(lines, r"^(@%p\d+ )?st\.global\.b32|st\.global\.v")
-    in_order(
+    own, _, told, *_ = in_order(
         lines,
-        r"bar\.(?:warp\.)?sync",
-        COME,
-        r"ld\.relaxed\.sys\.global\.b64",  # its own count, while the others' are on their way
-        r"bar\.(?:warp\.)?sync",
-        r"st\.relaxed\.sys\.global\.b64",  # which all threads have read
+        OWN,
+        r"bar\.sync",
+        TELL,
+        r"red\.relaxed\.sys\.global\.add\.u64",  # before the wait, so that no later release waits for it
         r"ld\.acquire\.sys\.global\.b64",
-        r"bar\.(?:warp\.)?sync",
+        r"bar\.sync",
     )
-    assert max(stores) < min(places(lines, r"bar\.(?:warp\.)?sync"))
-    assert len(places(lines, COME)) == 1
+    assert max(stores) < min(places(lines, r"bar\.sync"))
+    number = re.search(r"%rd\d+", lines[own])[0]
+    assert (
+        f", {number};" in lines[told]
+    )  # as it was read: what is computed of it would be waited for before the release
     (loop,) = polling(lines, r"ld\.acquire\.sys\.global\.b64")
     assert len(loop) <= 8 and not places(loop, r"bar\.|fence|globaltimer")
 
 
-def test_amd_barriers_write_back_in_every_wave_and_poll_counts_past_the_caches(amd):
+def test_amd_barriers_write_back_in_every_wave_and_poll_numbers_past_the_caches(amd):
     lines = listing((kernels.barrier_all, F32, 3), amd)
     past, scope = ("", "") if amd == "gfx90a" else (" sc0 sc1", " sc1")
-    come, own = f"global_atomic_add_x2 .* off{scope}$", f"global_store_dwordx2 .* off{past}$"
-    read = [POLL[amd].replace("dword", "dwordx2 .* off"), BARRIER]
-    tell = [STORE["amd"], DRAIN, BARRIER, RELEASE[amd], DRAIN, "saveexec", come, "s_mov_b64 exec"]
-    order = in_order(lines, *tell, *read, own, POLL[amd], *ACQUIRE[amd], BARRIER)
-    barrier, release, masked, added = order[2], order[3], order[5], order[6]
-    assert last_store_before(lines, release) < barrier and added == masked + 1
+    number, come = POLL[amd].replace("dword", "dwordx2 .* off"), f"global_atomic_add_x2 .* off{scope}$"
+    tell = ["saveexec", f"global_store_dwordx2 .* off{past}$", "s_mov_b64 exec", "saveexec", come, "s_mov_b64 exec"]
+    order = in_order(
+        lines, STORE["amd"], number, DRAIN, BARRIER, RELEASE[amd], DRAIN, *tell, POLL[amd], *ACQUIRE[amd], BARRIER
+    )
+    barrier, release, masked, told = order[3], order[4], order[6], order[7]
+    assert last_store_before(lines, release) < barrier and told == masked + 1
     assert not places(lines[barrier:release], "saveexec")
-    assert polling(lines, POLL[amd].replace("dword", "dwordx2 .* off"))
+    assert polling(lines, number)
 
 
 # ---- atomics ----

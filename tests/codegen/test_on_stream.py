@@ -7,7 +7,7 @@ from compiling import assembly, cache_key, context, in_order, instructions, plac
 from pyshmem.device import on_stream
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills
-from test_memory_model import ACQUIRE, BARRIER, COME, DRAIN, POLL, RELEASE
+from test_memory_model import ACQUIRE, BARRIER, DRAIN, OWN, POLL, RELEASE
 from test_widths import vendor
 
 MEMBERS = 4  # of the team that kernels are compiled for here
@@ -151,9 +151,10 @@ def test_amd_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case, 
 def test_the_barrier_has_one_release_and_one_poll_a_lane(target):
     lines = listing(MEET, target)
     if target == "nvidia":
-        assert [len(places(lines, each)) for each in (COME, r"ld\.relaxed\.sys\S+ %", HEAR)] == [1, 1, 1]
-        in_order(lines, BAR, COME, r"ld\.relaxed\.sys", BAR, r"st\.relaxed\.sys", HEAR, BAR)
+        assert [len(places(lines, each)) for each in (OWN, TELL, HEAR)] == [1, 1, 1]
+        in_order(lines, OWN, BAR, TELL, HEAR, BAR)
     else:
-        come, acquire = "global_atomic_add_x2 .*" + ("off$" if target == "gfx90a" else "off sc1$"), ACQUIRE[target]
-        in_order(lines, DRAIN, BARRIER, RELEASE[target], DRAIN, come, POLL[target], *acquire, BARRIER)
-        assert len(places(lines, come)) == 1
+        flag = "global_store_dwordx2 .*" + ("off$" if target == "gfx90a" else "off sc0 sc1$")
+        tell, hear = (DRAIN, BARRIER, RELEASE[target], DRAIN, flag), (POLL[target], *ACQUIRE[target], BARRIER)
+        in_order(lines, POLL[target], *tell, *hear)
+        assert len(places(lines, flag)) == 1

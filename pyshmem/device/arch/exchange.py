@@ -12,39 +12,28 @@ from pyshmem.device.arch.places import is_nvidia
 from pyshmem.device.arch.spinning import EDITION
 from pyshmem.device.arch.translation import distance
 from pyshmem.device.arch.waiting import is_over, leave_record, wait_for
+from pyshmem.host import slots
 
-FLAGS = tl.constexpr(64)  # bytes before the flags in a team's area, of which the host's barrier uses one word
+NUMBERS = tl.constexpr(slots.NUMBERS)
 
 
 @triton.jit
 def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
     """Tell every member, after all that this program's threads have stored, that it has come the next time; wait for theirs.
 
-    The team's area holds, from FLAGS on, how often each member has come, this one too. The counts only grow, so nothing is
-    reset and the next barrier may follow at once. The others' are added to, which asks for no number: this PE's own, which
-    the waits need, is read while those are on their way.
+    The team's area holds, from NUMBERS on, the number of the barrier that each other member came to last, and before that
+    this PE's next one's. They only grow, so nothing is reset and the next barrier may follow at once. The own one is stored
+    as it was read, and counted on by an addition, so that no instruction waits for it before the release has begun.
     """
-    counts = ctx.sync_area + FLAGS
-    own = counts.to(tl.pointer_type(tl.int64)) + (ctx.me - 3) // 2
-    gpu.drain(ctx)
-    gpu.barrier(ctx)
-    come_to_others(ctx, counts)
-    times = gpu.peek(ctx, own) + 1
-    gpu.barrier(ctx)  # all threads have read it
-    gpu.store_single(ctx, own, times)  # before the wait: the next barrier's release would have to wait for it
-    await_but(ctx, routine, counts, times, (ctx.me - 3) // 2)
-
-
-@triton.jit
-def come_to_others(ctx: tl.tensor, address: tl.tensor) -> None:
-    """Add 1 to this PE's word of the array of int64 at ``address`` on every other member, each time as a release."""
+    numbers = ctx.sync_area + NUMBERS
     me = (ctx.me - 3) // 2
-    count: tl.constexpr = gpu.threads(ctx)
-    for first in tl.static_range(0, ctx.members, count):
-        pe = first + blocks.arange(count)
-        others = (pe < ctx.n_pes) & (pe != me)
-        there = (address + distance(ctx, pe, others)).to(tl.pointer_type(tl.int64))
-        gpu.add_release_each(ctx, there + me, others)
+    own = numbers.to(tl.pointer_type(tl.int64)) - 1
+    number = gpu.peek(ctx, own)
+    gpu.drain(ctx)
+    gpu.barrier(ctx)  # all threads have read it
+    tell_but(ctx, numbers, number, me)
+    gpu.add_one(ctx, own)  # before the wait: the next barrier's release would have to wait for it
+    await_but(ctx, routine, numbers, number, me)
 
 
 @triton.jit
@@ -53,11 +42,17 @@ def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
 
     A barrier stands before.
     """
+    tell_but(ctx, address, value, -1)
+
+
+@triton.jit
+def tell_but(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, spared: tl.tensor) -> None:
+    """tell_all for all members but ``spared``."""
     me = (ctx.me - 3) // 2
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
         pe = first + blocks.arange(count)
-        inside = pe < ctx.n_pes
+        inside = (pe < ctx.n_pes) & (pe != spared)
         there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
         gpu.store_release_each(ctx, there + me, value + blocks.zeros(count, tl.int64), inside)
 

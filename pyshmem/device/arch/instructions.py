@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language import core
 
-from pyshmem.device.arch.blocks import arange, in_partition, num_warps, zeros
+from pyshmem.device.arch.blocks import arange, in_partition, num_warps, number, zeros
 from pyshmem.device.arch.places import is_gfx90a, is_nvidia
 
 
@@ -266,14 +266,14 @@ def store_release_each(ctx: tl.tensor, pointers: tl.tensor, value: tl.tensor, ma
 
 
 @triton.jit
-def add_release_each(ctx: tl.tensor, pointers: tl.tensor, mask: tl.tensor) -> None:
-    """add_release of 1 to a block of int64 pointers, one a thread."""
-    one = zeros(threads(ctx), tl.int64) + 1
+def add_one(ctx: tl.tensor, pointer: tl.tensor) -> None:
+    """One thread adds 1 to a 64-bit word. It orders nothing."""
     if is_nvidia(ctx.where):
-        by_each_thread("red.release.sys.global.add.u64", pointers, one, mask)
+        by_one_thread("red.relaxed.sys.global.add.u64", pointer, number(1, tl.int64))
     else:
-        release(ctx)
-        by_each_thread_amd(adding(is_gfx90a(ctx.where)), pointers, one, mask)
+        lane = arange(threads(ctx))
+        one = zeros(threads(ctx), tl.int64) + 1
+        by_each_thread_amd(adding(is_gfx90a(ctx.where)), pointer + zeros(threads(ctx), tl.int32), one, lane == 0)
 
 
 @triton.jit
