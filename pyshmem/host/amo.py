@@ -82,7 +82,7 @@ def _update(name: str) -> Callable[..., Any]:
         try:
             address += heap.deltas[pe]
         except (KeyError, TypeError):
-            delta_to(name, pe)
+            address += delta_to(name, pe, heap)
         native = natives.get(dtype) or refuse_dtype(name, "target", dtype, natives)
         if type(value) is not int or dtype not in _EXACT or heap is not cpu:
             value = scalar(name, "value", value, dtype)

@@ -25,6 +25,7 @@ from pyshmem.host.gpu import opening
 from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.heap import cpu, default, heaps
 from pyshmem.host.job import job
+from pyshmem.host.operands import integer_of
 from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.slots import begin, pool
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
@@ -121,9 +122,10 @@ def global_exit(status: int = 0) -> NoReturn:
     """End all PEs at once with ``status``; any one PE may call it, and it does not return. Spec: 9.1 SHMEM_GLOBAL_EXIT."""
     if not job.inits:
         refuse(NotInitializedError, "global_exit", "state", "no init yet", "init before it")
-    if not isinstance(status, int):
+    number = integer_of(status)
+    if not isinstance(number, int):
         refuse(ArgumentError, "global_exit", "status", repr(status), "an int")
-    exits.abort(status)
+    exits.abort(number)
 
 
 def info_get_version() -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pyshmem.host import _native, by_tensor, slots
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
 from pyshmem.host.heap import cpu, views
 from pyshmem.host.job import job
-from pyshmem.host.operands import KINDS, count_of, name_of, refuse_dtype, symmetric_array
+from pyshmem.host.operands import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.host.teams import Team, member
 
 _INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
@@ -63,6 +63,7 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
         return
     pair = pair_of("broadcast", target, source)
     nbytes = elements_of("broadcast", pair, size) * pair.dtype.itemsize
+    root = integer_of(root)
     group.world_pe("broadcast", root)
     if nbytes:
         _run("broadcast", "broadcast", pair.heap, group, root, pair.dest, pair.src, nbytes)
@@ -127,8 +128,9 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
     tst, sst: strides in elements, 1 or more.  Order and errors: alltoall's.  Spec: 9.9 SHMEM_ALLTOALLS.
     """
     group, pair = member("alltoalls", team), pair_of("alltoalls", target, source)
+    tst, sst = count_of("alltoalls", "tst", tst), count_of("alltoalls", "sst", sst)
     for name, stride in (("tst", tst), ("sst", sst)):
-        if count_of("alltoalls", name, stride) < 1:
+        if stride < 1:
             refuse(ArgumentError, "alltoalls", name, str(stride), "1 or more")
     count = count_of("alltoalls", "size", size)
     for name, held, stride in (("target", pair.room, tst), ("source", pair.length, sst)):

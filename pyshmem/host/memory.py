@@ -23,7 +23,16 @@ from pyshmem.host.errors import (
 )
 from pyshmem.host.heap import Heap, cpu, default, heaps
 from pyshmem.host.job import job
-from pyshmem.host.operands import Operand, as_dtype, count_of, delta_to, describe, require_init, require_symmetric
+from pyshmem.host.operands import (
+    Operand,
+    as_dtype,
+    count_of,
+    delta_to,
+    describe,
+    integer_of,
+    require_init,
+    require_symmetric,
+)
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 
@@ -203,7 +212,8 @@ def is_symmetric(array: Any) -> bool:
 
 def pe_accessible(pe: int) -> bool:
     """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.1 SHMEM_PE_ACCESSIBLE."""
-    return isinstance(pe, (int, np.integer)) and pe in cpu.deltas
+    number = integer_of(pe)
+    return isinstance(number, (int, np.integer)) and number in cpu.deltas
 
 
 def addr_accessible(array: Any, pe: int) -> bool:

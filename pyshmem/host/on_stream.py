@@ -19,7 +19,7 @@ from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pai
 from pyshmem.host.errors import ArgumentError, LaunchError, refuse
 from pyshmem.host.heap import cpu, heaps, views
 from pyshmem.host.job import job
-from pyshmem.host.operands import refuse_dtype
+from pyshmem.host.operands import count_of, integer_of, refuse_dtype
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import Team, member
 
@@ -65,7 +65,7 @@ def broadcast_on_stream(target: Any, source: Any, root: int, size: int | None = 
     Arguments: broadcast's.  Order and errors: reduce_on_stream's.
     Spec: none; 9.9 SHMEM_BROADCAST, NVSHMEM's of this name.
     """
-    _enqueue("broadcast", root, target, source, size, team)
+    _enqueue("broadcast", integer_of(root), target, source, size, team)
 
 
 def barrier_on_stream(team: Team | None = None) -> None:
@@ -87,6 +87,8 @@ def barrier_on_stream(team: Team | None = None) -> None:
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     """detail: reduce's operator, broadcast's root."""
     group = member(_NAMES[routine], team)
+    if type(size) is not int and size is not None:
+        size = count_of(_NAMES[routine], "size", size)  # plans are remembered by it, and a tensor's value may change
     found = _native.locate_pair(views, target, source)
     if found is None:
         _first(routine, detail, group, target, source, size, None)

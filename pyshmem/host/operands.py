@@ -167,6 +167,9 @@ def delta_to(routine: str, pe: Any, heap: Any = cpu) -> int:
         return int(heap.deltas[pe])
     except (KeyError, TypeError):
         require_init(routine)
+    number = integer_of(pe)
+    if number is not pe:
+        return delta_to(routine, number, heap)
     if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
         refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: no transport between nodes yet")
     refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
@@ -259,7 +262,31 @@ def count_of(routine: str, argument: str, value: Any) -> int:
         if value >= 0:
             return int(value)
         refuse(OutOfRangeError, routine, argument, str(value), "0 or more")
-    refuse(ArgumentError, routine, argument, repr(value), "an int")
+    return count_of(routine, argument, exact_int(routine, argument, value))
+
+
+def exact_int(routine: str, argument: str, value: Any) -> int:
+    """An int of either sign, no bool. Errors: ArgumentError."""
+    number = integer_of(value)
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        refuse(ArgumentError, routine, argument, repr(value), "an int")
+    return int(number)
+
+
+def integer_of(value: Any) -> Any:
+    """The int in an integer tensor or array of one element, which reading ``counts[i]`` gives; else ``value`` itself."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 and _BOUNDS.get(value.dtype, (0, 1)) != (0, 1) else value
+    if isinstance(value, np.ndarray):
+        return value.item() if value.size == 1 and value.dtype.kind in "iu" else value
+    return value
+
+
+def scalar_of(value: Any) -> Any:
+    """The Python number of a NumPy scalar, or of a tensor or array of one element; else ``value`` itself."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
+        return value.item()
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
@@ -271,8 +298,7 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
     low, high = _BOUNDS.get(dtype, (1, 0))
     if type(value) is int and low <= value <= high:
         return value
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = scalar_of(value)
     if not isinstance(value, (bool, int, float, complex)):
         refuse(DtypeError, routine, argument, f"a {type(value).__name__}", "a Python or NumPy scalar")
     held = _held(value, dtype)

@@ -12,7 +12,7 @@ import torch
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.memory import allocate, finish, free
-from pyshmem.host.operands import as_dtype, count_of, describe, name_of, require_init
+from pyshmem.host.operands import as_dtype, count_of, describe, integer_of, name_of, require_init
 from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.rma import get, put
 from pyshmem.host.slots import share
@@ -120,6 +120,7 @@ class PartitionedTensor:
         Errors: ArgumentError, DtypeError, OutOfRangeError.
         """
         group = member("scatter", self.team)
+        root = integer_of(root)
         group.world_pe("scatter", root)
         blocks = self._cut(self._whole(source)) if group.me == root else ()
         self._meet("scatter")
@@ -134,7 +135,7 @@ class PartitionedTensor:
         Errors: ArgumentError, OutOfRangeError.
         """
         group = member("gather", self.team)
-        whole = None
+        whole, root = None, integer_of(root)
         group.world_pe("gather", group.me if root is None else root)
         self._meet("gather")
         if root is None or root == group.me:
@@ -220,6 +221,7 @@ def _with_extent(shape: tuple[int, ...], dim: int, extent: int) -> tuple[int, ..
 def _axis(shape: tuple[int, ...], dim: int) -> int:
     if len(shape) not in (1, 2):
         refuse(ArgumentError, "partitioned", "shape", repr(shape), "one or two extents; view others as two")
+    dim = integer_of(dim)
     if not isinstance(dim, (int, np.integer)) or not -len(shape) <= dim < len(shape):
         refuse(OutOfRangeError, "partitioned", "dim", repr(dim), f"a dimension from 0 to {len(shape) - 1}")
     return int(dim) % len(shape)

@@ -20,6 +20,7 @@ from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.heap import Heap, cpu, views
 from pyshmem.host.operands import (
+    Operand,
     between,
     count_of,
     delta_to,
@@ -28,6 +29,7 @@ from pyshmem.host.operands import (
     require_symmetric,
     require_writable,
     scalar,
+    scalar_of,
     transfer,
     word,
 )
@@ -142,6 +144,8 @@ def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> No
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
     else:
+        if not isinstance(value, np.generic):  # which may be longer than any Python number
+            value = scalar_of(value)
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")
         element = np.array([value], dtype)
@@ -158,7 +162,7 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     if ctx is not None:
         pe = world_pe("iput", ctx, pe)
     sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
-    heap, dest, src, item, count = _strided("iput", sides, size)
+    heap, dest, src, (tst, sst), item, count = _strided("iput", sides, size)
     heap.copy_strided(dest + delta_to("iput", pe, heap), src, tst * item, sst * item, item, count)
 
 
@@ -171,34 +175,21 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     if ctx is not None:
         pe = world_pe("iget", ctx, pe)
     sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
-    heap, src, dest, item, count = _strided("iget", sides, size)
+    heap, src, dest, (sst, tst), item, count = _strided("iget", sides, size)
     heap.copy_strided(dest, src + delta_to("iget", pe, heap), tst * item, sst * item, item, count)
 
 
 def _strided(
     routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int
-) -> tuple[Any, int, int, int, int]:
-    """(heap or Bridge, symmetric address, private address, item bytes, count) of a strided copy.
+) -> tuple[Any, int, int, list[int], int, int]:
+    """(heap or Bridge, symmetric address, private address, their strides, item bytes, count) of a strided copy.
 
     sides: (name, array, stride, stride's name), the symmetric one first.
     """
     require_init(routine)
     count = count_of(routine, "size", size)
-    operands = []
-    for name, array, stride, stride_name in sides:
-        operand = describe(routine, name, array)
-        if count_of(routine, stride_name, stride) < 1:
-            refuse(ArgumentError, routine, stride_name, str(stride), "1 or more")
-        if count and (count - 1) * stride >= operand.nelems:
-            refuse(
-                OutOfRangeError,
-                routine,
-                name,
-                f"{operand.nelems} elements",
-                f"at least {(count - 1) * stride + 1}, for {count} at stride {stride}",
-            )
-        operands.append(operand)
-    near, own = operands
+    near, step = _side(routine, *sides[0], count)
+    own, own_step = _side(routine, *sides[1], count)
     if near.dtype != own.dtype:
         refuse(
             DtypeError,
@@ -208,7 +199,19 @@ def _strided(
             f"the {near.dtype} of {sides[0][0]}: no casting between arrays",
         )
     if not count:
-        return cpu, cpu.base, cpu.base, near.itemsize, 0
-    require_symmetric(routine, sides[0][0], near, ((count - 1) * sides[0][2] + 1) * near.itemsize)
+        return cpu, cpu.base, cpu.base, [step, own_step], near.itemsize, 0
+    require_symmetric(routine, sides[0][0], near, ((count - 1) * step + 1) * near.itemsize)
     require_writable(routine, sides[1][0], sides[1][1])
-    return between(near.heap, own.heap), near.address, own.address, near.itemsize, count
+    return between(near.heap, own.heap), near.address, own.address, [step, own_step], near.itemsize, count
+
+
+def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
+    """The array and its stride, once it is long enough."""
+    operand = describe(routine, name, array)
+    step = count_of(routine, stride_name, stride)
+    if step < 1:
+        refuse(ArgumentError, routine, stride_name, str(step), "1 or more")
+    if count and (count - 1) * step >= operand.nelems:
+        wants = f"at least {(count - 1) * step + 1}, for {count} at stride {step}"
+        refuse(OutOfRangeError, routine, name, f"{operand.nelems} elements", wants)
+    return operand, step

@@ -29,7 +29,7 @@ def ibput(
     """
     if ctx is not None:
         pe = world_pe("ibput", ctx, pe)
-    near, own = _sides("ibput", (target, tst), (source, sst), bsize, nblocks)
+    near, own, (tst, sst, bsize, nblocks) = _sides("ibput", (target, tst), (source, sst), bsize, nblocks)
     item = near.dtype.itemsize
     if not bsize * nblocks:
         delta_to("ibput", pe)
@@ -49,7 +49,7 @@ def ibget(
     """
     if ctx is not None:
         pe = world_pe("ibget", ctx, pe)
-    own, near = _sides("ibget", (target, tst), (source, sst), bsize, nblocks)
+    own, near, (tst, sst, bsize, nblocks) = _sides("ibget", (target, tst), (source, sst), bsize, nblocks)
     item = near.dtype.itemsize
     if not bsize * nblocks:
         delta_to("ibget", pe)
@@ -63,26 +63,29 @@ def ibget(
 
 def _sides(
     routine: str, target: tuple[Any, int], source: tuple[Any, int], bsize: int, nblocks: int
-) -> tuple[Operand, Operand]:
-    """Target and source, each given with its stride, once the blocks are known to fit."""
+) -> tuple[Operand, Operand, tuple[int, int, int, int]]:
+    """Target and source, each given with its stride, once the blocks are known to fit; and the four numbers as ints."""
     require_init(routine)
-    count_of(routine, "bsize", bsize)
-    count_of(routine, "nblocks", nblocks)
-    sides = []
-    for name, stride_name, (array, stride) in (("target", "tst", target), ("source", "sst", source)):
-        side = describe(routine, name, array)
-        least = max(bsize, 1) if name == "target" else 1
-        if count_of(routine, stride_name, stride) < least:
-            refuse(ArgumentError, routine, stride_name, str(stride), f"{least} or more, with blocks of {bsize}")
-        need = _span(stride, bsize, nblocks)
-        if need > side.nelems:
-            wants = f"at least {need}, for {nblocks} blocks of {bsize} at stride {stride}"
-            refuse(OutOfRangeError, routine, name, f"{side.nelems} elements", wants)
-        sides.append(side)
-    if sides[0].dtype != sides[1].dtype:
-        wants = f"the {name_of(sides[0].dtype)} of target: no casting between arrays"
-        refuse(DtypeError, routine, "source", f"{name_of(sides[1].dtype)} elements", wants)
-    return sides[0], sides[1]
+    bsize, nblocks = count_of(routine, "bsize", bsize), count_of(routine, "nblocks", nblocks)
+    to, tst = _side(routine, "target", *target, bsize, nblocks)
+    own, sst = _side(routine, "source", *source, bsize, nblocks)
+    if to.dtype != own.dtype:
+        wants = f"the {name_of(to.dtype)} of target: no casting between arrays"
+        refuse(DtypeError, routine, "source", f"{name_of(own.dtype)} elements", wants)
+    return to, own, (tst, sst, bsize, nblocks)
+
+
+def _side(routine: str, name: str, array: Any, stride: Any, bsize: int, nblocks: int) -> tuple[Operand, int]:
+    side = describe(routine, name, array)
+    stride_name, least = ("tst", max(bsize, 1)) if name == "target" else ("sst", 1)
+    step = count_of(routine, stride_name, stride)
+    if step < least:
+        refuse(ArgumentError, routine, stride_name, str(step), f"{least} or more, with blocks of {bsize}")
+    need = _span(step, bsize, nblocks)
+    if need > side.nelems:
+        wants = f"at least {need}, for {nblocks} blocks of {bsize} at stride {step}"
+        refuse(OutOfRangeError, routine, name, f"{side.nelems} elements", wants)
+    return side, step
 
 
 def _span(stride: int, bsize: int, nblocks: int) -> int:

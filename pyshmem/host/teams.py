@@ -12,6 +12,7 @@ import numpy as np
 from pyshmem.host.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
+from pyshmem.host.operands import exact_int, integer_of
 from pyshmem.host.slots import RESERVED, area, begin, clear, pool, share
 
 
@@ -76,6 +77,7 @@ class Team:
 
     def translate_pe(self, pe: int, team: Team) -> int:
         """The number in ``team`` of this team's ``pe``, -1 where it has none. Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE."""
+        pe = integer_of(pe)
         if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             return -1
         world = self.start + int(pe) * self.stride
@@ -96,10 +98,10 @@ class Team:
         """
         settings = _config("split_strided", config, options)
         member("split_strided", self)
-        first, step = _int("split_strided", "start", start), _int("split_strided", "stride", stride)
+        first, step = exact_int("split_strided", "start", start), exact_int("split_strided", "stride", stride)
         if size is None:
             size = 1 if step == 0 else (self.size - 1 - first) // step + 1 if step > 0 else first // -step + 1
-        count = _int("split_strided", "size", size)
+        count = exact_int("split_strided", "size", size)
         last = first + (count - 1) * step
         if not (0 <= first < self.size and count >= 1 and 0 <= last < self.size and (step or count == 1)):
             got = f"start {first}, stride {step}, size {count}"
@@ -114,9 +116,9 @@ class Team:
         """
         settings = [_config("split_2d", each, {}) for each in (xconfig, yconfig)]
         member("split_2d", self)
-        if _int("split_2d", "xrange", xrange) < 1:
-            refuse(OutOfRangeError, "split_2d", "xrange", str(xrange), "1 or more")
-        width = min(int(xrange), self.size)
+        width = min(exact_int("split_2d", "xrange", xrange), self.size)
+        if width < 1:
+            refuse(OutOfRangeError, "split_2d", "xrange", str(width), "1 or more")
         row, column = divmod(self.me, width)
         across = range(row * width, min((row + 1) * width, self.size))
         x = _form("split_2d", self, across, settings[0])
@@ -158,7 +160,10 @@ class Team:
         if not self:
             refuse_team(routine, self)
         if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
-            refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
+            number = integer_of(pe)
+            if number is pe:
+                refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
+            return self.world_pe(routine, number)
         return self.start + int(pe) * self.stride
 
 
@@ -194,17 +199,11 @@ def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
         config = config._asdict()
     if not (config is None or isinstance(config, dict)):
         refuse(ArgumentError, routine, "config", type(config).__name__, "a TeamConfig, a dict or None")
-    wishes = {**(config or {}), **options}
+    wishes = {name: integer_of(value) for name, value in {**(config or {}), **options}.items()}
     for name, value in wishes.items():
         if name not in TeamConfig._fields or not isinstance(value, (int, np.integer)) or value < 0:
             refuse(ArgumentError, routine, "config", f"{name}={value!r}", "num_contexts, an int not below 0")
     return TeamConfig(**wishes)
-
-
-def _int(routine: str, argument: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        refuse(ArgumentError, routine, argument, repr(value), "an int")
-    return int(value)
 
 
 def member(routine: str, team: Team | None) -> Team:

@@ -208,7 +208,7 @@ def comparison(routine: str, cmp: Any) -> int:
 
 
 def check_many(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Many:
-    """value: an int for all elements, or a NumPy array of the element type, one for each."""
+    """One value for all elements; wait_vector puts an array in its place."""
     operand = symmetric_array(routine, "ivars", ivars)
     if operand.dtype not in _WAIT:
         refuse_dtype(routine, "ivars", operand.dtype, _TYPES)
@@ -219,7 +219,7 @@ def check_many(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> M
             wants = f"one for each of the {operand.nelems} of ivars"
             refuse(ArgumentError, routine, "status", f"{keep.size} elements", wants)
         address = describe(routine, "status", keep).address
-    exact = value if isinstance(value, np.ndarray) else scalar(routine, "value", value, operand.dtype)
+    exact = scalar(routine, "value", value, operand.dtype)
     place = operand.heap, operand.address, operand.nelems, operand.dtype
     return Many(routine, *place, comparison(routine, cmp), exact, address, keep)
 

@@ -23,7 +23,8 @@ def _vector(plain: str, finish: Callable[[Many], Any]) -> Callable[..., Any]:
     name = plain + "_vector"
 
     def call(ivars: Any, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
-        return finish(check_many(name, ivars, cmp, _values(name, ivars, cmp_values), status))
+        values = _values(name, ivars, cmp_values)
+        return finish(check_many(name, ivars, cmp, 0, status)._replace(value=values))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(plain=plain, name=name.upper())

@@ -494,7 +494,7 @@ def test_ptr_refuses_pes_that_do_not_exist_and_private_memory(me, npes):
 
 def test_pe_accessible_answers_for_anything(npes):
     assert all(shmem.pe_accessible(pe) for pe in range(npes)) and shmem.pe_accessible(np.int16(npes - 1))
-    for pe in (-1, npes, 2**70, None, "0", 0.0, [0], np.array([0])):
+    for pe in (-1, npes, 2**70, None, "0", 0.0, [0], np.array([0, 0])):
         assert shmem.pe_accessible(pe) is False
 
 
