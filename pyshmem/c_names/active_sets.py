@@ -15,7 +15,7 @@ import torch
 import pyshmem
 from pyshmem.c_names.addresses import cells, exactly
 from pyshmem.c_names.one_sided import span
-from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
 from pyshmem.host.by_tensor import OPERATORS
 from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.host.operands import count_of
@@ -30,14 +30,15 @@ class ActiveSet:
     def __init__(self, routine: str, start: int, log_stride: int, size: int, psync: Any) -> None:
         count = pyshmem.n_pes()
         start, stride = count_of(routine, "PE_start", start), 1 << count_of(routine, "logPE_stride", log_stride)
-        if count_of(routine, "PE_size", size) < 1 or start + (size - 1) * stride >= count:
+        size = count_of(routine, "PE_size", size)
+        if size < 1 or start + (size - 1) * stride >= count:
             got = f"{size} PEs from {start} at stride {stride}"
             refuse(OutOfRangeError, routine, "PE_size", got, f"1 or more of the PEs 0 to {count - 1}")
         self.pes = range(start, start + size * stride, stride)
         if pyshmem.my_pe() not in self.pes:
             refuse(ArgumentError, routine, "PE_start", f"the PEs {list(self.pes)}", "an active set with this PE in it")
         self.me = self.pes.index(pyshmem.my_pe())
-        psync = exactly(routine, "pSync", psync, torch.int64, SYNC_SIZE)
+        psync = exactly(routine, "pSync", psync, TYPES["long"], SYNC_SIZE)
         self.arrived, self.released, self.length = psync[0:1], psync[1:2], psync[2:3]
 
     def sync(self) -> None:
@@ -82,16 +83,17 @@ def barrier(routine: str, *active_set: Any) -> None:
 
 def broadcast(host: Any, entry: Any) -> Any:
     """The root's own dest is not written, unlike with teams."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, PE_root: int, *active_set: Any) -> None:
         group = ActiveSet(name, *active_set)
-        if not 0 <= count_of(name, "PE_root", PE_root) < len(group.pes):
-            refuse(OutOfRangeError, name, "PE_root", str(PE_root), f"an index into the {len(group.pes)} PEs of the set")
-        to, own = cells(name, "dest", dest, dtype, nelems), cells(name, "source", source, dtype, nelems)
+        root = count_of(name, "PE_root", PE_root)
+        if root >= len(group.pes):
+            refuse(OutOfRangeError, name, "PE_root", str(root), f"an index into the {len(group.pes)} PEs of the set")
+        to, own = cells(name, "dest", dest, kind, nelems), cells(name, "source", source, kind, nelems)
         group.meet()
-        if group.me != PE_root:
-            pyshmem.get(to, own, group.pes[PE_root], nelems)
+        if group.me != root:
+            pyshmem.get(to, own, group.pes[root], nelems)
         group.meet()
 
     return call
@@ -99,17 +101,18 @@ def broadcast(host: Any, entry: Any) -> Any:
 
 def collect(host: Any, entry: Any) -> Any:
     """Each PE tells its length in its pSync and writes its part into every dest. fcollect too: its lengths are equal."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
         group = ActiveSet(name, *active_set)
-        own = cells(name, "source", source, dtype, nelems)
+        nelems = count_of(name, "nelems", nelems)
+        own = cells(name, "source", source, kind, nelems)
         pyshmem.atomic_set(group.length, nelems, group.pes[group.me])
         group.meet()
         lengths = [pyshmem.atomic_fetch(group.length, pe) for pe in group.pes]
         first = sum(lengths[: group.me])
         if nelems:
-            part = cells(name, "dest", dest, dtype, sum(lengths)).reshape(-1)[first : first + nelems]
+            part = cells(name, "dest", dest, kind, sum(lengths)).reshape(-1)[first : first + nelems]
             for pe in group.pes:
                 pyshmem.put(part, own, pe, nelems)
         group.meet()
@@ -120,30 +123,31 @@ def collect(host: Any, entry: Any) -> Any:
 
 def alltoall(host: Any, entry: Any) -> Any:
     """Block k of source goes to member k, as the block of this PE's number in dest."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
-        _alltoalls(name, dtype, dest, source, 1, 1, nelems, ActiveSet(name, *active_set))
+        _alltoalls(name, kind, dest, source, 1, 1, nelems, ActiveSet(name, *active_set))
 
     return call
 
 
 def alltoalls(host: Any, entry: Any) -> Any:
     """alltoall of every sst-th element to every dst-th place."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, *active_set: Any) -> None:
-        _alltoalls(name, dtype, dest, source, dst, sst, nelems, ActiveSet(name, *active_set))
+        _alltoalls(name, kind, dest, source, dst, sst, nelems, ActiveSet(name, *active_set))
 
     return call
 
 
 def _alltoalls(
-    name: str, dtype: torch.dtype, dest: Any, source: Any, dst: int, sst: int, nelems: int, group: ActiveSet
+    name: str, kind: CType, dest: Any, source: Any, dst: int, sst: int, nelems: int, group: ActiveSet
 ) -> None:
-    total = count_of(name, "nelems", nelems) * len(group.pes)
-    to = exactly(name, "dest", dest, dtype, span(name, "dst", dst, total))
-    own = exactly(name, "source", source, dtype, span(name, "sst", sst, total))
+    dst, sst, nelems = (count_of(name, *each) for each in (("dst", dst), ("sst", sst), ("nelems", nelems)))
+    total = nelems * len(group.pes)
+    to = exactly(name, "dest", dest, kind, span(name, "dst", dst, total))
+    own = exactly(name, "source", source, kind, span(name, "sst", sst, total))
     group.meet()
     if nelems:
         for k, pe in enumerate(group.pes):
@@ -184,5 +188,5 @@ def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count
 
 def _computable(entry: Any, argument: str, where: Any, count: int) -> Any:
     """The operand as torch computes on it, or NumPy for long double."""
-    found = exactly(entry.name, argument, where, entry.type.dtype, count)
+    found = exactly(entry.name, argument, where, entry.type, count)
     return np.asarray(found).view(entry.type.numpy) if entry.type is LONG_DOUBLE else torch.as_tensor(found)

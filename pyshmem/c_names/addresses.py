@@ -1,8 +1,8 @@
 """From what C takes as a pointer to the arrays that the Python API takes.
 
 An address is a torch tensor, a NumPy array, a ctypes object or pointer, any object with a buffer or an array interface, or
-a plain int; None is NULL. It means the memory from its first byte on, whatever the element type of the object: a tensor may
-be read past its own end up to the end of its storage, so that ``x[3]`` and ``x[3:]`` both serve where C has ``&x[3]``.
+a plain int; None is NULL. It means the memory from its first byte on: a tensor may be read past its own end up to the end of
+its storage, so that ``x[3]`` and ``x[3:]`` both serve where C has ``&x[3]``. What knows its elements must have the name's.
 """
 
 from __future__ import annotations
@@ -13,66 +13,85 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.c_names.types import TYPES
-from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.c_names.elements import require_elements
+from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
+from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.heap import heaps
-from pyshmem.host.operands import count_of
+from pyshmem.host.operands import count_of, integer_of
 
 Tensor = torch.Tensor
 _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}
 _FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
+_INTERFACE = "__array_interface__"
 _ADDRESS = "an address: for C's &x of a scalar, an array of one element"
 
 
-def word(routine: str, argument: str, where: Any, dtype: torch.dtype) -> Any:
-    """The one element of ``dtype`` at ``where``. Errors: cells."""
-    if type(where) is Tensor and where.dtype is dtype:
+def word(routine: str, argument: str, where: Any, kind: CType) -> Any:
+    """The one element of ``kind`` at ``where``, not for long double. Errors: cells."""
+    if type(where) is Tensor and where.dtype is kind.dtype:
         count = where.numel()
         if count == 1:
             return where
         if count:
             return where.as_strided((1,), (1,))
-    return exactly(routine, argument, where, dtype, 1)
+    return exactly(routine, argument, where, kind, 1)
 
 
-def exactly(routine: str, argument: str, where: Any, dtype: torch.dtype, count: int) -> Any:
+def exactly(routine: str, argument: str, where: Any, kind: CType, count: int) -> Any:
     """cells with no element more than ``count``."""
-    found = cells(routine, argument, where, dtype, count)
+    found = cells(routine, argument, where, kind, count)
+    count = integer_of(count)
     return found if found.shape == (count,) else found.reshape(-1)[:count]
 
 
-def cells(routine: str, argument: str, where: Any, dtype: torch.dtype, count: int | None) -> Any:
-    """A tensor or NumPy array of ``dtype`` at ``where``, of ``count`` elements or more; None: as many as there are.
+def cells(routine: str, argument: str, where: Any, kind: CType, count: int | None) -> Any:
+    """A tensor or NumPy array of the type's dtype at ``where``, of ``count`` elements or more; None: as many as there are.
 
-    Errors: ArgumentError for what is no address or NULL, OutOfRangeError where a tensor's storage, an array or the heap
-    ends before.
+    Errors: ArgumentError for what is no address or NULL, DtypeError for elements of another type, OutOfRangeError where a
+    tensor's storage, an array or the heap ends before.
     """
+    dtype = kind.dtype
+    if type(where) is Tensor and where.dtype is dtype and type(count) is int and 0 <= count <= where.numel():
+        if kind is LONG_DOUBLE:  # its dtype is a stand-in
+            require_elements(routine, argument, where, kind)
+        return where
     if count is not None:
         count = count_of(routine, "nelems", count)
     if isinstance(where, Tensor):
-        if where.dtype is dtype and (count is None or where.numel() >= count):
-            return where
+        require_elements(routine, argument, where, kind)
         return _tensor_as(routine, argument, where, dtype, count)
-    if isinstance(where, ctypes.c_void_p):
-        where = where.value
-    elif isinstance(where, ctypes._Pointer):
+    if isinstance(where, (ctypes.c_void_p, ctypes.c_char_p, ctypes._Pointer)):
+        require_elements(routine, argument, where, kind)
         where = ctypes.cast(where, ctypes.c_void_p).value
     if where is None or (isinstance(where, int) and where == 0):
         if count:
             got = "NULL" if where is None else "the integer 0, which is NULL"
             refuse(ArgumentError, routine, argument, got, _ADDRESS + "; NULL is for no elements")
         return torch.empty(0, dtype=dtype, device="cpu")
-    if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
-        return _memory_as(routine, argument, int(where), dtype, count)
+    if isinstance(where, int) and not isinstance(where, bool):
+        return _memory_as(routine, argument, where, dtype, count)
     if hasattr(where, "__cuda_array_interface__"):
-        return _tensor_as(routine, argument, torch.as_tensor(where), dtype, count)
-    try:
-        array = np.asarray(where) if hasattr(where, "__array_interface__") else np.frombuffer(where, np.uint8)
-    except (TypeError, ValueError, BufferError):
-        refuse(
-            ArgumentError, routine, argument, f"a {type(where).__name__}", "an address: a tensor, an array or an int"
-        )
+        tensor = torch.as_tensor(where)
+        require_elements(routine, argument, tensor, kind)
+        return _tensor_as(routine, argument, tensor, dtype, count)
+    array = _array_at(routine, argument, where)
+    require_elements(routine, argument, array if hasattr(where, _INTERFACE) else where, kind)
     return _array_as(routine, argument, array, dtype, count)
+
+
+def _array_at(routine: str, argument: str, where: Any) -> np.ndarray[Any, Any]:
+    """The memory of an object as a NumPy array: of its own elements where it has an array interface, else of bytes."""
+    if isinstance(where, (np.number, np.bool_)):
+        got = f"the NumPy {'integer' if isinstance(where, np.integer) else type(where).__name__} {where}"
+        refuse(ArgumentError, routine, argument, got, "an address: A[i:] is C's &A[i]")
+    try:
+        array = np.asarray(where) if hasattr(where, _INTERFACE) else np.frombuffer(where, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        wants = "an address: a tensor, an array or an int"
+        refuse(ArgumentError, routine, argument, f"a {type(where).__name__}", wants)
+    if array.dtype.hasobject:
+        refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size")
+    return array
 
 
 class _Memory:

@@ -14,10 +14,10 @@ from pyshmem.host.teams import member
 
 def broadcast(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems, PE_root)."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int, PE_root: int) -> int:
-        to, own = cells(name, "dest", dest, dtype, nelems), cells(name, "source", source, dtype, nelems)
+        to, own = cells(name, "dest", dest, kind, nelems), cells(name, "source", source, kind, nelems)
         host(to, own, PE_root, nelems, team)
         return 0
 
@@ -26,10 +26,10 @@ def broadcast(host: Any, entry: Any) -> Any:
 
 def collect(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): how much comes is known to the call alone, so all of dest's memory is offered."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
-        host(cells(name, "dest", dest, dtype, None), cells(name, "source", source, dtype, nelems), nelems, team)
+        host(cells(name, "dest", dest, kind, None), cells(name, "source", source, kind, nelems), nelems, team)
         return 0
 
     return call
@@ -37,11 +37,11 @@ def collect(host: Any, entry: Any) -> Any:
 
 def fcollect(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): nelems from each PE, in dest."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
-        host(cells(name, "dest", dest, dtype, total), cells(name, "source", source, dtype, nelems), nelems, team)
+        host(cells(name, "dest", dest, kind, total), cells(name, "source", source, kind, nelems), nelems, team)
         return 0
 
     return call
@@ -49,11 +49,11 @@ def fcollect(host: Any, entry: Any) -> Any:
 
 def alltoall(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): nelems for each PE, in both arrays."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
-        host(cells(name, "dest", dest, dtype, total), cells(name, "source", source, dtype, total), nelems, team)
+        host(cells(name, "dest", dest, kind, total), cells(name, "source", source, kind, total), nelems, team)
         return 0
 
     return call
@@ -61,12 +61,12 @@ def alltoall(host: Any, entry: Any) -> Any:
 
 def alltoalls(host: Any, entry: Any) -> Any:
     """(team, dest, source, dst, sst, nelems)."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, dst: int, sst: int, nelems: int) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
-        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, total))
-        host(to, cells(name, "source", source, dtype, span(name, "sst", sst, total)), dst, sst, nelems, team)
+        to = cells(name, "dest", dest, kind, span(name, "dst", dst, total))
+        host(to, cells(name, "source", source, kind, span(name, "sst", sst, total)), dst, sst, nelems, team)
         return 0
 
     return call
@@ -74,12 +74,12 @@ def alltoalls(host: Any, entry: Any) -> Any:
 
 def reduce(host: Any, entry: Any) -> Any:
     """(team, dest, source, nreduce)."""
-    name, dtype = entry.name, entry.type.dtype
-    if entry.type is LONG_DOUBLE:
+    name, kind = entry.name, entry.type
+    if kind is LONG_DOUBLE:
         return _reduce_long_double(entry)
 
     def call(team: Any, dest: Any, source: Any, nreduce: int) -> int:
-        to, own = cells(name, "dest", dest, dtype, nreduce), cells(name, "source", source, dtype, nreduce)
+        to, own = cells(name, "dest", dest, kind, nreduce), cells(name, "source", source, kind, nreduce)
         host(to, own, nreduce, team)
         return 0
 

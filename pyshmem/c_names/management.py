@@ -14,11 +14,13 @@ from pyshmem.c_names import active_sets
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.deprecation import warn_once
 from pyshmem.c_names.handles import NUM_CONTEXTS, shmem_ctx_session_config_t, shmem_team_config_t
+from pyshmem.c_names.types import TYPES
 from pyshmem.host.contexts import Ctx
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, OutOfRangeError
-from pyshmem.host.operands import count_of
+from pyshmem.host.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, refuse
+from pyshmem.host.operands import as_dtype, count_of, name_of
 from pyshmem.host.teams import Team
 
+_LONG, _BYTES = TYPES["long"], TYPES["mem"]
 Address = Any  # a tensor, an array, a ctypes object or pointer, or an int; None is NULL
 
 
@@ -73,7 +75,7 @@ def addr_accessible(addr: Address, pe: int) -> int:
     if addr is None:
         return 0
     try:
-        return int(pyshmem.addr_accessible(cells("shmem_addr_accessible", "addr", addr, torch.uint8, 1), pe))
+        return int(pyshmem.addr_accessible(cells("shmem_addr_accessible", "addr", addr, _BYTES, 1), pe))
     except OutOfRangeError:  # an int that points into a heap's free memory
         return 0
 
@@ -91,7 +93,7 @@ def team_ptr(team: Team, dest: Address, pe: int) -> Any:
 def _pointer(routine: str, dest: Address, find: Any) -> Any:
     if isinstance(dest, torch.Tensor):
         return find(dest)
-    found = find(cells(routine, "dest", dest, torch.uint8, 1))
+    found = find(cells(routine, "dest", dest, _BYTES, 1))
     return None if found is None else found.data_ptr()
 
 
@@ -105,37 +107,44 @@ def info_get_name() -> str:
 
 
 def malloc(size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
-    """A tensor of size bytes, or None: for size 0, without a barrier, and where the heap has no room."""
-    return _allocated(pyshmem.malloc, size, dtype=dtype)
+    """A tensor of size bytes, whole elements, or None: for size 0, without a barrier, and where the heap has no room."""
+    return _allocated("shmem_malloc", dtype, size, pyshmem.malloc, size, dtype)
 
 
 def malloc_with_hints(size: int, hints: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc; the hints are SHMEM_MALLOC_ATOMICS_REMOTE and SHMEM_MALLOC_SIGNAL_REMOTE."""
-    return _allocated(pyshmem.malloc_with_hints, size, hints, dtype=dtype)
+    return _allocated("shmem_malloc_with_hints", dtype, size, pyshmem.malloc_with_hints, size, hints, dtype)
 
 
 def calloc(count: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc of count times size bytes, all zero."""
-    return _allocated(pyshmem.calloc, count, size, dtype=dtype)
+    total = count_of("shmem_calloc", "count", count) * count_of("shmem_calloc", "size", size)
+    return _allocated("shmem_calloc", dtype, total, pyshmem.calloc, count, size, dtype)
 
 
 def align(alignment: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc at a multiple of alignment."""
-    return _allocated(pyshmem.align, alignment, size, dtype=dtype)
+    return _allocated("shmem_align", dtype, size, pyshmem.align, alignment, size, dtype)
 
 
 def realloc(ptr: Address, size: int) -> torch.Tensor | None:
     """A tensor of size bytes of ptr's element type, or None: for size 0, and where the heap has no room."""
-    return _allocated(pyshmem.realloc, _allocation("shmem_realloc", ptr), size)
+    old = _allocation("shmem_realloc", ptr)
+    return _allocated("shmem_realloc", torch.uint8 if old is None else old.dtype, size, pyshmem.realloc, old, size)
 
 
 def free(ptr: Address) -> None:
     pyshmem.free(_allocation("shmem_free", ptr))
 
 
-def _allocated(make: Any, *arguments: Any, **options: Any) -> torch.Tensor | None:
+def _allocated(routine: str, dtype: Any, nbytes: int, make: Any, *arguments: Any) -> torch.Tensor | None:
+    """What ``make`` gives, None for C's NULL. Errors: make's, ArgumentError for bytes that end inside an element."""
+    kind = as_dtype(routine, dtype)
+    if count_of(routine, "size", nbytes) % kind.itemsize:
+        wants = f"a multiple of {kind.itemsize}, the bytes of an element of {name_of(kind)}"
+        refuse(ArgumentError, routine, "size", f"{nbytes} bytes", wants)
     try:
-        array: torch.Tensor = make(*arguments, **options)
+        array: torch.Tensor = make(*arguments)
     except HeapExhaustedError:
         return None
     return array if array.numel() else None
@@ -143,7 +152,7 @@ def _allocated(make: Any, *arguments: Any, **options: Any) -> torch.Tensor | Non
 
 def _allocation(routine: str, ptr: Address) -> Any:
     """What the Python API frees and resizes: an int becomes a tensor there."""
-    return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, torch.uint8, None)
+    return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, _BYTES, None)
 
 
 def team_my_pe(team: Team) -> int:
@@ -272,7 +281,7 @@ def ctx_pe_quiet(ctx: Ctx, target_pes: Address, npes: int) -> None:
 def _pes(routine: str, where: Address, npes: int) -> list[int]:
     if isinstance(where, (list, tuple)):
         return list(where[: count_of(routine, "npes", npes)])
-    return exactly(routine, "target_pes", where, torch.int32, npes).tolist()  # type: ignore[no-any-return]
+    return exactly(routine, "target_pes", where, TYPES["int"], npes).tolist()  # type: ignore[no-any-return]
 
 
 def barrier_all() -> None:
@@ -297,16 +306,16 @@ def sync(team_or_PE_start: Any, *active_set: Any) -> int | None:
 
 
 def set_lock(lock: Address) -> None:
-    pyshmem.set_lock(word("shmem_set_lock", "lock", lock, torch.int64))
+    pyshmem.set_lock(word("shmem_set_lock", "lock", lock, _LONG))
 
 
 def clear_lock(lock: Address) -> None:
-    pyshmem.clear_lock(word("shmem_clear_lock", "lock", lock, torch.int64))
+    pyshmem.clear_lock(word("shmem_clear_lock", "lock", lock, _LONG))
 
 
 def test_lock(lock: Address) -> int:
     """0: acquired; 1: another PE has it."""
-    return int(pyshmem.test_lock(word("shmem_test_lock", "lock", lock, torch.int64)))
+    return int(pyshmem.test_lock(word("shmem_test_lock", "lock", lock, _LONG)))
 
 
 def pcontrol(level: int, *rest: Any) -> None:

@@ -12,32 +12,34 @@ import numpy as np
 import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
-from pyshmem.c_names.types import LONG_DOUBLE
+from pyshmem.c_names.elements import sizes_of
+from pyshmem.c_names.types import LONG_DOUBLE, TYPES
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.operands import count_of
+from pyshmem.host.operands import count_of, scalar_of
 
 Tensor = torch.Tensor
-_SIGNAL = torch.uint64
+_SIGNAL = TYPES["uint64"]
 # What the Python function refuses of arrays that C sees as addresses: a view that ends early, another element type.
 _BY_ADDRESS = (ArgumentError, DtypeError, OutOfRangeError)
 
 
 def copy(host: Any, entry: Any) -> Any:
     """put and get: (dest, source, nelems, pe)."""
-    name, dtype = entry.name, entry.type.dtype
-    size = dtype.itemsize
+    name, kind = entry.name, entry.type
+    dtype = None if kind is LONG_DOUBLE else kind.dtype
+    size, sizes = kind.dtype.itemsize, sizes_of(kind)
 
     def call(dest: Any, source: Any, nelems: int, pe: int, *, ctx: Any = None) -> None:
         count = nelems
         if type(dest) is Tensor and type(nelems) is int:
             if dest.dtype is not dtype:
-                count = alike(dest.dtype, source, nelems * size)
+                count = alike(dest.dtype, source, nelems * size, sizes)
             try:
                 host(dest, source, pe, count, ctx)
                 return
             except _BY_ADDRESS:
                 count = nelems
-        to, own = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        to, own = cells(name, "dest", dest, kind, count), cells(name, "source", source, kind, count)
         host(to, own, pe, count, ctx)
 
     return call
@@ -45,54 +47,57 @@ def copy(host: Any, entry: Any) -> Any:
 
 def copy_signal(host: Any, entry: Any) -> Any:
     """put_signal: (dest, source, nelems, sig_addr, signal, sig_op, pe)."""
-    name, dtype = entry.name, entry.type.dtype
-    size = dtype.itemsize
+    name, kind = entry.name, entry.type
+    dtype = None if kind is LONG_DOUBLE else kind.dtype
+    size, sizes = kind.dtype.itemsize, sizes_of(kind)
 
     def call(
         dest: Any, source: Any, nelems: int, sig_addr: Any, signal: int, sig_op: int, pe: int, *, ctx: Any = None
     ) -> None:
-        sig_addr = word(name, "sig_addr", sig_addr, _SIGNAL)
+        if type(sig_addr) is not Tensor or sig_addr.dtype is not torch.uint64 or sig_addr.numel() != 1:
+            sig_addr = word(name, "sig_addr", sig_addr, _SIGNAL)
         count = nelems
         if type(dest) is Tensor and type(nelems) is int:
             if dest.dtype is not dtype:
-                count = alike(dest.dtype, source, nelems * size)
+                count = alike(dest.dtype, source, nelems * size, sizes)
             try:
                 host(dest, source, pe, sig_addr, signal, sig_op, count, ctx)
                 return
             except _BY_ADDRESS:
                 count = nelems
-        to, own = cells(name, "dest", dest, dtype, count), cells(name, "source", source, dtype, count)
+        to, own = cells(name, "dest", dest, kind, count), cells(name, "source", source, kind, count)
         host(to, own, pe, sig_addr, signal, sig_op, count, ctx)
 
     return call
 
 
-def alike(held: torch.dtype, source: Any, nbytes: int) -> int:
-    """How many elements of ``held`` the bytes are; -1, to be refused, where source has another type or they end inside."""
-    if type(source) is Tensor and source.dtype is held:
-        count, rest = divmod(nbytes, held.itemsize)
-        return count if rest == 0 else -1
+def alike(held: torch.dtype, source: Any, nbytes: int, sizes: dict[torch.dtype, int]) -> int:
+    """How many elements of ``held`` the bytes are. -1, to be refused: it is not in ``sizes``, not source's, or too long."""
+    if type(source) is Tensor and source.dtype is held and held in sizes:
+        size = sizes[held]
+        if not nbytes % size:
+            return nbytes // size
     return -1
 
 
 def strided(host: Any, entry: Any) -> Any:
     """iput and iget: (dest, source, dst, sst, nelems, pe)."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, pe: int, *, ctx: Any = None) -> None:
-        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, nelems))
-        host(to, cells(name, "source", source, dtype, span(name, "sst", sst, nelems)), pe, dst, sst, nelems, ctx)
+        to = cells(name, "dest", dest, kind, span(name, "dst", dst, nelems))
+        host(to, cells(name, "source", source, kind, span(name, "sst", sst, nelems)), pe, dst, sst, nelems, ctx)
 
     return call
 
 
 def blocked(host: Any, entry: Any) -> Any:
     """ibput and ibget: (dest, source, dst, sst, bsize, nblocks, pe)."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, dst: int, sst: int, bsize: int, nblocks: int, pe: int, *, ctx: Any = None) -> None:
-        to = cells(name, "dest", dest, dtype, span(name, "dst", dst, nblocks, bsize))
-        own = cells(name, "source", source, dtype, span(name, "sst", sst, nblocks, bsize))
+        to = cells(name, "dest", dest, kind, span(name, "dst", dst, nblocks, bsize))
+        own = cells(name, "source", source, kind, span(name, "sst", sst, nblocks, bsize))
         host(to, own, pe, dst, sst, bsize, nblocks, ctx)
 
     return call
@@ -100,22 +105,23 @@ def blocked(host: Any, entry: Any) -> Any:
 
 def span(routine: str, argument: str, stride: int, count: int, block: int = 1) -> int:
     """How many elements lie between the first and the last of ``count`` blocks of ``block`` elements."""
-    if count_of(routine, argument, stride) < 1:
-        refuse(ArgumentError, routine, argument, str(stride), "1 or more")
-    if not count_of(routine, "nelems", count) or not count_of(routine, "bsize", block):
-        return 0
-    return (count - 1) * stride + block
+    step = count_of(routine, argument, stride)
+    if step < 1:
+        refuse(ArgumentError, routine, argument, str(step), "1 or more")
+    blocks, length = count_of(routine, "nelems", count), count_of(routine, "bsize", block)
+    return (blocks - 1) * step + length if blocks and length else 0
 
 
 def fetch(host: Any, entry: Any) -> Any:
     """g, atomic_fetch and the increments: (source, pe)."""
-    name, dtype, argument = entry.name, entry.type.dtype, entry.parameters[0]
-    if entry.type is LONG_DOUBLE:
+    name, kind, argument = entry.name, entry.type, entry.parameters[0]
+    if kind is LONG_DOUBLE:
         return _fetch_long_double(entry)
+    dtype = kind.dtype
 
     def call(dest: Any, pe: int, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
-            dest = word(name, argument, dest, dtype)
+            dest = word(name, argument, dest, kind)
         return host(dest, pe, ctx)
 
     return call
@@ -123,14 +129,14 @@ def fetch(host: Any, entry: Any) -> Any:
 
 def update(host: Any, entry: Any) -> Any:
     """p, and the atomics with one value: (dest, value, pe)."""
-    name, argument = entry.name, entry.parameters[0]
-    dtype = entry.type.dtype if entry.type else _SIGNAL
-    if entry.type is LONG_DOUBLE:
+    name, kind, argument = entry.name, entry.type or _SIGNAL, entry.parameters[0]
+    if kind is LONG_DOUBLE:
         return _update_long_double(entry)
+    dtype = kind.dtype
 
     def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
-            dest = word(name, argument, dest, dtype)
+            dest = word(name, argument, dest, kind)
         return host(dest, value, pe, ctx)
 
     return call
@@ -138,11 +144,12 @@ def update(host: Any, entry: Any) -> Any:
 
 def exchange(host: Any, entry: Any) -> Any:
     """atomic_compare_swap: (dest, cond, value, pe)."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind = entry.name, entry.type
+    dtype = kind.dtype
 
     def call(dest: Any, cond: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
-            dest = word(name, "dest", dest, dtype)
+            dest = word(name, "dest", dest, kind)
         return host(dest, cond, value, pe, ctx)
 
     return call
@@ -150,13 +157,13 @@ def exchange(host: Any, entry: Any) -> Any:
 
 def later(host: Any, entry: Any) -> Any:
     """The non-blocking atomics: (fetch, dest, 0 to 2 values, pe)."""
-    name, dtype, argument = entry.name, entry.type.dtype, entry.parameters[1]
+    name, kind, argument = entry.name, entry.type, entry.parameters[1]
     count = len(entry.parameters)
 
     def call(fetch: Any, dest: Any, *values: Any, ctx: Any = None) -> None:
         if len(values) != count - 2:
             raise TypeError(f"{name} takes {count} arguments, not {len(values) + 2}")
-        host(word(name, "fetch", fetch, dtype), word(name, argument, dest, dtype), *values, ctx=ctx)
+        host(word(name, "fetch", fetch, kind), word(name, argument, dest, kind), *values, ctx=ctx)
 
     return call
 
@@ -177,10 +184,12 @@ def _update_long_double(entry: Any) -> Any:
     name, dtype = entry.name, LONG_DOUBLE.dtype
 
     def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> None:
-        if not isinstance(value, (int, float, np.integer, np.floating)):
+        if not isinstance(value, np.floating):  # which may have more bits than Python's float
+            value = scalar_of(value)
+        if not isinstance(value, (int, float, np.floating)):
             refuse(DtypeError, name, "value", f"a {type(value).__name__}", "a real number")
         bits = np.array([value], LONG_DOUBLE.numpy).view(str(dtype).removeprefix("torch."))
-        put(exactly(name, "dest", dest, dtype, 1), bits, pe, 1, ctx)
+        put(exactly(name, "dest", dest, LONG_DOUBLE, 1), bits, pe, 1, ctx)
 
     return call
 
@@ -193,7 +202,7 @@ def _fetch_long_double(entry: Any) -> Any:
 
     def call(source: Any, pe: int, *, ctx: Any = None) -> Any:
         bits = np.empty(1, LONG_DOUBLE.numpy)
-        get(bits.view(str(dtype).removeprefix("torch.")), word(name, "source", source, dtype), pe, 1, ctx)
+        get(bits.view(str(dtype).removeprefix("torch.")), exactly(name, "source", source, LONG_DOUBLE, 1), pe, 1, ctx)
         return bits[0]
 
     return call

@@ -7,13 +7,16 @@ from typing import Any
 import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
+from pyshmem.c_names.types import TYPES
 from pyshmem.host import _native, operands
 from pyshmem.host.errors import DtypeError, refuse, refuse_timeout
 from pyshmem.host.heap import cpu
 from pyshmem.host.job import job
 from pyshmem.host.wait import comparison
 
+Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1
+_INDEX = TYPES["size"]._replace(dtype=torch.int64)  # torch computes on these
 _SHORT = {  # what the Python API no longer waits for; C does until it drops the deprecated names
     torch.int16: (_native.wait_int16, _native.test_int16),
     torch.uint16: (_native.wait_uint16, _native.test_uint16),
@@ -23,33 +26,38 @@ _SHORT = {  # what the Python API no longer waits for; C does until it drops the
 def wait(host: Any, entry: Any) -> Any:
     """(ivar, cmp, value); signal_wait_until returns what it saw."""
     name, argument = entry.name, entry.parameters[0]
-    dtype = entry.type.dtype if entry.type else torch.uint64 if "signal" in name else torch.int64
+    kind = entry.type or TYPES["uint64" if "signal" in name else "long"]
+    dtype = kind.dtype
     host = _short(name, dtype, 0) if dtype in _SHORT else host
 
     def call(ivar: Any, cmp: int, value: int) -> Any:
-        return host(word(name, argument, ivar, dtype), cmp, value)
+        if type(ivar) is not Tensor or ivar.dtype is not dtype or ivar.numel() != 1:
+            ivar = word(name, argument, ivar, kind)
+        return host(ivar, cmp, value)
 
     return call
 
 
 def wait_change(host: Any, entry: Any) -> Any:
     """(ivar, value): wait until the word differs."""
-    name, dtype = entry.name, entry.type.dtype if entry.type else torch.int64
-    host = _short(name, dtype, 0) if dtype in _SHORT else host
+    name, kind = entry.name, entry.type or TYPES["long"]
+    host = _short(name, kind.dtype, 0) if kind.dtype in _SHORT else host
 
     def call(ivar: Any, value: int) -> None:
-        host(word(name, "ivar", ivar, dtype), "!=", value)
+        host(word(name, "ivar", ivar, kind), "!=", value)
 
     return call
 
 
 def test(host: Any, entry: Any) -> Any:
     """(ivar, cmp, value): 1 or 0."""
-    name, dtype = entry.name, entry.type.dtype
+    name, kind, dtype = entry.name, entry.type, entry.type.dtype
     host = _short(name, dtype, 1) if dtype in _SHORT else host
 
     def call(ivar: Any, cmp: int, value: int) -> int:
-        return int(host(word(name, "ivar", ivar, dtype), cmp, value))
+        if type(ivar) is not Tensor or ivar.dtype is not dtype or ivar.numel() != 1:
+            ivar = word(name, "ivar", ivar, kind)
+        return int(host(ivar, cmp, value))
 
     return call
 
@@ -82,7 +90,7 @@ def some(host: Any, entry: Any) -> Any:
     look, name = _many(host, entry), entry.name
 
     def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any) -> int:
-        places = exactly(name, "indices", indices, torch.int64, nelems)
+        places = exactly(name, "indices", indices, _INDEX, nelems)
         found = look(ivars, nelems, status, cmp, value)
         torch.as_tensor(places)[: len(found)] = torch.tensor(found, dtype=torch.int64, device="cpu")
         return len(found)
@@ -91,14 +99,14 @@ def some(host: Any, entry: Any) -> Any:
 
 
 def _many(host: Any, entry: Any) -> Any:
-    name, dtype, vector = entry.name, entry.type.dtype, entry.row.host.endswith("_vector")
+    name, kind, vector = entry.name, entry.type, entry.row.host.endswith("_vector")
 
     def look(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
         left_out = None
         if status is not None:
-            left_out = torch.as_tensor(exactly(name, "status", status, torch.int32, nelems)).cpu().numpy()
-        wanted = cells(name, "cmp_values", value, dtype, nelems)[:nelems] if vector else value
-        return host(exactly(name, "ivars", ivars, dtype, nelems), cmp, wanted, left_out)
+            left_out = torch.as_tensor(exactly(name, "status", status, TYPES["int"], nelems)).cpu().numpy()
+        wanted = cells(name, "cmp_values", value, kind, nelems)[:nelems] if vector else value
+        return host(exactly(name, "ivars", ivars, kind, nelems), cmp, wanted, left_out)
 
     return look
 

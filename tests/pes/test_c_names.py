@@ -243,12 +243,13 @@ def test_an_element_stands_for_all_that_follows_it(view):
     assert array.tolist() == [-1, -1, *range(left, left + 6)]
 
 
-def test_the_element_type_is_the_names_not_the_arrays():
+def test_bytes_are_of_the_names_type():
     """C's casts: bytes of doubles move as longs, an int is the first half of a long."""
     left, me, right = neighbours()
     array = shmem.zeros(2, dtype=torch.float64)
-    c.shmem_int_p(array, 7 + me, right)
-    c.shmem_long_atomic_fetch_add(array[1:], 1 << 40, right)
+    octets = array.view(torch.uint8)
+    c.shmem_int_p(octets, 7 + me, right)
+    c.shmem_long_atomic_fetch_add(octets[8:], 1 << 40, right)
     shmem.barrier_all()
     assert array.view(torch.int32)[:2].tolist() == [7 + left, 0]
     assert array.view(torch.int64)[1] == 1 << 40
@@ -263,7 +264,9 @@ def test_bytes_are_counted_whatever_the_tensors_are():
     shmem.barrier_all()
     assert dest.tolist() == [left, left + 1, *before[2:4].tolist()]
     shmem.barrier_all()
-    c.shmem_int_put(dest[2:], source[2:], 3, right)  # one double and the half of another
+    c.shmem_int_put(
+        dest[2:].view(torch.uint8), source[2:].view(torch.uint8), 3, right
+    )  # one double and half of another
     shmem.barrier_all()
     wanted = np.arange(4, dtype=np.float64).__add__(left).view(np.int32)[4:7]
     assert dest.numpy().view(np.int32)[4:7].tolist() == wanted.tolist()
@@ -336,18 +339,18 @@ def test_null_is_for_no_elements():
 REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
     "an address past its allocation": (shmem.OutOfRangeError, "target: .*at most 16, to the end of its allocation", lambda x: c.shmem_long_put(x.data_ptr() + 16, torch.zeros(4, dtype=torch.int64), 3, 0)),
     "more than the storage holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*storage", lambda x: c.shmem_long_put(x, torch.zeros(2, dtype=torch.int64), 3, 0)),
-    "more than the NumPy array holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*array's 16", lambda x: c.shmem_long_put(x, np.zeros(2), 3, 0)),
-    "a private dest": (shmem.NotSymmetricError, "private", lambda x: c.shmem_long_put(torch.zeros(4), x, 1, 0)),
+    "more than the NumPy array holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*array's 16", lambda x: c.shmem_long_put(x, np.zeros(2, int), 3, 0)),
+    "a private dest": (shmem.NotSymmetricError, "private", lambda x: c.shmem_long_put(x.clone(), x, 1, 0)),
     "a small integer as an address": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 5; wants .*one element", lambda x: c.shmem_long_put(x, 5, 1, 0)),
     "an integer as an address where it is 0": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 0, which is NULL; wants .*one element", lambda x: c.shmem_long_put(x, 0, 1, 0)),
     "a list": (shmem.ArgumentError, "shmem_long_put: .* source: got a list", lambda x: c.shmem_long_put(x, [1, 2], 1, 0)),
     "a bool": (shmem.ArgumentError, "shmem_long_put: .* source: got a bool", lambda x: c.shmem_long_put(x, True, 1, 0)),
-    "a transposed tensor": (shmem.ArgumentError, "contiguous", lambda x: c.shmem_int_put(x.view(2, 2).t(), x, 4, 0)),
+    "a transposed tensor": (shmem.ArgumentError, "contiguous", lambda x: c.shmem_long_put(x.view(2, 2).t(), x, 4, 0)),
     "a misaligned word": (shmem.ArgumentError, "aligned", lambda x: c.shmem_long_atomic_inc(x.data_ptr() + 4, 0)),
     "a negative count": (shmem.OutOfRangeError, "nelems: got -1", lambda x: c.shmem_long_put(x, x, -1, 0)),
     "a fraction of an element": (shmem.ArgumentError, "nelems", lambda x: c.shmem_long_put(x, x, 1.5, 0)),
     "a PE that is not": (shmem.OutOfRangeError, "pe", lambda x: c.shmem_long_p(x, 1, shmem.n_pes())),
-    "a value the type cannot hold": (shmem.DtypeError, "value", lambda x: c.shmem_int_p(x, 1 << 40, 0)),
+    "a value the type cannot hold": (shmem.DtypeError, "value", lambda x: c.shmem_long_p(x, 1 << 70, 0)),
     "a stride of 0": (shmem.ArgumentError, "dst: got 0", lambda x: c.shmem_long_iput(x, x, 0, 1, 1, 0)),
     "a generic call of an int": (shmem.ArgumentError, "shmem_put: .* dest: got a int", lambda x: c.shmem_put(x.data_ptr(), x, 1, 0)),
     "a generic call of another type": (shmem.DtypeError, "shmem_atomic_add: .* dest: got torch.int16 elements; wants one of int32, int64, uint32, uint64$", lambda x: c.shmem_atomic_add(x.view(torch.int16), 1, 0)),

@@ -1,0 +1,92 @@
+"""Which arrays may stand where a name has a type: C's compiler refuses a ``long *`` for an ``int *``, and so do the names.
+
+An array that knows its elements must have those of the name: as many bytes of the same kind, signed or not. Bytes may stand
+for all, as C's ``char *`` may. Plain addresses and buffers of bytes know nothing, and are taken as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pyshmem.c_names.types import CType
+from pyshmem.host.errors import DtypeError, refuse
+from pyshmem.host.operands import DTYPES, name_of
+
+_KINDS = {"i": "integer", "u": "integer", "b": "integer", "f": "floating", "c": "complex"}  # NumPy's letters
+_LETTERS = {**dict.fromkeys("?bBhHiIlLqQnN", "integer"), **dict.fromkeys("efdg", "floating")}  # struct's and ctypes'
+
+
+class Elements(NamedTuple):
+    """``bytes``: how to see them as such."""
+
+    name: str
+    kind: str
+    size: int
+    bytes: str
+
+
+def require_elements(routine: str, argument: str, where: Any, kind: CType) -> None:
+    """Errors: DtypeError where ``where`` knows its elements and they are not those of ``kind``."""
+    held = _elements(where)
+    if held is None or _may_stand_for(held, kind):
+        return
+    wants = f"elements of {kind.dtype.itemsize} bytes" if kind.c == "void" else f"{kind.c} ({kind.numpy}) elements"
+    refuse(DtypeError, routine, argument, f"{held.name} elements", f"{wants}, or their bytes by {held.bytes}")
+
+
+@cache
+def sizes_of(kind: CType) -> dict[torch.dtype, int]:
+    """The bytes of an element, of each of torch's types that may stand for ``kind``."""
+    return {dtype: dtype.itemsize for dtype in DTYPES if _may_stand_for(_of_torch(dtype), kind)}
+
+
+def _may_stand_for(held: Elements, kind: CType) -> bool:
+    if kind.name == "mem" or (held.kind, held.size) == ("integer", 1):
+        return True
+    if kind.c == "void":
+        return held.size == kind.dtype.itemsize
+    wanted = _of_torch(kind.dtype) if kind.numpy.kind == "V" else _of_numpy(kind.numpy)
+    return wanted is not None and (held.kind, held.size) == (wanted.kind, wanted.size)
+
+
+def _elements(where: Any) -> Elements | None:
+    """None where it does not know, or has bytes."""
+    if isinstance(where, torch.Tensor):
+        return _of_torch(where.dtype)
+    if isinstance(where, np.ndarray):
+        return _of_numpy(where.dtype)
+    if isinstance(where, ctypes._Pointer):
+        letter, size = getattr(where._type_, "_type_", None), ctypes.sizeof(where._type_)
+    else:
+        try:
+            view = memoryview(where)
+        except TypeError:
+            return None
+        letter, size = view.format.lstrip("@=<>!"), view.itemsize
+    if not isinstance(letter, str) or letter not in _LETTERS:
+        return None
+    name = f"{type(where).__name__}'s {8 * size}-bit {_LETTERS[letter]}"
+    return Elements(name, _LETTERS[letter], size, "ctypes.cast(..., ctypes.c_void_p)")
+
+
+def _of_torch(dtype: torch.dtype) -> Elements:
+    name = name_of(dtype)
+    if dtype.is_complex:
+        kind = "complex"
+    elif dtype in (torch.float16, torch.float32, torch.float64):
+        kind = "floating"
+    else:
+        kind = name if dtype.is_floating_point else "integer"  # bfloat16 is not float16
+    return Elements(name, kind, dtype.itemsize, ".view(torch.uint8)")
+
+
+def _of_numpy(dtype: np.dtype[Any]) -> Elements | None:
+    if dtype.kind == "S" or (dtype.kind == "V" and dtype.names is None):  # char[n] and void
+        return None
+    kind = _KINDS.get(dtype.kind, dtype.kind) if dtype.isnative else "foreign"
+    return Elements(str(dtype), kind, dtype.itemsize, ".view(np.uint8)")
