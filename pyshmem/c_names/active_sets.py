@@ -85,7 +85,7 @@ def broadcast(host: Any, entry: Any) -> Any:
     """The root's own dest is not written, unlike with teams."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, nelems: int, PE_root: int, *active_set: Any) -> None:
+    def call(dest: Any, source: Any, nelems: int, PE_root: int, /, *active_set: Any) -> None:
         group = ActiveSet(name, *active_set)
         root = count_of(name, "PE_root", PE_root)
         if root >= len(group.pes):
@@ -103,7 +103,7 @@ def collect(host: Any, entry: Any) -> Any:
     """Each PE tells its length in its pSync and writes its part into every dest. fcollect too: its lengths are equal."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
+    def call(dest: Any, source: Any, nelems: int, /, *active_set: Any) -> None:
         group = ActiveSet(name, *active_set)
         nelems = count_of(name, "nelems", nelems)
         own = cells(name, "source", source, kind, nelems)
@@ -125,7 +125,7 @@ def alltoall(host: Any, entry: Any) -> Any:
     """Block k of source goes to member k, as the block of this PE's number in dest."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, nelems: int, *active_set: Any) -> None:
+    def call(dest: Any, source: Any, nelems: int, /, *active_set: Any) -> None:
         _alltoalls(name, kind, dest, source, 1, 1, nelems, ActiveSet(name, *active_set))
 
     return call
@@ -135,7 +135,7 @@ def alltoalls(host: Any, entry: Any) -> Any:
     """alltoall of every sst-th element to every dst-th place."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, *active_set: Any) -> None:
+    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, /, *active_set: Any) -> None:
         _alltoalls(name, kind, dest, source, dst, sst, nelems, ActiveSet(name, *active_set))
 
     return call
@@ -160,7 +160,7 @@ def to_all(host: Any, entry: Any) -> Any:
     name, operator = entry.name, entry.row.host.removesuffix("_reduce")
 
     def call(
-        dest: Any, source: Any, nreduce: int, PE_start: int, logPE_stride: int, PE_size: int, pWrk: Any, pSync: Any
+        dest: Any, source: Any, nreduce: int, PE_start: int, logPE_stride: int, PE_size: int, pWrk: Any, pSync: Any, /
     ) -> None:
         group = ActiveSet(name, PE_start, logPE_stride, PE_size, pSync)
         combine(entry, operator, group, dest, source, nreduce, group.pes)

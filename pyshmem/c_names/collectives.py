@@ -16,7 +16,7 @@ def broadcast(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems, PE_root)."""
     name, kind = entry.name, entry.type
 
-    def call(team: Any, dest: Any, source: Any, nelems: int, PE_root: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nelems: int, PE_root: int, /) -> int:
         to, own = cells(name, "dest", dest, kind, nelems), cells(name, "source", source, kind, nelems)
         host(to, own, PE_root, nelems, team)
         return 0
@@ -28,7 +28,7 @@ def collect(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): how much comes is known to the call alone, so all of dest's memory is offered."""
     name, kind = entry.name, entry.type
 
-    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
         host(cells(name, "dest", dest, kind, None), cells(name, "source", source, kind, nelems), nelems, team)
         return 0
 
@@ -39,7 +39,7 @@ def fcollect(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): nelems from each PE, in dest."""
     name, kind = entry.name, entry.type
 
-    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
         host(cells(name, "dest", dest, kind, total), cells(name, "source", source, kind, nelems), nelems, team)
         return 0
@@ -51,7 +51,7 @@ def alltoall(host: Any, entry: Any) -> Any:
     """(team, dest, source, nelems): nelems for each PE, in both arrays."""
     name, kind = entry.name, entry.type
 
-    def call(team: Any, dest: Any, source: Any, nelems: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
         host(cells(name, "dest", dest, kind, total), cells(name, "source", source, kind, total), nelems, team)
         return 0
@@ -63,7 +63,7 @@ def alltoalls(host: Any, entry: Any) -> Any:
     """(team, dest, source, dst, sst, nelems)."""
     name, kind = entry.name, entry.type
 
-    def call(team: Any, dest: Any, source: Any, dst: int, sst: int, nelems: int) -> int:
+    def call(team: Any, dest: Any, source: Any, dst: int, sst: int, nelems: int, /) -> int:
         total = count_of(name, "nelems", nelems) * member(name, team).n_pes()
         to = cells(name, "dest", dest, kind, span(name, "dst", dst, total))
         host(to, cells(name, "source", source, kind, span(name, "sst", sst, total)), dst, sst, nelems, team)
@@ -78,7 +78,7 @@ def reduce(host: Any, entry: Any) -> Any:
     if kind is LONG_DOUBLE:
         return _reduce_long_double(entry)
 
-    def call(team: Any, dest: Any, source: Any, nreduce: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nreduce: int, /) -> int:
         to, own = cells(name, "dest", dest, kind, nreduce), cells(name, "source", source, kind, nreduce)
         host(to, own, nreduce, team)
         return 0
@@ -90,7 +90,7 @@ def _reduce_long_double(entry: Any) -> Any:
     """Reductions and scans; the operator is the Python name's first word."""
     operator, kind = entry.row.host.split("_")
 
-    def call(team: Any, dest: Any, source: Any, nreduce: int) -> int:
+    def call(team: Any, dest: Any, source: Any, nreduce: int, /) -> int:
         group = TeamSet(entry.name, team)
         pes = {"reduce": group.pes, "inscan": group.pes[: group.me + 1], "exscan": group.pes[: group.me]}[kind]
         combine(entry, operator, group, dest, source, nreduce, pes)

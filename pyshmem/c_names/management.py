@@ -28,13 +28,13 @@ def init() -> None:
     pyshmem.init()
 
 
-def start_pes(npes: int) -> None:
+def start_pes(npes: int, /) -> None:
     """A second call does nothing; npes is not looked at."""
     if not pyshmem.query_initialized():
         pyshmem.init()
 
 
-def init_thread(requested: int) -> tuple[int, int]:
+def init_thread(requested: int, /) -> tuple[int, int]:
     """(0, provided)."""
     return 0, pyshmem.init_thread(requested)
 
@@ -48,7 +48,7 @@ def finalize() -> None:
     pyshmem.finalize()
 
 
-def global_exit(status: int) -> None:
+def global_exit(status: int, /) -> None:
     pyshmem.global_exit(status)
 
 
@@ -65,12 +65,12 @@ def n_pes() -> int:
     return pyshmem.n_pes()
 
 
-def pe_accessible(pe: int) -> int:
+def pe_accessible(pe: int, /) -> int:
     """1 or 0."""
     return int(pyshmem.pe_accessible(pe))
 
 
-def addr_accessible(addr: Address, pe: int) -> int:
+def addr_accessible(addr: Address, pe: int, /) -> int:
     """1 or 0."""
     if addr is None:
         return 0
@@ -80,12 +80,12 @@ def addr_accessible(addr: Address, pe: int) -> int:
         return 0
 
 
-def ptr(dest: Address, pe: int) -> Any:
+def ptr(dest: Address, pe: int, /) -> Any:
     """A tensor for a tensor, an int for an int; None where the memory cannot be reached."""
     return _pointer("shmem_ptr", dest, lambda target: pyshmem.ptr(target, pe))
 
 
-def team_ptr(team: Team, dest: Address, pe: int) -> Any:
+def team_ptr(team: Team, dest: Address, pe: int, /) -> Any:
     """shmem_ptr for the PE's number in the team."""
     return _pointer("shmem_team_ptr", dest, lambda target: pyshmem.team_ptr(target, pe, team))
 
@@ -106,34 +106,34 @@ def info_get_name() -> str:
     return pyshmem.info_get_name()
 
 
-def malloc(size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+def malloc(size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """A tensor of size bytes, whole elements, or None: for size 0, without a barrier, and where the heap has no room."""
     return _allocated("shmem_malloc", dtype, size, pyshmem.malloc, size, dtype)
 
 
-def malloc_with_hints(size: int, hints: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+def malloc_with_hints(size: int, hints: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc; the hints are SHMEM_MALLOC_ATOMICS_REMOTE and SHMEM_MALLOC_SIGNAL_REMOTE."""
     return _allocated("shmem_malloc_with_hints", dtype, size, pyshmem.malloc_with_hints, size, hints, dtype)
 
 
-def calloc(count: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+def calloc(count: int, size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc of count times size bytes, all zero."""
     total = count_of("shmem_calloc", "count", count) * count_of("shmem_calloc", "size", size)
     return _allocated("shmem_calloc", dtype, total, pyshmem.calloc, count, size, dtype)
 
 
-def align(alignment: int, size: int, dtype: Any = torch.uint8) -> torch.Tensor | None:
+def align(alignment: int, size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
     """shmem_malloc at a multiple of alignment."""
     return _allocated("shmem_align", dtype, size, pyshmem.align, alignment, size, dtype)
 
 
-def realloc(ptr: Address, size: int) -> torch.Tensor | None:
+def realloc(ptr: Address, size: int, /) -> torch.Tensor | None:
     """A tensor of size bytes of ptr's element type, or None: for size 0, and where the heap has no room."""
     old = _allocation("shmem_realloc", ptr)
     return _allocated("shmem_realloc", torch.uint8 if old is None else old.dtype, size, pyshmem.realloc, old, size)
 
 
-def free(ptr: Address) -> None:
+def free(ptr: Address, /) -> None:
     pyshmem.free(_allocation("shmem_free", ptr))
 
 
@@ -155,19 +155,19 @@ def _allocation(routine: str, ptr: Address) -> Any:
     return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, _BYTES, None)
 
 
-def team_my_pe(team: Team) -> int:
+def team_my_pe(team: Team, /) -> int:
     return team.my_pe()
 
 
-def team_n_pes(team: Team) -> int:
+def team_n_pes(team: Team, /) -> int:
     return team.n_pes()
 
 
-def team_translate_pe(src_team: Team, src_pe: int, dest_team: Team) -> int:
+def team_translate_pe(src_team: Team, src_pe: int, dest_team: Team, /) -> int:
     return src_team.translate_pe(src_pe, dest_team)
 
 
-def team_get_config(team: Team, config_mask: int) -> tuple[int, shmem_team_config_t]:
+def team_get_config(team: Team, config_mask: int, /) -> tuple[int, shmem_team_config_t]:
     """(0, config), or (1, config) for SHMEM_TEAM_INVALID. What the mask leaves out has its default."""
     if not team:
         return 1, shmem_team_config_t()
@@ -175,7 +175,7 @@ def team_get_config(team: Team, config_mask: int) -> tuple[int, shmem_team_confi
 
 
 def team_split_strided(
-    parent_team: Team, start: int, stride: int, size: int, config: shmem_team_config_t | None, config_mask: int
+    parent_team: Team, start: int, stride: int, size: int, config: shmem_team_config_t | None, config_mask: int, /
 ) -> tuple[int, Team]:
     """(0, new_team), new_team SHMEM_TEAM_INVALID on PEs outside it; (1, SHMEM_TEAM_INVALID) where it cannot be made."""
     if not parent_team:
@@ -195,6 +195,7 @@ def team_split_2d(
     xaxis_mask: int,
     yaxis_config: shmem_team_config_t | None,
     yaxis_mask: int,
+    /,
 ) -> tuple[int, Team, Team]:
     """(0, xaxis_team, yaxis_team), or 1 and SHMEM_TEAM_INVALID twice."""
     if not parent_team:
@@ -211,21 +212,21 @@ def _options(config: shmem_team_config_t | None, mask: int) -> dict[str, int]:
     return {"num_contexts": config.num_contexts} if config is not None and mask & NUM_CONTEXTS else {}
 
 
-def team_destroy(team: Team) -> None:
+def team_destroy(team: Team, /) -> None:
     team.destroy()
 
 
-def team_sync(team: Team) -> int:
+def team_sync(team: Team, /) -> int:
     pyshmem.sync(team)
     return 0
 
 
-def ctx_create(options: int) -> tuple[int, Ctx]:
+def ctx_create(options: int, /) -> tuple[int, Ctx]:
     """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
     return _context(Ctx.create(options))
 
 
-def team_create_ctx(team: Team, options: int) -> tuple[int, Ctx]:
+def team_create_ctx(team: Team, options: int, /) -> tuple[int, Ctx]:
     """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
     return _context(team.create_ctx(options)) if team else (1, pyshmem.CTX_INVALID)
 
@@ -234,21 +235,21 @@ def _context(ctx: Ctx) -> tuple[int, Ctx]:
     return (0, ctx) if ctx else (1, pyshmem.CTX_INVALID)
 
 
-def ctx_destroy(ctx: Ctx) -> None:
+def ctx_destroy(ctx: Ctx, /) -> None:
     if ctx:
         ctx.destroy()
 
 
-def ctx_get_team(ctx: Ctx) -> tuple[int, Team]:
+def ctx_get_team(ctx: Ctx, /) -> tuple[int, Team]:
     """(0, team), or (1, SHMEM_TEAM_INVALID) for SHMEM_CTX_INVALID."""
     return (0, ctx.get_team()) if ctx else (1, pyshmem.TEAM_INVALID)
 
 
-def ctx_session_start(ctx: Ctx, options: int, config: shmem_ctx_session_config_t | None, config_mask: int) -> None:
+def ctx_session_start(ctx: Ctx, options: int, config: shmem_ctx_session_config_t | None, config_mask: int, /) -> None:
     ctx.session_start(options)
 
 
-def ctx_session_stop(ctx: Ctx) -> None:
+def ctx_session_stop(ctx: Ctx, /) -> None:
     ctx.session_stop()
 
 
@@ -256,7 +257,7 @@ def fence() -> None:
     pyshmem.fence()
 
 
-def ctx_fence(ctx: Ctx) -> None:
+def ctx_fence(ctx: Ctx, /) -> None:
     pyshmem.fence(ctx)
 
 
@@ -264,16 +265,16 @@ def quiet() -> None:
     pyshmem.quiet()
 
 
-def ctx_quiet(ctx: Ctx) -> None:
+def ctx_quiet(ctx: Ctx, /) -> None:
     pyshmem.quiet(ctx)
 
 
-def pe_quiet(target_pes: Address, npes: int) -> None:
+def pe_quiet(target_pes: Address, npes: int, /) -> None:
     """target_pes: npes ints."""
     pyshmem.pe_quiet(_pes("shmem_pe_quiet", target_pes, npes))
 
 
-def ctx_pe_quiet(ctx: Ctx, target_pes: Address, npes: int) -> None:
+def ctx_pe_quiet(ctx: Ctx, target_pes: Address, npes: int, /) -> None:
     """target_pes: npes ints."""
     pyshmem.pe_quiet(_pes("shmem_ctx_pe_quiet", target_pes, npes), ctx)
 
@@ -292,11 +293,11 @@ def sync_all() -> None:
     pyshmem.sync_all()
 
 
-def barrier(PE_start: int, logPE_stride: int, PE_size: int, pSync: Address) -> None:
+def barrier(PE_start: int, logPE_stride: int, PE_size: int, pSync: Address, /) -> None:
     active_sets.barrier("shmem_barrier", PE_start, logPE_stride, PE_size, pSync)
 
 
-def sync(team_or_PE_start: Any, *active_set: Any) -> int | None:
+def sync(team_or_PE_start: Any, /, *active_set: Any) -> int | None:
     """sync(team), which returns 0; or, deprecated, sync(PE_start, logPE_stride, PE_size, pSync)."""
     if isinstance(team_or_PE_start, Team):
         return team_sync(team_or_PE_start)
@@ -305,18 +306,18 @@ def sync(team_or_PE_start: Any, *active_set: Any) -> int | None:
     return None
 
 
-def set_lock(lock: Address) -> None:
+def set_lock(lock: Address, /) -> None:
     pyshmem.set_lock(word("shmem_set_lock", "lock", lock, _LONG))
 
 
-def clear_lock(lock: Address) -> None:
+def clear_lock(lock: Address, /) -> None:
     pyshmem.clear_lock(word("shmem_clear_lock", "lock", lock, _LONG))
 
 
-def test_lock(lock: Address) -> int:
+def test_lock(lock: Address, /) -> int:
     """0: acquired; 1: another PE has it."""
     return int(pyshmem.test_lock(word("shmem_test_lock", "lock", lock, _LONG)))
 
 
-def pcontrol(level: int, *rest: Any) -> None:
+def pcontrol(level: int, /, *rest: Any) -> None:
     pyshmem.pcontrol(level)

@@ -29,7 +29,7 @@ def copy(host: Any, entry: Any) -> Any:
     dtype = None if kind is LONG_DOUBLE else kind.dtype
     size, sizes = kind.dtype.itemsize, sizes_of(kind)
 
-    def call(dest: Any, source: Any, nelems: int, pe: int, *, ctx: Any = None) -> None:
+    def call(dest: Any, source: Any, nelems: int, pe: int, /, *, ctx: Any = None) -> None:
         count = nelems
         if type(dest) is Tensor and type(nelems) is int:
             if dest.dtype is not dtype:
@@ -52,7 +52,7 @@ def copy_signal(host: Any, entry: Any) -> Any:
     size, sizes = kind.dtype.itemsize, sizes_of(kind)
 
     def call(
-        dest: Any, source: Any, nelems: int, sig_addr: Any, signal: int, sig_op: int, pe: int, *, ctx: Any = None
+        dest: Any, source: Any, nelems: int, sig_addr: Any, signal: int, sig_op: int, pe: int, /, *, ctx: Any = None
     ) -> None:
         if type(sig_addr) is not Tensor or sig_addr.dtype is not torch.uint64 or sig_addr.numel() != 1:
             sig_addr = word(name, "sig_addr", sig_addr, _SIGNAL)
@@ -84,7 +84,7 @@ def strided(host: Any, entry: Any) -> Any:
     """iput and iget: (dest, source, dst, sst, nelems, pe)."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, pe: int, *, ctx: Any = None) -> None:
+    def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, pe: int, /, *, ctx: Any = None) -> None:
         to = cells(name, "dest", dest, kind, span(name, "dst", dst, nelems))
         host(to, cells(name, "source", source, kind, span(name, "sst", sst, nelems)), pe, dst, sst, nelems, ctx)
 
@@ -95,7 +95,9 @@ def blocked(host: Any, entry: Any) -> Any:
     """ibput and ibget: (dest, source, dst, sst, bsize, nblocks, pe)."""
     name, kind = entry.name, entry.type
 
-    def call(dest: Any, source: Any, dst: int, sst: int, bsize: int, nblocks: int, pe: int, *, ctx: Any = None) -> None:
+    def call(
+        dest: Any, source: Any, dst: int, sst: int, bsize: int, nblocks: int, pe: int, /, *, ctx: Any = None
+    ) -> None:
         to = cells(name, "dest", dest, kind, span(name, "dst", dst, nblocks, bsize))
         own = cells(name, "source", source, kind, span(name, "sst", sst, nblocks, bsize))
         host(to, own, pe, dst, sst, bsize, nblocks, ctx)
@@ -119,7 +121,7 @@ def fetch(host: Any, entry: Any) -> Any:
         return _fetch_long_double(entry)
     dtype = kind.dtype
 
-    def call(dest: Any, pe: int, *, ctx: Any = None) -> Any:
+    def call(dest: Any, pe: int, /, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
             dest = word(name, argument, dest, kind)
         return host(dest, pe, ctx)
@@ -134,7 +136,7 @@ def update(host: Any, entry: Any) -> Any:
         return _update_long_double(entry)
     dtype = kind.dtype
 
-    def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
+    def call(dest: Any, value: Any, pe: int, /, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
             dest = word(name, argument, dest, kind)
         return host(dest, value, pe, ctx)
@@ -147,7 +149,7 @@ def exchange(host: Any, entry: Any) -> Any:
     name, kind = entry.name, entry.type
     dtype = kind.dtype
 
-    def call(dest: Any, cond: Any, value: Any, pe: int, *, ctx: Any = None) -> Any:
+    def call(dest: Any, cond: Any, value: Any, pe: int, /, *, ctx: Any = None) -> Any:
         if type(dest) is not Tensor or dest.dtype is not dtype or dest.numel() != 1:
             dest = word(name, "dest", dest, kind)
         return host(dest, cond, value, pe, ctx)
@@ -160,7 +162,7 @@ def later(host: Any, entry: Any) -> Any:
     name, kind, argument = entry.name, entry.type, entry.parameters[1]
     count = len(entry.parameters)
 
-    def call(fetch: Any, dest: Any, *values: Any, ctx: Any = None) -> None:
+    def call(fetch: Any, dest: Any, /, *values: Any, ctx: Any = None) -> None:
         if len(values) != count - 2:
             raise TypeError(f"{name} takes {count} arguments, not {len(values) + 2}")
         host(word(name, "fetch", fetch, kind), word(name, argument, dest, kind), *values, ctx=ctx)
@@ -171,7 +173,7 @@ def later(host: Any, entry: Any) -> Any:
 def signal_fetch(host: Any, entry: Any) -> Any:
     """signal_fetch: (sig_addr)."""
 
-    def call(sig_addr: Any) -> int:
+    def call(sig_addr: Any, /) -> int:
         return int(host(word(entry.name, "sig_addr", sig_addr, _SIGNAL)))
 
     return call
@@ -183,7 +185,7 @@ def _update_long_double(entry: Any) -> Any:
 
     name, dtype = entry.name, LONG_DOUBLE.dtype
 
-    def call(dest: Any, value: Any, pe: int, *, ctx: Any = None) -> None:
+    def call(dest: Any, value: Any, pe: int, /, *, ctx: Any = None) -> None:
         if not isinstance(value, np.floating):  # which may have more bits than Python's float
             value = scalar_of(value)
         if not isinstance(value, (int, float, np.floating)):
@@ -200,7 +202,7 @@ def _fetch_long_double(entry: Any) -> Any:
 
     name, dtype = entry.name, LONG_DOUBLE.dtype
 
-    def call(source: Any, pe: int, *, ctx: Any = None) -> Any:
+    def call(source: Any, pe: int, /, *, ctx: Any = None) -> Any:
         bits = np.empty(1, LONG_DOUBLE.numpy)
         get(bits.view(str(dtype).removeprefix("torch.")), exactly(name, "source", source, LONG_DOUBLE, 1), pe, 1, ctx)
         return bits[0]

@@ -96,7 +96,7 @@ def generics(rows: tuple[Row, ...]) -> dict[str, Row]:
 def function(entry: Entry) -> Any:
     """The function of a C name."""
     row = entry.row
-    body = row.body(getattr(pyshmem, row.host), entry) if row.host else _copied(row.body)
+    body = _made(entry) if row.host else _lone(entry)
     shown = entry.parameters if row.host else None
     if entry.ctx:
         body, shown = _with_ctx(body), ("ctx", *entry.parameters)
@@ -126,7 +126,7 @@ def _selected(name: str, row: Row) -> Any:
             body = bodies[where.dtype]  # type: ignore[union-attr]
         except (AttributeError, KeyError, TypeError):
             entry = Entry(name, row, _selects(name, row, _parameters(row.prototype)[index], where))
-            body = bodies[where.dtype] = row.body(getattr(pyshmem, row.host), entry)  # type: ignore[union-attr]
+            body = bodies[where.dtype] = _made(entry)  # type: ignore[union-attr]
         return body(*args[1:], ctx=args[0]) if ctx else body(*args)
 
     return call
@@ -147,7 +147,7 @@ def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
 
 def _either(row: Row) -> Any:
     """A name without types that takes ctx first or not at all: shmem_signal_set, shmem_signal_add."""
-    body = row.body(getattr(pyshmem, row.host), Entry(row.name, row))
+    body = _made(Entry(row.name, row))
 
     def call(*args: Any) -> Any:
         return body(*args[1:], ctx=args[0]) if args and isinstance(args[0], Ctx) else body(*args)
@@ -171,6 +171,38 @@ def _deprecated(body: Any, name: str, row: Row, typename: str) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         warn_once(name, since, instead)
         return body(*args, **options)
+
+    return call
+
+
+def _made(entry: Entry) -> Any:
+    """The row's body for this name, by which Python calls it where the number of arguments is wrong."""
+    body = entry.row.body(getattr(pyshmem, entry.row.host), entry)
+    body.__qualname__ = entry.name
+    return body
+
+
+def _lone(entry: Entry) -> Any:
+    """A routine of its own. Where C writes through pointers, a call that gives them is told what is returned instead."""
+    body, c = entry.row.body, entry.row.prototype
+    taken = inspect.signature(body).parameters
+    pointers = [each.split("*")[1] for each in c[:-1].split("(")[1].split(", ") if "*" in each]
+    written = [each for each in pointers if each not in taken]
+    if not written or any(each.kind is each.VAR_POSITIONAL for each in taken.values()):
+        return _copied(body)
+    returned = ["status"] * c.startswith("int ") + written
+    answer = f"({', '.join(returned)})" if len(returned) > 1 else returned[0]
+    wants = f"({', '.join(taken)}), and returns {answer}: what C writes through pointers is returned"
+
+    @wraps(body)
+    def call(*arguments: Any) -> Any:
+        try:
+            return body(*arguments)
+        except TypeError:
+            if len(arguments) == len(taken):
+                raise
+        got = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
+        raise TypeError(f"{entry.name}: got {got}; wants {wants}")
 
     return call
 

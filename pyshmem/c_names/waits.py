@@ -30,7 +30,7 @@ def wait(host: Any, entry: Any) -> Any:
     dtype = kind.dtype
     host = _short(name, dtype, 0) if dtype in _SHORT else host
 
-    def call(ivar: Any, cmp: int, value: int) -> Any:
+    def call(ivar: Any, cmp: int, value: int, /) -> Any:
         if type(ivar) is not Tensor or ivar.dtype is not dtype or ivar.numel() != 1:
             ivar = word(name, argument, ivar, kind)
         return host(ivar, cmp, value)
@@ -43,7 +43,7 @@ def wait_change(host: Any, entry: Any) -> Any:
     name, kind = entry.name, entry.type or TYPES["long"]
     host = _short(name, kind.dtype, 0) if kind.dtype in _SHORT else host
 
-    def call(ivar: Any, value: int) -> None:
+    def call(ivar: Any, value: int, /) -> None:
         host(word(name, "ivar", ivar, kind), "!=", value)
 
     return call
@@ -54,7 +54,7 @@ def test(host: Any, entry: Any) -> Any:
     name, kind, dtype = entry.name, entry.type, entry.type.dtype
     host = _short(name, dtype, 1) if dtype in _SHORT else host
 
-    def call(ivar: Any, cmp: int, value: int) -> int:
+    def call(ivar: Any, cmp: int, value: int, /) -> int:
         if type(ivar) is not Tensor or ivar.dtype is not dtype or ivar.numel() != 1:
             ivar = word(name, "ivar", ivar, kind)
         return int(host(ivar, cmp, value))
@@ -67,7 +67,7 @@ def every(host: Any, entry: Any) -> Any:
     look = _many(host, entry)
     tests = entry.row.prototype.startswith("int")
 
-    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
+    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any, /) -> Any:
         found = look(ivars, nelems, status, cmp, value)
         return int(found) if tests else None
 
@@ -78,7 +78,7 @@ def first(host: Any, entry: Any) -> Any:
     """The _any forms: (ivars, nelems, status, cmp, value or values): an index or SIZE_MAX."""
     look = _many(host, entry)
 
-    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> int:
+    def call(ivars: Any, nelems: int, status: Any, cmp: int, value: Any, /) -> int:
         found = look(ivars, nelems, status, cmp, value)
         return SIZE_MAX if found is None else int(found)
 
@@ -89,7 +89,7 @@ def some(host: Any, entry: Any) -> Any:
     """The _some forms: (ivars, nelems, indices, status, cmp, value or values): a count, and indices are written."""
     look, name = _many(host, entry), entry.name
 
-    def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any) -> int:
+    def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any, /) -> int:
         places = exactly(name, "indices", indices, _INDEX, nelems)
         found = look(ivars, nelems, status, cmp, value)
         torch.as_tensor(places)[: len(found)] = torch.tensor(found, dtype=torch.int64, device="cpu")
@@ -101,7 +101,7 @@ def some(host: Any, entry: Any) -> Any:
 def _many(host: Any, entry: Any) -> Any:
     name, kind, vector = entry.name, entry.type, entry.row.host.endswith("_vector")
 
-    def look(ivars: Any, nelems: int, status: Any, cmp: int, value: Any) -> Any:
+    def look(ivars: Any, nelems: int, status: Any, cmp: int, value: Any, /) -> Any:
         left_out = None
         if status is not None:
             left_out = torch.as_tensor(exactly(name, "status", status, TYPES["int"], nelems)).cpu().numpy()
@@ -115,7 +115,7 @@ def _short(name: str, dtype: torch.dtype, which: int) -> Any:
     """wait_until or test of 16 bits."""
     native = _SHORT[dtype][which]
 
-    def look(ivar: Any, cmp: Any, value: int) -> Any:
+    def look(ivar: Any, cmp: Any, value: int, /) -> Any:
         heap, address, _ = operands.word(name, "ivar", ivar)
         if heap is not cpu:
             refuse(DtypeError, name, "ivar", f"{dtype} elements on {heap.device}", "at least 32 bits there")

@@ -211,7 +211,8 @@ def member(routine: str, team: Team | None) -> Team:
     if team is None:
         team = TEAM_WORLD
     if not isinstance(team, Team):
-        refuse(ArgumentError, routine, "team", type(team).__name__, "a Team, or None for TEAM_WORLD")
+        wants = "a Team, or None for TEAM_WORLD; where C has it first, it is last here"
+        refuse(ArgumentError, routine, "team", type(team).__name__, wants)
     if team.me < 0:
         refuse_team(routine, team)
     return team

@@ -379,6 +379,53 @@ def test_a_call_with_too_few_or_too_many_arguments_is_a_type_error():
             c.shmem_float_put(*arguments)
 
 
+GIVEN = {  # as in C, where pointers say where the answers go: (the call, what is wanted)
+    "shmem_ctx_create": ((0, None), r"got 2 arguments; wants \(options\), and returns \(status, ctx\)"),
+    "shmem_init_thread": ((0, None), r"got 2 arguments; wants \(requested\), and returns \(status, provided\)"),
+    "shmem_query_thread": ((None,), r"got 1 argument; wants \(\), and returns provided"),
+    "shmem_info_get_version": ((None, None), r"got 2 arguments; wants \(\), and returns \(major, minor\)"),
+    "shmem_team_split_strided": (
+        (c.SHMEM_TEAM_WORLD, 0, 1, 1, None, 0, None),
+        r"got 7 arguments; wants \(parent_team, .*, config_mask\), and returns \(status, new_team\)",
+    ),
+    "shmem_team_split_2d": (
+        (c.SHMEM_TEAM_WORLD, 1, None, 0, None, None, 0, None),
+        r"got 8 arguments; wants \(parent_team, .*\), and returns \(status, xaxis_team, yaxis_team\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_call_that_gives_c_pointers_to_write_to_is_told_what_is_returned(name):
+    arguments, text = GIVEN[name]
+    with pytest.raises(TypeError, match=f"^{name}: {text}: what C writes through pointers is returned$"):
+        getattr(c, name)(*arguments)
+
+
+def test_c_has_no_keywords_and_memory_has_one():
+    x = c.shmem_calloc(4, 4, dtype=torch.int32)
+    signal = shmem.zeros(1, dtype=torch.uint64)
+    for call in (
+        lambda: c.shmem_int_put(dest=x, source=x, nelems=1, pe=0),
+        lambda: c.shmem_put(x, x, nelems=1, pe=0),
+        lambda: c.shmem_signal_set(signal, 1, pe=0),
+        lambda: c.shmem_int_test(x, c.SHMEM_CMP_EQ, cmp_value=0),
+        lambda: c.shmem_int_sum_reduce(c.SHMEM_TEAM_WORLD, x, x, nreduce=1),
+        lambda: c.shmem_ctx_create(options=0),
+        lambda: c.shmem_malloc(size=4),
+        lambda: c.shmem_set_lock(lock=signal),
+    ):
+        with pytest.raises(TypeError, match="keyword"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["shmem_int_put", "shmem_ctx_int_put", "shmem_put", "shmem_signal_set"])
+def test_a_wrong_number_of_arguments_is_told_under_the_name_of_c(name):
+    x = shmem.zeros(1, dtype=torch.int32)
+    with pytest.raises(TypeError, match=rf"^{name}\(\) missing . required positional argument"):
+        getattr(c, name)(*[c.SHMEM_CTX_DEFAULT] * ("ctx" in name), x)
+
+
 # ---- what a call by its C name leaves to the program ----
 
 
