@@ -16,6 +16,7 @@ from pyshmem import interpreter as _interpreter
 from pyshmem import requirements as _requirements
 
 _requirements.check()
+_requirements.check_built()
 _interpreter.choose()
 if _interpreter.active():
     _requirements.check_interpreter()

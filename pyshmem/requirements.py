@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
 _ALSO_NAMED = {"triton": ("triton-rocm", "pytorch-triton-rocm")}  # by the wheels that torch's ROCm builds ask for
@@ -17,6 +19,20 @@ def check() -> None:
             raise ImportError(
                 f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {name}"
             )
+
+
+def check_built() -> None:
+    """Errors: ImportError where this is a checkout's folder, which Python finds first in programs that lie beside it."""
+    try:
+        import_module("pyshmem.host._native")
+    except ImportError as error:
+        folder = Path(__file__).parent
+        if any(folder.glob("host/_native*.so")):
+            raise
+        raise ImportError(
+            f"{folder} is pyshmem's source without its compiled part: "
+            f"run from another directory, or `pip install -e .` in {folder.parent}"
+        ) from error
 
 
 def check_interpreter() -> None:
