@@ -34,6 +34,7 @@ LEGAL = {{
     "shmem_team_split_2d": (1, NONE, NONE), "shmem_team_destroy": None, "shmem_ctx_get_team": (1, NONE),
     "shmem_ctx_destroy": None, "shmem_ctx_session_start": None, "shmem_ctx_session_stop": None,
 }}
+GENERIC = ["shmem_wait_until"]
 STARTS = ["shmem_init", "shmem_init_thread", "start_pes"]
 
 def arguments(function, parameters, memory):
@@ -47,8 +48,9 @@ def refused_or_legal(memory):
             if name in STARTS:
                 continue
             function = getattr(c, name)
+            given = memory if name in GENERIC else memory.view(torch.uint8)  # bytes are of any name's type
             try:
-                answer = function(*arguments(function, line.parameters, memory))
+                answer = function(*arguments(function, line.parameters, given))
             except shmem.NotInitializedError:
                 answer = "refused"
             if name == "shmem_team_create_ctx":
