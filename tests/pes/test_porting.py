@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import numpy as np
 import torch
 
 import pyshmem as shmem
@@ -33,7 +34,7 @@ def variables():
     return (
         values
         | arrays
-        | {"counts": counts, "f": counts, "team": team, "idx": torch.zeros(4, dtype=torch.int64), "torch": torch}
+        | {"counts": counts, "f": counts, "team": team, "idx": torch.zeros(4, dtype=torch.int64), "np": np}
     )
 
 
@@ -46,19 +47,21 @@ def run(column):
         if "local" in names and code.startswith("local"):
             names["local"][:] = torch.arange(5) + shmem.my_pe()
         shmem.barrier_all()
-    names["t"].destroy()
-    return [names[name].clone() for name in ("a", "flag", "dst", "counts")]
+    for team in ("t", "row", "column"):
+        names[team].destroy()
+    shmem.finalize()  # init_thread is a second init
+    return [names[name].clone() for name in ("a", "flag", "dst", "counts", "w", "total", "text", "sig")]
 
 
 def test_both_ways_of_every_line_do_the_same():
-    assert len(ROWS) >= 21
+    assert len(ROWS) >= 36
     for mine, theirs in zip(run(1), run(2), strict=True):
         assert_same(mine, theirs)
 
 
 def test_the_lines_by_syntax_move_what_c_moves():
     left = neighbours()[0]
-    a, flag, dst, counts = run(1)
+    a, flag, dst, counts, w, total, text, sig = run(1)
     wanted = torch.zeros(4, 5, dtype=torch.float64)
     wanted[1] = torch.arange(5) + left
     wanted[1, 2:4] = torch.arange(2) + left
@@ -66,8 +69,44 @@ def test_the_lines_by_syntax_move_what_c_moves():
     assert_same(a, wanted)
     assert flag.item() == 7 and counts.tolist() == [0, 4, 4, 0]
     assert dst.tolist() == [sum(range(shmem.n_pes()))] * 3
+    assert w.tolist() == [3, 5] and total.item() == 1 and text.tolist() == [*b"hello", 0, 0, 0] and sig.item() == 1
 
 
 def test_the_c_names_of_the_page_exist():
     names = set(re.findall(r"\b(p?shmem_[a-z0-9_]+)\b(?!>)", PAGE)) - {"shmem_"}
-    assert names and all(hasattr(c, name) for name in names)
+    assert names and {name for name in names if not hasattr(c, name)} == {"shmem_wtime"}  # which the page says
+
+
+def test_records_in_bytes_are_an_array_of_structs():
+    """As the page says: laid out as C does, whole ones by putmem, a member by its own type's names."""
+    left, me, right = neighbours()
+    body = np.dtype([("x", "f8"), ("n", "i4")], align=True)
+    assert body.itemsize == 16
+    s = c.shmem_calloc(4, body.itemsize).numpy().view(body)
+    s[2] = (me + 0.5, me)
+    c.shmem_barrier_all()
+    c.shmem_putmem(s[0:], s[2:], body.itemsize, right)
+    c.shmem_int_p(s["n"][1:2], 5, right)
+    c.shmem_double_p(s["x"][3:], 2.5, right)
+    c.shmem_barrier_all()
+    assert s.tolist() == [(left + 0.5, left), (0, 5), (me + 0.5, me), (2.5, 0)]
+
+
+def test_an_element_is_the_memory_and_item_its_value():
+    a = shmem.array([1, 2, 3], dtype=torch.int32)
+    tmp = a[0]
+    a[0] = a[1]
+    a[1] = tmp
+    assert a.tolist() == [2, 2, 3]
+    a[1], a[2] = a[2].item(), a[1].item()
+    assert a.tolist() == [2, 3, 2]
+    assert (a[0] * 1.5).dtype is torch.float32 and (a[0] / 2).dtype is torch.float32
+    assert int(torch.tensor(-7) // 2) == -4 and int(torch.tensor(250, dtype=torch.uint8) + 10) == 4
+
+
+def test_an_address_computed_with_a_tensor_is_a_tensor():
+    a, i = shmem.zeros(4, dtype=torch.int32), torch.tensor(2)
+    address = a.data_ptr() + 4 * i
+    assert isinstance(address, torch.Tensor)
+    c.shmem_int_p(int(address), 5, shmem.my_pe())
+    assert a.tolist() == [0, 0, 5, 0]
