@@ -3,7 +3,7 @@
 The names are the specification's without the prefix; each lives in pyshmem.host, one module per chapter. Kernels import
 pyshmem.device. What many calls take:
 
-pe: an int, counted in ctx's team, in the world where there is no ctx.
+pe: an int, counted in ctx's team, in the world where there is no ctx. As all numbers, a tensor or array of one element too.
 ctx: a Ctx: its team counts the PEs, its fence and quiet cover the call. None: CTX_DEFAULT.
 team: a Team that this PE is in. None: TEAM_WORLD.
 device: "cuda" or "cpu", in whose memory. None: the default heap's.

@@ -1,6 +1,7 @@
 """The C names in processes of their own: type checkers, star import, what ends a job; and what is generated is not stale."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -54,6 +55,13 @@ def test_the_generated_files_are_the_tables(tmp_path):
         [sys.executable, "-m", "pyshmem.c_names.stub", "--check"], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_first_program_of_the_page_counts_all_pes(tmp_path):
+    page = (ROOT / "docs/c-names.md").read_text()
+    program = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    status, out, err = mpiexec(2, program + "assert total == sum(range(npes)), total\n", tmp_path=tmp_path)
+    assert (status, out) == (0, ""), err
 
 
 def test_names_are_made_when_asked_for(tmp_path):
