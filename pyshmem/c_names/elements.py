@@ -17,8 +17,14 @@ from pyshmem.c_names.types import CType
 from pyshmem.host.errors import DtypeError, refuse
 from pyshmem.host.operands import DTYPES, name_of
 
-_KINDS = {"i": "integer", "u": "integer", "b": "integer", "f": "floating", "c": "complex"}  # NumPy's letters
-_LETTERS = {**dict.fromkeys("?bBhHiIlLqQnN", "integer"), **dict.fromkeys("efdg", "floating")}  # struct's and ctypes'
+_KINDS = {"i": "integer", "u": "integer", "b": "boolean", "f": "floating", "c": "complex"}  # NumPy's letters
+_LETTERS = {
+    **dict.fromkeys("bBhHiIlLqQnN", "integer"),
+    **dict.fromkeys("efdg", "floating"),
+    "?": "boolean",
+}  # struct's and ctypes'
+
+_FLOATS = (torch.float16, torch.float32, torch.float64)
 
 
 class Elements(NamedTuple):
@@ -48,7 +54,7 @@ def sizes_of(kind: CType) -> dict[torch.dtype, int]:
 def _may_stand_for(held: Elements, kind: CType) -> bool:
     if kind.name == "mem" or (held.kind, held.size) == ("integer", 1):
         return True
-    if kind.c == "void":
+    if kind.c == "void" or held.kind == "boolean":
         return held.size == kind.dtype.itemsize
     wanted = _of_torch(kind.dtype) if kind.numpy.kind == "V" else _of_numpy(kind.numpy)
     return wanted is not None and (held.kind, held.size) == (wanted.kind, wanted.size)
@@ -76,12 +82,10 @@ def _elements(where: Any) -> Elements | None:
 
 def _of_torch(dtype: torch.dtype) -> Elements:
     name = name_of(dtype)
-    if dtype.is_complex:
-        kind = "complex"
-    elif dtype in (torch.float16, torch.float32, torch.float64):
-        kind = "floating"
+    if dtype.is_floating_point:
+        kind = "floating" if dtype in _FLOATS else name  # bfloat16 is not float16
     else:
-        kind = name if dtype.is_floating_point else "integer"  # bfloat16 is not float16
+        kind = "complex" if dtype.is_complex else "boolean" if dtype is torch.bool else "integer"
     return Elements(name, kind, dtype.itemsize, ".view(torch.uint8)")
 
 

@@ -23,6 +23,7 @@ SOURCES = {  # what: (source of 2 elements for an int * name, what is said of it
     "floats of as many bytes": (lambda: torch.tensor([3.0, 7.0]), rf"got float32 elements; wants {INT}, {BYTES}"),
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "got complex64 elements"),
     "halves": (lambda: np.zeros(2, np.float16), r"got float16 elements.*by \.view\(np\.uint8\)$"),
+    "booleans": (lambda: torch.ones(8, dtype=torch.bool), rf"got bool elements; wants {INT}, {BYTES}"),
     "longs of NumPy": (lambda: np.array([3, 7]), rf"got int64 elements; wants {INT}, or their bytes by \.view\(np\.uint8\)$"),
     "longs in foreign order": (lambda: np.zeros(2, ">i4"), "got >i4 elements"),
     "records": (lambda: np.zeros(2, [("a", "i4")]), r"got \[\('a', '<i4'\)\] elements"),
