@@ -298,9 +298,14 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
     low, high = _BOUNDS.get(dtype, (1, 0))
     if type(value) is int and low <= value <= high:
         return value
-    value = scalar_of(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif not isinstance(value, (int, float, complex)):
+        value = scalar_of(value)
     if not isinstance(value, (bool, int, float, complex)):
-        refuse(DtypeError, routine, argument, f"a {type(value).__name__}", "a Python or NumPy scalar")
+        refuse(
+            DtypeError, routine, argument, f"a {type(value).__name__}", "a Python or NumPy scalar, or an array of one"
+        )
     held = _held(value, dtype)
     if held is None:
         refuse(DtypeError, routine, argument, repr(value), f"a value that {name_of(dtype)} can hold")

@@ -102,7 +102,7 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     """Write ``value`` into the one element of ``target`` on ``pe``, by a single store where it has at most 8 bytes.
 
-    target: one symmetric element of any dtype.  value: a Python or NumPy scalar that it can hold.
+    target: one symmetric element of any dtype.  value: a scalar, or an array of one element, that it can hold.
     Order: put's.  Errors: put's, DtypeError for a value that does not fit.  Spec: 9.6 SHMEM_P.
     """
     if ctx is not None:
@@ -147,7 +147,13 @@ def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> No
         if not isinstance(value, np.generic):  # which may be longer than any Python number
             value = scalar_of(value)
         if not isinstance(value, (int, float, complex, np.generic)):
-            refuse(DtypeError, routine, "value", f"a {type(value).__name__}", "a Python or NumPy scalar")
+            refuse(
+                DtypeError,
+                routine,
+                "value",
+                f"a {type(value).__name__}",
+                "a Python or NumPy scalar, or an array of one",
+            )
         element = np.array([value], dtype)
     heap.store(address, describe(routine, "value", element).address, element.itemsize)
 

@@ -126,7 +126,7 @@ REFUSED = [
     (lambda one: shmem.put(one, one, np.array([0, 0])), shmem.OutOfRangeError, r"pe: got array\(\[0, 0\]\); wants a PE"),
     (lambda one: shmem.put(one, one, np.array(0.0)), shmem.OutOfRangeError, r"pe: got array\(0\.\); wants a PE"),
     (lambda one: shmem.put(one, one, torch.tensor(-1)), shmem.OutOfRangeError, r"pe: got -1; wants a PE"),
-    (lambda one: shmem.p(one, torch.tensor([1, 2]), 0), shmem.DtypeError, r"value: got a Tensor; wants a Python or NumPy scalar"),
+    (lambda one: shmem.p(one, torch.tensor([1, 2]), 0), shmem.DtypeError, r"value: got a Tensor; wants a Python or NumPy scalar, or an array of one"),
     (lambda one: shmem.p(one, torch.tensor(0.5), 0), shmem.DtypeError, r"value: got 0\.5; wants a value that int64 can hold"),
 ]  # fmt: skip
 
