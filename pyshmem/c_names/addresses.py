@@ -51,13 +51,11 @@ def cells(routine: str, argument: str, where: Any, kind: CType, count: int | Non
     tensor's storage, an array or the heap ends before.
     """
     dtype = kind.dtype
-    if type(where) is Tensor and where.dtype is dtype and type(count) is int and 0 <= count <= where.numel():
-        if kind is LONG_DOUBLE:  # its dtype is a stand-in
-            require_elements(routine, argument, where, kind)
-        return where
-    if count is not None:
+    if count is not None and (type(count) is not int or count < 0):
         count = count_of(routine, "nelems", count)
     if isinstance(where, Tensor):
+        if where.dtype is dtype and (count is None or where.numel() >= count) and kind is not LONG_DOUBLE:
+            return where
         require_elements(routine, argument, where, kind)
         return _tensor_as(routine, argument, where, dtype, count)
     if isinstance(where, (ctypes.c_void_p, ctypes.c_char_p, ctypes._Pointer)):
