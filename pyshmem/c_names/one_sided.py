@@ -72,7 +72,7 @@ def copy_signal(host: Any, entry: Any) -> Any:
 
 
 def alike(held: torch.dtype, source: Any, nbytes: int, sizes: dict[torch.dtype, int]) -> int:
-    """How many elements of ``held`` the bytes are. -1, to be refused: it is not in ``sizes``, not source's, or too long."""
+    """How many elements of ``held`` the bytes are. -1, to be refused: it is not in ``sizes``, not source's, or cut."""
     if type(source) is Tensor and source.dtype is held and held in sizes:
         size = sizes[held]
         if not nbytes % size:
