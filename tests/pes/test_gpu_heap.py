@@ -93,7 +93,7 @@ def test_words_moved_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
     """The way of AMD's GPUs, whose copies may tear a word."""
     left, me, right = neighbours()
     monkeypatch.setattr(gpu, "moves_words", True)
-    monkeypatch.setattr(gpu, "_direct", 0)
+    monkeypatch.setattr(gpu, "copy", gpu._copy)
     words = shmem.array(payload(me, 1, 5, dtype))
     assert [shmem.g(words[place], right) for place in range(5)] == payload(right, 1, 5, dtype).tolist()
     flags = shmem.zeros(6, dtype=dtype)

@@ -92,6 +92,7 @@ def test_teams_and_roots_may_be_given_by_arrays_of_one(n, me, npes):
         each.destroy()
 
 
+@pytest.mark.filterwarnings("ignore:shmem_:DeprecationWarning")
 def test_active_sets_may_be_given_by_arrays_of_one(n, me, npes):
     psync = shmem.zeros(c.SHMEM_SYNC_SIZE, dtype=torch.int64)
     dest, source = symmetric(2 * npes), shmem.full(2 * npes, me, dtype=torch.int64)
