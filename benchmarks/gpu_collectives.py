@@ -56,9 +56,8 @@ class Peers:
     def __init__(self) -> None:
         device = torch.device("cuda", torch.cuda.current_device())
         folder = comm.bcast(tempfile.mkdtemp() if shmem.my_pe() == 0 else "")
-        store = dist.FileStore(
-            os.path.join(folder, "store"), shmem.n_pes()
-        )  # not PE 0's: it need not outlive the others
+        # a file's, not PE 0's, which would have to outlive the others
+        store = dist.FileStore(os.path.join(folder, "store"), shmem.n_pes())
         dist.init_process_group("nccl", store=store, rank=shmem.my_pe(), world_size=shmem.n_pes(), device_id=device)
         self.folder = folder
         self.name = dist.group.WORLD.group_name
@@ -141,12 +140,15 @@ def in_kernels() -> list[Row]:
     ctx, turns = shmem.device_context(), 500
     out = torch.zeros(512, dtype=DTYPE, device="cuda")
     data, flag = shmem.zeros(KIB, dtype=torch.float32), shmem.zeros(1, dtype=torch.uint64)
-    source, begun = torch.ones(KIB, device="cuda"), [3, 3]  # odd: no number that Triton compiles anew for
+    source, begun = (
+        torch.ones(KIB, device="cuda"),
+        {"signal": 3, "barrier": 3},
+    )  # odd: no number that Triton compiles anew for
 
     def ping_pong() -> None:
         if shmem.my_pe() < 2:
-            kernels.ping_pong_payload[(1,)](ctx, data, source, KIB, flag, begun[0], turns, num_warps=8)
-        begun[0] += turns
+            kernels.ping_pong_payload[(1,)](ctx, data, source, KIB, flag, begun["signal"], turns, num_warps=8)
+        begun["signal"] += turns
 
     def barriers() -> None:
         kernels.barriers[(1,)](ctx, turns, num_warps=4)
@@ -155,8 +157,8 @@ def in_kernels() -> list[Row]:
 
     def barriers_by_hand() -> None:
         me, members = shmem.my_pe(), shmem.n_pes()
-        kernels.barriers_by_hand[(1,)](flags, stride, me, members, begun[1], turns, num_warps=1)
-        begun[1] += turns
+        kernels.barriers_by_hand[(1,)](flags, stride, me, members, begun["barrier"], turns, num_warps=1)
+        begun["barrier"] += turns
 
     ways: dict[str, Callable[[], object]] = {"pyshmem": barriers}
     if stride and shmem.n_pes() <= 32:

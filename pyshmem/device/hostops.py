@@ -48,9 +48,8 @@ def operate(
         number = value.to(TYPE, bitcast=True)
         old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=ORDER, scope="sys")
     elif OP == FETCH:
-        old = tl.atomic_add(
-            bits, tl.full([], 0, word), sem=ORDER, scope="sys"
-        )  # of 0: the bits stay; relaxed, it is a load
+        # of 0: the bits stay; relaxed, it is a load
+        old = tl.atomic_add(bits, tl.full([], 0, word), sem=ORDER, scope="sys")
     elif OP == COMPARE_SWAP:
         old = tl.atomic_cas(bits, cond.to(word), value, sem=ORDER, scope="sys")
     elif OP == AND:

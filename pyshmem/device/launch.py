@@ -7,6 +7,7 @@ For the library's own kernels and operators, on GPUs. Interpreted kernels are la
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,7 +19,6 @@ from pyshmem.host.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
-_Tensor = torch.Tensor
 _CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
@@ -33,12 +33,11 @@ class Loaded(NamedTuple):
     plan: Any  # of each argument: one of the kinds above, or a tuple of them; None where only Triton's launcher will do
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
+        x, y, z = (*grid, 1, 1)[:3]
         if self.plan is None:
             metadata = self.compiled.packed_metadata
-            x, y, z = (*grid, 1, 1)[:3]
             self.compiled.run(x, y, z, stream, self.function, metadata, None, None, None, *args)
             return
-        x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
         code = launch(_launcher(), self.function, x, y, z, self.threads, self.shared, stream, *_words(args, self.plan))
         if code:
             self.refuse(code)
@@ -52,20 +51,14 @@ class Loaded(NamedTuple):
     def prepared(self, programs: int, words: list[int]) -> bytes:
         """For _native.launch_prepared: this kernel of so many programs, whose first parameters are these words."""
         head = (_launcher(), self.function, programs, 1, 1, self.threads, self.shared)
-        return struct.pack(f"<{len(head) + len(words)}Q", *head, *(word & (1 << 64) - 1 for word in words))
+        return _packed((*head, *words))
 
     def known(self, args: tuple[Any, ...]) -> tuple[bytes, bytes, tuple[bytes | None, ...]]:
         """For _native.call_kernel, of these arguments and those of their kind."""
-        held = [
-            flattened(each, kind) if isinstance(kind, tuple) else None
-            for each, kind in zip(args, self.plan, strict=True)
-        ]
-        packed = (each and struct.pack(f"<{len(each)}Q", *(word & (1 << 64) - 1 for word in each)) for each in held)
-        return (
-            self.prepared(1, []),
-            bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan),
-            tuple(packed),
-        )
+        kinds = bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
+        pairs = zip(args, self.plan, strict=True)
+        held = tuple(_packed(flattened(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
+        return self.prepared(1, []), kinds, held
 
     def refuse(self, code: int) -> NoReturn:
         raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
@@ -117,13 +110,12 @@ class CachedKernel:
 
 def _kind(value: Any, constant: bool) -> Any:
     """Equal for two values that Triton compiles alike; it may differ for some such. See Triton's native specialisation."""
-    type_ = type(value)
     if constant:
-        return type_, value  # 1, 1.0 and True are equal
-    if type_ is _Tensor or isinstance(value, _Tensor):
-        return value.dtype, value.data_ptr() & 15 == 0
-    if type_ is int:
-        return value == 1, value & 15 == 0, -(2**31) <= value < 2**31, value < 2**63
+        return type(value), value  # 1, 1.0 and True are equal
+    if type(value) is int:
+        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
     if isinstance(value, (bool, float)):
         return type(value)
     return value  # a device context, or None
@@ -155,7 +147,7 @@ def _unknown(plan: Any) -> bool:
 def _words(args: Any, plan: Any) -> list[int]:
     """The arguments as the kernel's parameters hold them, in the low bytes of a word each."""
     words: list[int] = []
-    for value, kind in zip(args, plan):  # noqa: B905  as many as there are: compiled for them
+    for value, kind in zip(args, plan, strict=True):
         if kind == _POINTER:
             words.append(value if type(value) is int else value.data_ptr())
         elif kind == _INTEGER:
@@ -166,6 +158,10 @@ def _words(args: Any, plan: Any) -> list[int]:
             single = kind == _FLOAT
             words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
     return words
+
+
+def _packed(words: Iterable[int]) -> bytes:
+    return b"".join((word & (1 << 64) - 1).to_bytes(8, "little") for word in words)
 
 
 @cache

@@ -31,23 +31,17 @@ def meet(ctx: tl.tensor, routine: tl.constexpr) -> None:
     number = gpu.peek(ctx, own)
     gpu.drain(ctx)
     gpu.barrier(ctx)  # all threads have read it
-    tell_but(ctx, numbers, number, me)
+    tell_all(ctx, numbers, number, me)
     gpu.add_one(ctx, own)  # before the wait: the next barrier's release would have to wait for it
-    await_but(ctx, routine, numbers, number, me)
+    await_all(ctx, routine, numbers, number, me)
 
 
 @triton.jit
-def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor) -> None:
-    """Store ``value`` as this PE's word of the array of int64 at ``address`` on every member, each as a release.
+def tell_all(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, spared: tl.tensor = -1) -> None:
+    """Store ``value`` as this PE's word of the array of int64 at ``address`` on every member but ``spared``.
 
-    A barrier stands before.
+    Each is a release; a barrier stands before.
     """
-    tell_but(ctx, address, value, -1)
-
-
-@triton.jit
-def tell_but(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, spared: tl.tensor) -> None:
-    """tell_all for all members but ``spared``."""
     me = (ctx.me - 3) // 2
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
@@ -58,14 +52,10 @@ def tell_but(ctx: tl.tensor, address: tl.tensor, value: tl.tensor, spared: tl.te
 
 
 @triton.jit
-def await_all(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor) -> None:
-    """Wait as an acquire until each member's word of the array here has come to ``value``."""
-    await_but(ctx, routine, address, value, -1)
-
-
-@triton.jit
-def await_but(ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, spared: tl.tensor) -> None:
-    """await_all for all members but ``spared``."""
+def await_all(
+    ctx: tl.tensor, routine: tl.constexpr, address: tl.tensor, value: tl.tensor, spared: tl.tensor = -1
+) -> None:
+    """Wait as an acquire until the word of each member but ``spared``, of the array here, has come to ``value``."""
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):

@@ -216,6 +216,14 @@ def by_each_thread_amd(instruction: tl.constexpr, pointers: tl.tensor, value: tl
 
 
 @triton.jit
+def by_one_thread_amd(ctx: tl.tensor, instruction: tl.constexpr, pointer: tl.tensor, value: tl.tensor) -> None:
+    """by_each_thread_amd on one word, by the program's first thread alone."""
+    count: tl.constexpr = threads(ctx)
+    pointers, values = pointer + zeros(count, tl.int32), value + zeros(count, value.dtype)
+    by_each_thread_amd(instruction, pointers, values, arange(count) == 0)
+
+
+@triton.jit
 def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     """One thread stores an element, through all caches; of 4 or 8 bytes a word that others may wait for."""
     bits: tl.constexpr = value.dtype.primitive_bitwidth
@@ -226,13 +234,10 @@ def store_single(ctx: tl.tensor, pointer: tl.tensor, value: tl.tensor) -> None:
     elif is_nvidia(ctx.where):
         tl.store(pointer, value)
     else:
-        lane = arange(threads(ctx))
         word: tl.constexpr = tl.int64 if bits == 64 else tl.int32
         same: tl.constexpr = tl.int8 if bits <= 8 else tl.int16 if bits == 16 else word
-        whole = (value.to(same, bitcast=True) if bits > 1 else value).to(word) + zeros(threads(ctx), word)
-        by_each_thread_amd(
-            store_of(is_gfx90a(ctx.where), (bits + 7) // 8), pointer + zeros(threads(ctx), tl.int32), whole, lane == 0
-        )
+        whole = (value.to(same, bitcast=True) if bits > 1 else value).to(word)
+        by_one_thread_amd(ctx, store_of(is_gfx90a(ctx.where), (bits + 7) // 8), pointer, whole)
 
 
 @triton.jit
@@ -271,9 +276,7 @@ def add_one(ctx: tl.tensor, pointer: tl.tensor) -> None:
     if is_nvidia(ctx.where):
         by_one_thread("red.relaxed.sys.global.add.u64", pointer, number(1, tl.int64))
     else:
-        lane = arange(threads(ctx))
-        one = zeros(threads(ctx), tl.int64) + 1
-        by_each_thread_amd(adding(is_gfx90a(ctx.where)), pointer + zeros(threads(ctx), tl.int32), one, lane == 0)
+        by_one_thread_amd(ctx, adding(is_gfx90a(ctx.where)), pointer, number(1, tl.int64))
 
 
 @triton.jit
