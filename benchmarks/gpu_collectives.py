@@ -140,10 +140,8 @@ def in_kernels() -> list[Row]:
     ctx, turns = shmem.device_context(), 500
     out = torch.zeros(512, dtype=DTYPE, device="cuda")
     data, flag = shmem.zeros(KIB, dtype=torch.float32), shmem.zeros(1, dtype=torch.uint64)
-    source, begun = (
-        torch.ones(KIB, device="cuda"),
-        {"signal": 3, "barrier": 3},
-    )  # odd: no number that Triton compiles anew for
+    source = torch.ones(KIB, device="cuda")
+    begun = {"signal": 3, "barrier": 3}  # odd: no numbers that Triton compiles anew for
 
     def ping_pong() -> None:
         if shmem.my_pe() < 2:
