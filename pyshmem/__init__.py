@@ -187,6 +187,7 @@ def launch(
     grid: an int or up to three, each PE its own.  options: other arguments by name, then the compiler's, num_warps=8.
     cooperative: refuse a grid whose programs cannot all run at once, which dev.barrier_all_grid needs.
     Returns: how many launches of the team came before.  Order: collective over the team; the kernel may still run on return.
+    A meeting without quiet, as sync: what a PE has put before may not have arrived when another's kernel begins.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
     from pyshmem.device.collective_launch import launch as start  # imports triton

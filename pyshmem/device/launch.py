@@ -48,10 +48,13 @@ class Loaded(NamedTuple):
         if code:
             self.refuse(code)
 
-    def prepared(self, programs: int, words: list[int]) -> bytes:
-        """For _native.launch_prepared: this kernel of so many programs, whose first parameters are these words."""
-        head = (_launcher(), self.function, programs, 1, 1, self.threads, self.shared)
-        return _packed((*head, *words))
+    def prepared(self, programs: int, words: list[int], early: bool = False) -> bytes:
+        """For _native.launch_prepared: this kernel of so many programs, whose first parameters are these words.
+
+        early: it may begin while the one in front of it runs, and waits by itself before it touches memory.
+        """
+        launcher = early_launcher() if early else _launcher()
+        return _packed((launcher, self.function, programs, 1, 1, self.threads, self.shared, early, *words))
 
     def known(self, args: tuple[Any, ...]) -> tuple[bytes, bytes, tuple[bytes | None, ...]]:
         """For _native.call_kernel, of these arguments and those of their kind."""
@@ -172,4 +175,12 @@ def flattened(context: Any, plan: Any) -> list[int]:
 
 @cache
 def _launcher() -> int:
-    return launch_function("hip" if torch.version.hip else "cuda")
+    return launch_function("hip" if torch.version.hip else "cuda", "launch")
+
+
+@cache
+def early_launcher() -> int:
+    """The driver's function for kernels that may begin early; 0 where there are none: before NVIDIA's Hopper, and on AMD."""
+    if torch.version.hip or torch.cuda.get_device_capability() < (9, 0):
+        return 0
+    return launch_function("cuda", "launch_early")

@@ -13,14 +13,16 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.collectives import cast_array, gather, swap
-from pyshmem.device.context import device_context
-from pyshmem.device.launch import CachedKernel, Loaded, flattened
+from pyshmem.device.context import DeviceContext, device_context
+from pyshmem.device.launch import CachedKernel, Loaded, early_launcher, flattened
 from pyshmem.device.ordering import barrier_all
 from pyshmem.device.reductions import fold
-from pyshmem.device.scratch import begin, end, exchange, slot_at, slot_of
+from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot_of
 from pyshmem.device.tiles import WORDS_MEMBERS
-from pyshmem.device.words_exchange import reduce_words
+from pyshmem.device.words import bits_of, shared_by, words_in
+from pyshmem.device.words_exchange import combine_lanes, send_lanes
 from pyshmem.host.teams import Team
 
 NUMBERS = {
@@ -44,15 +46,38 @@ PLAIN = ["target", "source", "count"]
 
 @triton.jit(do_not_specialize=PLAIN)
 def reduce_tiles(
-    ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr
+    ctx,
+    target: tl.int64,
+    source: tl.int64,
+    count: tl.int32,
+    TYPE: tl.constexpr,
+    OP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ODD: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
-    """Each program has a tile, and a slot. target, source: multiples of 16."""
-    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = lane < count
-    to, of = target.to(tl.pointer_type(TYPE)), source.to(tl.pointer_type(TYPE))
-    tile = tl.load(tl.multiple_of(of, 16) + lane, mask=inside, other=0)
-    total = reduce_words(ctx, slot_at(ctx, tl.program_id(0)), tile, OP)
-    tl.store(tl.multiple_of(to, 16) + lane, total, mask=inside)
+    """Each program has a tile of ``BLOCK`` lanes, which fit in a piece, and a slot. target, source: multiples of 4.
+
+    ODD: whether the last lane has one element, of two. What lies behind it in source is read too, and comes to nothing.
+    """
+    words: tl.constexpr = words_in(TYPE)
+    shared: tl.constexpr = shared_by(2, TYPE)
+    slot = slot_at(ctx, tl.program_id(0))
+    place = tl.arange(0, BLOCK)
+    lane = tl.program_id(0) * BLOCK + place
+    if EARLY:
+        gpu.follow(ctx)
+    turn = begin(slot)
+    lanes = tl.load(array_at(source, lane_of(TYPE)) + lane, mask=lane * shared < count, other=0)
+    lanes = lanes if words == 2 else lanes.to(tl.int32)
+    send_lanes(ctx, slot, turn, lanes, place * words, place >= 0, words)
+    total = combine_lanes(ctx, slot, turn, place * words, place >= 0, TYPE, shared, OP).to(lane_of(TYPE))
+    if ODD:
+        tl.store(array_at(target, bits_of(TYPE)) + 2 * lane, total.to(bits_of(TYPE)), mask=2 * lane + 1 == count)
+        tl.store(array_at(target, lane_of(TYPE)) + lane, total, mask=2 * lane + 1 < count)
+    else:
+        tl.store(array_at(target, lane_of(TYPE)) + lane, total, mask=lane * shared < count)
+    tl.store(count_of(slot, 0), turn)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -81,8 +106,10 @@ def cast_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, root: 
 
 
 @triton.jit(do_not_specialize=["target", "source"])
-def meet_all(ctx, target: tl.int64, source: tl.int64):
+def meet_all(ctx, target: tl.int64, source: tl.int64, EARLY: tl.constexpr):
     """target, source: of no use; the others have them."""
+    if EARLY:
+        gpu.follow(ctx)
     barrier_all(ctx)
 
 
@@ -98,6 +125,12 @@ def come(ctx, routine: tl.constexpr):
 @triton.jit
 def array_at(address, TYPE: tl.constexpr):
     return address.to(tl.pointer_type(TYPE))
+
+
+@triton.constexpr_function
+def lane_of(element: tl.dtype) -> tl.dtype:
+    """The integer type of what one thread sends."""
+    return tl.int32 if shared_by(2, element) == 2 else bits_of(element)
 
 
 # ---- which kernel, of how many programs ----
@@ -116,17 +149,22 @@ _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_
 
 
 def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
-    """aligned: whether both arrays begin at multiples of 16 bytes."""
+    """aligned: whether both arrays begin at multiples of 4 bytes."""
     context, element = device_context(group, None), NUMBERS[dtype]
     nbytes = count * dtype.itemsize
     for most, words in TILES if aligned and group.size <= WORDS_MEMBERS.value else ():
-        block = min(4 * words // dtype.itemsize, triton.next_power_of_2(count))
-        if nbytes <= most and -(-count // block) <= context.programs:
-            loaded = _cached(reduce_tiles).find(context, 0, 0, 0, element, op, block, num_warps=words // 32)
-            return _plan(context, loaded, -(-count // block), count)
+        lanes = -(-count // shared_by(2, element))
+        block = min(words // words_in(element), triton.next_power_of_2(lanes))
+        programs = -(-lanes // block)
+        if nbytes <= most and programs <= context.programs and 8 * words <= context.piece:
+            early, ours = bool(early_launcher()), of_team(context)
+            odd = count % shared_by(2, element) == 1
+            warps = words // 32
+            loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, element, op, block, odd, early, num_warps=warps)
+            return _plan(ours, loaded, programs, count, early=early)
     programs, warps, apart = next(row[1:] for row in ARRAYS if nbytes <= row[0])
     loaded = _cached(reduce_arrays).find(context, 0, 0, 0, element, op, apart, num_warps=warps)
-    return _plan(context, loaded, programs, count)
+    return _plan(context, loaded, _at_most(programs, context), count)
 
 
 def movement(group: Team, routine: str, itemsize: int, count: int, root: int) -> Plan:
@@ -135,14 +173,24 @@ def movement(group: Team, routine: str, itemsize: int, count: int, root: int) ->
     programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
     counts = (count, root) if routine == "broadcast" else (count,)
     loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
-    return _plan(context, loaded, programs, *counts)
+    return _plan(context, loaded, _at_most(programs, context), *counts)
 
 
 def barrier(group: Team) -> Plan:
-    context = device_context(group, None)
-    return _plan(context, _cached(meet_all).find(context, 0, 0, num_warps=4), 1)
+    context, early = device_context(group, None), bool(early_launcher())
+    return _plan(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
 
 
-def _plan(context: Any, loaded: Loaded, programs: int, *counts: int) -> Plan:
-    most = max(min(programs, context.programs), 1)
-    return Plan(loaded.prepared(most, flattened(context, loaded.plan[0])), counts, loaded)
+def _at_most(programs: int, context: DeviceContext) -> int:
+    return max(min(programs, context.programs), 1)
+
+
+def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
+    return Plan(loaded.prepared(programs, flattened(context, loaded.plan[0]), early), counts, loaded)
+
+
+@cache
+def of_team(context: DeviceContext) -> DeviceContext:
+    """The same with what is equal on all members as constants, for kernels that are compiled for one team."""
+    same = ("n_pes", "stride", "slot", "programs", "piece")
+    return context._replace(**{name: tl.constexpr(getattr(context, name)) for name in same})

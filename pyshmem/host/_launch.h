@@ -60,16 +60,28 @@ static PyObject *py_copier(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     return copy;
 }
 
-enum { MOST_WORDS = 64 };
+/* What a launch is told before its stream and its parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx, which then lets the
+ * kernel begin while the one in front of it runs: it waits by itself before it touches memory. */
+enum { LAUNCHER, KERNEL, GRID_X, GRID_Y, GRID_Z, THREADS, SHARED, EARLY, HEAD, MOST_WORDS = 64 };
 
-/* head: as launch's first seven arguments. */
+/* CUlaunchAttribute and CUlaunchConfig. */
+typedef struct { int32_t id, unused; union { int32_t allowed; uint64_t words[8]; } value; } launch_attribute_t;
+typedef struct { uint32_t grid[3], block[3], shared; void *stream; launch_attribute_t *attributes; uint32_t count; } launch_config_t;
+enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
 static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, void **parameters) {
     int (*call)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-    call = (__typeof__(call))head[0];
+    int (*call_early)(launch_config_t *, void *, void **, void **);
+    call = (__typeof__(call))head[LAUNCHER];
+    call_early = (__typeof__(call_early))head[LAUNCHER];
+    uint32_t grid[3] = {(uint32_t)head[GRID_X], (uint32_t)head[GRID_Y], (uint32_t)head[GRID_Z]};
+    uint32_t threads = (uint32_t)head[THREADS], shared = (uint32_t)head[SHARED];
+    launch_attribute_t early = {PROGRAMMATIC_STREAM_SERIALIZATION, 0, {1}};
+    launch_config_t config = {{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, (void *)stream, &early, 1};
     int code;
     Py_BEGIN_ALLOW_THREADS
-    code = call((void *)head[1], (unsigned)head[2], (unsigned)head[3], (unsigned)head[4], (unsigned)head[5], 1, 1, (unsigned)head[6],
-                (void *)stream, parameters, NULL);
+    if (head[EARLY]) code = call_early(&config, (void *)head[KERNEL], parameters, NULL);
+    else code = call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters, NULL);
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }
@@ -78,20 +90,22 @@ static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, void **pa
  * hipModuleLaunchKernel. Each word holds one parameter in its low bytes; zeros follow, for what Triton appends. */
 static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    uint64_t head[8], words[MOST_WORDS + 4] = {0};
+    enum { STREAM = EARLY, FIXED }; /* arguments: the stream in the place of EARLY */
+    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0};
     void *parameters[MOST_WORDS + 4];
-    if (n < 8 || n > 8 + MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch takes 8 to %d arguments", 8 + MOST_WORDS); return NULL; }
-    for (Py_ssize_t i = 0; i < n; i++) *(i < 8 ? &head[i] : &words[i - 8]) = PyLong_AsUnsignedLongLongMask(args[i]);
+    if (n < FIXED || n > FIXED + MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch takes 8 to %d arguments", FIXED + MOST_WORDS); return NULL; }
+    for (Py_ssize_t i = 0; i < n; i++) *(i < FIXED ? &head[i] : &words[i - FIXED]) = PyLong_AsUnsignedLongLongMask(args[i]);
     if (PyErr_Occurred()) return NULL;
     for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
-    return enqueue_kernel(head, head[7], parameters);
+    uint64_t stream = head[STREAM];
+    head[EARLY] = 0;
+    return enqueue_kernel(head, stream, parameters);
 }
 
-/* launch_prepared(plan, stream, *words) -> as launch. plan: bytes of uint64: launch's first seven arguments, then words, which
- * those given here follow. So that a launch makes no Python object of what never changes. */
+/* launch_prepared(plan, stream, *words) -> as launch. plan: bytes of uint64: launch's first seven arguments, whether EARLY, then
+ * words, which those given here follow. So that a launch makes no Python object of what never changes. */
 static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    enum { HEAD = 7 };
     uint64_t words[MOST_WORDS + 4] = {0}, stream;
     void *parameters[MOST_WORDS + 4];
     char *plan;
@@ -172,11 +186,11 @@ static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t
 }
 
 /* call_kernel(views, known, options, constants, grid, stream, arguments) -> as launch, where known has the arguments' key; else
- * the key, or None where there is none. known: by key, (launch's first seven arguments as bytes of uint64 with any grid, the
+ * the key, or None where there is none. known: by key, (the first words of launch_prepared's plan, with any grid, the
  * kind of each argument as a byte, for each of kind WORDS those words as bytes, else None). */
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[7], stream;
+    uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;
     void *parameters[MOST_WORDS + 4];
     char *plan, *kinds;
     Py_ssize_t used = 0, length, count;
@@ -192,7 +206,7 @@ static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_
         PyBytes_AsStringAndSize(PyTuple_GetItem(found, 1), &kinds, &length))
         return NULL;
     memcpy(head, plan, sizeof head);
-    for (Py_ssize_t i = 0; i < 3; i++) head[2 + i] = i < PyTuple_Size(args[4]) ? PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args[4], i)) : 1;
+    for (Py_ssize_t i = 0; i < 3; i++) head[GRID_X + i] = i < PyTuple_Size(args[4]) ? PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args[4], i)) : 1;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *held = PyTuple_GetItem(PyTuple_GetItem(found, 2), i);
         Py_ssize_t more = held ? words_from(PyTuple_GetItem(args[6], i), kinds[i], held, addresses[i], words + used, MOST_WORDS - used) : -1;

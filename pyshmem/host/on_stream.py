@@ -141,7 +141,7 @@ def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, coun
         wanted = tuple(dtype for dtype in kernels.NUMBERS if dtype in OPERATORS[detail][1])
         if pair.dtype not in wanted:
             refuse_dtype(name, "target", pair.dtype, wanted)
-        return kernels.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 15)
+        return kernels.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
     unit = min(itemsize, 8)
     if itemsize % unit or unit not in kernels.BITS:
         refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")

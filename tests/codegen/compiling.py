@@ -93,7 +93,9 @@ def instructions(text):
 
 def _spelled(statement):
     """The lines of one that is a loop (pyshmem.device.arch.spinning), with labels as the compiler's own."""
-    text = re.sub(r"\b(AGAIN|LOOK|LEAVE|DONE)\b", rf"$L__BB_spin{statement.start()}_\1", statement[0].strip(" \t{}"))
+    text = re.sub(
+        r"\b(AGAIN|CLOCK|LOOK|LEAVE|DONE)\b", rf"$L__BB_spin{statement.start()}_\1", statement[0].strip(" \t{}")
+    )
     return re.sub(r"([;:]) +", r"\1\n", text)
 
 

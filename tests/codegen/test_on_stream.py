@@ -5,6 +5,7 @@ import pytest
 import triton.language as tl
 from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
 from pyshmem.device import on_stream
+from pyshmem.device.words import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills
 from test_memory_model import ACQUIRE, BARRIER, DRAIN, OWN, POLL, RELEASE
@@ -18,9 +19,9 @@ WORDS = sorted({words for _, words in on_stream.TILES})
 MOST = max(warps for _, _, warps in on_stream.COPIES)
 
 
-def tiles(words, element=tl.float32, op="sum"):
+def tiles(words, element=tl.float32, op="sum", odd=False, early=False):
     """reduce_tiles of one word a thread, as on_stream.reduction launches it: kernel, operands, warps."""
-    return on_stream.reduce_tiles, (*AT, element, op, 32 * words // element.primitive_bitwidth), words // 32
+    return on_stream.reduce_tiles, (*AT, element, op, words // words_in(element), odd, early), words // 32
 
 
 def arrays(apart, warps=8, element=tl.float32, op="sum"):
@@ -33,7 +34,7 @@ MOVED = {
     "swap": (on_stream.swap_arrays, (*AT, tl.int32), MOST),
     "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
 }
-MEET = (on_stream.meet_all, (0, 0), 4)
+MEET = (on_stream.meet_all, (0, 0, False), 4)
 CASES = [
     *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
     *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), MEET,
@@ -44,12 +45,12 @@ def name_of(case):
     return "-".join(map(str, (case[0].fn.__name__, *case[1][3:], case[2])))
 
 
-def text_of(case, target):
-    return assembly(case[0], target, *case[1], num_warps=case[2], n_pes=MEMBERS)
+def text_of(case, target, record=True):
+    return assembly(case[0], target, *case[1], num_warps=case[2], n_pes=MEMBERS, record=record)
 
 
-def listing(case, target):
-    return instructions(text_of(case, target))
+def listing(case, target, record=True):
+    return instructions(text_of(case, target, record))
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -73,14 +74,14 @@ def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
 
 @pytest.mark.parametrize("words", WORDS)
 def test_nvidia_threads_send_and_poll_one_word_of_each_member_and_meet_nobody_between(words):
-    lines = listing(tiles(words), "nvidia")
+    lines = listing(tiles(words), "nvidia", record=False)
     sent, polled = places(lines, r"st\.relaxed\.sys\.global\.b64"), places(lines, r"ld\.relaxed\.sys\.\S+ word")
     assert len(sent) == MEMBERS
     assert polled == list(range(polled[0], polled[0] + MEMBERS))  # all on their way at once
     assert sent[-1] < polled[0]
     assert not places(lines[sent[0] : polled[-1]], r"bar\.|fence|membar|atom|acquire|release")
     assert len(polling(lines, r"ld\.relaxed\.sys\.\S+ word")) == 1
-    in_order(lines[polled[-1] :], r"bar\.", r"st\.global\.b64", r"bar\.", r"st\.global\.b32")  # the turn, the target
+    in_order(lines[polled[-1] :], r"bar\.", r"st\.global\.b32", r"st\.global\.b64")  # all have the turn; target, turn
 
 
 @pytest.mark.parametrize("words", WORDS)
@@ -95,6 +96,37 @@ def test_amd_threads_send_and_poll_one_word_of_each_member_and_meet_nobody_betwe
     stored = max(place for place in sent if place < first)
     assert not places(lines[stored:first], "|".join([BARRIER, RELEASE[amd], *ACQUIRE[amd]]))
     assert bool(places(lines, BARRIER)) == (words > 32)  # one wave meets nobody
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_pair_of_half_types_is_one_word_and_the_last_one_alone_is_stored_alone(words, target):
+    even, odd = (listing(tiles(words, tl.bfloat16, odd=odd), target, record=False) for odd in (False, True))
+    halves = {"nvidia": r"st\.global\.b16", "amd": r"(buffer|global)_store_short"}[vendor(target)]
+    loads = {"nvidia": r"ld\.global\.b(16|32)", "amd": r"(buffer|global)_load_(ushort|dword) "}[vendor(target)]
+    for lines, alone in ((even, 0), (odd, 1)):
+        assert len(places(lines, halves)) == alone
+        assert len([place for place in places(lines, loads) if "sc0" not in lines[place]]) == 1
+
+
+# ---- kernels that begin while the one in front of them runs ----
+
+EARLY = [tiles(WORDS[0], early=True), tiles(WORDS[-1], tl.bfloat16, odd=True, early=True), (MEET[0], (0, 0, True), 4)]
+ACCESS = r"\b(ld|st|atom|red)\.(?!param)"
+
+
+@pytest.mark.parametrize("case", EARLY, ids=name_of)
+def test_an_early_kernel_touches_no_memory_before_those_in_front_have_ended(case):
+    """Nor does it let the next begin before: that one would wait for it, but not for those."""
+    lines = listing(case, "nvidia")
+    waits, lets = places(lines, r"griddepcontrol\.wait;"), places(lines, r"griddepcontrol\.launch_dependents;")
+    assert len(waits) == len(lets) == 1
+    assert waits[0] < lets[0]
+    assert waits[0] < places(lines, ACCESS)[0]
+
+
+@pytest.mark.parametrize("case", [tiles(WORDS[0]), MEET, *REDUCED.values(), *MOVED.values()], ids=name_of)
+def test_no_other_kernel_speaks_of_those_in_front(case):
+    assert not places(listing(case, "nvidia"), "griddepcontrol")
 
 
 # ---- arrays ----

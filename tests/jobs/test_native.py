@@ -172,22 +172,58 @@ def test_a_prepared_launch_is_the_launch_of_the_same_words(driver, held):
     """Kernel, grid, threads, shared bytes, stream, and each parameter in a word; zeros behind them."""
     address, calls = driver
     head, words = (address, 11, 4, 2, 1, 256, 1024), [5, 2**63 + 1, 7, 8, 9]
-    plan = struct.pack(f"<{7 + held}Q", *head, *words[:held])
+    plan = struct.pack(f"<{8 + held}Q", *head, False, *words[:held])
     assert _native.launch(*head, 77, *words) == 0
     assert _native.launch_prepared(plan, 77, *words[held:]) == 0
     assert calls == [((11, 4, 2, 1, 256, 1, 1, 1024, 77), [*words, 0, 0])] * 2
 
 
+class Config(ctypes.Structure):
+    """CUlaunchConfig; and its attribute's words: CUlaunchAttribute has an int, as much padding, and 64 bytes."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(ctypes.c_uint64 * 9)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def test_an_early_launch_allows_the_kernel_to_begin_while_the_one_in_front_of_it_runs():
+    """By cuLaunchKernelEx and attribute 6, programmatic stream serialization."""
+    calls = []
+
+    @ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        ctypes.POINTER(Config),
+        ctypes.c_uint64,
+        ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)),
+        ctypes.c_void_p,
+    )
+    def called(config, kernel, words, extra):
+        config = config[0]
+        calls.append((kernel, [*config.grid], [*config.block], config.shared, config.stream, extra))
+        calls.append((config.count, [*config.attributes[0]][:2], [words[place][0] for place in range(4)]))
+        return 700
+
+    address = ctypes.cast(called, ctypes.c_void_p).value
+    plan = struct.pack("<9Q", address, 11, 4, 2, 1, 256, 1024, True, 5)
+    assert _native.launch_prepared(plan, 77, 6, 7) == 700
+    assert calls == [(11, [4, 2, 1], [256, 1, 1], 1024, 77, None), (1, [6, 1], [5, 6, 7, 0])]
+
+
 def test_a_prepared_launch_takes_negative_words_and_returns_the_drivers_code(driver):
     address, calls = driver
-    plan = struct.pack("<7Q", address, 13, 1, 1, 1, 32, 0)
+    plan = struct.pack("<8Q", address, 13, 1, 1, 1, 32, 0, False)
     assert _native.launch_prepared(plan, 0, -1) == 700
     assert calls[0][1] == [2**64 - 1, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_prepared_launch_refuses_what_is_none(driver):
     address, calls = driver
-    plan = struct.pack("<7Q", address, 11, 1, 1, 1, 32, 0)
+    plan = struct.pack("<8Q", address, 11, 1, 1, 1, 32, 0, False)
     for wrong in [(), (plan,), (plan[:-8], 0), ("x", 0), (plan, "x"), (plan, 0, *range(65))]:
         with pytest.raises(TypeError):
             _native.launch_prepared(*wrong)

@@ -54,6 +54,7 @@ def test_no_kernel_begins_before_all_pes_have_launched_theirs(round_, me, npes):
     if me == round_ % npes:
         work(30_000)
     shmem.p(come, 1 + me, me)
+    shmem.quiet()  # on a GPU the word is written on its stream
     shmem.launch(look, 1, come, seen)
     assert seen.tolist() == [1 + pe for pe in range(npes)]
 

@@ -38,7 +38,7 @@ def test_reduce_gives_numpys_result_on_every_pe(op):
 @pytest.mark.parametrize("dtype", REALS, **ids)
 def test_reduce_of_every_dtype_and_of_unaligned_arrays(dtype):
     for op in ("sum", "min") if dtype not in INTEGERS else ("max", "xor"):
-        for count, skip in ((50, 0), (50, 1), (70_000, 3)):
+        for count, skip in ((50, 0), (50, 1), (51, 0), (3001, 2), (70_000, 3)):
             reduced(op, dtype, count, skip)
 
 
@@ -205,12 +205,11 @@ def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
     for count in (1, 77, 300):
         source = shmem.array(operand("sum", me, 1, count, torch.float16))
         target, whole = guarded(count, torch.float16)
-        ctx, at = (
-            shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8)),
-            (whole.data_ptr(), source.data_ptr()),
-        )
+        scratch = shmem.zeros(npes << 20, dtype=torch.uint8)  # of which a piece holds 32 lanes
+        ctx, at = shmem.device_context(scratch=scratch), (whole.data_ptr(), source.data_ptr())
         if kernel == "tiles":
-            kernels.reduce_tiles[(-(-count // 128),)](ctx, *at, count, kernels.tl.float16, "sum", 128)
+            odd = count % 2 == 1
+            kernels.reduce_tiles[(-(-count // 64),)](ctx, *at, count, kernels.tl.float16, "sum", 32, odd, False)
         else:
             kernels.reduce_arrays[(2,)](ctx, *at, count, kernels.tl.float16, "sum", kernel == "apart")
         assert_same(target, combined("sum", 1, count, torch.float16, npes))

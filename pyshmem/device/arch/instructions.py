@@ -307,6 +307,16 @@ def peek(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def follow(ctx: tl.tensor) -> None:
+    """In a kernel that was launched early: wait until the kernels in front of it have ended, and see what they stored.
+
+    Then let the one behind it begin, which waits here for this one. Before NVIDIA's Hopper, and on AMD, there is no such.
+    """
+    run("griddepcontrol.wait;")
+    run("griddepcontrol.launch_dependents;")
+
+
+@triton.jit
 def nanoseconds(ctx: tl.tensor) -> tl.tensor:
     """A clock that all programs share."""
     if is_nvidia(ctx.where):

@@ -79,16 +79,19 @@ def _operands(ctx: Any, semantic: Any) -> list[Any]:
 
 
 def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -> str:
-    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at the clock."""
+    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at the clock.
+
+    What is seldom done stands in front of the loop: what follows the wait is the next code then, and read in already.
+    """
     text = [
         "{ .reg .pred p; .reg .b32 polls; .reg .b32 some; .reg .b32 missing; .reg .b64 begun; .reg .b64 now;",
         *registers,
-        f"mov.b32 polls, 0; mov.b64 begun, 0; setp.eq.u32 p, {among}, 0; @p bra DONE;",
+        f"mov.b32 polls, 0; mov.b64 begun, 0; setp.eq.u32 p, {among}, 0; @p bra DONE; bra AGAIN;",
+        "CLOCK: mov.u64 now, %globaltimer; setp.eq.u64 p, begun, 0; @p mov.b64 begun, now; sub.u64 now, now, begun;",
+        *limit,
         "AGAIN:",
         *poll,
-        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN;",
-        "mov.u64 now, %globaltimer; setp.eq.u64 p, begun, 0; @p mov.b64 begun, now; sub.u64 now, now, begun;",
-        *limit,
+        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN; bra CLOCK;",
         "DONE: }",
     ]
     return " ".join(text)

@@ -108,7 +108,8 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
-    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # called by launch of the native module
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # called by the native module, and the next
+    "launch_early": ("cuLaunchKernelEx", None, ()),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
 }
@@ -138,9 +139,9 @@ class _Thread(threading.local):
     attached = False
 
 
-def launch_function(vendor: str) -> int:
+def launch_function(vendor: str, operation: str) -> int:
     """The address of the function that launches a kernel, for the native module."""
-    symbol = _CALLS["launch"][0 if vendor == "cuda" else 1]
+    symbol = _CALLS[operation][0 if vendor == "cuda" else 1]
     return int(ctypes.cast(getattr(ctypes.CDLL(default_library(vendor)), str(symbol)), c_void_p).value or 0)
 
 
