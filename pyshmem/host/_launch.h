@@ -69,7 +69,10 @@ typedef struct { int32_t id, unused; union { int32_t allowed; uint64_t words[8];
 typedef struct { uint32_t grid[3], block[3], shared; void *stream; launch_attribute_t *attributes; uint32_t count; } launch_config_t;
 enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 
-static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, void **parameters) {
+/* words: one parameter each, in the low bytes; zeros follow, for what Triton appends. */
+static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
+    void *parameters[MOST_WORDS + 4];
+    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
     int (*call)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
     int (*call_early)(launch_config_t *, void *, void **, void **);
     call = (__typeof__(call))head[LAUNCHER];
@@ -92,36 +95,64 @@ static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     (void)self;
     enum { STREAM = EARLY, FIXED }; /* arguments: the stream in the place of EARLY */
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0};
-    void *parameters[MOST_WORDS + 4];
     if (n < FIXED || n > FIXED + MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch takes 8 to %d arguments", FIXED + MOST_WORDS); return NULL; }
     for (Py_ssize_t i = 0; i < n; i++) *(i < FIXED ? &head[i] : &words[i - FIXED]) = PyLong_AsUnsignedLongLongMask(args[i]);
     if (PyErr_Occurred()) return NULL;
-    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
     uint64_t stream = head[STREAM];
     head[EARLY] = 0;
-    return enqueue_kernel(head, stream, parameters);
+    return enqueue_kernel(head, stream, words);
+}
+
+/* A plan's HEAD, and its words, which ``more`` are to follow. How many; -1: an exception. */
+static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, uint64_t *words) {
+    char *plan;
+    Py_ssize_t held;
+    if (PyBytes_AsStringAndSize(bytes, &plan, &held)) return -1;
+    held = held / 8 - HEAD;
+    if (held < 0 || held + more > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a launch takes up to %d words", MOST_WORDS); return -1; }
+    memcpy(head, plan, HEAD * sizeof *head);
+    memcpy(words, plan + HEAD * sizeof *head, (size_t)held * 8);
+    return held;
 }
 
 /* launch_prepared(plan, stream, *words) -> as launch. plan: bytes of uint64: launch's first seven arguments, whether EARLY, then
  * words, which those given here follow. So that a launch makes no Python object of what never changes. */
 static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    uint64_t words[MOST_WORDS + 4] = {0}, stream;
-    void *parameters[MOST_WORDS + 4];
-    char *plan;
-    Py_ssize_t held;
+    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
     if (n < 2) { PyErr_SetString(PyExc_TypeError, "launch_prepared takes bytes, a stream and words"); return NULL; }
-    if (PyBytes_AsStringAndSize(args[0], &plan, &held)) return NULL;
-    held = held / 8 - HEAD;
-    if (held < 0 || held + n - 2 > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch_prepared takes up to %d words", MOST_WORDS); return NULL; }
-    if (!to_u64(args[1], &stream)) return NULL;
-    uint64_t head[HEAD];
-    memcpy(head, plan, sizeof head);
-    memcpy(words, plan + sizeof head, (size_t)held * 8);
+    Py_ssize_t held = read_plan(args[0], n - 2, head, words);
+    if (held < 0 || !to_u64(args[1], &stream)) return NULL;
     for (Py_ssize_t i = 2; i < n; i++) words[held + i - 2] = PyLong_AsUnsignedLongLongMask(args[i]);
-    if (PyErr_Occurred()) return NULL;
-    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
-    return enqueue_kernel(head, stream, parameters);
+    return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
+}
+
+/* launch_pair(views, plans, asked, heap, stream, target, source) -> as launch, where plans has the call's key; else the key, or None
+ * where these are no plain pair on that heap. A key is of asked and of what locate_pair finds. plans: by key, (launch_prepared's
+ * plan, the words that follow the two addresses). */
+static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    view_t view;
+    operand_t dest, source;
+    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
+    if (!arity("launch_pair", n, 7) || !to_u64(args[4], &stream)) return NULL;
+    if (!plain_pair(args[0], args + 5, &dest, &source, &view) || view.heap != args[3]) Py_RETURN_NONE;
+    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item, (dest.address | source.address) & 15};
+    PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
+    PyObject *key = bytes ? PyTuple_Pack(2, args[2], bytes) : NULL;
+    Py_XDECREF(bytes);
+    if (!key) return NULL;
+    PyObject *found = PyDict_GetItemWithError(args[1], key);
+    if (!found && !PyErr_Occurred()) return key;
+    Py_DECREF(key);
+    PyObject *counts = found ? PyTuple_GetItem(found, 1) : NULL;
+    Py_ssize_t more = counts ? PyTuple_Size(counts) : -1;
+    Py_ssize_t held = more < 0 ? -1 : read_plan(PyTuple_GetItem(found, 0), 2 + more, head, words);
+    if (held < 0) return NULL;
+    words[held++] = dest.address;
+    words[held++] = source.address;
+    for (Py_ssize_t i = 0; i < more; i++) words[held + i] = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(counts, i));
+    return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
 /* ---- a kernel called with Python's arguments: what Triton compiles for is looked up by, and the words are made of them ---- */
@@ -191,7 +222,6 @@ static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;
-    void *parameters[MOST_WORDS + 4];
     char *plan, *kinds;
     Py_ssize_t used = 0, length, count;
     if (!arity("call_kernel", n, 7) || !to_u64(args[5], &stream) || (count = PyTuple_Size(args[6])) < 0) return NULL;
@@ -214,7 +244,5 @@ static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_
         if (more < 0) return NULL;
         used += more;
     }
-    if (PyErr_Occurred()) return NULL;
-    for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
-    return enqueue_kernel(head, stream, parameters);
+    return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }

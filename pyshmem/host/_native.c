@@ -442,7 +442,6 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     return tuple_of(v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
 }
 
-#include "_launch.h"
 
 typedef struct {
     dl_tensor_t tensor;
@@ -471,6 +470,7 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 #include "_collectives.h"
+#include "_launch.h"
 
 /* ---- the end of the process: only an exit handler knows the status, and only after Python's own clean-up ---- */
 
@@ -536,7 +536,7 @@ static PyMethodDef methods[] = {
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch", py_launch) ROW("launch_prepared", py_launch_prepared)
-    ROW("call_kernel", py_call_kernel) ROW("watch_exit", py_watch_exit)
+    ROW("call_kernel", py_call_kernel) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

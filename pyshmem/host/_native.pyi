@@ -20,6 +20,16 @@ def call_kernel(
     arguments: tuple[Any, ...],
     /,
 ) -> Any: ...
+def launch_pair(
+    views: list[tuple[Any, ...]],
+    plans: dict[Any, Any],
+    asked: tuple[Any, ...],
+    heap: Any,
+    stream: int,
+    target: Any,
+    source: Any,
+    /,
+) -> Any: ...
 def copier(
     function: int, current: Any, device: int, streams: set[int], otherwise: Callable[[int, int, int], None], /
 ) -> Callable[[int, int, int], None]: ...

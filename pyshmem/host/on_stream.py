@@ -12,7 +12,7 @@ CPU memory has no streams: there all meet, and then do at once what the call wit
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from pyshmem.host import _native, collectives
 from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
@@ -89,23 +89,26 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
         size = count_of(_NAMES[routine], "size", size)  # plans are remembered by it, and a tensor's value may change
-    found = _native.locate_pair(views, target, source)
-    if found is None:
+    heap: Any = heaps.get("cuda")
+    if heap is None:
         _first(routine, detail, group, target, source, size, None)
         return
-    heap, dest, src, room, length, kind = found
-    key = (routine, detail, size, room, length, kind, (dest | src) & 15, group.wires, job.generation)
-    plan = _plans.get(key)
-    if plan is None:
-        _first(routine, detail, group, target, source, size, key)
-    else:
-        _launch(routine, plan, heap, dest, src)
+    asked = (routine, detail, size, group.wires, job.generation)
+    code = _native.launch_pair(views, _plans, asked, heap, heap.use_stream(), target, source)
+    if type(code) is not int:
+        _first(routine, detail, group, target, source, size, code)
+    elif code:
+        _refuse(routine, code)
 
 
 def _launch(routine: str, plan: Any, heap: Any, dest: int, src: int) -> None:
     code = _native.launch_prepared(plan.prepared, heap.use_stream(), dest, src, *plan.counts)
     if code:
-        refuse(LaunchError, f"{routine}_on_stream", "stream", f"{code} from the driver", "a launch that succeeds")
+        _refuse(routine, code)
+
+
+def _refuse(routine: str, code: int) -> NoReturn:
+    refuse(LaunchError, f"{routine}_on_stream", "stream", f"{code} from the driver", "a launch that succeeds")
 
 
 def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:

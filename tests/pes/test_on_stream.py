@@ -109,6 +109,20 @@ def test_calls_follow_each_other_with_nothing_between_however_late_a_pe_is(count
         assert log[turn].tolist() == [sum(range(npes)) + npes * turn, *(10 * pe + turn for pe in range(npes))]
 
 
+@pytest.mark.parametrize("count", [4, 2000, 15_000])
+def test_each_call_takes_what_the_one_in_front_of_it_has_made(count, npes):
+    """Small ones begin on a GPU while that one runs: they must wait for it, and so must what is behind them."""
+    array, log = shmem.ones(count, dtype=torch.int64), torch.zeros(40, dtype=torch.int64)
+    for turn in range(40):
+        shmem.reduce_on_stream(array, array)
+        if turn % 3 == 0:
+            shmem.barrier_on_stream()
+        log[turn] = array[-1]
+        if turn % 8 == 7:
+            array.fill_(1)
+    assert log.tolist() == [npes ** (turn % 8 + 1) for turn in range(40)]
+
+
 @on_a_gpu
 @pytest.mark.parametrize("count", [4, 5000, 100_000])
 def test_a_graph_of_them_is_replayed(count, me, npes):
