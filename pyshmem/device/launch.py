@@ -15,6 +15,7 @@ import torch
 
 from pyshmem.host._native import call_kernel, launch
 from pyshmem.host.gpu.driver import launch_function
+from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
@@ -180,7 +181,10 @@ def _launcher() -> int:
 
 @cache
 def early_launcher() -> int:
-    """The driver's function for kernels that may begin early; 0 where there are none: before NVIDIA's Hopper, and on AMD."""
-    if torch.version.hip or torch.cuda.get_device_capability() < (9, 0):
+    """The driver's function for kernels that may begin early; 0 where there are none.
+
+    NVIDIA's Hopper is the first GPU that can, and CUDA 12.3 the first driver whose graphs take them in.
+    """
+    if torch.version.hip or torch.cuda.get_device_capability() < (9, 0) or gpu.driver.version < 12030:
         return 0
     return launch_function("cuda", "launch_early")

@@ -66,7 +66,7 @@ def reduce_tiles(
     place = tl.arange(0, BLOCK)
     lane = tl.program_id(0) * BLOCK + place
     if EARLY:
-        gpu.follow(ctx)
+        gpu.follow()
     turn = begin(slot)
     lanes = tl.load(array_at(source, lane_of(TYPE)) + lane, mask=lane * shared < count, other=0)
     lanes = lanes if words == 2 else lanes.to(tl.int32)
@@ -109,7 +109,7 @@ def cast_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, root: 
 def meet_all(ctx, target: tl.int64, source: tl.int64, EARLY: tl.constexpr):
     """target, source: of no use; the others have them."""
     if EARLY:
-        gpu.follow(ctx)
+        gpu.follow()
     barrier_all(ctx)
 
 

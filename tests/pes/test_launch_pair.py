@@ -73,7 +73,11 @@ def test_a_plan_of_too_many_words_or_of_none_is_refused(driver):
     address, calls = driver
     x = shmem.zeros(4)
     key = ask({}, x, x)
-    for plan, counts in ((struct.pack("<7Q", *[address] * 7), ()), (struct.pack("<70Q", *[address] * 70), (1,)), ("x", ())):
+    for plan, counts in (
+        (struct.pack("<7Q", *[address] * 7), ()),
+        (struct.pack("<70Q", *[address] * 70), (1,)),
+        ("x", ()),
+    ):
         with pytest.raises(TypeError):
             ask({key: (plan, counts)}, x, x)
     assert not calls

@@ -307,7 +307,7 @@ def peek(ctx: tl.tensor, pointer: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def follow(ctx: tl.tensor) -> None:
+def follow() -> None:
     """In a kernel that was launched early: wait until the kernels in front of it have ended, and see what they stored.
 
     Then let the one behind it begin, which waits here for this one. Before NVIDIA's Hopper, and on AMD, there is no such.
