@@ -69,6 +69,16 @@ def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
     assert len(keys) == 1
 
 
+def test_one_binary_of_tiles_serves_all_pes_of_a_team_and_another_teams_is_another(target):
+    kernel, operands, _ = tiles(WORDS[0])
+
+    def key(me, n_pes):
+        return cache_key(kernel, target, [on_stream.of_team(context(target, me, n_pes)), *operands])
+
+    assert len({key(me, 32) for me in (0, 1, 2, 13, 16)}) == 1
+    assert key(1, 32) != key(1, 31)
+
+
 # ---- tiles: a word of each member a thread, and nobody to meet on its way ----
 
 
