@@ -68,7 +68,7 @@ part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
 FILES_kernels1 := $(filter $(patsubst %,test_device_%.py,amo amo_nbi collectives context gluon kernels litmus nbi),$(FILES))
 FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)))
-FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_calls c_names_programs c_names_types porting) # see memory through NumPy
+FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # see memory through NumPy
 FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
 test-gpu: $(GPU_VENV)/.installed
