@@ -1,5 +1,10 @@
 """What several files of tests here share."""
 
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "pes"))  # for what stands in for a GPU's driver
+
 import pytest
 import standin
 from launching import idle_launcher, launcher, program, start  # noqa: F401  fixtures

@@ -1,37 +1,15 @@
 """Launches of compiled kernels from Python's arguments: what is compiled anew, and the words that the driver is given."""
 
-import ctypes
 from types import SimpleNamespace
 
 import pytest
 import torch
 from pyshmem.device import launch
 from pyshmem.device.launch import CachedKernel, Loaded
+from standin_driver import Driver
 
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    *[ctypes.c_uint] * 7,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_void_p,
-)
 CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE = range(5)
 CONTEXT = (1 << 40, -5, (9, 3))  # what a device context is: a tuple of tuples, of ints
-
-
-class Driver:
-    """A stand-in for cuLaunchKernel."""
-
-    def __init__(self):
-        self.code, self.calls = 0, []
-        self.function = LAUNCH(self.launch)  # kept: it is called by address
-        self.address = ctypes.cast(self.function, ctypes.c_void_p).value
-
-    def launch(self, kernel, x, y, z, threads, _, __, shared, stream, parameters, extra):
-        words = [ctypes.c_uint64.from_address(parameters[place]).value for place in range(8)]
-        self.calls.append((kernel, (x, y, z), threads, shared, stream, words))
-        return self.code
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from pyshmem.host import _native
+from standin_driver import Driver
 
 LIMITS = {
     "int32": (-(2**31), 2**31 - 1),
@@ -146,36 +147,19 @@ def test_build_without_a_compiler_says_so_in_one_line(tmp_path):
     assert "pyshmem needs a C11 compiler" in done.stderr.splitlines()[-1]
 
 
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, *[ctypes.c_uint64] + [ctypes.c_uint] * 7 + [ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p)],
-    ctypes.c_void_p,
-)  # fmt: skip
-
-
 @pytest.fixture
 def driver():
-    """(the address of what stands for cuLaunchKernel, what it was called with)."""
-    calls = []
-
-    @LAUNCH
-    def called(*args):
-        words = [ctypes.cast(args[9][i], ctypes.POINTER(ctypes.c_uint64))[0] for i in range(7)]
-        calls.append((args[:9], words))
-        return 700 if args[0] == 13 else 0
-
-    yield ctypes.cast(called, ctypes.c_void_p).value, calls
-    assert called  # alive until here
+    return Driver()
 
 
 @pytest.mark.parametrize("held", [0, 2, 5])
 def test_a_prepared_launch_is_the_launch_of_the_same_words(driver, held):
     """Kernel, grid, threads, shared bytes, stream, and each parameter in a word; zeros behind them."""
-    address, calls = driver
-    head, words = (address, 11, 4, 2, 1, 256, 1024), [5, 2**63 + 1, 7, 8, 9]
+    head, words = (driver.address, 11, 4, 2, 1, 256, 1024), [5, 2**63 + 1, 7, 8, 9]
     plan = struct.pack(f"<{8 + held}Q", *head, False, *words[:held])
     assert _native.launch(*head, 77, *words) == 0
     assert _native.launch_prepared(plan, 77, *words[held:]) == 0
-    assert calls == [((11, 4, 2, 1, 256, 1, 1, 1024, 77), [*words, 0, 0])] * 2
+    assert driver.calls == [(11, (4, 2, 1), 256, 1024, 77, [*words, 0, 0, 0])] * 2
 
 
 class Config(ctypes.Structure):
@@ -215,19 +199,18 @@ def test_an_early_launch_allows_the_kernel_to_begin_while_the_one_in_front_of_it
 
 
 def test_a_prepared_launch_takes_negative_words_and_returns_the_drivers_code(driver):
-    address, calls = driver
-    plan = struct.pack("<8Q", address, 13, 1, 1, 1, 32, 0, False)
+    driver.code = 700
+    plan = struct.pack("<8Q", driver.address, 13, 1, 1, 1, 32, 0, False)
     assert _native.launch_prepared(plan, 0, -1) == 700
-    assert calls[0][1] == [2**64 - 1, 0, 0, 0, 0, 0, 0]
+    assert driver.calls[0][-1] == [2**64 - 1, *[0] * 7]
 
 
 def test_a_prepared_launch_refuses_what_is_none(driver):
-    address, calls = driver
-    plan = struct.pack("<8Q", address, 11, 1, 1, 1, 32, 0, False)
+    plan = struct.pack("<8Q", driver.address, 11, 1, 1, 1, 32, 0, False)
     for wrong in [(), (plan,), (plan[:-8], 0), ("x", 0), (plan, "x"), (plan, 0, *range(65))]:
         with pytest.raises(TypeError):
             _native.launch_prepared(*wrong)
-    assert not calls
+    assert not driver.calls
 
 
 # ---- copies on a GPU's stream: labs stands for the driver's function, whose answer 0 is success ----

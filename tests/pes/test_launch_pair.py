@@ -1,6 +1,5 @@
 """Calls on a stream whose plan is known: one native call checks the arrays, finds the plan and launches it."""
 
-import ctypes
 import struct
 
 import pyshmem as shmem
@@ -8,46 +7,27 @@ import pytest
 import torch
 from pyshmem.host import _native
 from pyshmem.host.heap import default, views
+from standin_driver import Driver
 
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    *[ctypes.c_uint64] + [ctypes.c_uint] * 7 + [ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p)],
-    ctypes.c_void_p,
-)
 ASKED = ("reduce", "sum", None, (1, 2, 3, 4), 5)
 HELD, COUNTS = (21, 22), (33, -1)
-
-
-@pytest.fixture
-def driver():
-    """(the address of what stands for cuLaunchKernel, what it was called with)."""
-    calls = []
-
-    @LAUNCH
-    def called(*args):
-        words = [ctypes.cast(args[9][i], ctypes.POINTER(ctypes.c_uint64))[0] for i in range(7)]
-        calls.append((args[:9], words))
-        return args[0]  # the kernel's handle, for a code
-
-    yield ctypes.cast(called, ctypes.c_void_p).value, calls
-    assert called  # alive until here
 
 
 def ask(plans, target, source, asked=ASKED):
     return _native.launch_pair(views, plans, asked, default(), 77, target, source)
 
 
-def test_a_call_whose_plan_is_known_is_launched_with_its_arrays_addresses(driver):
-    address, calls = driver
+def test_a_call_whose_plan_is_known_is_launched_with_its_arrays_addresses():
+    driver = Driver()
     target, source, other = (shmem.zeros(16) for _ in range(3))
-    key = ask({}, target, source)
-    plan = struct.pack("<10Q", address, 0, 4, 1, 1, 256, 512, False, *HELD)
+    plan = struct.pack("<10Q", driver.address, 11, 4, 1, 1, 256, 512, False, *HELD)
+    plans = {ask({}, target, source): (plan, COUNTS)}
     for to, of in ((target, source), (source, target), (other, other)):
-        assert ask({key: (plan, COUNTS)}, to, of) == 0
-        words = [*HELD, to.data_ptr(), of.data_ptr(), 33, 2**64 - 1, 0]
-        assert calls.pop() == ((0, 4, 1, 1, 256, 1, 1, 512, 77), words)
-    refused = struct.pack("<10Q", address, 701, 4, 1, 1, 256, 512, False, *HELD)
-    assert ask({key: (refused, COUNTS)}, target, source) == 701
+        assert ask(plans, to, of) == 0
+        words = [*HELD, to.data_ptr(), of.data_ptr(), 33, 2**64 - 1, 0, 0]
+        assert driver.calls.pop() == (11, (4, 1, 1), 256, 512, 77, words)
+    driver.code = 701
+    assert ask(plans, target, source) == 701
 
 
 def test_what_differs_in_what_was_asked_or_in_the_arrays_needs_a_plan_of_its_own():
@@ -69,15 +49,14 @@ def test_arrays_that_are_no_plain_pair_on_that_heap_are_left_to_python(me, npes)
     assert _native.launch_pair(views, {}, ASKED, "another heap", 77, x, x) is None
 
 
-def test_a_plan_of_too_many_words_or_of_none_is_refused(driver):
-    address, calls = driver
-    x = shmem.zeros(4)
+def test_a_plan_of_too_many_words_or_of_none_is_refused():
+    driver, x = Driver(), shmem.zeros(4)
     key = ask({}, x, x)
     for plan, counts in (
-        (struct.pack("<7Q", *[address] * 7), ()),
-        (struct.pack("<70Q", *[address] * 70), (1,)),
+        (struct.pack("<7Q", *[driver.address] * 7), ()),
+        (struct.pack("<70Q", *[driver.address] * 70), (1,)),
         ("x", ()),
     ):
         with pytest.raises(TypeError):
             ask({key: (plan, counts)}, x, x)
-    assert not calls
+    assert not driver.calls
