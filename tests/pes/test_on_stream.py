@@ -109,18 +109,48 @@ def test_calls_follow_each_other_with_nothing_between_however_late_a_pe_is(count
         assert log[turn].tolist() == [sum(range(npes)) + npes * turn, *(10 * pe + turn for pe in range(npes))]
 
 
-@pytest.mark.parametrize("count", [4, 2000, 15_000])
-def test_each_call_takes_what_the_one_in_front_of_it_has_made(count, npes):
-    """Small ones begin on a GPU while that one runs: they must wait for it, and so must what is behind them."""
-    array, log = shmem.ones(count, dtype=torch.int64), torch.zeros(40, dtype=torch.int64)
-    for turn in range(40):
+SMALL = [
+    4,
+    2000,
+    15_000,
+]  # int64, of sizes that are words on a GPU: such calls begin while the one in front of them runs
+
+
+def eight_in_place(array):
+    for _ in range(8):
         shmem.reduce_on_stream(array, array)
-        if turn % 3 == 0:
-            shmem.barrier_on_stream()
-        log[turn] = array[-1]
-        if turn % 8 == 7:
-            array.fill_(1)
-    assert log.tolist() == [npes ** (turn % 8 + 1) for turn in range(40)]
+
+
+@pytest.mark.parametrize("count", SMALL)
+def test_each_call_takes_what_the_one_in_front_of_it_has_made(count, npes):
+    array = shmem.ones(count, dtype=torch.int64)
+    for _ in range(5):
+        array.fill_(1)
+        if not interpreter.active():
+            torch.cuda._sleep(2_000_000)  # 1 ms: so that all are on the stream before the first begins
+        eight_in_place(array)
+        assert (array == npes**8).all()
+
+
+@on_a_gpu
+@pytest.mark.parametrize("count", SMALL)
+def test_each_call_of_a_graph_takes_what_the_one_in_front_of_it_has_made(count, npes):
+    array, other = shmem.ones(count, dtype=torch.int64), shmem.ones(count, dtype=torch.int64)
+    eight_in_place(array)
+    shmem.barrier_on_stream()
+    shmem.barrier_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        array.fill_(1)
+        eight_in_place(array)
+        shmem.barrier_on_stream()
+        shmem.reduce_on_stream(other, array, "max")
+    for _ in range(20):
+        other.zero_()
+        graph.replay()
+        assert (array == npes**8).all()
+        assert (other == npes**8).all()
+    shmem.barrier_all()
 
 
 @on_a_gpu
