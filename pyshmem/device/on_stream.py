@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch import instructions as gpu
+from pyshmem.device.arch.places import PLACES
 from pyshmem.device.collectives import cast_array, gather, swap
 from pyshmem.device.context import DeviceContext, device_context
 from pyshmem.device.launch import CachedKernel, Loaded, early_launcher, flattened
@@ -23,6 +24,8 @@ from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot
 from pyshmem.device.tiles import WORDS_MEMBERS
 from pyshmem.device.words import bits_of, shared_by, words_in
 from pyshmem.device.words_exchange import combine_lanes, send_lanes
+from pyshmem.host.gpu.heap import gpu as heap
+from pyshmem.host.slots import MOST_PES
 from pyshmem.host.teams import Team
 
 NUMBERS = {
@@ -162,8 +165,20 @@ def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: boo
             warps = words // 32
             loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, element, op, block, odd, early, num_warps=warps)
             return _plan(ours, loaded, programs, count, early=early)
-    programs, warps, apart = next(row[1:] for row in ARRAYS if nbytes <= row[0])
-    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, element, op, apart, num_warps=warps)
+    return _arrays(context, op, dtype, count)
+
+
+def waited_for(group: Team, op: str, dtype: torch.dtype, count: int) -> Plan | None:
+    """A reduction that the host waits for; None where this team has no kernel for it, on any member."""
+    if dtype not in NUMBERS or group.size > MOST_PES or heap.arch not in PLACES:
+        return None
+    context = device_context(group, "cuda")
+    return _arrays(context, op, dtype, count) if context.programs > 0 else None
+
+
+def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan:
+    programs, warps, apart = next(row[1:] for row in ARRAYS if count * dtype.itemsize <= row[0])
+    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, NUMBERS[dtype], op, apart, num_warps=warps)
     return _plan(context, loaded, _at_most(programs, context), count)
 
 

@@ -1,7 +1,8 @@
 """Broadcast, collect, all-to-all, reductions and scans over a team. Spec: OpenSHMEM 1.6, 9.9.
 
-What is checked, counted and refused; how the data moves is _collectives.h for CPU memory, by_tensor for the rest. Targets
-are ready on all members before any of them calls, so they are written without asking; nobody need synchronise a source.
+What is checked, counted and refused; how the data moves is _collectives.h for CPU memory, by_kernel for reductions in GPU
+memory, by_tensor for the rest. Targets are ready on all members before any of them calls, so they are written without
+asking; nobody need synchronise a source.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.host import _native, by_tensor, slots
+from pyshmem.host import _native, by_kernel, by_tensor, slots
 from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
 from pyshmem.host.heap import cpu, views
 from pyshmem.host.job import job
@@ -203,8 +204,10 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
         return
     if pair.heap is cpu and loop is not None:
         _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
-    else:
-        by_tensor.fold(routine, pair.heap, group, mode, op, pair.dtype, pair.dest, pair.src, count)
+        return
+    where = (op, pair.dtype, pair.dest, pair.src, count)
+    if mode != by_tensor.REDUCE or not by_kernel.reduce(routine, pair.heap, group, *where):
+        by_tensor.fold(routine, pair.heap, group, mode, *where)
 
 
 def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, source: Any, size: Any) -> bool:

@@ -11,7 +11,6 @@ CPU memory has no streams: there all meet, and then do at once what the call wit
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NoReturn
 
 from pyshmem.host import _native, collectives
@@ -21,11 +20,10 @@ from pyshmem.host.heap import cpu, heaps, views
 from pyshmem.host.job import job
 from pyshmem.host.operands import count_of, integer_of, refuse_dtype
 from pyshmem.host.ordering import synchronise
+from pyshmem.host.plans import kernels, known, remember
 from pyshmem.host.teams import Team, member
 
-_MOST_PLANS = 4096
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
-_plans: dict[tuple[Any, ...], Any] = {}  # of calls that were checked before
 
 
 def reduce_on_stream(
@@ -80,7 +78,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
         synchronise("barrier_on_stream", group)
         return
     key = ("barrier", group.wires, job.generation)
-    plan = _plans.get(key) or _remember(key, _kernels().barrier(group))
+    plan = known.get(key) or remember(key, kernels().barrier(group))
     _launch("barrier", plan, heap, 0, 0)
 
 
@@ -94,7 +92,7 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
         _first(routine, detail, group, target, source, size, None)
         return
     asked = (routine, detail, size, group.wires, job.generation)
-    code = _native.launch_pair(views, _plans, asked, heap, heap.use_stream(), target, source)
+    code = _native.launch_pair(views, known, asked, heap, heap.use_stream(), target, source)
     if type(code) is not int:
         _first(routine, detail, group, target, source, size, code)
     elif code:
@@ -122,7 +120,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
         getattr(collectives, routine)(target, source, *more, size=count, team=group)
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
-        _launch(routine, _remember(key, plan) if key else plan, pair.heap, pair.dest, pair.src)
+        _launch(routine, remember(key, plan) if key else plan, pair.heap, pair.dest, pair.src)
 
 
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
@@ -139,28 +137,13 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
-    kernels, itemsize = _kernels(), pair.dtype.itemsize
+    planner, itemsize = kernels(), pair.dtype.itemsize
     if routine == "reduce":
-        wanted = tuple(dtype for dtype in kernels.NUMBERS if dtype in OPERATORS[detail][1])
+        wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail][1])
         if pair.dtype not in wanted:
             refuse_dtype(name, "target", pair.dtype, wanted)
-        return kernels.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
+        return planner.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
     unit = min(itemsize, 8)
-    if itemsize % unit or unit not in kernels.BITS:
+    if itemsize % unit or unit not in planner.BITS:
         refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
-    return kernels.movement(group, routine, unit, count * (itemsize // unit), detail or 0)
-
-
-def _remember(key: tuple[Any, ...], plan: Any) -> Any:
-    if len(_plans) >= _MOST_PLANS:
-        _plans.clear()
-    _plans[key] = plan
-    return plan
-
-
-@cache
-def _kernels() -> Any:
-    """Imports triton, which other programs do not need."""
-    from pyshmem.device import on_stream
-
-    return on_stream
+    return planner.movement(group, routine, unit, count * (itemsize // unit), detail or 0)

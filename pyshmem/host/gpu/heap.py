@@ -42,6 +42,7 @@ class _Thread(threading.local):
     """What each thread has of its own."""
 
     ready = False  # it works on this GPU
+    stream: torch.cuda.Stream | None = None  # for what it waits for
     landing: torch.Tensor | None = None  # pinned memory that the GPU writes for it
     at = room = 0  # its address and its bytes
 
@@ -51,6 +52,7 @@ class GpuHeap(Heap):
 
     device = "cuda"
     shared = False  # whether some PEs of the node have one GPU together
+    reduces = False  # whether every PE has a GPU of its own, all of one kind: then host reductions are kernels
 
     def open(self, driver: Driver, node: MPI.Intracomm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
         """Map the node's heaps; ``cap``: the most bytes of a PE. Errors: DriverError, OSError, on every PE alike."""
@@ -296,6 +298,18 @@ class GpuHeap(Heap):
             self.driver.synchronize(side.cuda_stream)
         self._kept.clear() if ctx is None else self._kept.pop(ctx, None)
         _native.fence()
+        self._raise_recorded()
+
+    def own_stream(self) -> int:
+        """One of the calling thread's own, for what it waits for: kernels that wait for peers hold up no other thread's."""
+        self.enter()
+        if self._thread.stream is None:
+            self._thread.stream = torch.cuda.Stream(self.index)  # type: ignore[no-untyped-call]
+        return int(self._thread.stream.cuda_stream)
+
+    def finish(self, stream: int) -> None:
+        """Wait for one stream. Errors: WaitTimeoutError of a kernel that gave up."""
+        self.driver.synchronize(stream)
         self._raise_recorded()
 
     def drain(self) -> None:

@@ -66,6 +66,7 @@ def open_heap(node: MPI.Intracomm, asked_bytes: int | None) -> None:
             own = driver.bus_id()
         _require_access(driver, node, own)
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
+        gpu.reduces = not gpu.shared and len(set(node.allgather(gpu.arch))) == 1
         choice = _choice(driver, node, gpu.arch)
         gpu.open(driver, node, job.node_pes, _cap(node, choice, asked_bytes, properties.total_memory), choice)
     except (DriverError, OSError, RuntimeError) as error:
