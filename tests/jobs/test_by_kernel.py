@@ -1,0 +1,79 @@
+"""Reductions by the host in GPU memory: what is launched, on which stream, and what a member that does not come is called."""
+
+import struct
+from types import SimpleNamespace
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem.host import by_kernel, plans
+from pyshmem.host.heap import cpu
+from standin_driver import Driver
+
+GROUP = SimpleNamespace(wires=(1, 2, 0, 4), name="a team of 4")
+CALL = ("sum", torch.float32, 4096, 8192, 10)  # operator, type, target, source, elements
+
+
+class Heap:
+    """A GPU's: what is done to it, in order."""
+
+    def __init__(self, done, reduces=True, gives_up=False):
+        self.done, self.reduces, self.gives_up = done, reduces, gives_up
+
+    def settle(self):
+        self.done.append("settle")
+
+    def own_stream(self):
+        return 55
+
+    def finish(self, stream):
+        self.done.append(f"finish {stream}")
+        if self.gives_up:
+            raise shmem.WaitTimeoutError("kernel: reduce_on_stream: no word")
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver, and kernels for all but float16; what was asked of them, as it came."""
+    found = Driver()
+    plan = SimpleNamespace(prepared=struct.pack("<9Q", found.address, 11, 2, 1, 1, 128, 0, False, 21), counts=(10,))
+    found.planned = []
+
+    def waited_for(group, *asked):
+        found.planned.append(asked)
+        return None if torch.float16 in asked else plan
+
+    monkeypatch.setattr(plans, "known", {})
+    monkeypatch.setattr(by_kernel, "known", plans.known)
+    monkeypatch.setattr(by_kernel, "kernels", lambda: SimpleNamespace(waited_for=waited_for))
+    return found
+
+
+def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(driver):
+    heap = Heap(driver.calls)
+    for _ in range(2):
+        assert by_kernel.reduce("sum_reduce", heap, GROUP, *CALL)
+        launch = (11, (2, 1, 1), 128, 0, 55, [21, 4096, 8192, 10, 0, 0, 0, 0])
+        assert driver.calls == ["settle", launch, "finish 55"]
+        driver.calls.clear()
+    assert driver.planned == [("sum", torch.float32, 10)]
+
+
+def test_nothing_is_done_where_no_kernel_can(driver):
+    for heap in (cpu, Heap(driver.calls, reduces=False)):
+        assert not by_kernel.reduce("sum_reduce", heap, GROUP, *CALL)
+    assert not by_kernel.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", torch.float16, *CALL[2:])
+    assert not driver.calls
+
+
+def test_a_wait_that_gives_up_names_the_call_and_the_team(driver):
+    with pytest.raises(
+        shmem.WaitTimeoutError, match=r"max_reduce: PE .: team: got no word from some PE of a team of 4"
+    ):
+        by_kernel.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *CALL)
+
+
+def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
+    driver.code = 719
+    with pytest.raises(shmem.LaunchError, match=r"sum_reduce: PE .: stream: got 719 from the driver"):
+        by_kernel.reduce("sum_reduce", Heap(driver.calls), GROUP, *CALL)
