@@ -131,11 +131,15 @@ def gather_uneven(
     tl.store(there.to(tl.pointer_type(tl.int64)), tl.cast(nelems, tl.int64), mask=inside)
     exchange(ctx, "collect", slot, turn)
     counts = tl.load(lengths.to(tl.pointer_type(tl.int64)) + pe, mask=inside, other=0)
-    arch.check_one(ctx, "collect", "dest", dest, None, tl.sum(counts, axis=0))
-    before = tl.sum(tl.where(pe < my_pe(ctx), counts, 0), axis=0)
-    push(ctx, dest + before + first, source + first, count)
+    total = tl.sum(counts, axis=0)
+    if arch.fits(ctx, "collect", "dest", dest, total):
+        before = tl.sum(tl.where(pe < my_pe(ctx), counts, 0), axis=0)
+        push(ctx, dest + before + first, source + first, count)
     exchange(ctx, "collect", slot, turn + 1)
     end(ctx, slot, turn + 1)
+    arch.check_one(
+        ctx, "collect", "dest", dest, None, total
+    )  # of no PE before all know: the next call finds all in order
 
 
 @jit

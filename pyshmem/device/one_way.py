@@ -31,7 +31,7 @@ from pyshmem.device.scratch import (
     within,
     words_of,
 )
-from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store_at
+from pyshmem.device.tiles import bits_to_move, flatten, load_at, piece_elements, shaped, store_at
 
 
 @jit
@@ -41,10 +41,11 @@ def send(ctx: DeviceContext, tile: tl.tensor, pe: tl.tensor) -> None:
     tile: a block of numbers or a scalar, of the shape and dtype that recv gives.  pe: a scalar.
     Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Send.
     """
-    arch.check_tile(ctx, "send", tile)
-    arch.check_pe(ctx, "send", pe)
+    tile = arch.in_registers(tile)
+    arch.check_tile(ctx, "send", "tile", tile)
+    arch.check_pe(ctx, "send", "pe", pe)
     slot = slot_of(ctx, "send")
-    flat = flatten(tile)
+    flat = bits_to_move(flatten(tile))
     room = piece_elements(ctx, flat.dtype)
     for first in range(0, flat.shape[0], room):
         send_piece(ctx, "send", slot, flat, first, pe)
@@ -57,10 +58,11 @@ def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
     like: a tile of its shape and dtype, of any value.  pe: a scalar.  Returns: a tile like ``like``.
     Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Recv.
     """
-    arch.check_tile(ctx, "recv", like)
-    arch.check_pe(ctx, "recv", pe)
+    like = arch.in_registers(like)
+    arch.check_tile(ctx, "recv", "like", like)
+    arch.check_pe(ctx, "recv", "pe", pe)
     slot = slot_of(ctx, "recv")
-    found = flatten(like)
+    found = bits_to_move(flatten(like))
     room = piece_elements(ctx, found.dtype)
     for first in range(0, found.shape[0], room):
         found = recv_piece(ctx, "recv", slot, found, first, pe)
@@ -75,11 +77,12 @@ def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) 
     Returns: a tile like ``tile``.
     Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Sendrecv.
     """
-    arch.check_tile(ctx, "sendrecv", tile)
-    arch.check_pe(ctx, "sendrecv", to)
-    arch.check_pe(ctx, "sendrecv", of)
+    tile = arch.in_registers(tile)
+    arch.check_tile(ctx, "sendrecv", "tile", tile)
+    arch.check_pe(ctx, "sendrecv", "to", to)
+    arch.check_pe(ctx, "sendrecv", "of", of)
     slot = slot_of(ctx, "sendrecv")
-    flat = flatten(tile)
+    flat = bits_to_move(flatten(tile))
     found = flat
     room = piece_elements(ctx, flat.dtype)
     for first in range(0, flat.shape[0], room):
@@ -113,10 +116,11 @@ def broadcast(
 @jit
 def broadcast_tile(ctx: DeviceContext, tile: tl.tensor, root: tl.tensor) -> tl.tensor:
     """broadcast, of values in registers."""
-    arch.check_tile(ctx, "broadcast", tile)
-    arch.check_pe(ctx, "broadcast", root)
+    tile = arch.in_registers(tile)
+    arch.check_tile(ctx, "broadcast", "tile", tile)
+    arch.check_pe(ctx, "broadcast", "root", root)
     slot = slot_of(ctx, "broadcast")
-    found = flatten(tile)
+    found = bits_to_move(flatten(tile))
     room = piece_elements(ctx, found.dtype)
     for first in range(0, found.shape[0], room):
         if my_pe(ctx) == root:

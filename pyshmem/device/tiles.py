@@ -35,7 +35,9 @@ def all_reduce(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.tens
     of PEs.  Returns: a tile like ``tile``.  Order, errors: this module's.
     Spec: 9.9 SHMEM_SUM_REDUCE and its kin, of registers.
     """
-    arch.check_tile(ctx, "all_reduce", tile, op)
+    tile = arch.in_registers(tile)
+    arch.check_tile(ctx, "all_reduce", "tile", tile)
+    arch.check_reduced("all_reduce", op, tile)
     flat = flatten(tile)
     nbytes: tl.constexpr = bytes_of(flat)
     if nbytes <= WORDS_BYTES and ctx.members <= WORDS_MEMBERS:
@@ -54,7 +56,8 @@ def reduce_scatter(ctx: DeviceContext, tile: tl.tensor, op: tl.constexpr) -> tl.
     tile: ctx.members rows, of which row j goes to PE j and those from n_pes on to nobody.  op: as in all_reduce.
     Returns: a tile of a row's shape.  Order, errors: this module's.  Spec: none; MPI's Reduce_scatter_block.
     """
-    arch.check_tile(ctx, "reduce_scatter", tile, op, ctx.members)
+    arch.check_tile(ctx, "reduce_scatter", "tile", tile, ctx.members)
+    arch.check_reduced("reduce_scatter", op, tile)
     return row_shaped(in_turns(ctx, "reduce_scatter", in_rows(ctx, tile), op), tile)
 
 
@@ -65,8 +68,10 @@ def all_gather(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     Returns: ctx.members rows of tile's shape, row j of PE j; zeros from n_pes on.
     Order, errors: this module's.  Spec: 9.9 SHMEM_FCOLLECT, of registers.
     """
-    arch.check_tile(ctx, "all_gather", tile)
-    return tl.reshape(in_turns(ctx, "all_gather", flatten(tile), None), with_rows(ctx.members, tile))
+    tile = arch.in_registers(tile)
+    arch.check_tile(ctx, "all_gather", "tile", tile)
+    rows = in_turns(ctx, "all_gather", bits_to_move(flatten(tile)), None)
+    return tl.reshape(rows, with_rows(ctx.members, tile)).to(tile.dtype, bitcast=True)
 
 
 @jit
@@ -76,8 +81,9 @@ def all_to_all(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     tile: ctx.members rows; those from n_pes on go nowhere and return as zeros.  Returns: a tile like ``tile``.
     Order, errors: this module's.  Spec: 9.9 SHMEM_ALLTOALL, of registers.
     """
-    arch.check_tile(ctx, "all_to_all", tile, "", ctx.members)
-    return tl.reshape(in_turns(ctx, "all_to_all", in_rows(ctx, tile), None), tile.shape)
+    arch.check_tile(ctx, "all_to_all", "tile", tile, ctx.members)
+    rows = in_turns(ctx, "all_to_all", bits_to_move(in_rows(ctx, tile)), None)
+    return tl.reshape(rows, tile.shape).to(tile.dtype, bitcast=True)
 
 
 # ---- how they go: one exchange a turn, or for all_reduce of large tiles two ----
@@ -252,19 +258,34 @@ def in_rows(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
 
 
 @jit
-def shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
-    """In the shape of ``tile``."""
-    if is_block(tile):
-        return tl.reshape(flat, tile.shape)
+def bits_to_move(values: tl.tensor) -> tl.tensor:
+    """What moves: floats of 8 bits, which Triton makes of no other number, as their bits."""
+    if values.dtype.is_fp8():
+        return values.to(tl.int8, bitcast=True)
     else:
-        return tl.max(flat, axis=0)
+        return values
+
+
+@jit
+def shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
+    """In the shape and dtype of ``tile``, of its bits."""
+    if is_block(tile):
+        return tl.reshape(flat, tile.shape).to(tile.dtype, bitcast=True)
+    else:
+        return alone(flat).to(tile.dtype, bitcast=True)
+
+
+@jit
+def alone(flat: tl.tensor) -> tl.tensor:
+    """The number in a block of one. Triton's max is of a wider dtype where there are few bits."""
+    return tl.max(flat, axis=0).to(flat.dtype)
 
 
 @jit
 def row_shaped(flat: tl.tensor, tile: tl.tensor) -> tl.tensor:
     """In the shape of a row of ``tile``."""
     if has_one_dimension(tile):
-        return tl.max(flat, axis=0)
+        return alone(flat)
     else:
         return tl.reshape(flat, row_shape(tile))
 

@@ -322,7 +322,7 @@ REFUSED = [
     (plain, "sum_inscan", (torch.float8_e5m2, torch.float8_e5m2, 4), "DtypeError", "dest: got a pointer to fp8e5; wants a pointer to integers, or to floats"),
     (plain, "max_reduce_grid", (torch.int32, torch.int32, 4000), "NotSymmetricError", "dest: got 16000 bytes at heap offset"),
     (plain, "fcollect", (torch.int32, torch.int32, -1), "OutOfRangeError", "nelems: got -.*; wants 0 or more"),
-    (rooted, "broadcast", (torch.int32, torch.int32, 4, 99), "OutOfRangeError", "pe: got 99; wants a PE from 0 to"),
+    (rooted, "broadcast", (torch.int32, torch.int32, 4, 99), "OutOfRangeError", "PE_root: got 99; wants a PE from 0 to"),
     (strided, "alltoalls", (torch.int32, torch.int32, 0, 1, 1), "OutOfRangeError", "dst: got 0; wants 1 or more"),
 ]  # fmt: skip
 

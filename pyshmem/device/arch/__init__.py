@@ -23,6 +23,7 @@ if interpreter.active():
         fence,
         fetch,
         fit,
+        in_registers,
         jit,
         join,
         quiet,
@@ -59,11 +60,13 @@ if interpreter.active():
         check_one,
         check_pe,
         check_pes,
+        check_reduced,
         check_tile,
         expect,
+        fits,
     )
 else:
-    from pyshmem.device.arch.blocks import apart, arange
+    from pyshmem.device.arch.blocks import apart, arange, in_registers
     from pyshmem.device.arch.checks import (
         check,
         check_alone,
@@ -77,8 +80,10 @@ else:
         check_one,
         check_pe,
         check_pes,
+        check_reduced,
         check_tile,
         expect,
+        fits,
     )
     from pyshmem.device.arch.compiled import (
         add_signal,
@@ -137,6 +142,7 @@ __all__ = [
     "check_pes",
     "check_places",
     "check_plane",
+    "check_reduced",
     "check_slot",
     "check_tile",
     "check_tile_place",
@@ -148,6 +154,8 @@ __all__ = [
     "fence",
     "fetch",
     "fit",
+    "fits",
+    "in_registers",
     "jit",
     "join",
     "quiet",

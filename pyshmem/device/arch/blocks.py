@@ -61,6 +61,12 @@ def number(value: Any, dtype: Any, _semantic: Any = None) -> tl.tensor:
 
 
 @core.builtin
+def in_registers(value: Any, _semantic: Any = None) -> Any:
+    """A number that the compiler knows, as a kernel's argument of 1, as a scalar; all else as it is."""
+    return _semantic.to_tensor(value) if isinstance(_plain(value), (bool, int, float)) else value
+
+
+@core.builtin
 def spread(value: tl.tensor, like: tl.tensor, _semantic: Any = None) -> tl.tensor:
     """A scalar as a block of the shape of ``like`` where that is one. Gluon's atomics do not do it by themselves."""
     return _semantic.broadcast_impl_value(value, like)[0]

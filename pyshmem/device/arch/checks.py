@@ -7,7 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.tile_rules import fault_of, is_combined
+from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of
 from pyshmem.host.errors import ArgumentError, DtypeError
 
 
@@ -89,20 +89,34 @@ def check_context(ctx: object, routine: str) -> None:
 
 
 @triton.constexpr_function
-def check_pe(ctx: object, routine: str, pe: object) -> None:
+def check_pe(ctx: object, routine: str, argument: str, pe: object) -> None:
     """Errors: ArgumentError for what is no scalar integer."""
-    check_integer(routine, "pe", pe, "an integer")
+    check_integer(routine, argument, pe, "an integer")
     if isinstance(pe, tl.tensor) and pe.type.is_block():
-        refuse_call(ArgumentError, routine, "pe", pe, "one number")
+        refuse_call(ArgumentError, routine, argument, pe, "one number")
 
 
 @triton.constexpr_function
-def check_tile(ctx: object, routine: str, tile: object, op: str = "", rows: int = 0) -> None:
-    """Errors: ArgumentError for what is no tile, or not of the shape or dtype that the call takes."""
+def check_tile(ctx: object, routine: str, argument: str, tile: object, rows: int = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
     check_context(ctx, routine)
-    fault = fault_of(tile, op, rows)
+    wants = wanted_of(tile, rows)
+    if wants is not None:
+        refuse_call(ArgumentError, routine, argument, tile, wants)
+
+
+@triton.constexpr_function
+def check_reduced(routine: str, op: object, tile: tl.tensor) -> None:
+    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    fault = fault_of(op, tile)
     if fault is not None:
         refuse_call(ArgumentError, routine, fault[0], tile if fault[0] == "tile" else op, fault[1])
+
+
+@triton.constexpr_function
+def fits(ctx: object, routine: str, argument: str, pointer: object, nelems: object) -> bool:
+    """Whether memory is live is not known."""
+    return True
 
 
 @triton.constexpr_function
@@ -139,7 +153,7 @@ def check_scalars(routine: str, argument: str, pointer: tl.tensor, pe: object, n
     if pointer.type.is_block():
         refuse_call(ArgumentError, routine, argument, pointer, "one pointer; load, store and atomics take blocks")
     for name, value in (("nelems", nelems), ("pe", 0 if pe is None else pe)):
-        check_count(routine, name, value)
+        check_count(routine, called(routine, name), value)
 
 
 @triton.constexpr_function
@@ -274,3 +288,5 @@ def check_fetch(routine: str, fetch: object, pointers: object) -> None:
         pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
         if not pointer or fetch.dtype.element_ty != wanted:
             refuse_call(DtypeError, routine, "fetch", fetch, f"a pointer to {wanted}")
+        if not covers(fetch, pointers):
+            refuse_call(ArgumentError, routine, "fetch", fetch, "a place for each of the pointers")

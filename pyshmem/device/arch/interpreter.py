@@ -93,6 +93,12 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     return rounded(tensor, wanted)
 
 
+def in_registers(value: Any) -> Any:
+    """A Python number as a scalar; all else as it is."""
+    plain = value.value if isinstance(value, tl.constexpr) else value
+    return interpreter_semantic.to_tensor(plain) if isinstance(plain, (bool, int, float)) else value
+
+
 def rounded(value: Any, element: Any) -> Any:
     """Floats as others, to the nearest: the interpreter's own conversion to bfloat16 cuts bits off."""
     if not (element.is_bf16() and value.dtype.is_fp32()):

@@ -13,7 +13,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import GridExecutor, _get_np_dtype
 
-from pyshmem.device.arch.tile_rules import fault_of, is_combined
+from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of
 from pyshmem.host.errors import (
     ArgumentError,
     DtypeError,
@@ -88,27 +88,41 @@ def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nele
     check_context(ctx, routine)
     _check_pointers(routine, argument, pointer)
     _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
-    count = _count(routine, "nelems", nelems, 0)
+    count = _count(routine, called(routine, "nelems"), nelems, 0)
     if pe is not None:
-        pes = integers(routine, "pe", pe)
-        _check_scalar(routine, "pe", pe, "one PE")
-        _check_pes(ctx, routine, pes)
+        check_pe(ctx, routine, called(routine, "pe"), pe)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
 
 
-def check_pe(ctx: Any, routine: str, pe: Any) -> None:
+def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bool:
+    """Whether check_one finds nothing to refuse."""
+    try:
+        check_one(ctx, routine, argument, pointer, None, nelems)
+    except ShmemError:
+        return False
+    return True
+
+
+def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
     """Errors: ArgumentError for what is no scalar integer, OutOfRangeError for no PE of ctx's team."""
-    pes = integers(routine, "pe", pe)
-    _check_scalar(routine, "pe", pe, "one PE")
-    _check_pes(ctx, routine, pes)
+    pes = integers(routine, argument, pe)
+    _check_scalar(routine, argument, pe, "one PE")
+    _check_pes(ctx, routine, pes, argument)
 
 
-def check_tile(ctx: Any, routine: str, tile: Any, op: Any = "", rows: Any = 0) -> None:
-    """Errors: ArgumentError for what is no tile, or not of the shape or dtype that the call takes."""
+def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
     check_context(ctx, routine)
-    op, rows = (each.value if isinstance(each, tl.constexpr) else each for each in (op, rows))
-    fault = fault_of(tile, op, rows)
+    wants = wanted_of(tile, number(rows))
+    if wants is not None:
+        refuse_call(ArgumentError, routine, argument, describe(tile), wants)
+
+
+def check_reduced(routine: str, op: Any, tile: Any) -> None:
+    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    op = op.value if isinstance(op, tl.constexpr) else op
+    fault = fault_of(op, tile)
     if fault is not None:
         refuse_call(ArgumentError, routine, fault[0], describe(tile) if fault[0] == "tile" else repr(op), fault[1])
 
@@ -195,6 +209,8 @@ def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
         pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
         if not pointer or fetch.dtype.element_ty != wanted:
             refuse_call(DtypeError, routine, "fetch", describe(fetch), f"a pointer to {wanted}")
+        if not covers(fetch, pointers):
+            refuse_call(ArgumentError, routine, "fetch", describe(fetch), "a place for each of the pointers")
 
 
 def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:

@@ -1,0 +1,57 @@
+"""What calls are refused for, where kernels are compiled and where they are interpreted alike."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.constexpr_function
+def wanted_of(tile: object, rows: int) -> str | None:
+    """What is wanted of a tile that is none, or has another number of rows than these, 0 for any."""
+    if not isinstance(tile, tl.tensor) or tile.dtype.is_ptr() or tile.dtype.is_int1():
+        return "numbers in registers"
+    if rows and (not tile.type.is_block() or int(tile.shape[0]) != rows):
+        return f"{rows} as its first dimension, ctx.members: one entry for each PE, and up to a power of two"
+    return None
+
+
+@triton.constexpr_function
+def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
+    """(argument, what is wanted) of an operator that there is not, or not for the tile's dtype."""
+    if op not in operators():
+        return "op", "one of " + ", ".join(operators())
+    if not is_combined(op, tile.dtype):
+        return "tile", f"a dtype that {op} is defined for"
+    return None
+
+
+@triton.constexpr_function
+def operators() -> tuple[str, ...]:
+    return ("sum", "prod", "min", "max", "and", "or", "xor")
+
+
+@triton.constexpr_function
+def called(routine: str, argument: str) -> str:
+    """What the routine calls the argument that most call nelems, or pe."""
+    if argument == "nelems" and routine.endswith("_reduce"):
+        return "nreduce"
+    return "PE_root" if (routine, argument) == ("broadcast", "pe") else argument
+
+
+@triton.constexpr_function
+def covers(fetch: tl.tensor, pointers: tl.tensor) -> bool:
+    """Whether there is a place in ``fetch`` for each of the pointers."""
+    if not pointers.type.is_block():
+        return True
+    if not fetch.type.is_block() or len(fetch.shape) != len(pointers.shape):
+        return False
+    return all(one in (1, place) for one, place in zip(pointers.shape, fetch.shape, strict=True))
+
+
+@triton.constexpr_function
+def is_combined(op: str, element: tl.dtype) -> bool:
+    """Whether an operator or scan is defined for a dtype."""
+    if op in ("and", "or", "xor"):
+        return element.is_int() and element.primitive_bitwidth > 1
+    return element.primitive_bitwidth > (8 if element.is_floating() else 1)

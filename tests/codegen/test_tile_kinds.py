@@ -1,0 +1,45 @@
+"""Tiles of every kind compile: scalars of few bits in loops, numbers that the compiler knows, floats of 8 bits that move."""
+
+import pyshmem.device as dev
+import pytest
+import torch
+import triton
+import triton.language as tl
+from compiling import assembly
+
+
+@triton.jit
+def scalars(ctx, x, out, n, pe):
+    mine = tl.load(x)
+    for _ in range(n):
+        mine = dev.sendrecv(ctx, dev.broadcast(ctx, dev.all_reduce(ctx, mine, "max"), 0), pe, pe)
+        mine = dev.reduce_scatter(ctx, tl.full([ctx.members], 0, mine.dtype) + mine, "max")
+    tl.store(out, mine)
+
+
+@triton.jit
+def known(ctx, out, one):
+    tl.store(out, dev.all_reduce(ctx, one, "sum") + dev.broadcast(ctx, one, 0))
+    tl.store(out + tl.arange(0, ctx.members), dev.all_gather(ctx, one))
+
+
+@triton.jit
+def moved(ctx, x, out, pe):
+    lane, row = tl.arange(0, 64), tl.arange(0, ctx.members)
+    tile = tl.load(x + lane)
+    tl.store(out + row[:, None] * 64 + lane[None, :], dev.all_to_all(ctx, dev.all_gather(ctx, tile)))
+    tl.store(out + lane, dev.sendrecv(ctx, dev.broadcast(ctx, tile, 0), pe, pe))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint16, torch.float16, torch.bfloat16], ids=str)
+def test_a_scalar_keeps_its_dtype_from_turn_to_turn(dtype, target):
+    assert assembly(scalars, target, dtype, dtype, 3, 1)
+
+
+@pytest.mark.parametrize("one", [1, 2, 1.5])
+def test_a_kernels_argument_is_a_tile_whatever_its_value(one, target):
+    assert assembly(known, target, torch.float32, one)
+
+
+def test_floats_of_eight_bits_move(target):
+    assert assembly(moved, target, torch.float8_e5m2, torch.float8_e5m2, 1)
