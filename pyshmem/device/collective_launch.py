@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
+import sys
 from functools import cache
 from typing import Any
 
+from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
 from pyshmem import interpreter
@@ -78,7 +81,19 @@ def _bind(
     except TypeError as error:
         refuse(ArgumentError, "launch", "args", str(error), f"those of {kernel.fn.__name__}, after its context")
     bound.apply_defaults()
-    return bound.args, {name: value for name, value in options.items() if name not in own}
+    choices = {name: value for name, value in options.items() if name not in own}
+    for name in choices.keys() - _compilers_options():
+        wants = f"a parameter of {kernel.fn.__name__}, or an option of Triton's compiler"
+        refuse(ArgumentError, "launch", "options", repr(name), wants)
+    return bound.args, choices
+
+
+@cache
+def _compilers_options() -> frozenset[str]:
+    """Of every compiler that this Triton has: the interpreter takes any name and says nothing."""
+    modules = [sys.modules[backend.compiler.__module__] for backend in backends.values()]
+    kinds = [each for module in modules for each in vars(module).values() if dataclasses.is_dataclass(each)]
+    return frozenset(field.name for kind in kinds for field in dataclasses.fields(kind))
 
 
 def _require_together(programs: int) -> None:

@@ -12,6 +12,7 @@ from pyshmem.device.context import DeviceContext
 @jit
 def fence(ctx: DeviceContext) -> None:
     """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.11 SHMEM_FENCE."""
+    arch.check_context(ctx, "fence")
     arch.fence(ctx)
 
 
@@ -21,6 +22,7 @@ def quiet(ctx: DeviceContext) -> None:
 
     Spec: 9.11 SHMEM_QUIET.
     """
+    arch.check_context(ctx, "quiet")
     arch.quiet(ctx)
 
 

@@ -122,6 +122,10 @@ REFUSED = [
     (lambda: shmem.launch(print, 1), "kernel: got builtin_function_or_method; wants a function of triton.jit"),
     (lambda: shmem.launch(note, 1, 1), "args: got missing a required argument: 'value'; wants those of note"),
     (lambda: shmem.launch(note, 1, 1, 2, 3, 4, 5), "args: got too many positional arguments; wants those of note"),
+    (
+        lambda: shmem.launch(note, 1, 1, 2, num_wraps=3),
+        "options: got 'num_wraps'; wants a parameter of note, or an option",
+    ),
     (lambda: shmem.launch(note, 1, 1, 2, team=3), "team: got int; wants a Team"),
 ]
 

@@ -372,6 +372,17 @@ def test_a_call_without_the_context_says_what_is_missing(refused, me):
 
 
 @triton.jit
+def ordering(word, routine: tl.constexpr):
+    routine(word)
+
+
+@pytest.mark.parametrize("name", ["fence", "quiet", "barrier_all", "sync_all"])
+def test_what_orders_wants_a_context_too(refused, name):
+    with pytest.raises(InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; wants what shmem\.dev"):
+        ordering[(1,)](refused.whole, getattr(dev, name))
+
+
+@triton.jit
 def inner(ctx, word, pe):
     dev.p(ctx, word, 1, pe)
 
