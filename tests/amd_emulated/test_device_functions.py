@@ -5,6 +5,7 @@ import importlib
 CHAPTERS = (
     "rma",
     "tiles",
+    "tile_kinds",
     "strided",
     "amo",
     "nbi",
