@@ -18,6 +18,7 @@ from pyshmem.device import amo, arch, rma
 from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
 from pyshmem.device.context import DeviceContext, device_context
+from pyshmem.device.words import bits_of
 
 
 class Partition(NamedTuple):
@@ -50,7 +51,7 @@ def load_at(
     """
     arch.check_places(part, "load_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
-    return rma.load(part.ctx, pointers, pe, mask, other)
+    return rma.load_for(part.ctx, "load_at", pointers, pe, mask, other)
 
 
 @jit
@@ -61,7 +62,7 @@ def store_at(part: Partition, rows: tl.tensor, cols: tl.tensor, value: tl.tensor
     """
     arch.check_places(part, "store_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
-    rma.store(part.ctx, pointers, value, pe, mask)
+    rma.store_for(part.ctx, "store_at", pointers, value, pe, mask)
 
 
 @jit
@@ -80,7 +81,7 @@ def atomic_add_at(
     """
     arch.check_places(part, "atomic_add_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
-    amo.atomic_add(part.ctx, pointers, value, pe, mask, sem, scope)
+    amo.modify(part.ctx, "atomic_add_at", "add", pointers, value, pe, mask, sem, scope)
 
 
 @jit
@@ -92,7 +93,9 @@ def load_tile(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr,
     """
     arch.check_tile_place(part, "load_tile", row, col, BM, BN)
     pointers, pe = place_of_tile(part, row, col, BM, BN)
-    return rma.load(part.ctx, pointers, pe, inside(part, row, col, BM, BN), 0)
+    element: tl.constexpr = part.data.dtype.element_ty
+    zero = tl.cast(0, bits_of(element)).to(element, bitcast=True)  # Triton makes no float of 8 bits of a 0
+    return rma.load_for(part.ctx, "load_tile", pointers, pe, inside(part, row, col, BM, BN), zero)
 
 
 @jit
@@ -106,7 +109,7 @@ def store_tile(part: Partition, row: tl.tensor, col: tl.tensor, value: tl.tensor
     BN: tl.constexpr = value.shape[1]
     arch.check_tile_place(part, "store_tile", row, col, BM, BN)
     pointers, pe = place_of_tile(part, row, col, BM, BN)
-    rma.store(part.ctx, pointers, value, pe, inside(part, row, col, BM, BN))
+    rma.store_for(part.ctx, "store_tile", pointers, value, pe, inside(part, row, col, BM, BN))
 
 
 @jit

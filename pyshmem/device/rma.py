@@ -20,7 +20,20 @@ def load(
     Order: none but what fence, quiet and waits give.
     Errors: a masked-in address out of live memory, a pe out of range.
     """
-    arch.check(ctx, "load", "pointers", pointers, pe, mask)
+    return load_for(ctx, "load", pointers, pe, mask, other)
+
+
+@jit
+def load_for(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    pointers: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor,
+    other: tl.tensor,
+) -> tl.tensor:
+    """load, as a part of ``routine``."""
+    arch.check(ctx, routine, "pointers", pointers, pe, mask)
     return tl.load(translate(ctx, pointers, pe), mask=mask, other=other)
 
 
@@ -31,9 +44,22 @@ def store(ctx: DeviceContext, pointers: tl.tensor, value: tl.tensor, pe: tl.tens
     pointers, pe, mask: load's.  value: of a type that the pointee holds, a scalar or a block.
     Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.  Errors: load's, DtypeError.
     """
-    arch.check(ctx, "store", "pointers", pointers, pe, mask)
+    store_for(ctx, "store", pointers, value, pe, mask)
+
+
+@jit
+def store_for(
+    ctx: DeviceContext,
+    routine: tl.constexpr,
+    pointers: tl.tensor,
+    value: tl.tensor,
+    pe: tl.tensor,
+    mask: tl.tensor,
+) -> None:
+    """store, as a part of ``routine``."""
+    arch.check(ctx, routine, "pointers", pointers, pe, mask)
     there = translate(ctx, pointers, pe)
-    tl.store(there, arch.fit("store", "value", value, there), mask=mask)
+    tl.store(there, arch.fit(routine, "value", value, there), mask=mask)
 
 
 @jit

@@ -176,7 +176,7 @@ REFUSED = [
     (float_row, "store_at: PE ?: rows: got 1.5; wants an integer"),
     (block_of_rows, "load_tile: PE ?: row: got a block of int32; wants one number"),
     (value_of_one_dimension, "store_tile: PE ?: value: got a block of fp32; wants a block of two dimensions"),
-    (float_to_integer, "store: PE ?: value: got a value of fp32; wants an integer, for a pointer to int32"),
+    (float_to_integer, "store_at: PE ?: value: got a value of fp32; wants an integer, for a pointer to int32"),
 ]
 
 

@@ -152,6 +152,17 @@ def test_load_tile_gives_a_tile_from_its_owner_and_0_outside(case):
     assert_same(out, wanted)
 
 
+def test_load_tile_of_floats_of_eight_bits_gives_their_bits_and_0_outside():
+    tensor = shmem.partitioned((6, 5), dtype=torch.float8_e5m2, block=2)
+    tensor._shard.view(torch.uint8).fill_(0x3C)
+    shmem.barrier_all()
+    out = torch.full((8, 8), GUARD, dtype=torch.uint8)
+    load_tiles[(4, 1)](tensor.partition, out.view(torch.float8_e5m2), 2, 8)
+    wanted = torch.zeros_like(out)
+    wanted[:6, :5] = 0x3C
+    assert_same(out, wanted)
+
+
 @every_tile
 def test_store_tile_writes_the_tensor_and_nothing_outside(case, me):
     (rows, cols), dim, block, (BM, BN) = case
@@ -332,7 +343,7 @@ def test_a_tensor_that_was_freed_is_refused_in_kernels(me):
     tensor = made(((7, 5), 0, 2), 1)
     part = tensor.partition
     tensor.free()
-    words = rf"load: PE {me}: pointers: got 4 bytes at heap offset \d+; wants live .*"
+    words = rf"load_at: PE {me}: pointers: got 4 bytes at heap offset \d+; wants live .*"
     refused(shmem.NotSymmetricError, words, bad_call, part, dev.load_at, (0, 0))
 
 
