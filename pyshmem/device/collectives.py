@@ -137,9 +137,8 @@ def gather_uneven(
         push(ctx, dest + before + first, source + first, count)
     exchange(ctx, "collect", slot, turn + 1)
     end(ctx, slot, turn + 1)
-    arch.check_one(
-        ctx, "collect", "dest", dest, None, total
-    )  # of no PE before all know: the next call finds all in order
+    # not before all have passed the exchange: a program that catches this finds the next call in order
+    arch.check_one(ctx, "collect", "dest", dest, None, total)
 
 
 @jit

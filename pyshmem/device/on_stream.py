@@ -24,7 +24,7 @@ from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot
 from pyshmem.device.tiles import WORDS_MEMBERS
 from pyshmem.device.words import bits_of, shared_by, words_in
 from pyshmem.device.words_exchange import combine_lanes, send_lanes
-from pyshmem.host.gpu.heap import gpu as heap
+from pyshmem.host.heap import heaps
 from pyshmem.host.slots import MOST_PES
 from pyshmem.host.teams import Team
 
@@ -170,7 +170,7 @@ def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: boo
 
 def waited_for(group: Team, op: str, dtype: torch.dtype, count: int) -> Plan | None:
     """A reduction that the host waits for; None where this team has no kernel for it, on any member."""
-    if dtype not in NUMBERS or group.size > MOST_PES or heap.arch not in PLACES:
+    if dtype not in NUMBERS or group.size > MOST_PES or heaps["cuda"].arch not in PLACES:
         return None
     context = device_context(group, "cuda")
     return _arrays(context, op, dtype, count) if context.programs > 0 else None

@@ -31,7 +31,7 @@ from pyshmem.device.scratch import (
     within,
     words_of,
 )
-from pyshmem.device.tiles import bits_to_move, flatten, load_at, piece_elements, shaped, store_at
+from pyshmem.device.tiles import flatten, load_at, piece_elements, shaped, store_at
 
 
 @jit
@@ -45,7 +45,7 @@ def send(ctx: DeviceContext, tile: tl.tensor, pe: tl.tensor) -> None:
     arch.check_tile(ctx, "send", "tile", tile)
     arch.check_pe(ctx, "send", "pe", pe)
     slot = slot_of(ctx, "send")
-    flat = bits_to_move(flatten(tile))
+    flat = flatten(tile)
     room = piece_elements(ctx, flat.dtype)
     for first in range(0, flat.shape[0], room):
         send_piece(ctx, "send", slot, flat, first, pe)
@@ -62,7 +62,7 @@ def recv(ctx: DeviceContext, like: tl.tensor, pe: tl.tensor) -> tl.tensor:
     arch.check_tile(ctx, "recv", "like", like)
     arch.check_pe(ctx, "recv", "pe", pe)
     slot = slot_of(ctx, "recv")
-    found = bits_to_move(flatten(like))
+    found = flatten(like)
     room = piece_elements(ctx, found.dtype)
     for first in range(0, found.shape[0], room):
         found = recv_piece(ctx, "recv", slot, found, first, pe)
@@ -82,7 +82,7 @@ def sendrecv(ctx: DeviceContext, tile: tl.tensor, to: tl.tensor, of: tl.tensor) 
     arch.check_pe(ctx, "sendrecv", "to", to)
     arch.check_pe(ctx, "sendrecv", "of", of)
     slot = slot_of(ctx, "sendrecv")
-    flat = bits_to_move(flatten(tile))
+    flat = flatten(tile)
     found = flat
     room = piece_elements(ctx, flat.dtype)
     for first in range(0, flat.shape[0], room):
@@ -120,7 +120,7 @@ def broadcast_tile(ctx: DeviceContext, tile: tl.tensor, root: tl.tensor) -> tl.t
     arch.check_tile(ctx, "broadcast", "tile", tile)
     arch.check_pe(ctx, "broadcast", "root", root)
     slot = slot_of(ctx, "broadcast")
-    found = bits_to_move(flatten(tile))
+    found = flatten(tile)
     room = piece_elements(ctx, found.dtype)
     for first in range(0, found.shape[0], room):
         if my_pe(ctx) == root:

@@ -70,7 +70,7 @@ def all_gather(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     """
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "all_gather", "tile", tile)
-    rows = in_turns(ctx, "all_gather", bits_to_move(flatten(tile)), None)
+    rows = in_turns(ctx, "all_gather", flatten(tile), None)
     return tl.reshape(rows, with_rows(ctx.members, tile)).to(tile.dtype, bitcast=True)
 
 
@@ -82,7 +82,7 @@ def all_to_all(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
     Order, errors: this module's.  Spec: 9.9 SHMEM_ALLTOALL, of registers.
     """
     arch.check_tile(ctx, "all_to_all", "tile", tile, ctx.members)
-    rows = in_turns(ctx, "all_to_all", bits_to_move(in_rows(ctx, tile)), None)
+    rows = in_turns(ctx, "all_to_all", in_rows(ctx, tile), None)
     return tl.reshape(rows, tile.shape).to(tile.dtype, bitcast=True)
 
 
@@ -244,26 +244,28 @@ def piece_elements(ctx: DeviceContext, element: tl.constexpr) -> tl.tensor:
 
 
 @jit
-def flatten(tile: tl.tensor) -> tl.tensor:
-    """A block of one dimension."""
-    if is_block(tile):
-        return tl.reshape(tile, [count_of(tile)])
-    else:
-        return tl.full([1], 0, tile.dtype) + tile
-
-
-@jit
-def in_rows(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
-    return tl.reshape(tile, [ctx.members, count_of(tile) // ctx.members])
-
-
-@jit
 def bits_to_move(values: tl.tensor) -> tl.tensor:
     """What moves: floats of 8 bits, which Triton makes of no other number, as their bits."""
     if values.dtype.is_fp8():
         return values.to(tl.int8, bitcast=True)
     else:
         return values
+
+
+@jit
+def flatten(tile: tl.tensor) -> tl.tensor:
+    """A block of one dimension, of what moves."""
+    values = bits_to_move(tile)
+    if is_block(tile):
+        return tl.reshape(values, [count_of(tile)])
+    else:
+        return tl.full([1], 0, values.dtype) + values
+
+
+@jit
+def in_rows(ctx: DeviceContext, tile: tl.tensor) -> tl.tensor:
+    """A row for each PE, of what moves."""
+    return tl.reshape(bits_to_move(tile), [ctx.members, count_of(tile) // ctx.members])
 
 
 @jit

@@ -205,9 +205,9 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
     if pair.heap is cpu and loop is not None:
         _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
         return
-    where = (op, pair.dtype, pair.dest, pair.src, count)
-    if mode != by_tensor.REDUCE or not by_kernel.reduce(routine, pair.heap, group, *where):
-        by_tensor.fold(routine, pair.heap, group, mode, *where)
+    operands = (op, pair.dtype, pair.dest, pair.src, count)
+    if mode != by_tensor.REDUCE or not by_kernel.reduce(routine, pair.heap, group, *operands):
+        by_tensor.fold(routine, pair.heap, group, mode, *operands)
 
 
 def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, source: Any, size: Any) -> bool:

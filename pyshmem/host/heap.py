@@ -39,6 +39,7 @@ class Heap:
     device = ""
     arch = "interpreter"  # where kernels on it run: "nvidia", or AMD's architecture such as "gfx942"
     table = record = 0  # the GPU's: see pyshmem.device.context
+    reduces = False  # whether host reductions are kernels: every PE has a GPU of its own, all of one kind
     index = 0  # which of the device's kind, as torch counts
     bridges: dict[str, Any]  # the GPU's heap: by heap, copies between that and the other kind of memory
 

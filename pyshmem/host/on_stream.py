@@ -11,16 +11,16 @@ CPU memory has no streams: there all meet, and then do at once what the call wit
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from pyshmem.host import _native, collectives
 from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
-from pyshmem.host.errors import ArgumentError, LaunchError, refuse
+from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.heap import cpu, heaps, views
 from pyshmem.host.job import job
 from pyshmem.host.operands import count_of, integer_of, refuse_dtype
 from pyshmem.host.ordering import synchronise
-from pyshmem.host.plans import kernels, known, remember
+from pyshmem.host.plans import kernels, known, launch, remember, require_launched
 from pyshmem.host.teams import Team, member
 
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
@@ -79,7 +79,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
         return
     key = ("barrier", group.wires, job.generation)
     plan = known.get(key) or remember(key, kernels().barrier(group))
-    _launch("barrier", plan, heap, 0, 0)
+    launch("barrier_on_stream", plan, heap.use_stream(), 0, 0)
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -93,20 +93,10 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
         return
     asked = (routine, detail, size, group.wires, job.generation)
     code = _native.launch_pair(views, known, asked, heap, heap.use_stream(), target, source)
-    if type(code) is not int:
+    if type(code) is int:
+        require_launched(_NAMES[routine], code)
+    else:
         _first(routine, detail, group, target, source, size, code)
-    elif code:
-        _refuse(routine, code)
-
-
-def _launch(routine: str, plan: Any, heap: Any, dest: int, src: int) -> None:
-    code = _native.launch_prepared(plan.prepared, heap.use_stream(), dest, src, *plan.counts)
-    if code:
-        _refuse(routine, code)
-
-
-def _refuse(routine: str, code: int) -> NoReturn:
-    refuse(LaunchError, f"{routine}_on_stream", "stream", f"{code} from the driver", "a launch that succeeds")
 
 
 def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:
@@ -120,7 +110,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
         getattr(collectives, routine)(target, source, *more, size=count, team=group)
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
-        _launch(routine, remember(key, plan) if key else plan, pair.heap, pair.dest, pair.src)
+        launch(name, remember(key, plan) if key else plan, pair.heap.use_stream(), pair.dest, pair.src)
 
 
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from pyshmem.host import _native
+from pyshmem.host.errors import LaunchError, refuse
+
 _MOST = 4096
 known: dict[tuple[Any, ...], Any] = {}
 
@@ -15,6 +18,17 @@ def remember(key: tuple[Any, ...], plan: Any) -> Any:
         known.clear()
     known[key] = plan
     return plan
+
+
+def launch(routine: str, plan: Any, stream: int, dest: int, src: int) -> None:
+    """Enqueue what the plan says with these two addresses. Errors: LaunchError."""
+    require_launched(routine, _native.launch_prepared(plan.prepared, stream, dest, src, *plan.counts))
+
+
+def require_launched(routine: str, code: int) -> None:
+    """Errors: LaunchError where the driver has answered a code but 0."""
+    if code:
+        refuse(LaunchError, routine, "stream", f"{code} from the driver", "a launch that succeeds")
 
 
 @cache

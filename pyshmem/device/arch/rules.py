@@ -19,16 +19,12 @@ def wanted_of(tile: object, rows: int) -> str | None:
 @triton.constexpr_function
 def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
     """(argument, what is wanted) of an operator that there is not, or not for the tile's dtype."""
-    if op not in operators():
-        return "op", "one of " + ", ".join(operators())
+    operators = ("sum", "prod", "min", "max", "and", "or", "xor")
+    if op not in operators:
+        return "op", "one of " + ", ".join(operators)
     if not is_combined(op, tile.dtype):
         return "tile", f"a dtype that {op} is defined for"
     return None
-
-
-@triton.constexpr_function
-def operators() -> tuple[str, ...]:
-    return ("sum", "prod", "min", "max", "and", "or", "xor")
 
 
 @triton.constexpr_function

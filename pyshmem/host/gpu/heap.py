@@ -52,7 +52,6 @@ class GpuHeap(Heap):
 
     device = "cuda"
     shared = False  # whether some PEs of the node have one GPU together
-    reduces = False  # whether every PE has a GPU of its own, all of one kind: then host reductions are kernels
 
     def open(self, driver: Driver, node: MPI.Intracomm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
         """Map the node's heaps; ``cap``: the most bytes of a PE. Errors: DriverError, OSError, on every PE alike."""
