@@ -24,7 +24,7 @@ help:
 	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
 
 # The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/host/_native.c pyshmem/host/_collectives.h pyshmem/host/_launch.h
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
 	touch $@
@@ -82,7 +82,7 @@ wheelhouse: $(VENV)/.installed
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
 	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich pytest-mpi
 
-$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/host/_native.c pyshmem/host/_collectives.h pyshmem/host/_launch.h
+$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
 	$(PYTHON) -c "$(SITE)" > $$($(GPU_VENV)/bin/python -c "$(SITE)")/beside.pth
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
@@ -108,4 +108,4 @@ memory-model: $(VENV)/.installed
 	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/emitted.py
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/host/*.so docs/_build docs/reference
+	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/runtime/*.so docs/_build docs/reference

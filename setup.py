@@ -1,4 +1,4 @@
-"""Builds pyshmem.host._native, the one C extension; everything else is in pyproject.toml."""
+"""Builds pyshmem.runtime._native, the one C extension; everything else is in pyproject.toml."""
 
 import sys
 from distutils.errors import CCompilerError, DistutilsExecError, DistutilsPlatformError
@@ -13,7 +13,7 @@ class BuildNative(build_ext):
             super().run()
         except (CCompilerError, DistutilsExecError, DistutilsPlatformError) as error:
             sys.exit(
-                f"pyshmem needs a C11 compiler (Debian: apt install gcc; or set CC) to build pyshmem/host/_native.c: {error}"
+                f"pyshmem needs a C11 compiler (Debian: apt install gcc; or set CC) to build its native module: {error}"
             )
 
 
@@ -21,9 +21,9 @@ setup(
     cmdclass={"build_ext": BuildNative},
     ext_modules=[
         Extension(
-            "pyshmem.host._native",
-            ["pyshmem/host/_native.c"],
-            depends=["pyshmem/host/_collectives.h", "pyshmem/host/_launch.h"],
+            "pyshmem.runtime._native",
+            ["pyshmem/runtime/_native.c"],
+            depends=["pyshmem/runtime/_collectives.h", "pyshmem/runtime/_launch.h"],
             py_limited_api=True,
             extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off"],
         )

@@ -23,9 +23,9 @@ from rich.table import Table
 
 import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
-from pyshmem.device.launch import CachedKernel
-from pyshmem.host.gpu import opening
-from pyshmem.host.heap import heaps
+from pyshmem.runtime.gpu import opening
+from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.runtime.heap import heaps
 
 ROUNDS = 9
 MIB = 1 << 20
@@ -211,8 +211,8 @@ def to_all_rows(b: Bench) -> list[Row]:
 
 def reopening() -> float:
     """Seconds that the mapping of a heap takes, beside one that stays: the driver, the range, the first chunk."""
-    from pyshmem.host.gpu.heap import GpuHeap
-    from pyshmem.host.job import job
+    from pyshmem.runtime.gpu.heap import GpuHeap
+    from pyshmem.runtime.job import job
 
     used, node = heaps["cuda"], job.node_comm
     shmem.barrier_all()

@@ -27,7 +27,7 @@ from rich.table import Table
 
 import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
-from pyshmem.host.heap import heaps
+from pyshmem.runtime.heap import heaps
 
 ROUNDS = 5
 KIB, MIB = 1 << 10, 1 << 20

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyshmem import interpreter
+from pyshmem.runtime import interpreter
 
 from . import libmpi, pe
 from .job import Job, end_descendants

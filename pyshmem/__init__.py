@@ -12,8 +12,8 @@ device: "cuda" or "cpu", in whose memory. None: the default heap's.
 # ruff: noqa: E402
 from typing import Any
 
-from pyshmem import interpreter as _interpreter
-from pyshmem import requirements as _requirements
+from pyshmem.runtime import interpreter as _interpreter
+from pyshmem.runtime import requirements as _requirements
 
 _requirements.check()
 _requirements.check_built()
@@ -64,17 +64,6 @@ from pyshmem.host.arrays import (
     zeros,
     zeros_like,
 )
-from pyshmem.host.bootstrap import (
-    THREAD,
-    finalize,
-    global_exit,
-    info_get_name,
-    info_get_version,
-    init,
-    init_thread,
-    query_initialized,
-    query_thread,
-)
 from pyshmem.host.collectives import (
     alltoall,
     alltoalls,
@@ -93,17 +82,16 @@ from pyshmem.host.collectives import (
     xor_reduce,
 )
 from pyshmem.host.contexts import CTX, CTX_DEFAULT, CTX_INVALID, SESSION, Ctx, pcontrol
-from pyshmem.host.errors import (
-    ArgumentError,
-    DtypeError,
-    HeapExhaustedError,
-    LaunchError,
-    NotInitializedError,
-    NotSymmetricError,
-    OutOfRangeError,
-    ShmemError,
-    UnreachableError,
-    WaitTimeoutError,
+from pyshmem.host.init import (
+    THREAD,
+    finalize,
+    global_exit,
+    info_get_name,
+    info_get_version,
+    init,
+    init_thread,
+    query_initialized,
+    query_thread,
 )
 from pyshmem.host.locks import Lock, clear_lock, set_lock, test_lock
 from pyshmem.host.memory import (
@@ -160,6 +148,18 @@ from pyshmem.host.wait_vector import (
     wait_until_any_vector,
     wait_until_some_vector,
 )
+from pyshmem.runtime.errors import (
+    ArgumentError,
+    DtypeError,
+    HeapExhaustedError,
+    LaunchError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from pyshmem.version import __version__
 
 
@@ -190,7 +190,7 @@ def launch(
     A meeting without quiet, as sync: what a PE has put before may not have arrived when another's kernel begins.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
-    from pyshmem.device.collective_launch import launch as start  # imports triton
+    from pyshmem.kernels.collective_launch import launch as start  # imports triton
 
     epoch: int = start(kernel, grid, args, team, cooperative, options)
     return epoch

@@ -10,7 +10,7 @@ trap 'rm -rf "$copy"' EXIT
 
 cp -r "$root/pyshmem" "$copy"
 cp -r "$root/launch" "$copy/pyshmem/launch"
-native=$copy/pyshmem/host/_native
+native=$copy/pyshmem/runtime/_native
 include=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 # a copy of no bytes may be from nowhere: nonnull-attribute would call that undefined
 gcc -shared -fPIC -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
@@ -23,7 +23,7 @@ sanitized() {  # PYTHONMALLOC: with Python's own pools the sanitizer would not s
 }
 
 cd "$root/tests/jobs" || exit 1  # not the root, whose pyshmem would come first
-sanitized "$bin/python" -c "from pyshmem.host import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
+sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py -q --capture=sys || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . --with-mpi -q --capture=sys || status=1

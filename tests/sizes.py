@@ -27,7 +27,7 @@ sources = [
     path for folder in ("pyshmem", "launch", "examples", "benchmarks") for path in sorted((root / folder).rglob("*.py"))
 ]
 faults = [fault for path in sources for fault in oversized(path.relative_to(root))]
-for native in ("pyshmem/host/_native.c", "pyshmem/host/_collectives.h", "pyshmem/host/_launch.h"):
+for native in ("pyshmem/runtime/_native.c", "pyshmem/runtime/_collectives.h", "pyshmem/runtime/_launch.h"):
     lines = (root / native).read_text().count("\n")
     if lines > NATIVE:
         faults.append(f"{native}: {lines} lines, at most {NATIVE}")

@@ -24,7 +24,7 @@ __import__("os")._exit(0)
 """
 _METADATA = """
 import tracemalloc
-from pyshmem.host.allocator import Allocator
+from pyshmem.runtime.allocator import Allocator
 allocator = Allocator(1 << 30)
 tracemalloc.start()
 for _ in range(10000):

@@ -16,10 +16,10 @@ import pyshmem
 from pyshmem.c_names.addresses import cells, exactly
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
-from pyshmem.host.by_tensor import OPERATORS
-from pyshmem.host.errors import ArgumentError, OutOfRangeError, refuse
-from pyshmem.host.operands import count_of
 from pyshmem.host.teams import member
+from pyshmem.runtime.arguments import count_of
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.transport.mapped_arrays import OPERATORS
 
 SYNC_VALUE, SYNC_SIZE = 0, 3
 

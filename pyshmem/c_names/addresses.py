@@ -15,9 +15,9 @@ import torch
 
 from pyshmem.c_names.elements import require_elements
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.heap import heaps
-from pyshmem.host.operands import count_of, integer_of
+from pyshmem.runtime.arguments import count_of, integer_of
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.runtime.heap import heaps
 
 Tensor = torch.Tensor
 _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}

@@ -8,8 +8,8 @@ from pyshmem.c_names.active_sets import TeamSet, combine
 from pyshmem.c_names.addresses import cells
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE
-from pyshmem.host.operands import count_of
 from pyshmem.host.teams import member
+from pyshmem.runtime.arguments import count_of
 
 
 def broadcast(host: Any, entry: Any) -> Any:

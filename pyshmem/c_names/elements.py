@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from pyshmem.c_names.types import CType
-from pyshmem.host.errors import DtypeError, refuse
-from pyshmem.host.operands import DTYPES, name_of
+from pyshmem.runtime.arguments import DTYPES, name_of
+from pyshmem.runtime.errors import DtypeError, refuse
 
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "f": "floating", "c": "complex"}  # NumPy's letters
 _LETTERS = {

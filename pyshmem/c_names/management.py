@@ -16,9 +16,9 @@ from pyshmem.c_names.deprecation import warn_once
 from pyshmem.c_names.handles import NUM_CONTEXTS, shmem_ctx_session_config_t, shmem_team_config_t
 from pyshmem.c_names.types import TYPES
 from pyshmem.host.contexts import Ctx
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, refuse
-from pyshmem.host.operands import as_dtype, count_of, name_of
 from pyshmem.host.teams import Team
+from pyshmem.runtime.arguments import as_dtype, count_of, name_of
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, refuse
 
 _LONG, _BYTES = TYPES["long"], TYPES["mem"]
 Address = Any  # a tensor, an array, a ctypes object or pointer, or an int; None is NULL

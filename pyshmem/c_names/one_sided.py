@@ -14,8 +14,8 @@ import torch
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.elements import sizes_of
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.operands import count_of, scalar_of
+from pyshmem.runtime.arguments import count_of, scalar_of
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 
 Tensor = torch.Tensor
 _SIGNAL = TYPES["uint64"]

@@ -13,7 +13,7 @@ import pyshmem
 from pyshmem.c_names.deprecation import warn_once
 from pyshmem.c_names.types import HALVES, LONG_DOUBLE, NUMERIC, RMA, TYPES, CType
 from pyshmem.host.contexts import Ctx
-from pyshmem.host.errors import ArgumentError, DtypeError, refuse
+from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 
 
 class Row(NamedTuple):

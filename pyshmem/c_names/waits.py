@@ -8,11 +8,11 @@ import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.types import TYPES
-from pyshmem.host import _native, operands
-from pyshmem.host.errors import DtypeError, refuse, refuse_timeout
-from pyshmem.host.heap import cpu
-from pyshmem.host.job import job
 from pyshmem.host.wait import comparison
+from pyshmem.runtime import _native, arguments
+from pyshmem.runtime.errors import DtypeError, refuse, refuse_timeout
+from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.job import job
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1
@@ -116,11 +116,11 @@ def _short(name: str, dtype: torch.dtype, which: int) -> Any:
     native = _SHORT[dtype][which]
 
     def look(ivar: Any, cmp: Any, value: int, /) -> Any:
-        heap, address, _ = operands.word(name, "ivar", ivar)
+        heap, address, _ = arguments.word(name, "ivar", ivar)
         if heap is not cpu:
             refuse(DtypeError, name, "ivar", f"{dtype} elements on {heap.device}", "at least 32 bits there")
         limits = () if which else (job.timeout, job.spins)
-        value = operands.scalar(name, "cmp_value", value, dtype)
+        value = arguments.scalar(name, "cmp_value", value, dtype)
         try:
             found = native(address, comparison(name, cmp), value, *limits)
         except TimeoutError:

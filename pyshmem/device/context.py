@@ -6,18 +6,17 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
-from pyshmem import interpreter
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.places import PLACES
 from pyshmem.device.slots import divide, power_below
-from pyshmem.host import slots
-from pyshmem.host.environment import read
-from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.heap import Heap, cpu, default, heaps
-from pyshmem.host.job import job
-from pyshmem.host.operands import require_init, symmetric_array
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime import areas, interpreter
+from pyshmem.runtime.arguments import require_init, symmetric_array
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import Heap, cpu, default, heaps
+from pyshmem.runtime.job import job
 
 
 class DeviceContext(NamedTuple):
@@ -67,7 +66,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     key = (heap.device, group.wires, own)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
-        found = _made[key] = _make(group, heap, *(own or slots.scratch(heap, group.slot)))
+        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
     return found
 
 
@@ -92,8 +91,8 @@ def _heap(device: str | None) -> Heap:
 
 
 def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
-    if group.size > slots.MOST_PES:
-        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {slots.MOST_PES} PEs")
+    if group.size > areas.MOST_PES:
+        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
     gpu = heap.device != "cpu"
     place = heap.arch if gpu else "interpreter"
     if place not in PLACES:

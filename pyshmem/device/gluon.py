@@ -7,7 +7,7 @@ Errors: ImportError where no Gluon kernel could run.
 """
 
 from pyshmem import device as _device
-from pyshmem import interpreter as _interpreter
+from pyshmem.runtime import interpreter as _interpreter
 
 if _interpreter.active():
     raise ImportError(

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.host.heap import cpu
-from pyshmem.host.operands import delta_to, refuse_dtype, scalar, word
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import delta_to, refuse_dtype, scalar, word
+from pyshmem.runtime.heap import cpu
 
 _INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _ALL = (*_INTEGERS, torch.float32, torch.float64)

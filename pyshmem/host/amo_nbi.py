@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.host.errors import ArgumentError, DtypeError, refuse
-from pyshmem.host.heap import cpu
-from pyshmem.host.operands import Operand, delta_to, describe, name_of, refuse_dtype, require_writable, scalar, word
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import Operand, delta_to, describe, name_of, refuse_dtype, require_writable, scalar, word
+from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.runtime.heap import cpu
 
 _INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _DTYPES = (*_INTEGERS, torch.float32, torch.float64)

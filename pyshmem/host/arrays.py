@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.errors import ArgumentError, refuse
 from pyshmem.host.memory import allocate, finish, is_symmetric
-from pyshmem.host.operands import as_dtype, count_of, refuse_dtype, require_init, scalar
+from pyshmem.runtime.arguments import as_dtype, count_of, refuse_dtype, require_init, scalar
+from pyshmem.runtime.errors import ArgumentError, refuse
 
 # torch has no fill, arange or comparison on these: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.host import _native, by_kernel, by_tensor, slots
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
-from pyshmem.host.heap import cpu, views
-from pyshmem.host.job import job
-from pyshmem.host.operands import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.host.teams import Team, member
+from pyshmem.runtime import _native, areas
+from pyshmem.runtime.arguments import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
+from pyshmem.runtime.heap import cpu, views
+from pyshmem.runtime.job import job
+from pyshmem.transport import mapped_arrays, mapped_kernels
 
 _INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
 _FLOATS = (torch.float32, torch.float64)
@@ -82,7 +83,7 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
     count = pair.length if size is None else count_of("collect", "size", size)
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
-    notes = slots.share("collect", group, np.array([count, pair.room], dtype=np.int64).tobytes())
+    notes = areas.share("collect", group, np.array([count, pair.room], dtype=np.int64).tobytes())
     counts, rooms = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
     if sum(counts) > min(rooms):
         got = f"{min(rooms)} elements on some PE"
@@ -154,7 +155,7 @@ def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Tea
     Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
     """
     require_operator("reduce", op)
-    _fold("reduce", by_tensor.REDUCE, op, target, source, size, team)
+    _fold("reduce", mapped_arrays.REDUCE, op, target, source, size, team)
 
 
 def require_operator(routine: str, op: Any) -> None:
@@ -166,7 +167,7 @@ def _reduction(op: str) -> Callable[..., None]:
     name = f"{op}_reduce"
 
     def call(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-        _fold(name, by_tensor.REDUCE, op, target, source, size, team)
+        _fold(name, mapped_arrays.REDUCE, op, target, source, size, team)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f'reduce with "{op}". Spec: 9.9 SHMEM_{name.upper()}.'
@@ -182,12 +183,12 @@ def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | N
 
     Arguments, order and errors: reduce's, with "sum".  Spec: 9.9 SHMEM_SUM_INSCAN.
     """
-    _fold("sum_inscan", by_tensor.INSCAN, "sum", target, source, size, team)
+    _fold("sum_inscan", mapped_arrays.INSCAN, "sum", target, source, size, team)
 
 
 def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
     """sum_inscan of the members before this one: zeros on the first. Spec: 9.9 SHMEM_SUM_EXSCAN."""
-    _fold("sum_exscan", by_tensor.EXSCAN, "sum", target, source, size, team)
+    _fold("sum_exscan", mapped_arrays.EXSCAN, "sum", target, source, size, team)
 
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -206,8 +207,8 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
         _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
         return
     operands = (op, pair.dtype, pair.dest, pair.src, count)
-    if mode != by_tensor.REDUCE or not by_kernel.reduce(routine, pair.heap, group, *operands):
-        by_tensor.fold(routine, pair.heap, group, mode, *operands)
+    if mode != mapped_arrays.REDUCE or not mapped_kernels.reduce(routine, pair.heap, group, *operands):
+        mapped_arrays.fold(routine, pair.heap, group, mode, *operands)
 
 
 def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, source: Any, size: Any) -> bool:
@@ -225,7 +226,7 @@ def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, sourc
 def _run(routine: str, step: str, heap: Any, group: Team, *arguments: int) -> None:
     """The step of that name: in C on CPU memory, else by torch. Errors: WaitTimeoutError."""
     if heap is not cpu:
-        getattr(by_tensor, step)(routine, heap, group, *arguments)
+        getattr(mapped_arrays, step)(routine, heap, group, *arguments)
         return
     try:
         getattr(_native, step)(group.wires, job.timeout, job.spins, *arguments)

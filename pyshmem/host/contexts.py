@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import IntFlag
 from typing import Any
 
-from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.job import job
 from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member, refuse_team
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.job import job
 
 
 class CTX(IntFlag):

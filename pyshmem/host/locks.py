@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from pyshmem.host import _native, arrays, memory, ordering
-from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.host.heap import Heap, cpu
-from pyshmem.host.job import job
-from pyshmem.host.operands import delta_to, refuse_dtype, word
+from pyshmem.host import arrays, memory, ordering
 from pyshmem.host.wait import CMP
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import delta_to, refuse_dtype, word
+from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.runtime.heap import Heap, cpu
+from pyshmem.runtime.job import job
 
 _TICKET = 1 << 32
 _HALF, _WHOLE = _TICKET - 1, (1 << 64) - 1

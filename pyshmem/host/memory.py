@@ -12,18 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.allocator import ALIGNMENT
-from pyshmem.host.errors import (
-    ArgumentError,
-    HeapExhaustedError,
-    NotSymmetricError,
-    OutOfRangeError,
-    ShmemError,
-    refuse,
-)
-from pyshmem.host.heap import Heap, cpu, default, heaps
-from pyshmem.host.job import job
-from pyshmem.host.operands import (
+from pyshmem.host.ordering import synchronise
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime.allocator import ALIGNMENT
+from pyshmem.runtime.arguments import (
     Operand,
     as_dtype,
     count_of,
@@ -33,8 +25,16 @@ from pyshmem.host.operands import (
     require_init,
     require_symmetric,
 )
-from pyshmem.host.ordering import synchronise
-from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime.errors import (
+    ArgumentError,
+    HeapExhaustedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    refuse,
+)
+from pyshmem.runtime.heap import Heap, cpu, default, heaps
+from pyshmem.runtime.job import job
 
 
 def allocate(

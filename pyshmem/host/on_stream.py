@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyshmem.host import _native, collectives
+from pyshmem.host import collectives
 from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
-from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.heap import cpu, heaps, views
-from pyshmem.host.job import job
-from pyshmem.host.operands import count_of, integer_of, refuse_dtype
 from pyshmem.host.ordering import synchronise
-from pyshmem.host.plans import kernels, known, launch, remember, require_launched
 from pyshmem.host.teams import Team, member
+from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import count_of, integer_of, refuse_dtype
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import cpu, heaps, views
+from pyshmem.runtime.job import job
 
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
 

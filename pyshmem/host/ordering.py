@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, check
-from pyshmem.host.errors import NotInitializedError, refuse, refuse_timeout
-from pyshmem.host.heap import heaps
-from pyshmem.host.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime import _native
+from pyshmem.runtime.errors import NotInitializedError, refuse, refuse_timeout
+from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.job import job
 
 
 def fence(ctx: Ctx | None = None) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from pyshmem.host.arrays import shape_of
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.memory import allocate, finish, free
-from pyshmem.host.operands import as_dtype, count_of, describe, integer_of, name_of, require_init
 from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.rma import get, put
-from pyshmem.host.slots import share
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime.areas import share
+from pyshmem.runtime.arguments import as_dtype, count_of, describe, integer_of, name_of, require_init
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 
 _RANGES = 4  # of a PE, in a layout's text
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyshmem.host.job import job
-from pyshmem.host.operands import require_init
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.job import job
 
 
 def my_pe() -> int:

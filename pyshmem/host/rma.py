@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host._native import locate
 from pyshmem.host.amo import FETCH, SET
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.heap import Heap, cpu, views
-from pyshmem.host.operands import (
+from pyshmem.runtime import _native
+from pyshmem.runtime._native import locate
+from pyshmem.runtime.arguments import (
     Operand,
     between,
     count_of,
@@ -33,6 +31,8 @@ from pyshmem.host.operands import (
     transfer,
     word,
 )
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.runtime.heap import Heap, cpu, views
 
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")

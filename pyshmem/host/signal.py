@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from pyshmem.host import _native
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.host.errors import ArgumentError, refuse
-from pyshmem.host.heap import Heap, cpu
-from pyshmem.host.operands import delta_to, refuse_dtype, scalar, transfer, word
 from pyshmem.host.wait import CMP, wait_word
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import delta_to, refuse_dtype, scalar, transfer, word
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import Heap, cpu
 
 _NAMES = ("target", "source")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.host.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.host.operands import (
+from pyshmem.runtime.arguments import (
     Operand,
     between,
     count_of,
@@ -17,6 +16,7 @@ from pyshmem.host.operands import (
     require_symmetric,
     require_writable,
 )
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 
 
 def ibput(

@@ -1,6 +1,6 @@
 """Teams: strided triplets of world PEs with an area of their own. Spec: OpenSHMEM 1.6, 9.4.
 
-A team takes nothing of the user's memory: pyshmem.host.slots has areas for it.
+A team takes nothing of the user's memory: pyshmem.runtime.areas has areas for it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pyshmem.host.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
-from pyshmem.host.heap import cpu
-from pyshmem.host.job import job
-from pyshmem.host.operands import exact_int, integer_of
-from pyshmem.host.slots import RESERVED, area, begin, clear, pool, share
+from pyshmem.runtime.areas import RESERVED, area, begin, clear, pool, share
+from pyshmem.runtime.arguments import exact_int, integer_of
+from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
+from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.job import job
 
 
 class TeamConfig(NamedTuple):

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.host.heap import Heap, cpu
-from pyshmem.host.job import job
-from pyshmem.host.operands import describe, refuse_dtype, scalar, symmetric_array, word
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import describe, refuse_dtype, scalar, symmetric_array, word
+from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.runtime.heap import Heap, cpu
+from pyshmem.runtime.job import job
 
 
 class CMP(IntEnum):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.errors import ArgumentError, DtypeError, refuse
-from pyshmem.host.operands import describe, name_of, scalar, symmetric_array
 from pyshmem.host.wait import Many, all_hold, any_holds, check_many, satisfied, wait_all, wait_any, wait_some
+from pyshmem.runtime.arguments import describe, name_of, scalar, symmetric_array
+from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 
 _DOC = """{plain} with a value for each element: that of ``cmp_values`` in its place.
 

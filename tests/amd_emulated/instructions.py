@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 from emulator import EXEC, LANE, LANES, PC, bits, emu
-from pyshmem.host import _native
+from pyshmem.runtime import _native
 
 SPARE = 255  # the vector register that carries permuted operands
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.

@@ -10,9 +10,9 @@ import torch
 from compiling import TARGETS, specialise
 from emulator import LANES, Gpu
 from instructions import decode
-from pyshmem.device.record import WORDS
-from pyshmem.host import slots
-from pyshmem.host.heap import AREAS_BYTES, cpu
+from pyshmem.runtime.timeouts import WORDS
+from pyshmem.runtime import areas
+from pyshmem.runtime.heap import AREAS_BYTES, cpu
 from triton.compiler import compile
 
 FORMATS = {"i1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
@@ -106,10 +106,10 @@ class Device:
         self.base, self.stride = cpu.base, cpu.stride
 
     def begin(self):
-        """No barrier of kernels has been yet: pyshmem.host.slots.begin."""
+        """No barrier of kernels has been yet: pyshmem.runtime.areas.begin."""
         self.areas.zero_()
-        for slot in range(slots.pool.slots):
-            self.areas.view(torch.uint8)[slot * slots.area_bytes() :][slots.NUMBERS : slots.SYNC_BYTES].fill_(255)
+        for slot in range(areas.pool.slots):
+            self.areas.view(torch.uint8)[slot * areas.area_bytes() :][areas.NUMBERS : areas.SYNC_BYTES].fill_(255)
 
     def enter(self):
         """Nothing has to be made current."""

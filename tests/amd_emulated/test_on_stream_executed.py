@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.device.on_stream import NUMBERS, of_team, reduce_tiles
+from pyshmem.kernels.on_stream import NUMBERS, of_team, reduce_tiles
 from support import assert_same, guarded, untouched
 from test_collectives import combined, operand
 

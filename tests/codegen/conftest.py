@@ -13,6 +13,12 @@ os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton 3.9 warns where it is not
 import shutil
 
 import pytest
+import triton.compiler
+from generated import recording
+
+if os.environ.get("PYSHMEM_SAVE_CODE"):  # before any module takes the function's name
+    triton.compiler.compile = recording(triton.compiler.compile, os.environ["PYSHMEM_SAVE_CODE"])
+
 from compiling import TARGETS
 
 

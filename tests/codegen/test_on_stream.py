@@ -4,7 +4,7 @@ import pyshmem.device as dev  # noqa: F401  before triton
 import pytest
 import triton.language as tl
 from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
-from pyshmem.device import on_stream
+from pyshmem.kernels import on_stream
 from pyshmem.device.words import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills

@@ -22,9 +22,9 @@ def end(*error):
 sys.excepthook = end
 sys.path.insert(0, {str(SOURCE.parent)!r})
 from standin import Ledger, Standin, contents, open_descriptors
-from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
-from pyshmem.host.gpu import mapping as mapping_module
-from pyshmem.host.gpu.mapping import IpcMapping, VmmMapping
+from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.runtime.gpu import mapping as mapping_module
+from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping
 MIB = 1 << 20
 def put(address, value):
     """Store an 8-byte word there by the driver."""

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyshmem.host.allocator import ALIGNMENT, Allocator
+from pyshmem.runtime.allocator import ALIGNMENT, Allocator
 
 SIZE = 64 * 64  # small, so that it fills up
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 from jobs import python
-from pyshmem.host.gpu import driver as seam
-from pyshmem.host.gpu import mapping as mapping_module
-from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
-from pyshmem.host.gpu.mapping import IpcMapping, VmmMapping, choose
+from pyshmem.runtime.gpu import driver as seam
+from pyshmem.runtime.gpu import mapping as mapping_module
+from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping, choose
 from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
 
 MIB = 1 << 20
@@ -321,7 +321,7 @@ def test_the_real_library_has_every_function_of_the_table(real_library, tmp_path
 library = ctypes.CDLL(sys.argv[1])
 print([hip for _, hip, _ in seam._CALLS.values() if hip and not hasattr(library, hip)])
 """
-    head = "import ctypes, sys\nfrom pyshmem.host.gpu import driver as seam\n"
+    head = "import ctypes, sys\nfrom pyshmem.runtime.gpu import driver as seam\n"
     status, out, err = python(head + program, real_library, tmp_path=tmp_path)
     assert (status, out) == (0, "[]\n"), err
 
@@ -331,8 +331,8 @@ def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_
     """The signatures hold: each call comes back. The first one's answer is the DriverError that a caller sees."""
     program = """
 import ctypes, sys
-from pyshmem.host._native import launch
-from pyshmem.host.gpu.driver import _CALLS, Driver, DriverError
+from pyshmem.runtime._native import launch
+from pyshmem.runtime.gpu.driver import _CALLS, Driver, DriverError
 try:
     Driver("hip", 0, sys.argv[1])
 except DriverError as error:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.host import by_kernel, plans
-from pyshmem.host.heap import cpu
+from pyshmem.transport import mapped_kernels
+from pyshmem.kernels import plans
+from pyshmem.runtime.heap import cpu
 from standin_driver import Driver
 
 GROUP = SimpleNamespace(wires=(1, 2, 0, 4), name="a team of 4")
@@ -44,15 +45,15 @@ def driver(monkeypatch):
         return None if torch.float16 in asked else plan
 
     monkeypatch.setattr(plans, "known", {})
-    monkeypatch.setattr(by_kernel, "known", plans.known)
-    monkeypatch.setattr(by_kernel, "kernels", lambda: SimpleNamespace(waited_for=waited_for))
+    monkeypatch.setattr(mapped_kernels, "known", plans.known)
+    monkeypatch.setattr(mapped_kernels, "kernels", lambda: SimpleNamespace(waited_for=waited_for))
     return found
 
 
 def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(driver):
     heap = Heap(driver.calls)
     for _ in range(2):
-        assert by_kernel.reduce("sum_reduce", heap, GROUP, *CALL)
+        assert mapped_kernels.reduce("sum_reduce", heap, GROUP, *CALL)
         launch = (11, (2, 1, 1), 128, 0, 55, [21, 4096, 8192, 10, 0, 0, 0, 0])
         assert driver.calls == ["settle", launch, "finish 55"]
         driver.calls.clear()
@@ -61,8 +62,8 @@ def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(
 
 def test_nothing_is_done_where_no_kernel_can(driver):
     for heap in (cpu, Heap(driver.calls, reduces=False)):
-        assert not by_kernel.reduce("sum_reduce", heap, GROUP, *CALL)
-    assert not by_kernel.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", torch.float16, *CALL[2:])
+        assert not mapped_kernels.reduce("sum_reduce", heap, GROUP, *CALL)
+    assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", torch.float16, *CALL[2:])
     assert not driver.calls
 
 
@@ -70,10 +71,10 @@ def test_a_wait_that_gives_up_names_the_call_and_the_team(driver):
     with pytest.raises(
         shmem.WaitTimeoutError, match=r"max_reduce: PE .: team: got no word from some PE of a team of 4"
     ):
-        by_kernel.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *CALL)
+        mapped_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *CALL)
 
 
 def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
     driver.code = 719
     with pytest.raises(shmem.LaunchError, match=r"sum_reduce: PE .: stream: got 719 from the driver"):
-        by_kernel.reduce("sum_reduce", Heap(driver.calls), GROUP, *CALL)
+        mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *CALL)

@@ -7,7 +7,7 @@ PROGRAM = """
 import os
 import mpi4py
 from mpi4py import MPI
-from pyshmem.host.descriptors import Exchange, close_all
+from pyshmem.runtime.descriptors import Exchange, close_all
 
 node = MPI.COMM_WORLD
 before = len(os.listdir("/proc/self/fd"))

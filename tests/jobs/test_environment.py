@@ -5,7 +5,7 @@ import re
 import pytest
 
 import pyshmem as shmem
-from pyshmem.host import environment
+from pyshmem.runtime import environment
 
 SIZES = {
     "0": 0, "20": 20, "4096": 4096, "20m": 20971520, "20M": 20971520, "1k": 1024, "2G": 2 << 30, "1t": 1 << 40, "3T": 3 << 40,

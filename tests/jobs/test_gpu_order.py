@@ -5,8 +5,8 @@ import types
 import pytest
 import torch
 from pyshmem.host import signal
-from pyshmem.host.gpu import heap as module
-from pyshmem.host.heap import cpu
+from pyshmem.runtime.gpu import heap as module
+from pyshmem.runtime.heap import cpu
 
 
 @pytest.fixture

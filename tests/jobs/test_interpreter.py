@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from pyshmem import requirements
+from pyshmem.runtime import requirements
 
 SECONDS = 100  # of one job; generous, machines are slow and shared
 PREFIXES = ("PMI", "OMPI", "HYDRA", "TRITON", "PYSHMEM", "SHMEM")  # of a launcher above us, or of the user

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pyshmem.device import launch
-from pyshmem.device.launch import CachedKernel, Loaded
+from pyshmem.runtime.gpu import launch
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 from standin_driver import Driver
 
 CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE = range(5)

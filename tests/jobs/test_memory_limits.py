@@ -51,7 +51,7 @@ except shmem.HeapExhaustedError as error:
 reserved.clear()
 os.posix_fallocate = enough
 shmem.init(heap_size="4m")
-from pyshmem.host.heap import cpu
+from pyshmem.runtime.heap import cpu
 assert reserved == [(shmem.my_pe() * cpu.stride, cpu.stride)] and cpu.stride >= 4 << 20
 block = shmem.full(1 << 20, shmem.my_pe(), dtype=torch.float32)
 assert shmem.g(block[-1:], (shmem.my_pe() + 1) % 3) == (shmem.my_pe() + 1) % 3
@@ -97,7 +97,7 @@ def test_debug_mode_compares_every_collective_memory_call(tmp_path):
         + """
 shmem.init()
 me = shmem.my_pe()
-from pyshmem.host.heap import cpu
+from pyshmem.runtime.heap import cpu
 a, b = shmem.zeros(8), shmem.zeros(8)
 before = cpu.allocator.live()
 for call in (

@@ -1,4 +1,4 @@
-"""pyshmem.host._native by itself: conversions that refuse, waits of every width, copies, and a build without a compiler."""
+"""pyshmem.runtime._native by itself: conversions that refuse, waits of every width, copies, and a build without a compiler."""
 
 import ctypes
 import pathlib
@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from pyshmem.host import _native
+from pyshmem.runtime import _native
 from standin_driver import Driver
 
 LIMITS = {

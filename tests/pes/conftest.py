@@ -11,10 +11,10 @@ import hypothesis
 import torch
 import pyshmem as shmem
 import pytest
-from pyshmem import interpreter
-from pyshmem.host.heap import heaps
-from pyshmem.host.job import job
-from pyshmem.host.slots import pool
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.job import job
+from pyshmem.runtime.areas import pool
 from support import here, live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem import interpreter
-from pyshmem.host.heap import default, heaps
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.heap import default, heaps
 
 # Only the interpreter looks at addresses and PEs, and gives constants of a kernel's own a value when it runs.
 interpreted = pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem import interpreter
+from pyshmem.runtime import interpreter
 from pyshmem.device.slots import divide
 from support import GUARD, as_dtype, assert_same, from_pe, guarded, here, interpreted, name_of, payload, untouched
 from team_shapes import group  # noqa: F401

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem import interpreter
+from pyshmem.runtime import interpreter
 from support import DTYPES, GUARD, aside, assert_same, guarded, name_of, neighbours, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

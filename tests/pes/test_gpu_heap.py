@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.gpu import mapping
-from pyshmem.host.gpu.driver import DriverError
-from pyshmem.host.gpu.heap import gpu
-from pyshmem.host.heap import heaps
-from pyshmem.host.job import job
+from pyshmem.runtime.gpu import mapping
+from pyshmem.runtime.gpu.driver import DriverError
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.job import job
 from support import assert_same, live, neighbours, payload, work
 
 MIB = 1 << 20

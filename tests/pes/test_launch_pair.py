@@ -5,8 +5,8 @@ import struct
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.host import _native
-from pyshmem.host.heap import default, views
+from pyshmem.runtime import _native
+from pyshmem.runtime.heap import default, views
 from standin_driver import Driver
 
 ASKED = ("reduce", "sum", None, (1, 2, 3, 4), 5)

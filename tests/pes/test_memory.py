@@ -11,8 +11,8 @@ import torch
 from support import GUARD, assert_same, foreign, from_pe, live, neighbours, octets, payload, work
 
 import pyshmem as shmem
-from pyshmem.host.heap import default
-from pyshmem.host.job import job
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.job import job
 
 SIZES = [1, 7, 64, 65, 1000, 100_000]
 MAKERS = {

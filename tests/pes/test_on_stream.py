@@ -5,8 +5,8 @@ import pyshmem.device as dev
 import pytest
 import torch
 import triton
-from pyshmem import interpreter
-from pyshmem.device import on_stream as kernels
+from pyshmem.runtime import interpreter
+from pyshmem.kernels import on_stream as kernels
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand

@@ -5,7 +5,7 @@ import torch
 from support import live, work
 
 import pyshmem as shmem
-from pyshmem.host.job import job
+from pyshmem.runtime.job import job
 
 
 def test_init_and_finalize_are_counted(me):

@@ -9,7 +9,7 @@ from support import work
 from team_shapes import group  # noqa: F401
 
 import pyshmem as shmem
-from pyshmem.host import slots
+from pyshmem.runtime import areas
 
 WORLD = shmem.TEAM_WORLD
 
@@ -126,7 +126,7 @@ def test_no_team_answers_minus_1_and_does_nothing(me):
 
 
 def test_a_destroyed_team_is_none_and_its_slot_serves_another(me, npes):
-    for turn in range(3 * slots.pool.slots):  # far more teams than there are slots
+    for turn in range(3 * areas.pool.slots):  # far more teams than there are slots
         team = WORLD.split_strided(npes - 1, -1, npes)
         source, target = shmem.full(1, turn, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
         shmem.sum_reduce(target, source, team=team)
@@ -165,7 +165,7 @@ def test_the_predefined_teams_cannot_be_destroyed(me):
 
 def test_a_full_pool_gives_no_team_to_anybody(me, npes):
     """PE 0 alone is in all of the first teams; then the others have slots, but none that is free on all."""
-    made = [WORLD.split_strided(0, 1, 1) for _ in range(slots.pool.slots - slots.RESERVED)]
+    made = [WORLD.split_strided(0, 1, 1) for _ in range(areas.pool.slots - areas.RESERVED)]
     assert [bool(team) for team in made] == [me == 0] * len(made)
     assert WORLD.split_strided() == shmem.TEAM_INVALID and WORLD.split_2d(1) == (shmem.TEAM_INVALID,) * 2
     made[0].destroy()
@@ -258,6 +258,6 @@ def test_a_device_context_is_its_teams_alone(me, npes, device):
         assert ((ctx.me - 3) // 2, ctx.n_pes) == (team.my_pe(), npes) and shmem.device_context(team) is ctx
         slot = team.slot
         team.destroy()
-    assert slot == slots.RESERVED
+    assert slot == areas.RESERVED
     with pytest.raises(shmem.ArgumentError, match=rf"^device_context: PE {me}: team: got <.*: no team>"):
         shmem.device_context(team)

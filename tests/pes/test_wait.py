@@ -12,8 +12,8 @@ import torch
 from support import AMO_INTEGERS, assert_same, foreign, name_of, neighbours, payload, work
 
 import pyshmem as shmem
-from pyshmem.host.heap import default
-from pyshmem.host.job import job
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.job import job
 
 COMPARISONS = {
     "==": operator.eq,

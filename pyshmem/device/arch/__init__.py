@@ -1,6 +1,6 @@
 """What differs between the places where kernels run: Triton's interpreter on the CPU heap, and GPUs."""
 
-from pyshmem import interpreter
+from pyshmem.runtime import interpreter
 
 if interpreter.active():
     from pyshmem.device.arch.interpreted_exchange import (

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of
-from pyshmem.host.errors import ArgumentError, DtypeError
+from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 
 @triton.constexpr_function
@@ -16,7 +16,7 @@ def refuse_call(kind: type, routine: str, argument: str, value: object, wants: s
     """refuse, with the kernel's name before the routine's."""
     import sys  # both here: Triton compiles no function that names a Python function of its module
 
-    from pyshmem.host.errors import refuse
+    from pyshmem.runtime.errors import refuse
 
     kernel, frame = "?", sys._getframe(1)
     while frame is not None:

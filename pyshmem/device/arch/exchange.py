@@ -5,16 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device import record
 from pyshmem.device.arch import blocks, spinning
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.places import is_nvidia
 from pyshmem.device.arch.spinning import EDITION
 from pyshmem.device.arch.translation import distance
 from pyshmem.device.arch.waiting import is_over, leave_record, wait_for
-from pyshmem.host import slots
+from pyshmem.runtime import areas, timeouts
 
-NUMBERS = tl.constexpr(slots.NUMBERS)
+NUMBERS = tl.constexpr(areas.NUMBERS)
 
 
 @triton.jit
@@ -192,5 +191,5 @@ def absent(
 def check_slot(ctx: tl.tensor, routine: tl.constexpr, program: tl.tensor) -> tl.tensor:
     """The program's number, or the last that has a slot: then the record says so. -1: calls by one program."""
     if program >= ctx.programs:
-        leave_record(ctx, routine, record.NO_SLOT, 4, ctx.programs, program, False, 0)
+        leave_record(ctx, routine, timeouts.NO_SLOT, 4, ctx.programs, program, False, 0)
     return tl.maximum(tl.minimum(program, ctx.programs - 1), 0)

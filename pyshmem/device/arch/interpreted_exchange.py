@@ -9,9 +9,9 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
 from pyshmem.device.arch.refusals import array, number, refuse_call
-from pyshmem.host import _native
-from pyshmem.host.errors import OutOfRangeError, WaitTimeoutError
-from pyshmem.host.job import job
+from pyshmem.runtime import _native
+from pyshmem.runtime.errors import OutOfRangeError, WaitTimeoutError
+from pyshmem.runtime.job import job
 
 _AT_LEAST = 3  # CMP.GE
 

@@ -14,7 +14,6 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
-from pyshmem.device import record
 from pyshmem.device.arch.operators import operate
 from pyshmem.device.arch.refusals import (
     array,
@@ -25,10 +24,10 @@ from pyshmem.device.arch.refusals import (
     number,
     refuse_call,
 )
-from pyshmem.host import _native
-from pyshmem.host.errors import ArgumentError, DtypeError, WaitTimeoutError
-from pyshmem.host.heap import cpu
-from pyshmem.host.job import job
+from pyshmem.runtime import _native, timeouts
+from pyshmem.runtime.errors import ArgumentError, DtypeError, WaitTimeoutError
+from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.job import job
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,7 +180,7 @@ def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: A
     except TimeoutError:
         seen = getattr(_native, f"fetch_{name}")(address)
         _refuse_timeout(
-            routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {record.SIGNS[code]} {wanted}"
+            routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {timeouts.SIGNS[code]} {wanted}"
         )
     return tensor_of(seen, pointer.dtype.element_ty)
 

@@ -10,8 +10,9 @@ import triton.language as tl
 
 from pyshmem.device.arch.interpreter import tensor_of
 from pyshmem.device.arch.refusals import check_waited, in_kernel, item_bytes, memory, number
-from pyshmem.host import _native, wait
-from pyshmem.host.heap import cpu
+from pyshmem.host import wait
+from pyshmem.runtime import _native
+from pyshmem.runtime.heap import cpu
 
 NONE = 2**64 - 1  # C's SIZE_MAX
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.checks import check_integer, refuse_call
-from pyshmem.host.errors import ArgumentError
+from pyshmem.runtime.errors import ArgumentError
 
 
 @triton.constexpr_function

@@ -8,7 +8,7 @@ import numpy as np
 import triton.language as tl
 
 from pyshmem.device.arch.refusals import array, check_context, describe, integers, number, refuse_call
-from pyshmem.host.errors import ArgumentError, OutOfRangeError
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError
 
 
 def check_partition(part: Any, routine: str) -> None:

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.runtime.interpreter import GridExecutor, _get_np_dtype
 
 from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of
-from pyshmem.host.errors import (
+from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
     NotInitializedError,
@@ -23,8 +23,8 @@ from pyshmem.host.errors import (
     ShmemError,
     refuse,
 )
-from pyshmem.host.heap import cpu
-from pyshmem.host.job import job
+from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.job import job
 
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 

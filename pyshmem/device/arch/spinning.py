@@ -13,8 +13,8 @@ from typing import Any
 import triton.language as tl
 from triton.language import core
 
-from pyshmem.device import record
 from pyshmem.device.arch.places import is_gfx90a
+from pyshmem.runtime import timeouts
 
 # Given to the builtins by who calls them: Triton's cache of compiled kernels knows the text of functions, not of these.
 EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
@@ -116,11 +116,11 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
         f"LOOK: setp.eq.u64 p, {left}, 0; @p bra AGAIN;",
         f"ld.relaxed.sys.global.b64 now, [{left}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
         f"LEAVE: setp.eq.u64 p, {left}, 0; @p bra DONE;",
-        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.CLAIM}], now;",
+        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.CLAIM}], now;",
         "setp.ne.u64 p, now, 0; @p bra DONE;",
-        *(f"{value} st.global.b64 [{left} + {8 * getattr(record, name)}], now;" for name, value in words.items()),
-        f"mov.b64 now, {record.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
-        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * record.ROUTINE}], now;",
+        *(f"{value} st.global.b64 [{left} + {8 * getattr(timeouts, name)}], now;" for name, value in words.items()),
+        f"mov.b64 now, {timeouts.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
+        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.ROUTINE}], now;",
     ]
 
 

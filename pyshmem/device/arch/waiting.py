@@ -5,9 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device import record
 from pyshmem.device.arch import blocks
 from pyshmem.device.arch import instructions as gpu
+from pyshmem.runtime import timeouts
 
 
 @triton.jit
@@ -98,29 +98,29 @@ def leave_record(
     unsigned: tl.constexpr,
     missing: tl.tensor,
 ) -> None:
-    """Fill the record if this is the first to give up; its words are pyshmem.device.record's.
+    """Fill the record if this is the first to give up; its words are pyshmem.runtime.timeouts's.
 
     Threads come here as they give up, alone or together: one of them claims the record, and no barrier is met.
     """
     if ctx.record != 0:
         lane = blocks.zeros(gpu.threads(ctx), tl.int64)
         words = ctx.record.to(tl.pointer_type(tl.int64)) + lane
-        claimed = tl.atomic_xchg(words + record.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
+        claimed = tl.atomic_xchg(words + timeouts.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
         mine = (claimed == 0) & (lane + missing >= 0)
-        tl.store(words + record.PE, lane + (ctx.me - 3) // 2, mask=mine)
-        tl.store(words + record.OFFSET, lane + offset, mask=mine)
-        tl.store(words + record.SIGN, lane + sign, mask=mine)
-        tl.store(words + record.WANTED, lane + wanted, mask=mine)
-        tl.store(words + record.SEEN, lane + seen, mask=mine)
-        tl.store(words + record.UNSIGNED, lane + unsigned, mask=mine)
-        tl.store(words + record.MISSING, lane + missing, mask=mine)
-        tl.store(words + record.LIMIT, lane + ctx.limit, mask=mine)
+        tl.store(words + timeouts.PE, lane + (ctx.me - 3) // 2, mask=mine)
+        tl.store(words + timeouts.OFFSET, lane + offset, mask=mine)
+        tl.store(words + timeouts.SIGN, lane + sign, mask=mine)
+        tl.store(words + timeouts.WANTED, lane + wanted, mask=mine)
+        tl.store(words + timeouts.SEEN, lane + seen, mask=mine)
+        tl.store(words + timeouts.UNSIGNED, lane + unsigned, mask=mine)
+        tl.store(words + timeouts.MISSING, lane + missing, mask=mine)
+        tl.store(words + timeouts.LIMIT, lane + ctx.limit, mask=mine)
         gpu.drain(ctx)
         gpu.release(ctx)
-        tl.atomic_xchg(words + record.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
+        tl.atomic_xchg(words + timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
 
 
 @triton.constexpr_function
 def code_of(routine: str) -> int:
     """The record's word for a routine."""
-    return record.CODES[routine]
+    return timeouts.CODES[routine]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host.heap import Heap, cpu
+from pyshmem.runtime import _native
+from pyshmem.runtime.heap import Heap, cpu
 
 if TYPE_CHECKING:
-    from pyshmem.host.gpu.heap import GpuHeap
+    from pyshmem.runtime.gpu.heap import GpuHeap
 
 WORDS = {4: torch.int32, 8: torch.int64}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyshmem.host.descriptors import Exchange, close_all
-from pyshmem.host.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.runtime.descriptors import Exchange, close_all
+from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -157,7 +157,7 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
 
 /* ---- a kernel called with Python's arguments: what Triton compiles for is looked up by, and the words are made of them ---- */
 
-enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.device.launch */
+enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
 
 /* Equal for two arguments that Triton compiles alike: an int by what Triton specialises for, a tensor by its type and alignment,
  * which are numbers from 256 on. NULL without an exception: no plain tensor. */

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyshmem.host.errors import WaitTimeoutError, refuse_timeout
-from pyshmem.host.job import job
-from pyshmem.host.plans import kernels, known, launch, remember
 from pyshmem.host.teams import Team
+from pyshmem.kernels.plans import kernels, known, launch, remember
+from pyshmem.runtime.errors import WaitTimeoutError, refuse_timeout
+from pyshmem.runtime.job import job
 
 
 def reduce(routine: str, heap: Any, group: Team, op: str, dtype: Any, dest: int, src: int, count: int) -> bool:

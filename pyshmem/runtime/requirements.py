@@ -24,10 +24,10 @@ def check() -> None:
 def check_built() -> None:
     """Errors: ImportError where this is a checkout's folder, which Python finds first in programs that lie beside it."""
     try:
-        import_module("pyshmem.host._native")
+        import_module("pyshmem.runtime._native")
     except ImportError as error:
         folder = Path(__file__).parent
-        if any(folder.glob("host/_native*.so")):
+        if any(folder.glob("runtime/_native*.so")):
             raise
         raise ImportError(
             f"{folder} is pyshmem's source without its compiled part: "

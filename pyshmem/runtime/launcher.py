@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 
-from pyshmem.host.errors import LaunchError, refuse
+from pyshmem.runtime.errors import LaunchError, refuse
 
 # Each launcher tells its processes how many they are: (variable, what sets it).
 _SIZES = (("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"), ("PMI_SIZE", "MPICH's mpiexec"))

@@ -1,6 +1,6 @@
 """Symmetric heaps: where one is, what is live in it, and how far each peer's copy is away. The one in CPU memory.
 
-Each kind of memory has one: "cpu" always, "cuda" (both vendors' GPUs, as torch names them) where pyshmem.host.gpu opened it.
+Each kind of memory has one: "cpu" always, "cuda" where pyshmem.runtime.gpu opened it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host.allocator import Allocator
-from pyshmem.host.job import job
-from pyshmem.host.segment import Segment
+from pyshmem.runtime import _native
+from pyshmem.runtime.allocator import Allocator
+from pyshmem.runtime.job import job
+from pyshmem.runtime.shared_memory import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 _HUGE_PAGE = 1 << 21
-AREAS_BYTES = 1 << 20  # of each PE's memory, beside the user's part: the teams' areas, see pyshmem.host.slots
+AREAS_BYTES = 1 << 20  # of each PE's memory, beside the user's part: the teams' areas, see pyshmem.runtime.areas
 _SCRATCH_BYTES = {"cpu": 4 << 20, "cuda": 128 << 20}  # after them, unless PYSHMEM_SCRATCH says otherwise
 DL_CPU = 1
 views: list[tuple[Any, ...]] = []  # what the native module needs to find a tensor in a heap

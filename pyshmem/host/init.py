@@ -11,8 +11,12 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from pyshmem.host import environment, exits, launcher
-from pyshmem.host.errors import (
+from pyshmem.host.ordering import complete, synchronise
+from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
+from pyshmem.runtime import environment, exits, launcher
+from pyshmem.runtime.areas import begin, pool
+from pyshmem.runtime.arguments import integer_of
+from pyshmem.runtime.errors import (
     ArgumentError,
     HeapExhaustedError,
     LaunchError,
@@ -21,14 +25,10 @@ from pyshmem.host.errors import (
     UnreachableError,
     refuse,
 )
-from pyshmem.host.gpu import opening
-from pyshmem.host.gpu.heap import gpu
-from pyshmem.host.heap import cpu, default, heaps
-from pyshmem.host.job import job
-from pyshmem.host.operands import integer_of
-from pyshmem.host.ordering import complete, synchronise
-from pyshmem.host.slots import begin, pool
-from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
+from pyshmem.runtime.gpu import opening
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.heap import cpu, default, heaps
+from pyshmem.runtime.job import job
 from pyshmem.version import OPENSHMEM, __version__
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _start_mpi(thread_level: int) -> Any:
 
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.initialize = (
-            False  # so that the thread level can be asked for; also leaves the end to pyshmem.host.exits
+            False  # so that the thread level can be asked for; also leaves the end to pyshmem.runtime.exits
         )
     from mpi4py import MPI
 
@@ -288,7 +288,7 @@ def _forget() -> None:
 
 def _at_exit() -> None:
     """A program that ends without finalize has finalised: the kernel takes the memory back. Nothing collective is done,
-    the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.host.exits."""
+    the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
         _list_leaks()
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from pyshmem.host._native import call_kernel, launch
-from pyshmem.host.gpu.driver import launch_function
-from pyshmem.host.gpu.heap import gpu
-from pyshmem.host.heap import views
+from pyshmem.runtime._native import call_kernel, launch
+from pyshmem.runtime.gpu.driver import launch_function
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)

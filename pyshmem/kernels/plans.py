@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pyshmem.host import _native
-from pyshmem.host.errors import LaunchError, refuse
+from pyshmem.runtime import _native
+from pyshmem.runtime.errors import LaunchError, refuse
 
 _MOST = 4096
 known: dict[tuple[Any, ...], Any] = {}
@@ -33,7 +33,7 @@ def require_launched(routine: str, code: int) -> None:
 
 @cache
 def kernels() -> Any:
-    """pyshmem.device.on_stream, which makes plans. It imports triton, which other programs do not need."""
-    from pyshmem.device import on_stream
+    """pyshmem.kernels.on_stream, which makes plans. It imports triton, which other programs do not need."""
+    from pyshmem.kernels import on_stream
 
     return on_stream

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from pyshmem.host.job import job
+from pyshmem.runtime.job import job
 
 
 class ShmemError(Exception):

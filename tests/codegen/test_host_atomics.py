@@ -6,9 +6,9 @@ import pytest
 import pyshmem.device as dev  # noqa: F401  before triton
 import torch
 from compiling import TARGETS, cache_key, compile, specialise
-from pyshmem.device import hostops
+from pyshmem.kernels import host_atomics
 
-CASES = [(op, torch.uint64) for op in hostops.OPERATORS] + [("add", dtype) for dtype in hostops.TYPES]
+CASES = [(op, torch.uint64) for op in host_atomics.OPERATORS] + [("add", dtype) for dtype in host_atomics.TYPES]
 CASES += [("swap", torch.float32), ("fetch", torch.float64), ("xor", torch.int32), ("compare_swap", torch.float32)]
 INSTRUCTIONS = {
     "set": ("exch.b", "swap"), "swap": ("exch.b", "swap"), "fetch": ("add.", "add"), "compare_swap": ("cas.b", "cmpswap"),
@@ -21,8 +21,16 @@ INSTRUCTIONS = {
 def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_and_acquires(
     op, dtype, ordered, target
 ):
-    args = [1 << 45, 5, 6, 1 << 46, hostops.OPERATORS[op], hostops.TYPES[dtype][1], hostops.ORDERS[ordered]]
-    source, options = specialise(hostops.operate, target, args, num_warps=1)
+    args = [
+        1 << 45,
+        5,
+        6,
+        1 << 46,
+        host_atomics.OPERATORS[op],
+        host_atomics.TYPES[dtype][1],
+        host_atomics.ORDERS[ordered],
+    ]
+    source, options = specialise(host_atomics.operate, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
     if op == "fetch" and not ordered:
         assert_reads(asm["ptx" if target == "nvidia" else "amdgcn"], target, dtype.itemsize)
@@ -31,7 +39,10 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
     if target == "nvidia":
         atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
         assert (
-            len(atomics) == 1 and "sys" in atomics[0] and nvidia in atomics[0] and hostops.ORDERS[ordered] in atomics[0]
+            len(atomics) == 1
+            and "sys" in atomics[0]
+            and nvidia in atomics[0]
+            and host_atomics.ORDERS[ordered] in atomics[0]
         )
         return
     atomics = [line.split()[0] for line in asm["amdgcn"].splitlines() if "_atomic_" in line]
@@ -40,28 +51,28 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
     assert [each in asm["amdgcn"] for each in ("buffer_wbl2", "buffer_inv")] == [ordered, ordered]
 
 
-@pytest.mark.parametrize("dtype", hostops.TYPES, ids=str)
+@pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=str)
 def test_one_kernel_serves_all_addresses_and_operands(dtype, target):
     """Ones, multiples of 16, what fits 32 bits and what does not: Triton would compile a variant for each."""
-    tail = [hostops.OPERATORS["add"], hostops.TYPES[dtype][1], "relaxed"]
+    tail = [host_atomics.OPERATORS["add"], host_atomics.TYPES[dtype][1], "relaxed"]
     words = [(0, 0, 0, 0), (1, 1, 1, 1), (16, 16, 16, 16), (3, 5, 7, 9), (1 << 45, -1, 1 << 33, 1 << 46)]
-    assert len({cache_key(hostops.operate, target, [*each, *tail]) for each in words}) == 1
+    assert len({cache_key(host_atomics.operate, target, [*each, *tail]) for each in words}) == 1
 
 
-@pytest.mark.parametrize("dtype", hostops.TYPES, ids=str)
+@pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=str)
 def test_operands_are_passed_as_their_bits(dtype):
-    format, _ = hostops.TYPES[dtype]
+    format, _ = host_atomics.TYPES[dtype]
     numbers = [0, 1, 2**31 - 1, -1, -(2**31)] if dtype.is_signed else [0, 1, 2**32 - 1]
     for number in [*numbers, *([-0.0, 1.5, float("inf")] if dtype.is_floating_point else [])]:
-        bits = hostops._as_bits(format, number)
+        bits = host_atomics._as_bits(format, number)
         back = struct.unpack(format, (bits % 2**64).to_bytes(8, "little")[: dtype.itemsize])[0]
         assert struct.pack("d", back) == struct.pack("d", torch.tensor(number, dtype=dtype).item())
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_words_are_read_whole_from_memory(itemsize, target):
-    args = [1 << 45, 1 << 46, 3, hostops._reader_words[itemsize]]
-    source, options = specialise(hostops.read_words, target, args, num_warps=1)
+    args = [1 << 45, 1 << 46, 3, host_atomics._reader_words[itemsize]]
+    source, options = specialise(host_atomics.read_words, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
     assert_reads(asm["ptx" if target == "nvidia" else "amdgcn"], target, itemsize)
 

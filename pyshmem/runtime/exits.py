@@ -15,8 +15,8 @@ import time
 from types import TracebackType
 from typing import Any, NoReturn
 
-from pyshmem.host import _native
-from pyshmem.host.job import job
+from pyshmem.runtime import _native
+from pyshmem.runtime.job import job
 
 _mpi: Any = None
 

@@ -12,13 +12,13 @@ from typing import Any
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
-from pyshmem import interpreter
 from pyshmem.device.context import device_context
-from pyshmem.device.launch import CachedKernel
-from pyshmem.host.errors import ArgumentError, LaunchError, refuse
-from pyshmem.host.gpu.heap import gpu
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import Team, member
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.errors import ArgumentError, LaunchError, refuse
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.gpu.launch import CachedKernel
 
 _cached = cache(CachedKernel)
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.host.heap import Heap
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import Team
+from pyshmem.runtime.heap import Heap
 
 _HALF = (torch.float16, torch.bfloat16)
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these

@@ -5,8 +5,8 @@ import operator
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.device import hostops
-from pyshmem.host.heap import cpu
+from pyshmem.kernels import host_atomics
+from pyshmem.runtime.heap import cpu
 from support import guarded, name_of, neighbours, untouched
 
 RESULTS = {
@@ -18,16 +18,16 @@ RESULTS = {
 def atomic(op, dtype, word, value, cond=0):
     """The host's atomic on the right neighbour's word; what was there."""
     _, _, right = neighbours()
-    form, kind = hostops.TYPES[dtype]
+    form, kind = host_atomics.TYPES[dtype]
     old = torch.zeros(1, dtype=dtype)
-    bits = (hostops._as_bits(form, each) for each in (value, cond))
+    bits = (host_atomics._as_bits(form, each) for each in (value, cond))
     address = word.data_ptr() + cpu.deltas[right]
-    hostops.operate[(1,)](address, *bits, old.data_ptr(), hostops.OPERATORS[op], kind, "relaxed", num_warps=1)
+    host_atomics.operate[(1,)](address, *bits, old.data_ptr(), host_atomics.OPERATORS[op], kind, "relaxed", num_warps=1)
     shmem.barrier_all()
     return old.item()
 
 
-@pytest.mark.parametrize("dtype", hostops.TYPES, ids=name_of)
+@pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=name_of)
 @pytest.mark.parametrize("op", RESULTS)
 def test_a_host_atomic_does_what_its_operator_says_and_returns_what_was_there(op, dtype):
     if op in ("and", "or", "xor") and dtype.is_floating_point:
@@ -41,7 +41,7 @@ def test_a_host_atomic_does_what_its_operator_says_and_returns_what_was_there(op
     assert untouched(whole[1:])
 
 
-@pytest.mark.parametrize("dtype", hostops.TYPES, ids=name_of)
+@pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=name_of)
 def test_compare_swap_writes_only_where_the_word_is_cond(dtype):
     left, me, right = neighbours()
     word, whole = guarded(1, dtype)
@@ -59,6 +59,6 @@ def test_compare_swap_writes_only_where_the_word_is_cond(dtype):
 def test_read_words_gives_a_peers_words(dtype):
     _, me, right = neighbours()
     words, found = shmem.array(torch.arange(9, dtype=dtype) + 100 * me), torch.full((10,), 77, dtype=dtype)
-    kind = hostops.TYPES[dtype][1]
-    hostops.read_words[(1,)](words.data_ptr() + cpu.deltas[right], found.data_ptr(), 9, kind, num_warps=1)
+    kind = host_atomics.TYPES[dtype][1]
+    host_atomics.read_words[(1,)](words.data_ptr() + cpu.deltas[right], found.data_ptr(), 9, kind, num_warps=1)
     assert found.tolist() == [100 * right + each for each in range(9)] + [77]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pyshmem.host import _native
-from pyshmem.host.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.host.heap import AREAS_BYTES, Heap, cpu, heaps
-from pyshmem.host.job import job
+from pyshmem.runtime import _native
+from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.runtime.heap import AREAS_BYTES, Heap, cpu, heaps
+from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
     from pyshmem.host.teams import Team

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pyshmem.host import _native
-from pyshmem.host.allocator import Allocator
 from pyshmem.host.amo import FETCH
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
-from pyshmem.host.gpu.bridge import WORDS, Bridge, spread
-from pyshmem.host.gpu.driver import Driver, DriverError
-from pyshmem.host.gpu.mapping import Choice, IpcMapping, VmmMapping
-from pyshmem.host.heap import Heap, cpu
-from pyshmem.host.job import job
+from pyshmem.runtime import _native
+from pyshmem.runtime.allocator import Allocator
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, WaitTimeoutError, refuse
+from pyshmem.runtime.gpu.driver import Driver, DriverError
+from pyshmem.runtime.gpu.mapping import Choice, IpcMapping, VmmMapping
+from pyshmem.runtime.heap import Heap, cpu
+from pyshmem.runtime.job import job
+from pyshmem.transport.bridge import WORDS, Bridge, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ class _Thread(threading.local):
 
 
 class GpuHeap(Heap):
-    """This PE's part of GPU memory and its peers'. One per process, opened by pyshmem.host.gpu.opening."""
+    """This PE's part of GPU memory and its peers'. One per process, opened by pyshmem.runtime.gpu.opening."""
 
     device = "cuda"
     shared = False  # whether some PEs of the node have one GPU together
@@ -89,7 +89,7 @@ class GpuHeap(Heap):
         self._look_stream = self._looking.cuda_stream
         self._table = torch.tensor([self.deltas.get(pe, 0) for pe in range(job.n_pes)], device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
-        # what a kernel that gave up waiting wrote, see pyshmem.device.record
+        # what a kernel that gave up waiting wrote, see pyshmem.runtime.timeouts
         self._record = torch.zeros(16, dtype=torch.int64, device="cpu", pin_memory=True)
         self.record = self._record.data_ptr()
         self._recorded = self._record.numpy()
@@ -326,7 +326,7 @@ class GpuHeap(Heap):
             self._give_up()
 
     def _give_up(self) -> None:
-        from pyshmem.device.record import describe_record
+        from pyshmem.runtime.timeouts import describe_record
 
         words = self._recorded.tolist()
         self._recorded[:] = 0
@@ -336,9 +336,9 @@ class GpuHeap(Heap):
 @cache
 def _hostops() -> Any:
     """Imports triton, which programs without atomics on the GPU do not need."""
-    from pyshmem.device import hostops
+    from pyshmem.kernels import host_atomics
 
-    return hostops
+    return host_atomics
 
 
 gpu = GpuHeap()

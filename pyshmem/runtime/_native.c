@@ -1,4 +1,4 @@
-/* pyshmem.host._native: what Python cannot do on CPU memory: atomics, waits that release the GIL, the barrier, copies
+/* pyshmem.runtime._native: what Python cannot do on CPU memory: atomics, waits that release the GIL, the barrier, copies
  * whose words are single stores. Addresses and byte strides cross as integers. The callers have checked every address. */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -25,7 +25,7 @@
 /* Copies from this size on release the GIL: taking it again costs about 50 ns, copying 128 KiB about 3 us. */
 enum { RELEASE_BYTES = 131072 };
 
-/* Up to so many polls before the first yield say that PEs share cores, see pyshmem.host.job. */
+/* Up to so many polls before the first yield say that PEs share cores, see pyshmem.runtime.job. */
 enum { CROWDED = 100 };
 
 /* ---- conversions: every argument is a Python int or float; overflow is an error, never a wrap ---- */
@@ -332,7 +332,7 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
 }
 
 /* What the two functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas),
- * see pyshmem.host.heap. */
+ * see pyshmem.runtime.heap. */
 typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
@@ -369,7 +369,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
     return 0;
 }
 
-/* Whether the bytes lie in one live allocation: starts and ends as in pyshmem.host.allocator. */
+/* Whether the bytes lie in one live allocation: starts and ends as in pyshmem.runtime.allocator. */
 static int is_live(const view_t *v, uint64_t address, uint64_t nbytes) {
     long long offset = (long long)(address - v->base);
     Py_ssize_t low = 0, high = PyList_Size(v->starts);

@@ -13,8 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.device.launch import CachedKernel, Loaded
-from pyshmem.host._native import launch_prepared
+from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
 SET, FETCH, SWAP, COMPARE_SWAP, ADD, AND, OR, XOR = (tl.constexpr(code) for code in range(8))
 OPERATORS = {

@@ -12,7 +12,7 @@ import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-from pyshmem.host._native import enqueue
+from pyshmem.runtime._native import enqueue
 
 POSIX_FD = 1  # the kind of shareable handle
 PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; uncached from ROCm 7.2

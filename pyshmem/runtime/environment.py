@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
 
 PAGE = 4096
 _SIZE = re.compile(r"\s*(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[kmgt].*)?\s*", re.IGNORECASE | re.DOTALL)

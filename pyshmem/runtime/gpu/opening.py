@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pyshmem import interpreter
-from pyshmem.host import environment
-from pyshmem.host.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, UnreachableError, refuse
-from pyshmem.host.gpu.driver import Driver, DriverError
-from pyshmem.host.gpu.heap import gpu
-from pyshmem.host.gpu.mapping import Choice, choose, together
-from pyshmem.host.heap import heaps
-from pyshmem.host.job import job
+from pyshmem.runtime import environment, interpreter
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, UnreachableError, refuse
+from pyshmem.runtime.gpu.driver import Driver, DriverError
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.gpu.mapping import Choice, choose, together
+from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import torch
 
-from pyshmem.host._native import locate, locate_word
-from pyshmem.host.errors import (
+from pyshmem.runtime._native import locate, locate_word
+from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
     NotInitializedError,
@@ -22,8 +22,8 @@ from pyshmem.host.errors import (
     UnreachableError,
     refuse,
 )
-from pyshmem.host.heap import Heap, cpu, heaps, views
-from pyshmem.host.job import job
+from pyshmem.runtime.heap import Heap, cpu, heaps, views
+from pyshmem.runtime.job import job
 
 Tensor = torch.Tensor
 _TORCH = {

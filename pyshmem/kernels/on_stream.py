@@ -17,16 +17,16 @@ from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.places import PLACES
 from pyshmem.device.collectives import cast_array, gather, swap
 from pyshmem.device.context import DeviceContext, device_context
-from pyshmem.device.launch import CachedKernel, Loaded, early_launcher, flattened
 from pyshmem.device.ordering import barrier_all
 from pyshmem.device.reductions import fold
 from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot_of
 from pyshmem.device.tiles import WORDS_MEMBERS
 from pyshmem.device.words import bits_of, shared_by, words_in
 from pyshmem.device.words_exchange import combine_lanes, send_lanes
-from pyshmem.host.heap import heaps
-from pyshmem.host.slots import MOST_PES
 from pyshmem.host.teams import Team
+from pyshmem.runtime.areas import MOST_PES
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
+from pyshmem.runtime.heap import heaps
 
 NUMBERS = {
     torch.int8: tl.int8, torch.int16: tl.int16, torch.int32: tl.int32, torch.int64: tl.int64,

@@ -1,0 +1,1 @@
+"""The host API: one module for each chapter of the specification."""

@@ -1,0 +1,1 @@
+"""The Triton kernels that host calls launch."""
