@@ -59,7 +59,9 @@ def publish(report: Report, options: argparse.Namespace) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
     table.describe(console, report)
     if options.compare:
-        _, earlier = record.read(options.compare)
+        found, earlier = record.read(options.compare)
+        if (found["suite"], found["n_pes"]) != (report.suite, report.n_pes):
+            console.print(f"{options.compare} is of {found['suite']} on {found['n_pes']} PEs", style="red")
         table.show(console, report, earlier, options.compare)
     else:
         table.show(console, report)

@@ -49,18 +49,14 @@ def show(console: Console, report: Report, earlier: Earlier | None = None, earli
 def _lines(row: Row, report: Report, earlier: Earlier | None) -> Iterator[list[str]]:
     figures = report.results[row]
     mine = figures.get(report.ours, Figure())
-    first = [row.name, size(row.nbytes), cell(row, mine, report.n_pes)]
+    first = [escape(row.name), size(row.nbytes), cell(row, mine, report.n_pes)]
     if earlier is not None:
         old = earlier.get(row.key, Figure())
         first += [cell(row, old, report.n_pes), _verdict_on_change(mine, old)]
     beside = [
-        [
-            f"{name} (ceiling)" if name == row.ceiling else name,
-            cell(row, each, report.n_pes),
-            _beside(row, name, mine, each),
-        ]
+        [escape(_title(row, name)), cell(row, each, report.n_pes), _beside(row, name, mine, each)]
         for name, each in figures.items()
-        if name != report.ours
+        if name != report.ours and not each.missing
     ]
     goals = [_verdict(row, goal, report) for goal in row.goals]
     for number, (other, goal) in enumerate(zip_longest(beside, goals)):
@@ -79,6 +75,10 @@ def cell(row: Row, figure: Figure, n_pes: int) -> str:
     text = f"{median / scale:.{digits}f} {unit} ±{min(figure.spread, 9.99):4.0%}"
     bandwidth = busbw(row, figure, n_pes)
     return f"{bandwidth / 1e9:.{bandwidth < 1e11:d}f} GB/s  {text}" if bandwidth and row.nbytes >= RATED else text
+
+
+def _title(row: Row, name: str) -> str:
+    return f"{name} (ceiling)" if name == row.ceiling else name
 
 
 def _beside(row: Row, name: str, mine: Figure, other: Figure) -> str:
@@ -110,7 +110,9 @@ def _verdict(row: Row, goal: Goal, report: Report) -> str:
     reached = met(row, goal, figures, report)
     value = judged(row, goal, figures, report)
     seen = f" ({two(value)})" if value is not None and goal.against not in ("", PER_BYTE) else ""
-    return f"{goal.text}{seen}: " + ("?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]")
+    return escape(f"{goal.text}{seen}: ") + (
+        "?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]"
+    )
 
 
 def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iterator[str]:
@@ -120,7 +122,7 @@ def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iter
     for row, figures in report.results.items():
         for name, figure in figures.items():
             if figure.missing:
-                yield f"missing: {name}: {figure.missing}"
+                yield f"missing: {row.name if name == report.ours else name}: {figure.missing}"
             if figure.note:
                 yield f"{row.name}, {name}: {figure.note}"
             if figure.wrong:
