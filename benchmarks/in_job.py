@@ -85,8 +85,8 @@ class InJobClock:
     def _contender(self, name: str, case: Case | str) -> Contender:
         if isinstance(case, str):
             return Contender(name, {name: Figure(missing=case)}, lambda turn: {})
-        figure = Figure(case.statement, wrong="".join(self.comm.allgather(case.check())))
-        if figure.wrong:
+        figure = self._checked(name, case)
+        if figure.wrong or figure.missing:
             return Contender(name, {name: figure}, lambda turn: {})
         case = case._replace(calls=self.accelerator.cut(case.calls, 2))
         for _ in range(case.warm):
@@ -99,6 +99,18 @@ class InJobClock:
             case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
             replay()
         return Contender(name, {name: figure}, partial(self._sample, name, figure, case))
+
+    def _checked(self, name: str, case: Case) -> Figure:
+        """A peer whose check raises on a PE is missing. Ours must not raise."""
+        wrong, reason = "", ""
+        try:
+            wrong = case.check()
+        except RuntimeError as error:
+            if name == self.peers[0]:
+                raise
+            reason = str(error).split("\n", 1)[0]
+        found = self.comm.allgather((wrong, reason))
+        return Figure(case.statement, wrong="".join(each for each, _ in found), missing=max(each for _, each in found))
 
     def _sample(self, name: str, figure: Figure, case: Case, turn: int) -> dict[str, float]:
         """Take the sample again where a compilation fell into it on any PE."""

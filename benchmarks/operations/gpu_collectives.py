@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -16,41 +14,15 @@ import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
 from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import EVENTS, GRAPH, Case
+from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Rivals, Step, Way
 from benchmarks.rows import MIB
 
-OURS, NCCL, ONE_SHOT, TWO_SHOT, HAND = "pyshmem", "NCCL", "symm. memory 1", "symm. memory 2", "by hand"
-DTYPE = torch.bfloat16
+OURS, HAND = "pyshmem", "by hand"
 TURNS = 500  # in a kernel
 PLACES = 6
 ERROR = 5e-3
 Ways = dict[str, "Case | str"]
-Step = Callable[[], Any]
 Move = tuple[str, Callable[..., object], torch.Tensor]  # statement, call, result
-
-
-class Rivals:
-    """torch's group, for NCCL's calls and those of symmetric memory."""
-
-    def __init__(self) -> None:
-        import torch.distributed as dist
-        import torch.distributed._symmetric_memory as symmetric_memory
-        from mpi4py import MPI
-
-        self.dist, self.symmetric_memory = dist, symmetric_memory
-        device = torch.device("cuda", torch.cuda.current_device())
-        self.folder = MPI.COMM_WORLD.bcast(tempfile.mkdtemp() if shmem.my_pe() == 0 else "")
-        # a file's, not PE 0's, which would have to outlive the others
-        store = dist.FileStore(os.path.join(self.folder, "store"), shmem.n_pes())
-        dist.init_process_group("nccl", store=store, rank=shmem.my_pe(), world_size=shmem.n_pes(), device_id=device)
-        self.name = dist.group.WORLD.group_name
-
-    def mapped(self, count: int) -> torch.Tensor:
-        array = self.symmetric_memory.empty(
-            count, dtype=DTYPE, device=torch.device("cuda", torch.cuda.current_device())
-        )
-        array.zero_()
-        self.symmetric_memory.rendezvous(array, group=self.dist.group.WORLD)
-        return array
 
 
 class Operations:
@@ -89,7 +61,7 @@ class Operations:
 
         self.comm.Barrier()
         if self.rivals and self.me == 0:
-            shutil.rmtree(self.rivals.folder)
+            self.rivals.clear()
         shmem.finalize()
         if not MPI.Is_finalized():
             MPI.Finalize()
@@ -133,24 +105,13 @@ class Operations:
         ways: Ways = {OURS: Case("reduce_on_stream(target, source)", ours, check, how, calls)}
         if self.rivals is None:
             return ways | dict.fromkeys((NCCL, ONE_SHOT, TWO_SHOT), self.reason)
-        return ways | {
-            name: Case(
-                statement, step, lambda step=step, array=array: self._check(step, array, source, wanted), how, calls
-            )
-            for name, statement, step, array in self._rival_reductions(self.rivals, count)
-        }
+        for name, way in self.rivals.reductions(count).items():
+            ways[name] = way if isinstance(way, str) else self._rival(way, source, wanted, how, calls)
+        return ways
 
-    def _rival_reductions(self, rivals: Rivals, count: int) -> list[tuple[str, str, Step, torch.Tensor]]:
-        """Name, statement, step and array of each. A step returns the result where it is not in the array."""
-        array, mapped = torch.zeros(count, dtype=DTYPE, device="cuda"), rivals.mapped(count)
-        one, two = torch.ops.symm_mem.one_shot_all_reduce, torch.ops.symm_mem.two_shot_all_reduce_
-        found: list[tuple[str, str, Step, torch.Tensor]] = [
-            (NCCL, "dist.all_reduce(array)", lambda: rivals.dist.all_reduce(array), array)
-        ]
-        if count * DTYPE.itemsize <= 4 * MIB:
-            found.append((ONE_SHOT, "one_shot_all_reduce", lambda: one(mapped, "sum", rivals.name), mapped))
-        found.append((TWO_SHOT, "two_shot_all_reduce_", lambda: two(mapped, "sum", rivals.name), mapped))
-        return found
+    def _rival(self, way: Way, source: torch.Tensor, wanted: torch.Tensor, how: str, calls: int) -> Case:
+        statement, step, array = way
+        return Case(statement, step, lambda: self._check(step, array, source, wanted), how, calls)
 
     def _check(self, step: Step, array: torch.Tensor, source: torch.Tensor, wanted: torch.Tensor) -> str:
         """A rival's sum. Its array holds zeros afterwards, so that sums in place do not grow."""
