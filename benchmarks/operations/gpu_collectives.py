@@ -63,6 +63,8 @@ class Operations:
         if self.rivals and self.me == 0:
             self.rivals.clear()
         shmem.finalize()
+        if not self.rivals:
+            return
         if not MPI.Is_finalized():
             MPI.Finalize()
         sys.stderr.flush()
