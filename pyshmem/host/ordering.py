@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from pyshmem.host.contexts import Ctx, is_usable
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.job import job
-from pyshmem.transport import routes
+from pyshmem.transport.routes import complete, pending
 
 
 def fence(ctx: Ctx | None = None) -> None:
@@ -17,7 +18,9 @@ def fence(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError. Spec: 9.11 SHMEM_FENCE.
     """
     if (ctx is None and job.inits) or is_usable("fence", ctx):
-        routes.order()
+        _native.fence()  # routes.order, without its call
+        for each in pending:
+            each.order()
 
 
 def quiet(ctx: Ctx | None = None) -> None:
@@ -26,7 +29,7 @@ def quiet(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError. Spec: 9.11 SHMEM_QUIET.
     """
     if (ctx is None and job.inits) or is_usable("quiet", ctx):
-        routes.complete(ctx)
+        complete(ctx)
 
 
 def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
@@ -49,7 +52,7 @@ def barrier_all() -> None:
     """
     if not job.inits:
         require_init("barrier_all")
-    for each in routes.pending:
+    for each in pending:
         each.settle()
     TEAM_WORLD.meeting.sync("barrier_all")  # a full fence goes with it
 

@@ -15,7 +15,9 @@ import torch
 from pyshmem.runtime import words
 from pyshmem.runtime.arguments import describe, name_of, refuse_dtype, require_one_dtype, scalar, symmetric_array, word
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.runtime.job import job
 from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
+from pyshmem.transport.routes import word_on
 
 
 class CMP(IntEnum):
@@ -67,12 +69,12 @@ def wait_word(
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
     """Whether the element of ``ivar`` here compares so with ``value``. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
-    heap, address, dtype = word("test", "ivar", ivar)
+    here, place, dtype = word_on("test", "ivar", ivar, job.my_pe)
     native = TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, TYPES)
     if type(value) is not int:
         value = scalar("test", "value", value, dtype)
     try:
-        return bool(native(heap.direct.look(address, dtype.itemsize), comparison("test", cmp), value))
+        return bool(native(here.look(place, dtype.itemsize), comparison("test", cmp), value))
     except OverflowError:
         return bool(scalar("test", "value", value, dtype))
 
