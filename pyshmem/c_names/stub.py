@@ -97,7 +97,7 @@ def page() -> str:
     lines = [(_ROOT / "docs/c-names.md").read_text().split(_MARK)[0] + _MARK]
     for section, title in SECTIONS.items():
         rows = [row for row in ROWS if row.page.split(" ")[0] == section]
-        lines.append(f"\n\n### {title}\n\n| C | for | as |\n| --- | --- | --- |\n")
+        lines.append(f"\n\n### {title}\n\n| C | types | Python |\n| --- | --- | --- |\n")
         lines.append("\n".join(f"| {_names(row)} | {_types(row)} | {_host(row)} |" for row in rows))
     return "".join(lines) + "\n"
 
