@@ -23,7 +23,7 @@ DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that m
 PROGRAM is a .py file or, after -m, a module, which runs under the Python that runs pyshmemrun. Any other PROGRAM is an
 executable (./a.out, pytest), which is searched for beside that Python, then on PATH. Arguments after PROGRAM are
 passed to it."""
-EPILOG = """pyshmemrun uses the first launcher that it finds: --mpiexec; the mpiexec of this Python's environment; srun inside
+EPILOG = """pyshmemrun uses the first launcher it finds: --mpiexec; the mpiexec of this Python's environment; srun inside
 a Slurm allocation; mpiexec on PATH. It makes mpi4py load the MPI of the launcher.
 
 The first PE that fails ends the job within 10 seconds, with all processes that the job started on this machine.
