@@ -1,7 +1,7 @@
-"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.7.
+"""Atomic memory operations: one table of operators, one body for each kind of call. Spec: OpenSHMEM 1.6, 9.7.
 
-They are the processor's atomics on the target's word, and on GPU heaps the GPU's, enqueued on torch's current stream: so all
-operators mix, and mix with waits and with kernels.
+They are atomics of the processor or, on GPU heaps, of the GPU, enqueued on torch's current stream. All operators are atomic
+with respect to each other, to waits and to kernels.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ _CODES = {dtype: str(dtype).removeprefix("torch.") for dtype in _ALL}
 
 _DOC = """{summary}
 
-    {word}: one symmetric element of {types}, on ``pe``.{value}
-    Order: atomic against every AMO, wait and test on the word; {done}
-    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; then
-    nothing is written.  Spec: OpenSHMEM 1.6, 9.7 {page}.
+    {word}: one symmetric element of {types}, on ``pe``.
+    {value}pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: atomic with respect to every AMO, wait and test on the element; {done}
+    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: OpenSHMEM 1.6, 9.7 {page}.
     """
-_FETCHED = "the value before is returned, so it has happened."
-_QUIET = "done after quiet or a barrier."
+_FETCHED = "complete on return."
+_QUIET = "complete after quiet or a barrier."
 
 # name: (native operator, element types, what it does, whether the old value is returned)
 _ONE_VALUE = {
     "atomic_set": ("set", _ALL, "Write ``value``", False),
     "atomic_add": ("fetch_add", _ALL, "Add ``value``", False),
-    "atomic_and": ("fetch_and", _INTEGERS, "Bitwise and with ``value``", False),
-    "atomic_or": ("fetch_or", _INTEGERS, "Bitwise or with ``value``", False),
-    "atomic_xor": ("fetch_xor", _INTEGERS, "Bitwise exclusive or with ``value``", False),
-    "atomic_swap": ("swap", _ALL, "Write ``value`` and return what was there", True),
-    "atomic_fetch_add": ("fetch_add", _ALL, "Add ``value`` and return what was there", True),
-    "atomic_fetch_and": ("fetch_and", _INTEGERS, "Bitwise and with ``value``, and return what was there", True),
-    "atomic_fetch_or": ("fetch_or", _INTEGERS, "Bitwise or with ``value``, and return what was there", True),
+    "atomic_and": ("fetch_and", _INTEGERS, "Apply bitwise and with ``value``", False),
+    "atomic_or": ("fetch_or", _INTEGERS, "Apply bitwise or with ``value``", False),
+    "atomic_xor": ("fetch_xor", _INTEGERS, "Apply bitwise exclusive or with ``value``", False),
+    "atomic_swap": ("swap", _ALL, "Write ``value`` and return the previous value", True),
+    "atomic_fetch_add": ("fetch_add", _ALL, "Add ``value`` and return the previous value", True),
+    "atomic_fetch_and": (
+        "fetch_and",
+        _INTEGERS,
+        "Apply bitwise and with ``value`` and return the previous value",
+        True,
+    ),
+    "atomic_fetch_or": ("fetch_or", _INTEGERS, "Apply bitwise or with ``value`` and return the previous value", True),
     "atomic_fetch_xor": (
         "fetch_xor",
         _INTEGERS,
-        "Bitwise exclusive or with ``value``, and return what was there",
+        "Apply bitwise exclusive or with ``value`` and return the previous value",
         True,
     ),
 }
@@ -94,7 +101,7 @@ def _update(name: str) -> Callable[..., Any]:
             return scalar(name, "value", value, dtype)
         return old if fetched else None
 
-    return _document(update, name, summary, dtypes, fetched, "  value: a scalar that the type can hold.")
+    return _document(update, name, summary, dtypes, fetched, "value: a scalar that the dtype can hold.\n    ")
 
 
 atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
@@ -152,10 +159,10 @@ _document(atomic_fetch, "atomic_fetch", "Return the element", _ALL, True, "")
 _document(
     atomic_compare_swap,
     "atomic_compare_swap",
-    "Write ``value`` if the element equals ``cond``, and return what was there",
+    "Write ``value`` if the element equals ``cond`` and return the previous value",
     _ALL,
     True,
-    "  cond, value: scalars that the type can hold.",
+    "cond, value: scalars that the dtype can hold.\n    ",
 )
-_document(atomic_fetch_inc, "atomic_fetch_inc", "Add 1 and return what was there", _ALL, True, "")
+_document(atomic_fetch_inc, "atomic_fetch_inc", "Add 1 and return the previous value", _ALL, True, "")
 _document(atomic_inc, "atomic_inc", "Add 1", _ALL, False, "")

@@ -1,4 +1,4 @@
-"""Fetching atomics whose result lands in memory: there after quiet, here already on return. Spec: OpenSHMEM 1.6, 9.7."""
+"""Non-blocking fetching atomics: the previous value is in memory after quiet. Spec: OpenSHMEM 1.6, 9.7."""
 
 from __future__ import annotations
 
@@ -27,11 +27,31 @@ _OPERATORS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "atomic_fetch_or": ("fetch_or", _INTEGERS),
     "atomic_fetch_xor": ("fetch_xor", _INTEGERS),
 }
-_DOC = """{blocking} that puts the element from before into ``fetch`` instead of returning it: there after quiet.
+_DOES = {
+    "atomic_fetch": "Read the element of ``source`` on ``pe``",
+    "atomic_compare_swap": "Write ``value`` if the element equals ``cond``",
+    "atomic_swap": "Write ``value``",
+    "atomic_fetch_inc": "Add 1",
+    "atomic_fetch_add": "Add ``value``",
+    "atomic_fetch_and": "Apply bitwise and with ``value``",
+    "atomic_fetch_or": "Apply bitwise or with ``value``",
+    "atomic_fetch_xor": "Apply bitwise exclusive or with ``value``",
+}
+_DOC = """{does}, atomically; the previous value is stored in ``fetch``.
 
-    fetch: a private or symmetric array of one element, of the dtype of {target}.  Other arguments, order and errors:
-    {blocking}.  Spec: OpenSHMEM 1.6, 9.7 {page}.
+    fetch: a private or symmetric array of one element, of the dtype of {target}.
+    {target}: one symmetric element of {types}, on ``pe``.
+    {values}pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: atomic with respect to every AMO, wait and test on the element; fetch holds the value after quiet.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: OpenSHMEM 1.6, 9.7 {page}.
     """
+_VALUES = {
+    "atomic_fetch": "",
+    "atomic_fetch_inc": "",
+    "atomic_compare_swap": "cond, value: scalars that the dtype can hold.\n    ",
+}
 
 
 def _fetch_nbi(name: str) -> Callable[..., None]:
@@ -100,7 +120,13 @@ def _make(name: str) -> Callable[..., None]:
     function = _SHAPES.get(name, _update_nbi)(name)
     function.__name__ = function.__qualname__ = name + "_nbi"
     target = "source" if name == "atomic_fetch" else "target"
-    function.__doc__ = _DOC.format(blocking=name, target=target, page=f"SHMEM_{name.upper()}_NBI")
+    function.__doc__ = _DOC.format(
+        does=_DOES[name],
+        target=target,
+        types=", ".join(map(name_of, _OPERATORS[name][1])),
+        values=_VALUES.get(name, "value: a scalar that the dtype can hold.\n    "),
+        page=f"SHMEM_{name.upper()}_NBI",
+    )
     return function
 
 

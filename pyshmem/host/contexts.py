@@ -15,7 +15,7 @@ from pyshmem.runtime.job import job
 
 
 class CTX(IntFlag):
-    """What a program promises of a context. Spec: 9.5 SHMEM_CTX_CREATE."""
+    """Options of a context: promises that the program makes. Spec: 9.5 SHMEM_CTX_CREATE."""
 
     SERIALIZED = 1  # used by one thread at a time
     PRIVATE = 2  # used by the thread that made it alone
@@ -23,13 +23,16 @@ class CTX(IntFlag):
 
 
 class SESSION(IntFlag):
-    """What a program expects of a session. Spec: 9.5 SHMEM_CTX_SESSION_START."""
+    """Options of a session. Spec: 9.5 SHMEM_CTX_SESSION_START."""
 
     BATCH = 1
 
 
 class Ctx:
-    """A context on a team. False before init, after destroy, after the team's end, and where none could be made."""
+    """A context on a team.
+
+    It is false before init, after destroy, after the end of its team, and if it could not be created.
+    """
 
     __slots__ = ("__weakref__", "generation", "options", "team")
 
@@ -46,9 +49,12 @@ class Ctx:
 
     @staticmethod
     def create(options: int = 0, team: Team | None = None) -> Ctx:
-        """A context on ``team``, the world for None; false, which is no error, where the team is none.
+        """Return a new context on ``team``. Local. If team is no team, the result is CTX_INVALID, which is false.
 
-        options: of CTX.  Local.  Errors: ArgumentError, NotInitializedError.  Spec: 9.5 SHMEM_CTX_CREATE.
+        options: 0, or members of CTX combined with ``|``.
+        team: a team of this PE; None is TEAM_WORLD.
+        Errors: ArgumentError, NotInitializedError.
+        Spec: 9.5 SHMEM_CTX_CREATE.
         """
         wishes = _flags("create", CTX, options)
         if isinstance(team, Team) and not team and job.inits:
@@ -56,9 +62,10 @@ class Ctx:
         return Ctx(member("create", team), wishes)
 
     def destroy(self) -> None:
-        """quiet, then end the context. Nothing for one that is none.
+        """Call quiet on the context, then end it. Does nothing for a context that has ended.
 
-        Errors: ArgumentError for CTX_DEFAULT. Spec: 9.5 SHMEM_CTX_DESTROY.
+        Errors: ArgumentError for CTX_DEFAULT.
+        Spec: 9.5 SHMEM_CTX_DESTROY.
         """
         if self is CTX_DEFAULT:
             refuse(ArgumentError, "destroy", "ctx", "CTX_DEFAULT", "a context that create made")
@@ -66,34 +73,36 @@ class Ctx:
         self.team = TEAM_INVALID
 
     def get_team(self) -> Team:
-        """The team it is on, TEAM_INVALID for no context. Spec: 9.5 SHMEM_CTX_GET_TEAM."""
+        """Return the team of the context, or TEAM_INVALID if the context has ended. Spec: 9.5 SHMEM_CTX_GET_TEAM."""
         return self.team if self else TEAM_INVALID
 
     def fence(self) -> None:
-        """shmem.fence(ctx=this)."""
+        """Order the earlier operations of the context before its later ones, for each PE. Errors: NotInitializedError."""
         from pyshmem.host import ordering  # which knows of contexts
 
         ordering.fence(self)
 
     def quiet(self) -> None:
-        """shmem.quiet(ctx=this)."""
+        """Complete all operations of the context. Errors: NotInitializedError."""
         from pyshmem.host import ordering
 
         ordering.quiet(self)
 
     def session_start(self, options: int = 0) -> None:
-        """Say that a phase of many operations begins: a hint, which nothing here makes use of.
+        """Declare that a phase of many operations begins; a hint, which pyshmem ignores.
 
-        options: of SESSION.  Errors: ArgumentError.  Spec: 9.5 SHMEM_CTX_SESSION_START.
+        options: 0, or members of SESSION combined with ``|``.
+        Errors: ArgumentError.
+        Spec: 9.5 SHMEM_CTX_SESSION_START.
         """
         _flags("session_start", SESSION, options)
 
     def session_stop(self) -> None:
-        """Say that the phase of session_start is over. Spec: 9.5 SHMEM_CTX_SESSION_STOP."""
+        """Declare that the phase that session_start began is over. Spec: 9.5 SHMEM_CTX_SESSION_STOP."""
 
 
 def pcontrol(level: int) -> None:
-    """Tell a profiler the ``level`` to record at; there is none here. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
+    """Set the ``level`` of a profiler; pyshmem has none and ignores it. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
     if isinstance(level, bool) or not isinstance(level, int):
         refuse(ArgumentError, "pcontrol", "level", repr(level), "an int")
 

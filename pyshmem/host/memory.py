@@ -94,31 +94,54 @@ def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
 
 
 def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """``nbytes`` of symmetric memory as nbytes // itemsize elements of ``dtype``; its contents are whatever was there.
+    """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
 
-    Order: a barrier on return, none for size 0, which gives an empty tensor.
-    Errors: HeapExhaustedError, OutOfRangeError, NotInitializedError.  Spec: 9.3 SHMEM_MALLOC.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_MALLOC.
     """
     return finish("malloc", _bytes("malloc", nbytes, dtype, device))
 
 
 def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc; ``hints``, an int, say what the memory is for: here all serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
+    """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
+
+    hints: an int that describes the use of the memory; pyshmem ignores it.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_MALLOC_WITH_HINTS.
+    """
     count_of("malloc_with_hints", "hints", hints)
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
 
 def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc of ``count`` times ``nbytes`` bytes, all zero. Spec: 9.3 SHMEM_CALLOC."""
+    """Allocate ``count`` times ``nbytes`` bytes of symmetric memory, set them to zero and return them as a tensor.
+
+    dtype: of the tensor; count * nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_CALLOC.
+    """
     array = _bytes("calloc", count_of("calloc", "count", count) * count_of("calloc", "nbytes", nbytes), dtype, device)
     array.view(torch.uint8).zero_()
     return finish("calloc", array)
 
 
 def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc at an address that is a multiple of ``alignment``: a power of two, 8 or more, up to a page of 4096.
+    """Allocate ``nbytes`` of symmetric memory at a multiple of ``alignment`` and return them as a tensor.
 
-    Errors: malloc's, ArgumentError.  Spec: 9.3 SHMEM_ALIGN.
+    alignment: a power of two from 8 to 4096, the size of a page.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_ALIGN.
     """
     power = count_of("align", "alignment", alignment)
     if power < 8 or power & (power - 1) or power > 4096:
@@ -127,11 +150,14 @@ def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | N
 
 
 def realloc(array: Any, nbytes: int) -> torch.Tensor:
-    """Resize an allocation to ``nbytes``, keeping its contents up to the smaller size; ``array`` is symmetric no longer.
+    """Resize the allocation ``array`` to ``nbytes``, keep its contents up to the smaller size, and return the new tensor.
 
-    array: what an allocation returned, or None or an empty array, then it is malloc; nbytes 0: then it is free.
-    Order: a barrier before and after.  Errors: HeapExhaustedError on every PE, and the array is as before;
-    NotSymmetricError.  Spec: 9.3 SHMEM_REALLOC.
+    array: a tensor that an allocation returned; it is no longer symmetric afterwards. For None or an empty array realloc
+        allocates; for nbytes 0 it frees.
+    Order: collective over TEAM_WORLD; a barrier on entry and on return.
+    Errors: HeapExhaustedError on every PE, which leaves array as it was; NotSymmetricError, OutOfRangeError,
+        NotInitializedError.
+    Spec: 9.3 SHMEM_REALLOC.
     """
     if array is None:
         return malloc(nbytes)
@@ -153,10 +179,13 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
 
 
 def free(array: Any) -> None:
-    """Give back the memory of ``array``, which an allocation returned; None and empty arrays are nothing to free.
+    """Free the memory of ``array``.
 
-    Order: a barrier on entry, so that no peer still uses it, and on a GPU heap after all this PE's work on the GPU.
-    Errors: NotSymmetricError for a view, freed or private memory; then nothing has changed.  Spec: 9.3 SHMEM_FREE.
+    array: a tensor that an allocation returned; None and empty arrays are ignored.
+    Order: collective over TEAM_WORLD; a barrier on entry, so that no peer still uses the memory. On a GPU heap the barrier
+        follows all work of this PE on the GPU.
+    Errors: NotSymmetricError for a view, freed or private memory, and NotInitializedError; nothing has changed then.
+    Spec: 9.3 SHMEM_FREE.
     """
     if array is None:
         return
@@ -173,11 +202,13 @@ def free(array: Any) -> None:
 
 
 def ptr(target: Any, pe: int) -> torch.Tensor | None:
-    """A tensor of target's shape and dtype on the memory of ``pe``, or None where it cannot be reached by load and store.
+    """Return a tensor on the memory of ``target`` on ``pe``, or None if loads and stores cannot reach it.
 
-    target: a symmetric array of any shape, with a dtype of torch. What is returned is not symmetric itself.
-    Order: accesses by it are plain ones; fence and quiet order them.
-    Errors: NotSymmetricError, ArgumentError, OutOfRangeError for a PE that does not exist.  Spec: 9.1 SHMEM_PTR.
+    target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.
+    pe: counts in TEAM_WORLD.
+    Order: accesses through the tensor are plain loads and stores; fence and quiet order them.
+    Errors: NotSymmetricError, ArgumentError, OutOfRangeError, NotInitializedError.
+    Spec: 9.1 SHMEM_PTR.
     """
     require_init("ptr")
     operand = describe("ptr", "target", target)
@@ -188,14 +219,21 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
 
 
 def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
-    """ptr with ``pe`` counted in ``team``; None where that is TEAM_INVALID. Spec: 9.1 SHMEM_TEAM_PTR."""
+    """Return a tensor on the memory of ``target`` on the PE ``pe`` of ``team``, or None if it cannot be reached.
+
+    target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.
+    team: pe counts in it; TEAM_INVALID gives None.
+    Order: accesses through the tensor are plain loads and stores; fence and quiet order them.
+    Errors: NotSymmetricError, ArgumentError, OutOfRangeError, NotInitializedError.
+    Spec: 9.1 SHMEM_TEAM_PTR.
+    """
     if isinstance(team, Team) and not team and job.inits:
         return None
     return ptr(target, member("team_ptr", team).world_pe("team_ptr", pe))
 
 
 def is_symmetric(array: Any) -> bool:
-    """Whether ``array`` lies in live symmetric memory of this PE, as a whole. Never raises."""
+    """Return whether all of ``array`` lies in live symmetric memory of this PE. Never raises an error."""
     try:
         operand = describe("is_symmetric", "array", array, contiguous=False)
     except ShmemError:
@@ -211,13 +249,16 @@ def is_symmetric(array: Any) -> bool:
 
 
 def pe_accessible(pe: int) -> bool:
-    """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.1 SHMEM_PE_ACCESSIBLE."""
+    """Return whether ``pe`` is a PE of the job that can be reached; False for anything else.
+
+    Spec: 9.1 SHMEM_PE_ACCESSIBLE.
+    """
     number = integer_of(pe)
     return isinstance(number, (int, np.integer)) and number in cpu.deltas
 
 
 def addr_accessible(array: Any, pe: int) -> bool:
-    """Whether ``array`` is symmetric and so reachable on ``pe``; else False. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
+    """Return whether ``array`` is symmetric and ``pe`` can be reached. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
     return pe_accessible(pe) and is_symmetric(array)
 
 

@@ -13,9 +13,11 @@ from pyshmem.runtime.job import job
 
 
 def fence(ctx: Ctx | None = None) -> None:
-    """Order this PE's earlier puts, AMOs, put_signals and stores before its later ones, PE by PE. Completes nothing.
+    """Order this PE's earlier puts, AMOs, signals and stores before its later ones, for each PE. Completes nothing.
 
-    Errors: NotInitializedError. Spec: 9.11 SHMEM_FENCE.
+    ctx: None is CTX_DEFAULT.
+    Errors: NotInitializedError, ArgumentError.
+    Spec: 9.11 SHMEM_FENCE.
     """
     if not _usable("fence", ctx):
         return
@@ -25,9 +27,11 @@ def fence(ctx: Ctx | None = None) -> None:
 
 
 def quiet(ctx: Ctx | None = None) -> None:
-    """Complete all this PE has started, non-blocking gets and AMOs included, visible to all PEs.
+    """Complete all operations of this PE, including non-blocking gets and AMOs, and make them visible to all PEs.
 
-    Errors: NotInitializedError. Spec: 9.11 SHMEM_QUIET.
+    ctx: None is CTX_DEFAULT.
+    Errors: NotInitializedError, ArgumentError.
+    Spec: 9.11 SHMEM_QUIET.
     """
     if not _usable("quiet", ctx):
         return
@@ -35,8 +39,11 @@ def quiet(ctx: Ctx | None = None) -> None:
 
 
 def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
-    """quiet as far as it concerns the PEs ``pes`` of ctx's team: here of all. Errors: quiet's, OutOfRangeError.
+    """Complete all operations of this PE on ``pes``; pyshmem completes those on all PEs.
 
+    pes: PEs of ctx's team.
+    ctx: None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Errors: NotInitializedError, ArgumentError, OutOfRangeError.
     Spec: 9.11 SHMEM_PE_QUIET.
     """
     if not _usable("pe_quiet", ctx):
@@ -61,8 +68,9 @@ def complete(ctx: Ctx | None = None) -> None:
 
 
 def barrier_all() -> None:
-    """quiet, then wait until every PE of the world has come here. Errors: NotInitializedError, WaitTimeoutError.
+    """Call quiet, then wait until every PE of TEAM_WORLD has called barrier_all.
 
+    Errors: NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BARRIER_ALL.
     """
     if "cuda" in heaps:
@@ -71,12 +79,21 @@ def barrier_all() -> None:
 
 
 def sync_all() -> None:
-    """Wait until every PE of the world has come here; orders plain stores, completes no put. Spec: 9.9 SHMEM_SYNC_ALL."""
+    """Wait until every PE of TEAM_WORLD has called sync_all. Orders plain stores; does not complete puts.
+
+    Errors: NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_SYNC_ALL.
+    """
     synchronise("sync_all", TEAM_WORLD)
 
 
 def sync(team: Team | None = None) -> None:
-    """Wait until every PE of ``team`` has come here. Errors: ArgumentError outside it. Spec: 9.9 SHMEM_TEAM_SYNC."""
+    """Wait until every PE of ``team`` has called sync. Orders plain stores; does not complete puts.
+
+    team: a team of this PE; None is TEAM_WORLD.
+    Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_TEAM_SYNC.
+    """
     synchronise("sync", member("sync", team))
 
 

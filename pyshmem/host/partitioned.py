@@ -22,9 +22,9 @@ _RANGES = 4  # of a PE, in a layout's text
 
 
 class Layout(NamedTuple):
-    """Which PE has which of ``extent`` indices: blocks of ``block`` go round the ``n_pes`` PEs, PE 0 first.
+    """The distribution of ``extent`` indices over ``n_pes`` PEs: blocks of ``block`` indices, cyclic, beginning with PE 0.
 
-    A PE's indices are numbered from 0 in their order: index i is number local_index(i) on PE owner(i).
+    The indices of a PE are numbered from 0 in their order: index i is number local_index(i) on PE owner(i).
     """
 
     extent: int
@@ -33,20 +33,20 @@ class Layout(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """How many blocks PE 0 has, the most of all."""
+        """The number of blocks on PE 0, the maximum over all PEs."""
         return -(-self.extent // (self.block * self.n_pes))
 
     def owner(self, index: int) -> int:
-        """The PE that has ``index``. Errors: OutOfRangeError."""
+        """Return the PE that owns ``index``. Errors: OutOfRangeError."""
         return self._index("owner", index) // self.block % self.n_pes
 
     def local_index(self, index: int) -> int:
-        """The number of ``index`` among those of its owner. Errors: OutOfRangeError."""
+        """Return the number of ``index`` among the indices of its owner. Errors: OutOfRangeError."""
         turn, place = divmod(self._index("local_index", index), self.block)
         return turn // self.n_pes * self.block + place
 
     def global_index(self, number: int, pe: int) -> int:
-        """The index that is ``number`` among those of ``pe``. Errors: OutOfRangeError."""
+        """Return the index that has ``number`` among the indices of ``pe``. Errors: OutOfRangeError."""
         most = self.n_local(pe)
         if not 0 <= number < most:
             refuse(OutOfRangeError, "global_index", "number", repr(number), f"one of the {most} of PE {pe}, from 0")
@@ -54,14 +54,14 @@ class Layout(NamedTuple):
         return (turn * self.n_pes + pe) * self.block + place
 
     def n_local(self, pe: int) -> int:
-        """How many indices ``pe`` has. Errors: OutOfRangeError."""
+        """Return the number of indices of ``pe``. Errors: OutOfRangeError."""
         if not 0 <= pe < self.n_pes:
             refuse(OutOfRangeError, "n_local", "pe", repr(pe), f"a PE from 0 to {self.n_pes - 1} of the tensor's team")
         whole, rest = divmod(self.extent, self.block * self.n_pes)
         return whole * self.block + min(max(rest - pe * self.block, 0), self.block)
 
     def __str__(self) -> str:
-        """Who has what, a line a PE."""
+        """The indices of each PE, one line per PE."""
         lines = [f"{self.extent} in blocks of {self.block} over {self.n_pes} PEs"]
         return "\n".join(lines + [f"PE {pe}: {self._ranges(pe)}" for pe in range(self.n_pes)])
 
@@ -78,11 +78,12 @@ class Layout(NamedTuple):
 
 
 class PartitionedTensor:
-    """A tensor of ``shape`` and ``dtype``, cut along ``dim`` over ``team`` as ``layout`` says. Made by shmem.partitioned.
+    """A tensor that shmem.partitioned has distributed along ``dim`` over ``team``, as ``layout`` describes.
 
-    local: this PE's part of it, a view of its symmetric memory; the other parts lie at the same place on their PEs.
-    partition: the same for kernels, one argument for pyshmem.device's load_at, store_at, load_tile, store_tile, ...
-    False on PEs outside the team, which have nothing but ``free``.
+    local: this PE's part, a view of its symmetric memory; the other parts have the same heap offset on their PEs.
+    partition: the tensor as one argument for kernels: load_at, store_at, load_tile, store_tile, ... of pyshmem.device take
+        it.
+    It is false on PEs outside the team, which may only call ``free``.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class PartitionedTensor:
 
     @cached_property
     def partition(self) -> Any:
-        """What kernels take. It names the team, so that it goes with any device context.
+        """The argument that kernels take. It contains the team's device context.
 
-        Errors: ArgumentError on PEs outside the team, and where kernels cannot use the tensor's heap.
+        Errors: ArgumentError on PEs outside the team, and if kernels cannot use the tensor's heap.
         """
         from pyshmem.device.partitioned import describe_partition  # imports triton, which host programs do not need
 
@@ -113,10 +114,11 @@ class PartitionedTensor:
         return describe_partition(self, self._shard)
 
     def scatter(self, source: Any = None, root: int = 0) -> None:
-        """Write the whole tensor from ``source`` on the team's PE ``root``: each PE gets its part.
+        """Distribute ``source`` of PE ``root`` of the team: each PE gets its part.
 
-        source: of this shape and dtype, any memory; nobody looks at it on the other PEs.
-        Order: collective over the team; nothing is written before all have called, all is there on return.
+        source: an array of the tensor's shape and dtype, in any memory; only the root's is read.
+        Order: collective over the team; nothing is written before all members have called, and all parts are complete on
+            return.
         Errors: ArgumentError, DtypeError, OutOfRangeError.
         """
         group = member("scatter", self.team)
@@ -129,9 +131,10 @@ class PartitionedTensor:
         self._meet("scatter")
 
     def gather(self, root: int | None = None) -> torch.Tensor | None:
-        """The whole tensor in private memory, on the team's PE ``root``, None on the others; for root None, on all.
+        """Return the whole tensor in private memory on PE ``root`` of the team and None on the others; for None, on all PEs.
 
-        Order: collective over the team; what all have written before is in it, and may be changed on return.
+        Order: collective over the team; the result contains what all members have written before, and the tensor may be
+            changed on return.
         Errors: ArgumentError, OutOfRangeError.
         """
         group = member("gather", self.team)
@@ -147,7 +150,7 @@ class PartitionedTensor:
         return whole
 
     def free(self) -> None:
-        """Give back the memory. Collective over the world, as shmem.free. Errors: NotSymmetricError where it is free."""
+        """Free the memory. Collective over TEAM_WORLD. Errors: NotSymmetricError if it is already freed."""
         free(self._memory)
 
     def _meet(self, routine: str) -> None:
@@ -192,12 +195,14 @@ def partitioned(
     team: Team | None = None,
     device: str | None = None,
 ) -> PartitionedTensor:
-    """A tensor of zeros, cut along ``dim`` over the PEs of ``team``: blocks of ``block`` rows or columns go round them.
+    """Return a tensor of zeros that is distributed along ``dim`` over the PEs of ``team``, in blocks of ``block`` indices.
 
-    shape: one or two extents, of any size.  dim: 0 cuts rows, 1 (or -1) columns.  block: None gives each PE one block, as
-    equal as can be by rounding up: the last PEs may have less, or none.  dtype, device: as in zeros.
-    Order: collective over the world, as all allocation, ending with a barrier; PEs outside their ``team`` pass the false one
-    that the split gave them. Teams may differ, rows of split_2d say; then each gets a tensor of its own.
+    shape: one or two extents.
+    dtype, device: of torch or NumPy, None is torch's default dtype; the heap "cuda" or "cpu", None is the default heap.
+    dim: 0 distributes rows, 1 or -1 columns.
+    block: None means one block per PE, of ceil(extent / n_pes) indices; the last PEs may have fewer, or none.
+    team: None is TEAM_WORLD. PEs outside their team pass the false team of the split; teams may differ, as rows of split_2d.
+    Order: collective over TEAM_WORLD; a barrier on return.
     Errors: ArgumentError, OutOfRangeError, DtypeError, HeapExhaustedError, NotInitializedError.
     """
     require_init("partitioned")

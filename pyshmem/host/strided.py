@@ -24,8 +24,15 @@ def ibput(
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` to ``target`` on ``pe``.
 
-    target, source: iput's.  tst, sst: elements from the begin of a block to that of the next, in target, where blocks
-    must not overlap, and in source; 1 or more.  Order and errors: put.  Spec: 9.6 SHMEM_IBPUT.
+    target: symmetric, contiguous, of source's dtype, long enough for its blocks.
+    source: any contiguous torch, NumPy or CuPy array, long enough for its blocks; it may be reused on return.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.6 SHMEM_IBPUT.
     """
     if ctx is not None:
         pe = world_pe("ibput", ctx, pe)
@@ -43,9 +50,18 @@ def ibput(
 def ibget(
     target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
 ) -> None:
-    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to ``target`` here.
+    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to the local ``target``.
 
-    target, source: iget's.  tst, sst: ibput's.  Order and errors: get.  Spec: 9.6 SHMEM_IBGET.
+    target: any contiguous torch, NumPy or CuPy array of source's dtype, long enough for its blocks; it holds the data on
+        return.
+    source: symmetric, contiguous, long enough for its blocks.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
+    Spec: 9.6 SHMEM_IBGET.
     """
     if ctx is not None:
         pe = world_pe("ibget", ctx, pe)

@@ -17,7 +17,7 @@ from pyshmem.runtime.job import job
 
 
 class TeamConfig(NamedTuple):
-    """What a team is made for. Spec: 9.4, shmem_team_config_t."""
+    """The configuration of a team. Spec: 9.4, shmem_team_config_t."""
 
     num_contexts: int = 0
 
@@ -26,7 +26,10 @@ _PLAIN = TeamConfig()
 
 
 class Team:
-    """PEs ``start + i * stride`` of the world, i below ``size``. False while it is no team, as before init."""
+    """The PEs ``start + i * stride`` of the world, for i less than ``size``.
+
+    It is false if it is no team, as before init.
+    """
 
     __slots__ = ("area", "config", "launches", "me", "name", "pe_stride", "size", "slot", "start", "stride", "wires")
 
@@ -62,21 +65,24 @@ class Team:
         return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
 
     def my_pe(self) -> int:
-        """This PE's number in the team, -1 outside it. Spec: 9.4 SHMEM_TEAM_MY_PE."""
+        """Return this PE's number in the team, or -1 if it is not a member. Spec: 9.4 SHMEM_TEAM_MY_PE."""
         return self.me
 
     def n_pes(self) -> int:
-        """How many PEs the team has, -1 when it is none. Spec: 9.4 SHMEM_TEAM_N_PES."""
+        """Return the number of PEs of the team, or -1 if it is no team. Spec: 9.4 SHMEM_TEAM_N_PES."""
         return self.size or -1
 
     def get_config(self) -> TeamConfig:
-        """What the team was made for. Errors: ArgumentError where it is none. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
+        """Return the configuration of the team. Errors: ArgumentError if it is no team. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
         if not self:
             refuse(ArgumentError, "get_config", "team", repr(self), "a team this PE is in")
         return self.config
 
     def translate_pe(self, pe: int, team: Team) -> int:
-        """The number in ``team`` of this team's ``pe``, -1 where it has none. Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE."""
+        """Return the number in ``team`` of PE ``pe`` of this team, or -1 if it has none.
+
+        Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE.
+        """
         pe = integer_of(pe)
         if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             return -1
@@ -89,12 +95,15 @@ class Team:
     def split_strided(
         self, start: int = 0, stride: int = 1, size: int | None = None, config: Any = None, **options: Any
     ) -> Team:
-        """A team of ``size`` PEs of this one, as many as there are for None, from ``start`` in steps of ``stride``.
+        """Return a team of ``size`` PEs of this team, beginning with ``start``, in steps of ``stride``.
 
-        stride: negative reverses; 0 goes with size 1.  config, options: num_contexts, how many contexts are wanted.
-        PEs outside the new team get TEAM_INVALID, and all do where PYSHMEM_MAX_TEAMS are in use.
-        Order: collective over this team, with the same arguments.  Errors: OutOfRangeError, ArgumentError, on all PEs
-        alike; WaitTimeoutError.  Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
+        stride: may be negative; it may be 0 if size is 1.
+        size: None means as many PEs as there are.
+        config, options: num_contexts, the number of contexts wanted.
+        Returns: TEAM_INVALID on PEs outside the new team, and on all PEs if PYSHMEM_MAX_TEAMS teams exist.
+        Order: collective over this team, with the same arguments.
+        Errors: OutOfRangeError, ArgumentError, NotInitializedError, on all PEs alike; WaitTimeoutError.
+        Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
         """
         settings = _config("split_strided", config, options)
         member("split_strided", self)
@@ -109,10 +118,13 @@ class Team:
         return _form("split_strided", self, range(first, last + (1 if step >= 0 else -1), step or 1), settings)
 
     def split_2d(self, xrange: int, xconfig: Any = None, yconfig: Any = None) -> tuple[Team, Team]:
-        """(x, y): the teams of the PEs in this PE's row and column, with rows of ``xrange`` PEs; the last may be short.
+        """Return the teams (x, y) of this PE's row and column, with rows of ``xrange`` PEs; the last row may be shorter.
 
-        PE i is number i % xrange in x and i // xrange in y.  xconfig, yconfig: as config of split_strided.
-        Order and errors: split_strided's.  Spec: 9.4 SHMEM_TEAM_SPLIT_2D.
+        PE i of this team is PE i % xrange of x and PE i // xrange of y.
+        xconfig, yconfig: num_contexts, the number of contexts wanted, as a TeamConfig, a dict or None.
+        Order: collective over this team, with the same arguments.
+        Errors: OutOfRangeError, ArgumentError, NotInitializedError, on all PEs alike; WaitTimeoutError.
+        Spec: 9.4 SHMEM_TEAM_SPLIT_2D.
         """
         settings = [_config("split_2d", each, {}) for each in (xconfig, yconfig)]
         member("split_2d", self)
@@ -129,14 +141,20 @@ class Team:
         return x, y
 
     def create_ctx(self, options: int = 0) -> Any:
-        """A context on this team: Ctx.create(options, team); false where this is none. Spec: 9.5 SHMEM_TEAM_CREATE_CTX."""
+        """Return a new context on this team; CTX_INVALID if it is no team. Local.
+
+        options: 0, or members of CTX combined with ``|``.
+        Errors: ArgumentError, NotInitializedError.
+        Spec: 9.5 SHMEM_TEAM_CREATE_CTX.
+        """
         from pyshmem.host.contexts import Ctx  # which knows of teams
 
         return Ctx.create(options, self)
 
     def sync(self) -> None:
-        """Wait until every PE of the team has come here; completes no put. Errors: ArgumentError, WaitTimeoutError.
+        """Wait until every PE of the team has called sync. Orders plain stores; does not complete puts.
 
+        Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
         Spec: 9.9 SHMEM_TEAM_SYNC.
         """
         from pyshmem.host.ordering import synchronise
@@ -144,9 +162,10 @@ class Team:
         synchronise("sync", member("sync", self))
 
     def destroy(self) -> None:
-        """End the team, and with it its contexts: it is false from now on. Nothing for a team that is none.
+        """End the team and its contexts; the team is false afterwards. Does nothing if it is no team.
 
-        Order: collective over the team, but nobody waits.  Errors: ArgumentError for TEAM_WORLD and TEAM_SHARED.
+        Order: collective over the team; the call does not wait.
+        Errors: ArgumentError for TEAM_WORLD and TEAM_SHARED.
         Spec: 9.4 SHMEM_TEAM_DESTROY.
         """
         if not self:
@@ -156,7 +175,7 @@ class Team:
         pool.give_back(self)
 
     def world_pe(self, routine: str, pe: int) -> int:
-        """The world PE of this team's ``pe``. Errors: NotInitializedError, OutOfRangeError."""
+        """Return the number in TEAM_WORLD of PE ``pe`` of this team. Errors: NotInitializedError, OutOfRangeError."""
         if not self:
             refuse_team(routine, self)
         if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:

@@ -23,7 +23,7 @@ from pyshmem.runtime.job import job
 
 
 class CMP(IntEnum):
-    """The comparisons; the text forms "==", "!=", ">", ">=", "<", "<=" mean the same."""
+    """The comparisons. The strings "==", "!=", ">", ">=", "<", "<=" are accepted as well."""
 
     EQ = 0
     NE = 1
@@ -48,11 +48,11 @@ _turn = 0  # where *_any and *_some begin to look
 
 
 def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
-    """Wait until the element of ``ivar`` here compares so with ``value``.
+    """Wait until the comparison of the local element ``ivar`` with ``value`` is true.
 
-    ivar: one symmetric int32, int64, uint32 or uint64, written by p, put, an AMO, a signal, or a kernel of a peer.
-    cmp: of CMP, or "==", "!=", ">", ">=", "<", "<=".
-    Order: an acquire: what its writer ordered before the word is readable after.
+    ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire: what the writer ordered before the word is visible on return.
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL.
     """
@@ -103,7 +103,14 @@ def _watch(heap: Heap, address: int, nbytes: int, satisfied: Callable[[int], int
 
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
-    """Whether the element of ``ivar`` here compares so with ``value``. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
+    """Return whether the comparison of the local element ``ivar`` with ``value`` is true.
+
+    ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire if the result is true: what the writer ordered before the word is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST.
+    """
     heap, address, dtype = word("test", "ivar", ivar)
     native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
     if type(value) is not int:
@@ -150,51 +157,85 @@ class Many(NamedTuple):
 
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
-    """Wait until every element of ``ivars`` has compared so with ``value``.
+    """Wait until the comparison with ``value`` has been true for every element of ``ivars``.
 
-    ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
-    cmp: wait_until's.  An empty set returns at once.  Order and errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: at once for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
     wait_all(check_many("wait_until_all", ivars, cmp, value, status))
 
 
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
-    """Wait until some element of ``ivars`` compares so with ``value``; its index is returned, None for an empty set.
+    """Wait until the comparison with ``value`` is true for some element of ``ivars``; return its index.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: the index; None for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
     return wait_any(check_many("wait_until_any", ivars, cmp, value, status))
 
 
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
-    """Wait until at least one element of ``ivars`` compares so; the indices of all that do, in order. [] for an empty set.
+    """Wait until the comparison with ``value`` is true for at least one element of ``ivars``.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: the indices of all elements for which it is true, in order; [] for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
     return wait_some(check_many("wait_until_some", ivars, cmp, value, status))
 
 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
-    """Whether every element of ``ivars`` compares so; True for an empty set.
+    """Return whether the comparison with ``value`` is true for every element of ``ivars``.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: True for an empty set.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_ALL.
     """
     return all_hold(check_many("test_all", ivars, cmp, value, status))
 
 
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
-    """The index of an element of ``ivars`` that compares so, None where none does.
+    """Return the index of an element of ``ivars`` for which the comparison with ``value`` is true.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: None if there is no such element.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_ANY.
     """
     many = check_many("test_any", ivars, cmp, value, status)
     return any_holds(many, many.look())
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
-    """The indices of all elements of ``ivars`` that compare so, in order.
+    """Return the indices of all elements of ``ivars`` for which the comparison with ``value`` is true, in order.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_SOME.
     """
     return satisfied(check_many("test_some", ivars, cmp, value, status))
 

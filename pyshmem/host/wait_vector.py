@@ -12,11 +12,22 @@ from pyshmem.host.wait import Many, all_hold, any_holds, check_many, satisfied, 
 from pyshmem.runtime.arguments import describe, name_of, scalar, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 
-_DOC = """{plain} with a value for each element: that of ``cmp_values`` in its place.
+_DOC = """{summary}
 
-    cmp_values: an array of the dtype of ivars, or a list of ints, as many as ivars has.
-    Other arguments, result, order and errors: {plain}.  Spec: 9.10 SHMEM_{name}.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    cmp_values: one value per element of ivars, as an array of the dtype of ivars or a list of ints.
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: {returns}
+    Order: an acquire: what the writers ordered before the words is visible on return.
+    Errors: {timeout}NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_{name}.
     """
+_RETURNS = {
+    "all": ("the comparison of every element of ``ivars`` with its value", "the answer; True for an empty set."),
+    "any": ("the comparison of some element of ``ivars`` with its value", "its index; None for an empty set."),
+    "some": ("the comparison of at least one element of ``ivars`` with its value", "all such indices, in order."),
+}
 
 
 def _vector(plain: str, finish: Callable[[Many], Any]) -> Callable[..., Any]:
@@ -27,7 +38,17 @@ def _vector(plain: str, finish: Callable[[Many], Any]) -> Callable[..., Any]:
         return finish(check_many(name, ivars, cmp, 0, status)._replace(value=values))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = _DOC.format(plain=plain, name=name.upper())
+    waits, (what, returns) = plain.startswith("wait"), _RETURNS[plain.rsplit("_", 1)[1]]
+    if plain == "wait_until_all":
+        returns = "None, at once for an empty set."
+    elif plain == "test_any":
+        returns = "its index; None if there is no such element."
+    call.__doc__ = _DOC.format(
+        summary=f"Wait until {what} is true." if waits else f"Test whether {what} is true.",
+        returns=returns,
+        timeout="WaitTimeoutError, " if waits else "",
+        name=name.upper(),
+    )
     return call
 
 
