@@ -63,7 +63,7 @@ def parts(docstring: str) -> list[Part]:
 
 def show(app: Any, what: str, name: str, shown: Any, options: Any, lines: list[str]) -> None:
     """For autodoc's event: the docstring ``lines`` as markup."""
-    if what not in ("module", "attribute"):
+    if what != "attribute":
         summary, *labelled = parts("\n".join(lines))
         kind = "device" if name.startswith("pyshmem.device") else "host"
         lines[:] = [*rst(kind, summary.text).split("\n"), ""]

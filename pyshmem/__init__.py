@@ -1,12 +1,13 @@
 """pyshmem: OpenSHMEM 1.6 for Python and Triton. ``import pyshmem as shmem``.
 
-The names are the specification's without the prefix; each lives in pyshmem.host, one module per chapter. Kernels import
-pyshmem.device. What many calls take:
+The names are the specification's without the prefix ``shmem_``. The calls are defined in pyshmem.host, in one module per
+chapter. Kernels import pyshmem.device. Arguments that many calls share:
 
-pe: an int, counted in ctx's team, in the world where there is no ctx. As all numbers, a tensor or array of one element too.
-ctx: a Ctx: its team counts the PEs, its fence and quiet cover the call. None: CTX_DEFAULT.
-team: a Team that this PE is in. None: TEAM_WORLD.
-device: "cuda" or "cpu", in whose memory. None: the default heap's.
+pe: an int, counted in the team of ctx, or in TEAM_WORLD if a call has no ctx. Every number may also be a tensor or array of
+    one element.
+ctx: a context. Its team numbers the PEs, and its fence and quiet cover the call. None is CTX_DEFAULT.
+team: a team of this PE. None is TEAM_WORLD.
+device: "cuda" or "cpu", the heap to use. None is the default heap.
 """
 
 # ruff: noqa: E402

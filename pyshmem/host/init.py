@@ -55,7 +55,8 @@ def init(
     thread_level: int = THREAD.MULTIPLE,
     device: str | None = None,
 ) -> None:
-    """Make the processes of ``comm`` the PEs of the job, with the same numbers. Collective over comm.
+    """Make the processes of ``comm`` the PEs of the job, with the same numbers. Collective over comm. Only the first call
+    has an effect, but calls are counted: finalize must be called as often.
 
     comm: an mpi4py intracommunicator; None is MPI's world.
     heap_size: bytes of each PE's symmetric heap, or text such as "512m"; it overrides SHMEM_SYMMETRIC_SIZE. A heap in GPU
@@ -63,7 +64,6 @@ def init(
     thread_level: requested from MPI if MPI is not initialised yet; MPI is then finalised when the process ends.
     device: "cuda" or "cpu", the default heap; it overrides PYSHMEM_HEAP. "cpu" is then the only heap. None is "cuda" if
         every PE has a GPU.
-    Calls are counted: finalize must be called as often as init; only the first call has an effect.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
     Spec: 9.1 SHMEM_INIT, 9.2 SHMEM_INIT_THREAD.
     """

@@ -80,10 +80,10 @@ class Layout(NamedTuple):
 class PartitionedTensor:
     """A tensor that shmem.partitioned has distributed along ``dim`` over ``team``, as ``layout`` describes.
 
+    It is false on PEs outside the team, which may only call ``free``.
     local: this PE's part, a view of its symmetric memory; the other parts have the same heap offset on their PEs.
     partition: the tensor as one argument for kernels: load_at, store_at, load_tile, store_tile, ... of pyshmem.device take
         it.
-    It is false on PEs outside the team, which may only call ``free``.
     """
 
     def __init__(
