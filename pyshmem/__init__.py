@@ -26,27 +26,25 @@ from pyshmem.host.amo import (
     atomic_add,
     atomic_and,
     atomic_compare_swap,
+    atomic_compare_swap_nbi,
     atomic_fetch,
     atomic_fetch_add,
+    atomic_fetch_add_nbi,
     atomic_fetch_and,
+    atomic_fetch_and_nbi,
     atomic_fetch_inc,
+    atomic_fetch_inc_nbi,
+    atomic_fetch_nbi,
     atomic_fetch_or,
+    atomic_fetch_or_nbi,
     atomic_fetch_xor,
+    atomic_fetch_xor_nbi,
     atomic_inc,
     atomic_or,
     atomic_set,
     atomic_swap,
-    atomic_xor,
-)
-from pyshmem.host.amo_nbi import (
-    atomic_compare_swap_nbi,
-    atomic_fetch_add_nbi,
-    atomic_fetch_and_nbi,
-    atomic_fetch_inc_nbi,
-    atomic_fetch_nbi,
-    atomic_fetch_or_nbi,
-    atomic_fetch_xor_nbi,
     atomic_swap_nbi,
+    atomic_xor,
 )
 from pyshmem.host.arrays import (
     arange,
@@ -118,7 +116,7 @@ from pyshmem.host.on_stream import (
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
 from pyshmem.host.partitioned import PartitionedTensor, partitioned
 from pyshmem.host.query import my_pe, n_pes
-from pyshmem.host.rma import g, get, get_nbi, iget, iput, p, put, put_nbi
+from pyshmem.host.rma import g, get, get_nbi, ibget, ibput, iget, iput, p, put, put_nbi
 from pyshmem.host.signal import (
     SIGNAL,
     put_signal,
@@ -128,25 +126,22 @@ from pyshmem.host.signal import (
     signal_set,
     signal_wait_until,
 )
-from pyshmem.host.strided import ibget, ibput
 from pyshmem.host.teams import TEAM_INVALID, TEAM_SHARED, TEAM_WORLD, Team, TeamConfig
 from pyshmem.host.wait import (
     CMP,
     test,
     test_all,
+    test_all_vector,
     test_any,
+    test_any_vector,
     test_some,
+    test_some_vector,
     wait_until,
     wait_until_all,
-    wait_until_any,
-    wait_until_some,
-)
-from pyshmem.host.wait_vector import (
-    test_all_vector,
-    test_any_vector,
-    test_some_vector,
     wait_until_all_vector,
+    wait_until_any,
     wait_until_any_vector,
+    wait_until_some,
     wait_until_some_vector,
 )
 from pyshmem.runtime.errors import (
@@ -173,7 +168,7 @@ def device_context(team: Team | None = None, device: str | None = None, scratch:
     Returns: the same object for the same arguments; it is valid until the last finalize.
     Errors: NotInitializedError, ArgumentError, LaunchError if kernels cannot run.
     """
-    from pyshmem.device.context import device_context as make  # imports triton, which host programs do not need
+    from pyshmem.host.device_context import device_context as make  # imports triton, which host programs do not need
 
     return make(team, device, scratch)
 
@@ -193,7 +188,7 @@ def launch(
         The kernel may still run on return.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
-    from pyshmem.kernels.collective_launch import launch as start  # imports triton
+    from pyshmem.host.launch import launch as start  # imports triton
 
     epoch: int = start(kernel, grid, args, team, cooperative, options)
     return epoch

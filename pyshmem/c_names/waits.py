@@ -8,11 +8,11 @@ import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.types import TYPES
-from pyshmem.host.wait import CMP, comparison
+from pyshmem.host.wait import comparison
 from pyshmem.runtime import _native, arguments
 from pyshmem.runtime.errors import DtypeError, refuse, refuse_timeout
-from pyshmem.runtime.heap import cpu
 from pyshmem.runtime.job import job
+from pyshmem.runtime.timeouts import SIGNS
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1
@@ -117,14 +117,14 @@ def _short(name: str, dtype: torch.dtype, which: int) -> Any:
 
     def look(ivar: Any, cmp: Any, value: int, /) -> Any:
         heap, address, _ = arguments.word(name, "ivar", ivar)
-        if heap is not cpu:
+        if heap.streams:
             refuse(DtypeError, name, "ivar", f"{dtype} elements on {heap.device}", "at least 32 bits there")
         limits = () if which else (job.timeout, job.spins)
         value = arguments.scalar(name, "cmp_value", value, dtype)
         try:
             found = native(address, comparison(name, cmp), value, *limits)
         except TimeoutError:
-            refuse_timeout(name, "ivar", f"no value {CMP(comparison(name, cmp)).name} {value}", "one")
+            refuse_timeout(name, "ivar", "no such value", f"a value {SIGNS[comparison(name, cmp)]} {value}")
         return found if which else None
 
     return look

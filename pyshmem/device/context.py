@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton.language as tl
 
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
-from pyshmem.device.arch.places import PLACES
-from pyshmem.device.slots import divide, power_below
-from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime import areas, interpreter
-from pyshmem.runtime.arguments import require_init, symmetric_array
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import Heap, cpu, default, heaps
-from pyshmem.runtime.job import job
 
 
 class DeviceContext(NamedTuple):
@@ -49,83 +40,6 @@ class DeviceContext(NamedTuple):
     def __hash__(self) -> int:
         """By identity: there is one object per team and heap, and hashing the fields costs as much as a launch."""
         return id(self)
-
-
-_made: dict[tuple[object, ...], DeviceContext] = {}
-_said = False
-
-
-def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
-    """See shmem.device_context."""
-    require_init("device_context")
-    group = TEAM_WORLD if team is None else member("device_context", team)
-    heap = _heap(device)
-    heap.enter()
-    _say_where()
-    own = None if scratch is None else _given(heap, scratch)
-    key = (heap.device, group.wires, own)  # an area may have served another team before
-    found = _made.get(key)
-    if found is None or found.generation != 2 * job.generation + 3:
-        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
-    return found
-
-
-def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
-    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
-    array = symmetric_array("device_context", "scratch", scratch)
-    if array.heap is not heap:
-        refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
-    start = -(-array.address // 64) * 64
-    return start, max(array.address + array.nelems * array.itemsize - start, 0)
-
-
-def _heap(device: str | None) -> Heap:
-    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
-    kind = "cpu" if interpreter.active() else "cuda"
-    if device is None:
-        device = default().device
-    if device not in heaps or device != kind:
-        how = "interpreted" if kind == "cpu" else "compiled"
-        refuse(ArgumentError, "device_context", "device", repr(device), f"{kind!r}: kernels are {how} here")
-    return heaps[device]
-
-
-def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
-    if group.size > areas.MOST_PES:
-        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
-    gpu = heap.device != "cpu"
-    place = heap.arch if gpu else "interpreter"
-    if place not in PLACES:
-        refuse(ArgumentError, "device_context", "device", f"a GPU of kind {place}", "one of " + ", ".join(PLACES[1:]))
-    divided = divide(scratch, nbytes, group.size)
-    return DeviceContext(
-        me=2 * group.me + 3,
-        n_pes=group.size,
-        stride=group.stride * heap.stride,
-        sync_area=heap.system + group.area - cpu.system,
-        generation=2 * job.generation + 3,
-        base=heap.base,
-        table=heap.table if gpu else 0,
-        start=2 * group.start + 3,
-        step=group.stride,
-        record=heap.record if gpu else 0,
-        limit=int(job.timeout * 1e9),
-        **divided,
-        where=tl.constexpr(PLACES.index(place)),
-        by_table=tl.constexpr(not heap.stride),
-        least=tl.constexpr(power_below(divided["piece"])),
-        members=tl.constexpr(1 << (group.size - 1).bit_length()),
-    )
-
-
-def _say_where() -> None:
-    global _said
-    if interpreter.chosen_here and not _said and job.my_pe == 0 and not read("PYSHMEM_QUIET"):
-        print(
-            "pyshmem: no GPU here, so kernels run in Triton's interpreter on the CPU (PYSHMEM_QUIET=1 hides this line)",
-            flush=True,
-        )
-    _said = True
 
 
 @jit

@@ -9,7 +9,7 @@ Errors: a masked-in element outside the tensor, freed memory, what is no partiti
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton.language as tl
@@ -17,7 +17,7 @@ import triton.language as tl
 from pyshmem.device import amo, arch, rma
 from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
-from pyshmem.device.context import DeviceContext, device_context
+from pyshmem.device.context import DeviceContext
 from pyshmem.device.words import bits_of
 
 
@@ -31,14 +31,6 @@ class Partition(NamedTuple):
     block: int  # how many rows or columns in a row one PE has
     pitch: int  # elements from one row of a part to the next
     dim: tl.constexpr  # 0: rows are cut, 1: columns
-
-
-def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: device_context's."""
-    rows, cols = (*tensor.shape, 1)[:2]
-    pitch = shard.shape[1] if shard.dim() == 2 else 1
-    ctx = device_context(tensor.team, shard.device.type)
-    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
 
 
 @jit

@@ -1,168 +1,220 @@
-"""Atomic memory operations: one table of operators, one body for each kind of call. Spec: OpenSHMEM 1.6, 9.7.
+"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.7.
 
-They are atomics of the processor or, on GPU heaps, of the GPU, enqueued on torch's current stream. All operators are atomic
-with respect to each other, to waits and to kernels.
+The processor's atomics apply to words in CPU memory, the GPU's, enqueued on torch's current stream, to words in GPU memory.
+So all operators mix with each other, with waits and with kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import delta_to, refuse_dtype, scalar, word
-from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.arguments import (
+    Operand,
+    describe,
+    name_of,
+    refuse_dtype,
+    require_one_dtype,
+    require_writable,
+    scalar,
+)
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.transport.routes import word_on
 
 _INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
-_ALL = (*_INTEGERS, torch.float32, torch.float64)
+_NUMBERS = (*_INTEGERS, torch.float32, torch.float64)
 _EXACT = frozenset(_INTEGERS)
-_CODES = {dtype: str(dtype).removeprefix("torch.") for dtype in _ALL}
 
-_DOC = """{summary}
 
-    {word}: one symmetric element of {types}, on ``pe``.
-    {value}pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+class _Row(NamedTuple):
+    operator: str  # of a route's atomics
+    dtypes: tuple[torch.dtype, ...]
+    summary: str
+    fetches: bool = True  # whether the value from before is returned
+
+
+_ROWS = {
+    "atomic_set": _Row("set", _NUMBERS, "Write ``value``", False),
+    "atomic_add": _Row("add", _NUMBERS, "Add ``value``", False),
+    "atomic_and": _Row("and", _INTEGERS, "Apply a bitwise and with ``value``", False),
+    "atomic_or": _Row("or", _INTEGERS, "Apply a bitwise or with ``value``", False),
+    "atomic_xor": _Row("xor", _INTEGERS, "Apply a bitwise exclusive or with ``value``", False),
+    "atomic_inc": _Row("add", _NUMBERS, "Add 1", False),
+    "atomic_fetch": _Row("fetch", _NUMBERS, "Read the element"),
+    "atomic_swap": _Row("swap", _NUMBERS, "Write ``value``"),
+    "atomic_compare_swap": _Row("compare_swap", _NUMBERS, "Write ``value`` if the element equals ``cond``"),
+    "atomic_fetch_inc": _Row("fetch_add", _NUMBERS, "Add 1"),
+    "atomic_fetch_add": _Row("fetch_add", _NUMBERS, "Add ``value``"),
+    "atomic_fetch_and": _Row("fetch_and", _INTEGERS, "Apply a bitwise and with ``value``"),
+    "atomic_fetch_or": _Row("fetch_or", _INTEGERS, "Apply a bitwise or with ``value``"),
+    "atomic_fetch_xor": _Row("fetch_xor", _INTEGERS, "Apply a bitwise exclusive or with ``value``"),
+}
+_DOC = """{summary} on ``pe``, atomically{fetched}
+
+    {into}{word}: one symmetric element of {types}.{values}
+    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
     Order: atomic with respect to every AMO, wait and test on the element; {done}
     Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; nothing is
         written then.
-    Spec: OpenSHMEM 1.6, 9.7 {page}.
+    Spec: OpenSHMEM 1.6, 9.7 SHMEM_{page}.
     """
-_FETCHED = "complete on return."
-_QUIET = "complete after quiet or a barrier."
-
-# name: (native operator, element types, what it does, whether the old value is returned)
-_ONE_VALUE = {
-    "atomic_set": ("set", _ALL, "Write ``value``", False),
-    "atomic_add": ("fetch_add", _ALL, "Add ``value``", False),
-    "atomic_and": ("fetch_and", _INTEGERS, "Apply bitwise and with ``value``", False),
-    "atomic_or": ("fetch_or", _INTEGERS, "Apply bitwise or with ``value``", False),
-    "atomic_xor": ("fetch_xor", _INTEGERS, "Apply bitwise exclusive or with ``value``", False),
-    "atomic_swap": ("swap", _ALL, "Write ``value`` and return the previous value", True),
-    "atomic_fetch_add": ("fetch_add", _ALL, "Add ``value`` and return the previous value", True),
-    "atomic_fetch_and": (
-        "fetch_and",
-        _INTEGERS,
-        "Apply bitwise and with ``value`` and return the previous value",
-        True,
-    ),
-    "atomic_fetch_or": ("fetch_or", _INTEGERS, "Apply bitwise or with ``value`` and return the previous value", True),
-    "atomic_fetch_xor": (
-        "fetch_xor",
-        _INTEGERS,
-        "Apply bitwise exclusive or with ``value`` and return the previous value",
-        True,
-    ),
-}
+_RETURNED = (", and return the previous value.", "", "complete on return.")
+_QUIET = (".", "", "complete after quiet or a barrier.")
+_STORED = (
+    ", and store the previous value in ``fetch``.",
+    "fetch: one element of {word}'s dtype in private or symmetric memory.\n    ",
+    "``fetch`` holds the value after quiet.",
+)
 
 
-def _natives(operator: str, dtypes: tuple[torch.dtype, ...]) -> dict[Any, Callable[..., Any]]:
-    return {dtype: getattr(_native, f"{operator}_{_CODES[dtype]}") for dtype in dtypes}
-
-
-def _document(
-    function: Callable[..., Any], name: str, summary: str, dtypes: tuple[torch.dtype, ...], fetched: bool, value: str
-) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    types = ", ".join(_CODES[dtype] for dtype in dtypes)
+def _documented(function: Callable[..., Any], name: str, nbi: bool = False) -> Callable[..., Any]:
+    row = _ROWS[name]
+    word = "source" if name == "atomic_fetch" else "target"
+    names = [each for each in ("cond", "value") if f"``{each}``" in row.summary]
+    values = f"  {', '.join(names)}: {'a scalar' if len(names) == 1 else 'scalars'} that it can hold." if names else ""
+    fetched, into, done = _STORED if nbi else _RETURNED if row.fetches else _QUIET
+    function.__name__ = function.__qualname__ = name + ("_nbi" if nbi else "")
+    types = ", ".join(name_of(dtype) for dtype in row.dtypes)
     function.__doc__ = _DOC.format(
-        summary=f"{summary}, atomically.",
-        word="source" if name == "atomic_fetch" else "target",
-        types=types,
-        value=value,
-        done=_FETCHED if fetched else _QUIET,
-        page="SHMEM_" + name.upper(),
-    )
+        summary=row.summary, fetched=fetched, into=into.format(word=word), word=word, types=types, values=values,
+        done=done, page=function.__name__.upper(),
+    )  # fmt: skip
     return function
 
 
 def _update(name: str) -> Callable[..., Any]:
-    operator, dtypes, summary, fetched = _ONE_VALUE[name]
-    natives = _natives(operator, dtypes)
+    operator, dtypes, _, fetches = _ROWS[name]
 
     def update(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
         if ctx is not None:
             pe = world_pe(name, ctx, pe)
-        heap, address, dtype = word(name, "target", target)
-        try:
-            address += heap.deltas[pe]
-        except (KeyError, TypeError):
-            address += delta_to(name, pe, heap)
-        native = natives.get(dtype) or refuse_dtype(name, "target", dtype, natives)
-        if type(value) is not int or dtype not in _EXACT or heap is not cpu:
+        to, place, dtype = word_on(name, "target", target, pe)
+        apply = to.atomics[operator].get(dtype) or refuse_dtype(name, "target", dtype, dtypes)
+        if type(value) is not int or dtype not in _EXACT:
             value = scalar(name, "value", value, dtype)
-        if heap is not cpu:
-            return heap.amo(operator, dtype, address, value, fetch=fetched)
         try:
-            old = native(address, value)
+            old = apply(place, value)
         except OverflowError:
             return scalar(name, "value", value, dtype)
-        return old if fetched else None
+        return old if fetches else None
 
-    return _document(update, name, summary, dtypes, fetched, "value: a scalar that the dtype can hold.\n    ")
+    return _documented(update, name)
 
 
-atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = map(_update, list(_ONE_VALUE)[:5])
-atomic_swap, atomic_fetch_add, atomic_fetch_and, atomic_fetch_or, atomic_fetch_xor = map(_update, list(_ONE_VALUE)[5:])
-SET, FETCH = _natives("set", _ALL), _natives("fetch", _ALL)
-_SWAP_IF, _ADD = _natives("compare_swap", _ALL), _natives("fetch_add", _ALL)
+def _increment(name: str) -> Callable[..., Any]:
+    operator, dtypes, _, fetches = _ROWS[name]
+
+    def increment(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
+        if ctx is not None:
+            pe = world_pe(name, ctx, pe)
+        to, place, dtype = word_on(name, "target", target, pe)
+        apply = to.atomics[operator].get(dtype) or refuse_dtype(name, "target", dtype, dtypes)
+        old = apply(place, 1)
+        return old if fetches else None
+
+    return _documented(increment, name)
 
 
 def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
         pe = world_pe("atomic_fetch", ctx, pe)
-    heap, address, dtype = word("atomic_fetch", "source", source)
-    native = FETCH.get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, FETCH)
-    address += delta_to("atomic_fetch", pe, heap)
-    return native(address) if heap is cpu else heap.amo("fetch", dtype, address)
+    to, place, dtype = word_on("atomic_fetch", "source", source, pe)
+    apply = to.atomics["fetch"].get(dtype) or refuse_dtype("atomic_fetch", "source", dtype, _NUMBERS)
+    return apply(place)
 
 
 def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
     name = "atomic_compare_swap"
     if ctx is not None:
         pe = world_pe(name, ctx, pe)
-    heap, address, dtype = word(name, "target", target)
-    address += delta_to(name, pe, heap)
-    native = _SWAP_IF.get(dtype) or refuse_dtype(name, "target", dtype, _SWAP_IF)
-    if type(cond) is not int or type(value) is not int or dtype.is_floating_point or heap is not cpu:
+    to, place, dtype = word_on(name, "target", target, pe)
+    apply = to.atomics["compare_swap"].get(dtype) or refuse_dtype(name, "target", dtype, _NUMBERS)
+    if type(cond) is not int or type(value) is not int or dtype not in _EXACT:
         cond, value = scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)
-    if heap is not cpu:
-        return heap.amo("compare_swap", dtype, address, value, cond)
     try:
-        return native(address, cond, value)
+        return apply(place, cond, value)
     except OverflowError:
         return scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)  # one of them refuses
 
 
-def atomic_fetch_inc(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
-    if ctx is not None:
-        pe = world_pe("atomic_fetch_inc", ctx, pe)
-    return _increment("atomic_fetch_inc", target, pe, True)
-
-
-def atomic_inc(target: Any, pe: int, ctx: Ctx | None = None) -> None:
-    if ctx is not None:
-        pe = world_pe("atomic_inc", ctx, pe)
-    _increment("atomic_inc", target, pe, False)
-
-
-def _increment(routine: str, target: Any, pe: int, fetch: bool) -> Any:
-    heap, address, dtype = word(routine, "target", target)
-    native = _ADD.get(dtype) or refuse_dtype(routine, "target", dtype, _ADD)
-    address += delta_to(routine, pe, heap)
-    return native(address, 1) if heap is cpu else heap.amo("fetch_add", dtype, address, 1, fetch=fetch)
-
-
-_document(atomic_fetch, "atomic_fetch", "Return the element", _ALL, True, "")
-_document(
-    atomic_compare_swap,
-    "atomic_compare_swap",
-    "Write ``value`` if the element equals ``cond`` and return the previous value",
-    _ALL,
-    True,
-    "cond, value: scalars that the dtype can hold.\n    ",
+atomic_set, atomic_add, atomic_and, atomic_or, atomic_xor = (
+    _update(f"atomic_{each}") for each in ("set", "add", "and", "or", "xor")
 )
-_document(atomic_fetch_inc, "atomic_fetch_inc", "Add 1 and return the previous value", _ALL, True, "")
-_document(atomic_inc, "atomic_inc", "Add 1", _ALL, False, "")
+atomic_swap, atomic_fetch_add, atomic_fetch_and, atomic_fetch_or, atomic_fetch_xor = (
+    _update(f"atomic_{each}") for each in ("swap", "fetch_add", "fetch_and", "fetch_or", "fetch_xor")
+)
+atomic_inc, atomic_fetch_inc = _increment("atomic_inc"), _increment("atomic_fetch_inc")
+_documented(atomic_fetch, "atomic_fetch")
+_documented(atomic_compare_swap, "atomic_compare_swap")
+
+
+# ---- fetching atomics whose result lands in memory: here it is there on return already ----
+
+
+def _fetch_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, source: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "source", source, pe, ctx)
+
+    return call
+
+
+def _inc_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, value=1)
+
+    return call
+
+
+def _update_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, value=value)
+
+    return call
+
+
+def _compare_swap_nbi(name: str) -> Callable[..., None]:
+    def call(fetch: Any, target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+        _perform(name, fetch, "target", target, pe, ctx, cond=cond, value=value)
+
+    return call
+
+
+def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ctx | None, **values: Any) -> None:
+    """values: cond before value, as the operators take them."""
+    operator, dtypes, _, _ = _ROWS[name]
+    routine = name + "_nbi"
+    if ctx is not None:
+        pe = world_pe(routine, ctx, pe)
+    to, place, dtype = word_on(routine, argument, target, pe)
+    if dtype not in dtypes:
+        refuse_dtype(routine, argument, dtype, dtypes)
+    into = _one_element(routine, fetch, dtype, argument)
+    exact = [scalar(routine, each, value, dtype) for each, value in values.items()]
+    element = np.array([to.atomics[operator][dtype](place, *exact)], name_of(dtype))
+    into.heap.direct.store(into.address, element.ctypes.data, dtype.itemsize)
+
+
+def _one_element(routine: str, fetch: Any, dtype: Any, argument: str) -> Operand:
+    into = describe(routine, "fetch", fetch)
+    if into.nelems != 1:
+        refuse(ArgumentError, routine, "fetch", f"an array of shape {into.shape}", "exactly one element")
+    require_one_dtype(routine, (argument, "fetch"), dtype, into.dtype)
+    require_writable(routine, "fetch", fetch)
+    return into
+
+
+_SHAPES = {"atomic_fetch": _fetch_nbi, "atomic_fetch_inc": _inc_nbi, "atomic_compare_swap": _compare_swap_nbi}
+
+
+def _nbi(name: str) -> Callable[..., None]:
+    return _documented(_SHAPES.get(name, _update_nbi)(name), name, nbi=True)
+
+
+atomic_fetch_nbi, atomic_swap_nbi = _nbi("atomic_fetch"), _nbi("atomic_swap")
+atomic_compare_swap_nbi, atomic_fetch_inc_nbi = _nbi("atomic_compare_swap"), _nbi("atomic_fetch_inc")
+atomic_fetch_add_nbi, atomic_fetch_and_nbi = _nbi("atomic_fetch_add"), _nbi("atomic_fetch_and")
+atomic_fetch_or_nbi, atomic_fetch_xor_nbi = _nbi("atomic_fetch_or"), _nbi("atomic_fetch_xor")

@@ -1,8 +1,7 @@
 """Broadcast, collect, all-to-all, reductions and scans over a team. Spec: OpenSHMEM 1.6, 9.9.
 
-What is checked, counted and refused; how the data moves is _collectives.h for CPU memory, by_kernel for reductions in GPU
-memory, by_tensor for the rest. Targets are ready on all members before any of them calls, so they are written without
-asking; nobody need synchronise a source.
+Here the arguments are checked and counted; the meeting of the team, of pyshmem.transport, moves the data. Targets are ready
+on all members before any of them calls, so members write to them without asking. No member needs to synchronise a source.
 """
 
 from __future__ import annotations
@@ -14,19 +13,16 @@ import numpy as np
 import torch
 
 from pyshmem.host.teams import Team, member
-from pyshmem.runtime import _native, areas
+from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse, refuse_timeout
-from pyshmem.runtime.heap import cpu, views
-from pyshmem.runtime.job import job
-from pyshmem.transport import mapped_arrays, mapped_kernels
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.runtime.heap import views
+from pyshmem.transport.mapped import EXSCAN, INSCAN, REDUCE
 
 _INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
 _FLOATS = (torch.float32, torch.float64)
 _COMPLEX = (torch.complex64, torch.complex128)
 _HALF = (torch.float16, torch.bfloat16)
-# the order of the tables in _collectives.h
-_LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPLEX, *_HALF))}
 _REALS = (*_INTEGERS, *_FLOATS, *_HALF, np.dtype("longdouble"))
 _NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
 OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
@@ -63,14 +59,14 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
     Spec: 9.9 SHMEM_BROADCAST.
     """
     group = member("broadcast", team)
-    if _quick("broadcast", 0, root, group, target, source, size):
+    if group.meeting.quick("broadcast", 0, root, target, source, size):
         return
     pair = pair_of("broadcast", target, source)
     nbytes = elements_of("broadcast", pair, size) * pair.dtype.itemsize
     root = integer_of(root)
     group.world_pe("broadcast", root)
     if nbytes:
-        _run("broadcast", "broadcast", pair.heap, group, root, pair.dest, pair.src, nbytes)
+        group.meeting.broadcast("broadcast", pair.heap, root, pair.dest, pair.src, nbytes)
 
 
 def collect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
@@ -89,7 +85,7 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
     count = pair.length if size is None else count_of("collect", "size", size)
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
-    notes = areas.share("collect", group, np.array([count, pair.room], dtype=np.int64).tobytes())
+    notes = group.meeting.share("collect", np.array([count, pair.room], dtype=np.int64).tobytes())
     counts, rooms = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
     if sum(counts) > min(rooms):
         got = f"{min(rooms)} elements on some PE"
@@ -97,7 +93,7 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
     item = pair.dtype.itemsize
     first = pair.dest + sum(counts[: group.me]) * item
     if sum(counts):
-        _run("collect", "scatter", pair.heap, group, first, pair.src, 0, count * item, 0, 0, 1)
+        group.meeting.scatter("collect", pair.heap, first, pair.src, 0, count * item, 0, 0, 1)
 
 
 def fcollect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
@@ -112,13 +108,13 @@ def fcollect(target: Any, source: Any, size: int | None = None, team: Team | Non
     Spec: 9.9 SHMEM_FCOLLECT.
     """
     group = member("fcollect", team)
-    if _quick("fcollect", 1, 0, group, target, source, size):
+    if group.meeting.quick("fcollect", 1, 0, target, source, size):
         return
     pair = pair_of("fcollect", target, source)
     count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
     if count:
         nbytes = count * pair.dtype.itemsize
-        _run("fcollect", "scatter", pair.heap, group, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
+        group.meeting.scatter("fcollect", pair.heap, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
 
 
 def alltoall(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
@@ -133,14 +129,14 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
     Spec: 9.9 SHMEM_ALLTOALL.
     """
     group = member("alltoall", team)
-    if _quick("alltoall", 2, 0, group, target, source, size):
+    if group.meeting.quick("alltoall", 2, 0, target, source, size):
         return
     pair = pair_of("alltoall", target, source)
     count = share_of("alltoall", pair, size, group.size)
     if count:
         nbytes = count * pair.dtype.itemsize
         dest = pair.dest + group.me * nbytes
-        _run("alltoall", "scatter", pair.heap, group, dest, pair.src, nbytes, nbytes, 0, 0, 1)
+        group.meeting.scatter("alltoall", pair.heap, dest, pair.src, nbytes, nbytes, 0, 0, 1)
 
 
 def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Team | None = None) -> None:
@@ -167,7 +163,7 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
     if count:
         item = pair.dtype.itemsize
         dest, skip = pair.dest + group.me * count * tst * item, count * sst * item
-        _run("alltoalls", "scatter", pair.heap, group, dest, pair.src, skip, item, tst * item, sst * item, count)
+        group.meeting.scatter("alltoalls", pair.heap, dest, pair.src, skip, item, tst * item, sst * item, count)
 
 
 def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Team | None = None) -> None:
@@ -183,7 +179,7 @@ def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Tea
     Spec: 9.9 SHMEM_SUM_REDUCE, and SHMEM_PROD_REDUCE, SHMEM_MIN_REDUCE, ...
     """
     require_operator("reduce", op)
-    _fold("reduce", mapped_arrays.REDUCE, op, target, source, size, team)
+    _fold("reduce", REDUCE, op, target, source, size, team)
 
 
 def require_operator(routine: str, op: Any) -> None:
@@ -216,7 +212,7 @@ def _reduction(op: str) -> Callable[..., None]:
     name, (what, types) = f"{op}_reduce", _REDUCTIONS[op]
 
     def call(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-        _fold(name, mapped_arrays.REDUCE, op, target, source, size, team)
+        _fold(name, REDUCE, op, target, source, size, team)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _REDUCTION_DOC.format(what=what, types=types, name=name.upper())
@@ -238,7 +234,7 @@ def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | N
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_SUM_INSCAN.
     """
-    _fold("sum_inscan", mapped_arrays.INSCAN, "sum", target, source, size, team)
+    _fold("sum_inscan", INSCAN, "sum", target, source, size, team)
 
 
 def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
@@ -252,50 +248,20 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_SUM_EXSCAN.
     """
-    _fold("sum_exscan", mapped_arrays.EXSCAN, "sum", target, source, size, team)
+    _fold("sum_exscan", EXSCAN, "sum", target, source, size, team)
 
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
-    group = member(routine, team)
+    meeting = member(routine, team).meeting
     operator, dtypes = OPERATORS[op]
-    if _quick(routine, 3, mode * 7 + operator, group, target, source, size):
+    if meeting.quick(routine, 3, mode * 7 + operator, target, source, size):
         return
     pair = pair_of(routine, target, source)
     count = elements_of(routine, pair, size)
     if pair.dtype not in dtypes:
         refuse_dtype(routine, "target", pair.dtype, dtypes)
-    loop = _LOOPS.get(pair.dtype)
-    if not count:
-        return
-    if pair.heap is cpu and loop is not None:
-        _run(routine, "fold", cpu, group, mode, operator, loop, pair.dest, pair.src, count)
-        return
-    operands = (op, pair.dtype, pair.dest, pair.src, count)
-    if mode != mapped_arrays.REDUCE or not mapped_kernels.reduce(routine, pair.heap, group, *operands):
-        mapped_arrays.fold(routine, pair.heap, group, mode, *operands)
-
-
-def _quick(routine: str, call: int, detail: Any, group: Team, target: Any, source: Any, size: Any) -> bool:
-    """Do it by one native call if nothing is unusual about the arguments; False, and nothing has happened, otherwise.
-
-    call, detail: as _native.quick numbers them.  Errors: WaitTimeoutError.
-    """
-    try:
-        done: bool = _native.quick(group.wires, job.timeout, job.spins, call, detail, views, cpu, target, source, size)
-    except TimeoutError:
-        refuse_timeout(routine, "team", f"no word from some PE of {group.name}", "all of them to call it")
-    return done
-
-
-def _run(routine: str, step: str, heap: Any, group: Team, *arguments: int) -> None:
-    """The step of that name: in C on CPU memory, else by torch. Errors: WaitTimeoutError."""
-    if heap is not cpu:
-        getattr(mapped_arrays, step)(routine, heap, group, *arguments)
-        return
-    try:
-        getattr(_native, step)(group.wires, job.timeout, job.spins, *arguments)
-    except TimeoutError:
-        refuse_timeout(routine, "team", f"no word from some PE of {group.name}", "all of them to call it")
+    if count:
+        meeting.fold(routine, pair.heap, mode, op, pair.dtype, pair.dest, pair.src, count)
 
 
 def pair_of(routine: str, target: Any, source: Any) -> Pair:

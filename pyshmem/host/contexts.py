@@ -10,8 +10,10 @@ from enum import IntFlag
 from typing import Any
 
 from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member, refuse_team
+from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
+from pyshmem.transport import routes
 
 
 class CTX(IntFlag):
@@ -78,15 +80,13 @@ class Ctx:
 
     def fence(self) -> None:
         """Order the earlier operations of the context before its later ones, for each PE. Errors: NotInitializedError."""
-        from pyshmem.host import ordering  # which knows of contexts
-
-        ordering.fence(self)
+        if is_usable("fence", self):
+            routes.order()
 
     def quiet(self) -> None:
         """Complete all operations of the context. Errors: NotInitializedError."""
-        from pyshmem.host import ordering
-
-        ordering.quiet(self)
+        if is_usable("quiet", self):
+            routes.complete(self)
 
     def session_start(self, options: int = 0) -> None:
         """Declare that a phase of many operations begins; a hint, which pyshmem ignores.
@@ -130,6 +130,16 @@ def check(routine: str, ctx: Any) -> bool:
     if not isinstance(ctx, Ctx):
         refuse(ArgumentError, routine, "ctx", type(ctx).__name__, "a Ctx, or None for CTX_DEFAULT")
     return bool(ctx)
+
+
+def is_usable(routine: str, ctx: Ctx | None) -> bool:
+    """Whether a fence or quiet of ``ctx`` has something to order: not on CTX_INVALID.
+
+    Errors: NotInitializedError, ArgumentError.
+    """
+    if not job.inits:
+        require_init(routine)
+    return ctx is None or check(routine, ctx)
 
 
 def _flags(routine: str, kind: Any, options: Any) -> Any:

@@ -11,29 +11,29 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.runtime import environment, exits, launcher
+from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
-from pyshmem.runtime.arguments import integer_of
+from pyshmem.runtime.arguments import integer_of, require_init
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.descriptors import refuse_descriptors
 from pyshmem.runtime.errors import (
     ArgumentError,
     HeapExhaustedError,
     LaunchError,
-    NotInitializedError,
     ShmemError,
     UnreachableError,
     refuse,
 )
 from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import cpu, default, heaps
+from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mpi4py import MPI
 
 _T = TypeVar("_T")
@@ -102,10 +102,9 @@ def finalize() -> None:
     Errors: NotInitializedError, WaitTimeoutError.
     Spec: 9.1 SHMEM_FINALIZE.
     """
-    if not job.inits:
-        refuse(NotInitializedError, "finalize", "state", "no init to end", "a matching init before it")
+    require_init("finalize")
     complete()
-    synchronise("finalize", TEAM_WORLD)
+    TEAM_WORLD.meeting.sync("finalize")
     if job.inits > 1:
         job.inits -= 1
         return
@@ -122,8 +121,7 @@ def query_initialized() -> bool:
 
 def query_thread() -> THREAD:
     """Return the thread level that MPI provides. Errors: NotInitializedError. Spec: 9.2 SHMEM_QUERY_THREAD."""
-    if not job.inits:
-        refuse(NotInitializedError, "query_thread", "state", "no init yet", "init before it")
+    require_init("query_thread")
     return THREAD(job.thread_level)
 
 
@@ -133,8 +131,7 @@ def global_exit(status: int = 0) -> NoReturn:
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.1 SHMEM_GLOBAL_EXIT.
     """
-    if not job.inits:
-        refuse(NotInitializedError, "global_exit", "state", "no init yet", "init before it")
+    require_init("global_exit")
     number = integer_of(status)
     if not isinstance(number, int):
         refuse(ArgumentError, "global_exit", "status", repr(status), "an int")
@@ -191,7 +188,8 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
             )
         job.node_pes = range(job.n_pes)
         _open_heaps(comm, node, heap_size, device)
-        _gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
+        open_routes()
+        gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
     except ShmemError:
         _close_heaps()
         _forget()
@@ -206,26 +204,28 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
 
 
 def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str | None, device: str | None) -> None:
-    answers = _gather(comm, lambda: _read_settings(heap_size, device))
+    answers = gather(comm, lambda: _read_settings(heap_size, device))
     job.device = opening.decide([answer[2:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
     job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
     # the usual size depends on free memory, which each PE reads at its own moment
-    size = min(_gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
+    size = min(gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
     job.set_spins()
     try:
-        cpu.open(node, job.node_pes, size)
+        cpu.open(comm, node, job.node_pes, size)
+    except DescriptorError as error:
+        refuse_descriptors(error)
     except OSError as error:
         got = f"{size} bytes a PE, and from the system: {error}"
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
     if job.device == "cuda":
-        opening.open_heap(node, nbytes)
+        opening.open_heap(comm, node, nbytes)
 
 
 def _one_size(argument: str, asked: list[int | None]) -> int | None:
     low, high = min(asked, key=_by_size), max(asked, key=_by_size)
     if low != high:
-        got = f"{'no word' if low is None else low} to {high} bytes on different PEs"
+        got = f"{'no size on one PE' if low is None else f'{low} bytes on one PE'} and {high} bytes on another"
         refuse(ArgumentError, "init", argument, got, "one size on all PEs")
     return low
 
@@ -240,20 +240,6 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int
 
 def _by_size(nbytes: int | None) -> int:
     return -1 if nbytes is None else nbytes
-
-
-def _gather(comm: MPI.Intracomm, read: Callable[[], _T]) -> list[_T]:
-    """What ``read`` gives on every PE; a refusal on one of them is raised on all."""
-    mine: _T | ShmemError
-    try:
-        mine = read()
-    except ShmemError as error:
-        mine = error
-    every = comm.allgather(mine)
-    for answer in every:
-        if isinstance(answer, ShmemError):
-            raise mine if isinstance(mine, ShmemError) else answer
-    return every
 
 
 def _announce() -> None:
@@ -280,6 +266,7 @@ def _release() -> None:
 
 
 def _close_heaps() -> None:
+    close_routes()
     heaps.pop("cuda", None)
     gpu.close()
     cpu.close()

@@ -6,21 +6,18 @@ words on the other PEs are not used.
 
 from __future__ import annotations
 
-import math
-import time
 from typing import Any
 
 import torch
 
 from pyshmem.host import arrays, memory, ordering
 from pyshmem.host.wait import CMP
-from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import delta_to, refuse_dtype, word
+from pyshmem.runtime.arguments import refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.runtime.heap import Heap, cpu
-from pyshmem.runtime.job import job
+from pyshmem.transport.routes import word_on
 
 _TICKET = 1 << 32
+_WORD = torch.uint64
 _HALF, _WHOLE = _TICKET - 1, (1 << 64) - 1
 
 
@@ -33,12 +30,12 @@ def set_lock(lock: Any) -> None:
         NotInitializedError.
     Spec: 9.12 SHMEM_SET_LOCK.
     """
-    heap, home = _home("set_lock", lock)
-    ticket = _amo(heap, "fetch_add", home, _TICKET) >> 32
+    to, home = _home("set_lock", lock)
+    ticket = to.atomics["fetch_add"][_WORD](home, _TICKET) >> 32
     try:
-        _await(heap, home, ticket)
+        to.await_remote(home, torch.uint32, CMP.EQ, ticket)
     except TimeoutError:
-        served = _amo(heap, "fetch", home) & _HALF
+        served = to.atomics["fetch"][_WORD](home) & _HALF
         refuse_timeout("set_lock", "lock", f"ticket {ticket}, and still {served} is served", "its owner's clear_lock")
 
 
@@ -50,11 +47,12 @@ def test_lock(lock: Any) -> bool:
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.12 SHMEM_TEST_LOCK.
     """
-    heap, home = _home("test_lock", lock)
-    seen = _amo(heap, "fetch", home)
+    to, home = _home("test_lock", lock)
+    seen = to.atomics["fetch"][_WORD](home)
     if seen >> 32 != seen & _HALF:
         return True
-    return _amo(heap, "compare_swap", home, (seen + _TICKET) & _WHOLE, seen) != seen
+    taken: bool = to.atomics["compare_swap"][_WORD](home, seen, (seen + _TICKET) & _WHOLE) == seen
+    return not taken
 
 
 def clear_lock(lock: Any) -> None:
@@ -65,15 +63,12 @@ def clear_lock(lock: Any) -> None:
     Errors: ArgumentError for a lock that no PE holds; NotSymmetricError, DtypeError, NotInitializedError.
     Spec: 9.12 SHMEM_CLEAR_LOCK.
     """
-    heap, home = _home("clear_lock", lock)
-    seen = _amo(heap, "fetch", home)
+    to, home = _home("clear_lock", lock)
+    seen = to.atomics["fetch"][_WORD](home)
     if seen >> 32 == seen & _HALF:
         refuse(ArgumentError, "clear_lock", "lock", "a lock that is free", "one that this PE has set")
     ordering.quiet()
-    if heap is cpu:
-        _native.fetch_add_uint32(home, 1)  # the lower half alone: it wraps around without a carry
-    else:
-        heap.amo("fetch_add", torch.uint32, home, 1)
+    to.atomics["fetch_add"][torch.uint32](home, 1)  # the lower half alone: it wraps around without a carry
 
 
 class Lock:
@@ -111,28 +106,9 @@ class Lock:
         clear_lock(self.word)
 
 
-def _home(routine: str, lock: Any) -> tuple[Heap, int]:
-    """The heap and where the lock on PE 0 is seen from here."""
-    heap, address, dtype = word(routine, "lock", lock)
+def _home(routine: str, lock: Any) -> tuple[Any, int]:
+    """The route to PE 0, and the lock's place there."""
+    to, place, dtype = word_on(routine, "lock", lock, 0)
     if dtype is not torch.int64:
         refuse_dtype(routine, "lock", dtype, (torch.int64,))
-    return heap, address + delta_to(routine, 0, heap)
-
-
-def _amo(heap: Heap, op: str, address: int, value: int = 0, cond: int = 0) -> int:
-    """The word before, as an unsigned number."""
-    if heap is not cpu:
-        return int(heap.amo(op, torch.uint64, address, value, cond)) & _WHOLE
-    values = {"fetch": (), "fetch_add": (value,), "compare_swap": (cond, value)}[op]
-    return int(getattr(_native, f"{op}_uint64")(address, *values))
-
-
-def _await(heap: Heap, home: int, ticket: int) -> None:
-    """Errors: TimeoutError."""
-    if heap is cpu:
-        _native.wait_uint32(home, CMP.EQ, ticket, job.timeout, job.spins)
-        return
-    deadline = time.monotonic() + (job.timeout or math.inf)
-    while _amo(heap, "fetch", home) & _HALF != ticket:
-        if time.monotonic() > deadline:
-            raise TimeoutError
+    return to, place

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.allocator import ALIGNMENT
 from pyshmem.runtime.arguments import (
     Operand,
     as_dtype,
     count_of,
-    delta_to,
     describe,
     integer_of,
     require_init,
@@ -33,8 +31,9 @@ from pyshmem.runtime.errors import (
     ShmemError,
     refuse,
 )
-from pyshmem.runtime.heap import Heap, cpu, default, heaps
+from pyshmem.runtime.heap import Heap, default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport import routes
 
 
 def allocate(
@@ -80,7 +79,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()
-        wants = f"at most {most}, the largest free block of {heap.size}: raise SHMEM_SYMMETRIC_SIZE"
+        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise SHMEM_SYMMETRIC_SIZE"
         refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", wants)
     return offset
 
@@ -88,8 +87,8 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
     """The barrier that ends an allocation, after the fill: peers may use the memory at once."""
     if array.numel():
-        heaps[array.device.type].settle()
-        synchronise(routine, TEAM_WORLD)
+        heaps[array.device.type].direct.settle()
+        TEAM_WORLD.meeting.sync(routine)
     return array
 
 
@@ -172,8 +171,8 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
         return heap.tensor(0, (0,), dtype)
     offset = _allocation("realloc", old)
     _compare_calls("realloc", size, f"at heap offset {offset} on {heap.device}")
-    heap.settle()
-    synchronise("realloc", TEAM_WORLD)
+    heap.direct.settle()
+    TEAM_WORLD.meeting.sync("realloc")
     moved = _resized(heap, offset, size)
     return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
 
@@ -195,8 +194,8 @@ def free(array: Any) -> None:
         return
     heap, offset = old.heap, _allocation("free", old)
     _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
-    heap.drain()
-    synchronise("free", TEAM_WORLD)
+    heap.direct.drain()
+    TEAM_WORLD.meeting.sync("free")
     heap.allocator.release(offset)
     heap.sites.pop(offset, None)
 
@@ -215,7 +214,8 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     if not isinstance(operand.dtype, torch.dtype):
         refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
     require_symmetric("ptr", "target", operand, operand.nelems * operand.itemsize)
-    return operand.heap.tensor(operand.address + delta_to("ptr", pe, operand.heap), operand.shape, operand.dtype)
+    away = routes.mapped_distance("ptr", operand.heap, pe)
+    return None if away is None else operand.heap.tensor(operand.address + away, operand.shape, operand.dtype)
 
 
 def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
@@ -254,7 +254,7 @@ def pe_accessible(pe: int) -> bool:
     Spec: 9.1 SHMEM_PE_ACCESSIBLE.
     """
     number = integer_of(pe)
-    return isinstance(number, (int, np.integer)) and number in cpu.deltas
+    return isinstance(number, (int, np.integer)) and routes.is_reachable(number)
 
 
 def addr_accessible(array: Any, pe: int) -> bool:
@@ -284,7 +284,7 @@ def _resized(heap: Heap, offset: int, nbytes: int) -> int:
         return offset
     moved = _room("realloc", heap, nbytes)
     old = heap.allocator.size_of(offset) or 0
-    heap.copy(heap.base + moved, heap.base + offset, min(old, nbytes))
+    heap.direct.put(heap.base + moved, heap.base + offset, min(old, nbytes))
     heap.allocator.release(offset)
     heap.sites.pop(offset, None)
     _note_site(heap, moved)

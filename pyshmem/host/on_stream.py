@@ -15,14 +15,14 @@ from typing import Any
 
 from pyshmem.host import collectives
 from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
-from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import count_of, integer_of, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import cpu, heaps, views
+from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
+from pyshmem.transport.routes import streams
 
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
 
@@ -101,13 +101,13 @@ def barrier_on_stream(team: Team | None = None) -> None:
     Spec: none; 9.9 SHMEM_BARRIER_ALL, and barrier_on_stream of NVSHMEM.
     """
     group = member("barrier_on_stream", team)
-    heap: Any = heaps[job.device]
-    if heap is cpu:
-        synchronise("barrier_on_stream", group)
+    direct = streams()
+    if direct is None or not default().streams:
+        group.meeting.sync("barrier_on_stream")
         return
-    key = ("barrier", group.wires, job.generation)
-    plan = known.get(key) or remember(key, kernels().barrier(group))
-    launch("barrier_on_stream", plan, heap.use_stream(), 0, 0)
+    key = ("barrier", group.meeting.wires, job.generation)
+    plan = known.get(key) or remember(key, kernels().barrier(group.meeting.context()))
+    launch("barrier_on_stream", plan, direct.use_stream(), 0, 0)
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -115,12 +115,12 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
         size = count_of(_NAMES[routine], "size", size)  # plans are remembered by it, and a tensor's value may change
-    heap: Any = heaps.get("cuda")
-    if heap is None:
+    direct = streams()
+    if direct is None:
         _first(routine, detail, group, target, source, size, None)
         return
-    asked = (routine, detail, size, group.wires, job.generation)
-    code = _native.launch_pair(views, known, asked, heap, heap.use_stream(), target, source)
+    asked = (routine, detail, size, group.meeting.wires, job.generation)
+    code = _native.launch_pair(views, known, asked, direct.heap, direct.use_stream(), target, source)
     if type(code) is int:
         require_launched(_NAMES[routine], code)
     else:
@@ -132,13 +132,13 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
     name = _NAMES[routine]
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
-    if pair.heap is cpu:
-        synchronise(name, group)
+    if not pair.heap.streams:
+        group.meeting.sync(name)
         more = () if detail is None else (detail,)
         getattr(collectives, routine)(target, source, *more, size=count, team=group)
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
-        launch(name, remember(key, plan) if key else plan, pair.heap.use_stream(), pair.dest, pair.src)
+        launch(name, remember(key, plan) if key else plan, pair.heap.direct.use_stream(), pair.dest, pair.src)
 
 
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
@@ -155,13 +155,13 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
-    planner, itemsize = kernels(), pair.dtype.itemsize
+    planner, itemsize, context = kernels(), pair.dtype.itemsize, group.meeting.context()
     if routine == "reduce":
         wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail][1])
         if pair.dtype not in wanted:
             refuse_dtype(name, "target", pair.dtype, wanted)
-        return planner.reduction(group, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
+        return planner.reduction(context, group.size, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
     unit = min(itemsize, 8)
     if itemsize % unit or unit not in planner.BITS:
         refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
-    return planner.movement(group, routine, unit, count * (itemsize // unit), detail or 0)
+    return planner.movement(context, routine, unit, count * (itemsize // unit), detail or 0)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyshmem.host.contexts import Ctx, check
+from pyshmem.host.contexts import Ctx, is_usable
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime import _native
-from pyshmem.runtime.errors import NotInitializedError, refuse, refuse_timeout
-from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.job import job
+from pyshmem.transport import routes
 
 
 def fence(ctx: Ctx | None = None) -> None:
@@ -19,11 +18,8 @@ def fence(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.11 SHMEM_FENCE.
     """
-    if not _usable("fence", ctx):
-        return
-    _native.fence()
-    if "cuda" in heaps:
-        heaps["cuda"].order()
+    if is_usable("fence", ctx):
+        routes.order()
 
 
 def quiet(ctx: Ctx | None = None) -> None:
@@ -33,9 +29,8 @@ def quiet(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.11 SHMEM_QUIET.
     """
-    if not _usable("quiet", ctx):
-        return
-    complete(ctx)
+    if is_usable("quiet", ctx):
+        routes.complete(ctx)
 
 
 def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
@@ -46,25 +41,12 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError, ArgumentError, OutOfRangeError.
     Spec: 9.11 SHMEM_PE_QUIET.
     """
-    if not _usable("pe_quiet", ctx):
+    if not is_usable("pe_quiet", ctx):
         return
     team = TEAM_WORLD if ctx is None else ctx.team
     for pe in pes:
         team.world_pe("pe_quiet", pe)
     quiet(ctx)
-
-
-def _usable(routine: str, ctx: Ctx | None) -> bool:
-    """Whether there is something to order: not on CTX_INVALID. Errors: NotInitializedError, ArgumentError."""
-    if not job.inits:
-        refuse(NotInitializedError, routine, "state", "no init yet", "init before it")
-    return ctx is None or check(routine, ctx)
-
-
-def complete(ctx: Ctx | None = None) -> None:
-    """What quiet does, on every heap."""
-    for heap in heaps.values():
-        heap.settle(ctx)
 
 
 def barrier_all() -> None:
@@ -73,9 +55,10 @@ def barrier_all() -> None:
     Errors: NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BARRIER_ALL.
     """
-    if "cuda" in heaps:
-        complete()
-    synchronise("barrier_all", TEAM_WORLD)  # a full fence goes with it
+    if not job.inits:
+        require_init("barrier_all")
+    routes.complete_pending()
+    TEAM_WORLD.meeting.sync("barrier_all")  # a full fence goes with it
 
 
 def sync_all() -> None:
@@ -84,7 +67,9 @@ def sync_all() -> None:
     Errors: NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_SYNC_ALL.
     """
-    synchronise("sync_all", TEAM_WORLD)
+    if not job.inits:
+        require_init("sync_all")
+    TEAM_WORLD.meeting.sync("sync_all")
 
 
 def sync(team: Team | None = None) -> None:
@@ -94,14 +79,4 @@ def sync(team: Team | None = None) -> None:
     Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_TEAM_SYNC.
     """
-    synchronise("sync", member("sync", team))
-
-
-def synchronise(routine: str, team: Team) -> None:
-    """The team's barrier. A full fence goes with it, and on CPU heaps that is quiet too."""
-    if not team.size:
-        refuse(NotInitializedError, routine, "state", "no init yet", "init before it")
-    try:
-        _native.sync(team.area, team.pe_stride, team.me, team.size, job.timeout, job.spins)
-    except TimeoutError:
-        refuse_timeout(routine, "team", f"no word from some PE of {team.name}", "all of them to call it")
+    member("sync", team).meeting.sync("sync")

@@ -11,12 +11,11 @@ import torch
 
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.memory import allocate, finish, free
-from pyshmem.host.ordering import complete, synchronise
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.areas import share
 from pyshmem.runtime.arguments import as_dtype, count_of, describe, integer_of, name_of, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.transport.routes import complete
 
 _RANGES = 4  # of a PE, in a layout's text
 
@@ -108,7 +107,7 @@ class PartitionedTensor:
 
         Errors: ArgumentError on PEs outside the team, and if kernels cannot use the tensor's heap.
         """
-        from pyshmem.device.partitioned import describe_partition  # imports triton, which host programs do not need
+        from pyshmem.host.device_context import describe_partition  # imports triton, which host programs do not need
 
         member("partition", self.team)
         return describe_partition(self, self._shard)
@@ -155,7 +154,7 @@ class PartitionedTensor:
 
     def _meet(self, routine: str) -> None:
         complete()
-        synchronise(routine, self.team)
+        self.team.meeting.sync(routine)
 
     def _whole(self, source: Any) -> torch.Tensor:
         """``source`` as a tensor. Errors: ArgumentError, DtypeError."""
@@ -243,6 +242,6 @@ def _block(block: int | None, extent: int, n_pes: int) -> int:
 
 def _room(nbytes: int, device: str | None) -> torch.Tensor:
     """Zeroed symmetric memory, as much as the PE needs that needs most: members of other teams may need less."""
-    needs = share("partitioned", TEAM_WORLD, nbytes.to_bytes(16, "little"))
+    needs = TEAM_WORLD.meeting.share("partitioned", nbytes.to_bytes(16, "little"))
     most = max(int.from_bytes(need, "little") for need in needs)
     return finish("partitioned", allocate("partitioned", (most,), torch.uint8, device).zero_())

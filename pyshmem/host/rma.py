@@ -1,9 +1,9 @@
-"""Remote memory access: put, get, p, g and the strided forms. Spec: OpenSHMEM 1.6, 9.6.
+"""Remote memory access: put, get, p, g, the strided and the block-strided forms. Spec: OpenSHMEM 1.6, 9.6.
 
-On CPU heaps all of them are complete when they return, the non-blocking ones too: both are within the spec, and a copy by
-this core is the fastest there is. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a stream
-of the context; whatever has one side in host memory is done on return. An aligned word of at most 8 bytes is written by a
-single store.
+On CPU heaps every call is complete when it returns, the non-blocking ones too: both are within the specification, and a copy
+by this core is the fastest there is. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a
+stream of their context; a copy with one side in host memory is complete when it returns. An aligned word of at most 8 bytes
+is written by a single store.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.amo import FETCH, SET
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.runtime import _native
 from pyshmem.runtime._native import locate
 from pyshmem.runtime.arguments import (
     Operand,
-    between,
+    Sides,
     count_of,
-    delta_to,
     describe,
     require_init,
+    require_one_dtype,
     require_symmetric,
     require_writable,
     scalar,
     scalar_of,
     transfer,
-    word,
 )
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.runtime.heap import Heap, cpu, views
+from pyshmem.runtime.heap import views
+from pyshmem.runtime.words import LOAD
+from pyshmem.transport.routes import require_pe, route, word_on
 
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
@@ -55,10 +56,9 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
         pe = world_pe("put", ctx, pe)
     found = locate(views, target, source, size, pe)
     if found is None:
-        heap, dest, src, nbytes = transfer("put", _PUT_NAMES, target, source, size)
-        found = heap, dest + delta_to("put", pe, heap), src, nbytes
-    heap, there, src, nbytes = found
-    heap.copy(there, src, nbytes)
+        found = _routed("put", transfer("put", _PUT_NAMES, target, source, size), pe)
+    to, place, src, nbytes = found
+    to.put(place, src, nbytes)
 
 
 def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -77,10 +77,9 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
         pe = world_pe("get", ctx, pe)
     found = locate(views, source, target, size, pe)
     if found is None:
-        heap, src, dest, nbytes = transfer("get", _GET_NAMES, source, target, size)
-        found = heap, src + delta_to("get", pe, heap), dest, nbytes
-    heap, there, dest, nbytes = found
-    heap.copy(dest, there, nbytes)
+        found = _routed("get", transfer("get", _GET_NAMES, source, target, size), pe)
+    to, place, dest, nbytes = found
+    to.get(dest, place, nbytes)
 
 
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -99,8 +98,8 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("put_nbi", ctx, pe)
-    heap, dest, src, nbytes = transfer("put_nbi", _PUT_NAMES, target, source, size)
-    heap.copy_nbi(dest + delta_to("put_nbi", pe, heap), src, nbytes, ctx, source)
+    to, place, src, nbytes = _routed("put_nbi", transfer("put_nbi", _PUT_NAMES, target, source, size), pe)
+    to.put_nbi(place, src, nbytes, ctx, source)
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
@@ -117,8 +116,14 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("get_nbi", ctx, pe)
-    heap, src, dest, nbytes = transfer("get_nbi", _GET_NAMES, source, target, size)
-    heap.copy_nbi(dest, src + delta_to("get_nbi", pe, heap), nbytes, ctx, target)
+    to, place, dest, nbytes = _routed("get_nbi", transfer("get_nbi", _GET_NAMES, source, target, size), pe)
+    to.get_nbi(dest, place, nbytes, ctx, target)
+
+
+def _routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
+    """(route, place, private address, bytes), as the native locate gives them."""
+    to, away = route(routine, sides.heap, pe, sides.private)
+    return to, sides.near + away, sides.own, sides.nbytes
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
@@ -134,16 +139,15 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     """
     if ctx is not None:
         pe = world_pe("p", ctx, pe)
-    heap, address, dtype = word("p", "target", target)
-    delta = delta_to("p", pe, heap)
-    if heap is not cpu and dtype in SET:
-        heap.amo("set", dtype, address + delta, scalar("p", "value", value, dtype), fetch=False)
+    to, place, dtype = word_on("p", "target", target, pe)
+    store = to.atomics["set"].get(dtype)
+    if store is None:
+        _store("p", to, place, dtype, value)
         return
     if type(value) is not int or dtype not in _INTEGERS:
-        _store("p", heap, address + delta, dtype, value)
-        return
+        value = scalar("p", "value", value, dtype)
     try:
-        SET[dtype](address + delta, value)
+        store(place, value)
     except OverflowError:
         scalar("p", "value", value, dtype)
 
@@ -159,12 +163,11 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     """
     if ctx is not None:
         pe = world_pe("g", ctx, pe)
-    heap, address, dtype = word("g", "source", source)
-    delta = delta_to("g", pe, heap)
-    at = heap.fetch(address + delta, dtype.itemsize)
-    fetch = FETCH.get(dtype)
-    if fetch is not None:
-        return fetch(at)
+    to, place, dtype = word_on("g", "source", source, pe)
+    at = to.fetch(place, dtype.itemsize)
+    load = LOAD.get(dtype)
+    if load is not None:
+        return load(at)
     landing = torch.empty(1, dtype=dtype, device="cpu") if isinstance(dtype, torch.dtype) else np.empty(1, dtype)
     _native.copy(describe("g", "source", landing).address, at, landing.itemsize)
     return landing[0].item()
@@ -173,7 +176,7 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
 _INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
-def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> None:
+def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
     """Store a value of any element type: built in private memory, then written as one word where it is one."""
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
@@ -189,7 +192,7 @@ def _store(routine: str, heap: Heap, address: int, dtype: Any, value: Any) -> No
                 "a Python or NumPy scalar, or an array of one",
             )
         element = np.array([value], dtype)
-    heap.store(address, describe(routine, "value", element).address, element.itemsize)
+    to.store(place, describe(routine, "value", element).address, element.itemsize)
 
 
 def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
@@ -208,8 +211,9 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     if ctx is not None:
         pe = world_pe("iput", ctx, pe)
     sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
-    heap, dest, src, (tst, sst), item, count = _strided("iput", sides, size)
-    heap.copy_strided(dest + delta_to("iput", pe, heap), src, tst * item, sst * item, item, count)
+    ends, (tst, sst), item, count = _strided("iput", sides, size)
+    to, place, src, _ = _routed("iput", ends, pe)
+    to.put_strided(place, src, tst * item, sst * item, item, count)
 
 
 def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
@@ -229,14 +233,15 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     if ctx is not None:
         pe = world_pe("iget", ctx, pe)
     sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
-    heap, src, dest, (sst, tst), item, count = _strided("iget", sides, size)
-    heap.copy_strided(dest, src + delta_to("iget", pe, heap), tst * item, sst * item, item, count)
+    ends, (sst, tst), item, count = _strided("iget", sides, size)
+    to, place, dest, _ = _routed("iget", ends, pe)
+    to.get_strided(dest, place, tst * item, sst * item, item, count)
 
 
 def _strided(
     routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int
-) -> tuple[Any, int, int, list[int], int, int]:
-    """(heap or Bridge, symmetric address, private address, their strides, item bytes, count) of a strided copy.
+) -> tuple[Sides, list[int], int, int]:
+    """(the sides, their strides, item bytes, count) of a strided copy.
 
     sides: (name, array, stride, stride's name), the symmetric one first.
     """
@@ -244,19 +249,13 @@ def _strided(
     count = count_of(routine, "size", size)
     near, step = _side(routine, *sides[0], count)
     own, own_step = _side(routine, *sides[1], count)
-    if near.dtype != own.dtype:
-        refuse(
-            DtypeError,
-            routine,
-            sides[1][0],
-            f"{own.dtype} elements",
-            f"the {near.dtype} of {sides[0][0]}: no casting between arrays",
-        )
+    require_one_dtype(routine, (sides[0][0], sides[1][0]), near.dtype, own.dtype)
     if not count:
-        return cpu, cpu.base, cpu.base, [step, own_step], near.itemsize, 0
+        return Sides(cpu, cpu, cpu.base, cpu.base, 0), [step, own_step], near.itemsize, 0
     require_symmetric(routine, sides[0][0], near, ((count - 1) * step + 1) * near.itemsize)
     require_writable(routine, sides[1][0], sides[1][1])
-    return between(near.heap, own.heap), near.address, own.address, [step, own_step], near.itemsize, count
+    ends = Sides(near.heap, own.heap, near.address, own.address, count * near.itemsize)
+    return ends, [step, own_step], near.itemsize, count
 
 
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
@@ -269,3 +268,89 @@ def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, co
         wants = f"at least {(count - 1) * step + 1}, for {count} at stride {step}"
         refuse(OutOfRangeError, routine, name, f"{operand.nelems} elements", wants)
     return operand, step
+
+
+def ibput(
+    target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` to ``target`` on ``pe``.
+
+    target: symmetric, contiguous, of source's dtype, long enough for its blocks.
+    source: any contiguous torch, NumPy or CuPy array, long enough for its blocks; it may be reused on return.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.6 SHMEM_IBPUT.
+    """
+    if ctx is not None:
+        pe = world_pe("ibput", ctx, pe)
+    near, own, (tst, sst, bsize, nblocks) = _block_sides("ibput", (target, tst), (source, sst), bsize, nblocks)
+    item = near.dtype.itemsize
+    if not bsize * nblocks:
+        require_pe("ibput", pe)
+        return
+    require_symmetric("ibput", "target", near, _span(tst, bsize, nblocks) * item)
+    to, away = route("ibput", near.heap, pe, own.heap)
+    to.put_strided(near.address + away, own.address, tst * item, sst * item, bsize * item, nblocks)
+
+
+def ibget(
+    target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
+) -> None:
+    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to the local ``target``.
+
+    target: any contiguous torch, NumPy or CuPy array of source's dtype, long enough for its blocks; it holds the data on
+        return.
+    source: symmetric, contiguous, long enough for its blocks.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
+    Spec: 9.6 SHMEM_IBGET.
+    """
+    if ctx is not None:
+        pe = world_pe("ibget", ctx, pe)
+    own, near, (tst, sst, bsize, nblocks) = _block_sides("ibget", (target, tst), (source, sst), bsize, nblocks)
+    item = near.dtype.itemsize
+    if not bsize * nblocks:
+        require_pe("ibget", pe)
+        return
+    require_symmetric("ibget", "source", near, _span(sst, bsize, nblocks) * item)
+    require_writable("ibget", "target", target)
+    to, away = route("ibget", near.heap, pe, own.heap)
+    to.get_strided(own.address, near.address + away, tst * item, sst * item, bsize * item, nblocks)
+
+
+def _block_sides(
+    routine: str, target: tuple[Any, int], source: tuple[Any, int], bsize: int, nblocks: int
+) -> tuple[Operand, Operand, tuple[int, int, int, int]]:
+    """Target and source, each given with its stride, once the blocks are known to fit; and the four numbers as ints."""
+    require_init(routine)
+    bsize, nblocks = count_of(routine, "bsize", bsize), count_of(routine, "nblocks", nblocks)
+    to, tst = _block_side(routine, "target", *target, bsize, nblocks)
+    own, sst = _block_side(routine, "source", *source, bsize, nblocks)
+    require_one_dtype(routine, ("target", "source"), to.dtype, own.dtype)
+    return to, own, (tst, sst, bsize, nblocks)
+
+
+def _block_side(routine: str, name: str, array: Any, stride: Any, bsize: int, nblocks: int) -> tuple[Operand, int]:
+    side = describe(routine, name, array)
+    stride_name, least = ("tst", max(bsize, 1)) if name == "target" else ("sst", 1)
+    step = count_of(routine, stride_name, stride)
+    if step < least:
+        refuse(ArgumentError, routine, stride_name, str(step), f"{least} or more, with blocks of {bsize}")
+    need = _span(step, bsize, nblocks)
+    if need > side.nelems:
+        wants = f"at least {need}, for {nblocks} blocks of {bsize} at stride {step}"
+        refuse(OutOfRangeError, routine, name, f"{side.nelems} elements", wants)
+    return side, step
+
+
+def _span(stride: int, bsize: int, nblocks: int) -> int:
+    """Elements from the first one to behind the last."""
+    return (nblocks - 1) * stride + bsize if bsize and nblocks else 0

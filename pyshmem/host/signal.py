@@ -10,9 +10,10 @@ import torch
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.wait import CMP, wait_word
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import delta_to, refuse_dtype, scalar, transfer, word
+from pyshmem.runtime.arguments import refuse_dtype, scalar, transfer, word
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import Heap, cpu
+from pyshmem.runtime.heap import Heap
+from pyshmem.transport.routes import route, word_on
 
 _NAMES = ("target", "source")
 
@@ -24,8 +25,7 @@ class SIGNAL(IntEnum):
     ADD = 1
 
 
-_UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "fetch_add"}
-_NATIVE = {"set": _native.set_uint64, "fetch_add": _native.fetch_add_uint64}
+_UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
 
 
 def put_signal(
@@ -93,26 +93,17 @@ def _put_signal(
 ) -> None:
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
-    heap, dest, src, nbytes = transfer(routine, _NAMES, target, source, size)
+    sides = transfer(routine, _NAMES, target, source, size)
     home, address = _signal_word(routine, signal)
     update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
     if update is None:
         refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
-    if dest - 8 < address < dest + nbytes:
+    if sides.near - 8 < address < sides.near + sides.nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
     value = scalar(routine, "value", value, torch.uint64)
-    heap.copy(dest + delta_to(routine, pe, heap), src, nbytes)
-    if home is cpu and heap is not cpu:
-        heap.settle()  # the signal is in the other kind of memory, which does not wait for the copy
-    _update(home, update, address + delta_to(routine, pe, home), value)
-
-
-def _update(heap: Heap, update: str, address: int, value: int) -> None:
-    """Set or add, with no store or copy of before seen after it: in program order here, in the stream's order on a GPU."""
-    if heap is cpu:
-        _NATIVE[update](address, value)
-    else:
-        heap.amo(update, torch.uint64, address, value, fetch=False, ordered=True)
+    to, away = route(routine, sides.heap, pe, sides.private)
+    signals, distance = route(routine, home, pe)
+    to.put_signal(sides.near + away, sides.own, sides.nbytes, signals, update, address + distance, value)
 
 
 def signal_fetch(signal: Any) -> int:
@@ -124,7 +115,7 @@ def signal_fetch(signal: Any) -> int:
     Spec: 9.8 SHMEM_SIGNAL_FETCH.
     """
     heap, address = _signal_word("signal_fetch", signal)
-    return int(_native.fetch_uint64(heap.look(address, 8)))
+    return int(_native.fetch_uint64(heap.direct.look(address, 8)))
 
 
 def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
@@ -152,15 +143,15 @@ def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None
         written then.
     Spec: 9.8 SHMEM_SIGNAL_ADD.
     """
-    _update_signal("signal_add", signal, value, pe, ctx, "fetch_add")
+    _update_signal("signal_add", signal, value, pe, ctx, "add")
 
 
 def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | None, update: str) -> None:
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
-    heap, address = _signal_word(routine, signal)
-    exact = scalar(routine, "value", value, torch.uint64)
-    _update(heap, update, address + delta_to(routine, pe, heap), exact)
+    to, place, dtype = word_on(routine, "signal", signal, pe)
+    _require_signal(routine, dtype)
+    to.signal(update, place, scalar(routine, "value", value, torch.uint64))
 
 
 def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
@@ -177,6 +168,10 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
 
 def _signal_word(routine: str, signal: Any) -> tuple[Heap, int]:
     heap, address, dtype = word(routine, "signal", signal)
+    _require_signal(routine, dtype)
+    return heap, address
+
+
+def _require_signal(routine: str, dtype: Any) -> None:
     if dtype is not torch.uint64:
         refuse_dtype(routine, "signal", dtype, (torch.uint64,))
-    return heap, address

@@ -1,4 +1,4 @@
-"""Teams: strided triplets of world PEs with an area of their own. Spec: OpenSHMEM 1.6, 9.4.
+"""Teams: strided triplets of world PEs, and the meeting of each. Spec: OpenSHMEM 1.6, 9.4.
 
 A team takes nothing of the user's memory: pyshmem.runtime.areas has areas for it.
 """
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime.areas import RESERVED, area, begin, clear, pool, share
+from pyshmem.runtime.areas import RESERVED, begin, clear, pool
 from pyshmem.runtime.arguments import exact_int, integer_of
 from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
-from pyshmem.runtime.heap import cpu
 from pyshmem.runtime.job import job
+from pyshmem.transport.mapped import Mapped
 
 
 class TeamConfig(NamedTuple):
@@ -31,7 +31,7 @@ class Team:
     It is false if it is no team, as before init.
     """
 
-    __slots__ = ("area", "config", "launches", "me", "name", "pe_stride", "size", "slot", "start", "stride", "wires")
+    __slots__ = ("config", "launches", "me", "meeting", "name", "size", "slot", "start", "stride")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,17 +40,20 @@ class Team:
     def enter(self, start: int, stride: int, size: int, me: int, slot: int, config: TeamConfig = _PLAIN) -> None:
         """Become a team. The area of ``slot`` is at the same place on all members and nobody else's."""
         self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
-        self.area = area(slot)
         self.launches = 0  # shmem.launch's
-        self.pe_stride = stride * cpu.stride  # bytes from one member's heap to the next one's
-        self.wires = (self.area, self.pe_stride, me, size)
+        # how the members synchronise and combine; no other transport than that of mapped memory exists now
+        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot, self._device_context)
 
     def leave(self) -> None:
         """Become no team, and equal to every other that is none."""
-        self.start = self.stride = self.size = self.area = self.pe_stride = 0
+        self.start = self.stride = self.size = 0
         self.me = self.slot = -1
         self.config = _PLAIN
-        self.wires = (0, 0, 0, 0)  # what the native module knows of a team
+
+    def _device_context(self) -> Any:
+        from pyshmem.host.device_context import device_context  # imports triton, which host programs do not need
+
+        return device_context(self, None)
 
     def __bool__(self) -> bool:
         return self.size > 0
@@ -147,7 +150,7 @@ class Team:
         Errors: ArgumentError, NotInitializedError.
         Spec: 9.5 SHMEM_TEAM_CREATE_CTX.
         """
-        from pyshmem.host.contexts import Ctx  # which knows of teams
+        from pyshmem.host.contexts import Ctx  # here, since contexts are made of teams
 
         return Ctx.create(options, self)
 
@@ -157,9 +160,7 @@ class Team:
         Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
         Spec: 9.9 SHMEM_TEAM_SYNC.
         """
-        from pyshmem.host.ordering import synchronise
-
-        synchronise("sync", member("sync", self))
+        member("sync", self).meeting.sync("sync")
 
     def destroy(self) -> None:
         """End the team and its contexts; the team is false afterwards. Does nothing if it is no team.
@@ -208,7 +209,7 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
         clear(slot)
         begin(slot)
     pool.take(parent, slot, team)
-    share(routine, parent, b".")
+    parent.meeting.share(routine, b".")
     return TEAM_INVALID if team is None else team
 
 

@@ -1,25 +1,21 @@
 """wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.10.
 
-Waits release the GIL, let signal handlers run, yield the core where PEs share cores, and give up after
-PYSHMEM_WAIT_TIMEOUT seconds.
+pyshmem.runtime.words waits for words in CPU memory, pyshmem.transport for words in GPU memory.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
-from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import describe, refuse_dtype, scalar, symmetric_array, word
+from pyshmem.runtime import words
+from pyshmem.runtime.arguments import describe, name_of, refuse_dtype, require_one_dtype, scalar, symmetric_array, word
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.runtime.heap import Heap, cpu
-from pyshmem.runtime.job import job
+from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
 
 
 class CMP(IntEnum):
@@ -35,16 +31,6 @@ class CMP(IntEnum):
 
 _SIGNS = dict(zip(CMP, ("==", "!=", ">", ">=", "<", "<="), strict=True))
 _COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: cmp.value for cmp, sign in _SIGNS.items()}}
-_TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
-
-
-def _natives(operator: str) -> dict[Any, Any]:
-    return {dtype: getattr(_native, f"{operator}_{str(dtype).removeprefix('torch.')}") for dtype in _TYPES}
-
-
-_WAIT, _TEST, _ANY = _natives("wait"), _natives("test"), _natives("wait_any")
-_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
-_turn = 0  # where *_any and *_some begin to look
 
 
 def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
@@ -60,7 +46,7 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
 
 
 def wait_word(
-    routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = _TYPES
+    routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = TYPES
 ) -> int:
     """wait_until for any routine, on elements of ``dtypes``; the value seen is returned."""
     heap, address, dtype = word(routine, argument, ivar)
@@ -70,36 +56,13 @@ def wait_word(
     if type(value) is not int:
         value = scalar(routine, "value", value, dtype)
     try:
-        return _wait(heap, address, dtype, code, value)
+        return int(heap.direct.wait_word(address, dtype, code, value))
     except TimeoutError:
-        seen = _value_at(heap.look(address, dtype.itemsize), dtype)
+        seen = LOAD[dtype](heap.direct.look(address, dtype.itemsize))
         sign = _SIGNS[CMP(code)]
         refuse_timeout(routine, argument, f"{seen} at heap offset {address - heap.base}", f"a value {sign} {value}")
     except OverflowError:
         return int(scalar(routine, "value", value, dtype))
-
-
-def _wait(heap: Heap, address: int, dtype: Any, code: int, value: int) -> int:
-    """Wait for one word; the value seen. Errors: TimeoutError, OverflowError for a value the type does not hold."""
-    if heap is cpu:
-        return int(_WAIT[dtype](address, code, value, job.timeout, job.spins))
-    holds = _TEST[dtype]
-
-    def satisfied(seen: int) -> int | None:
-        return _value_at(seen, dtype) if holds(seen, code, value) else None
-
-    return _watch(heap, address, dtype.itemsize, satisfied)
-
-
-def _watch(heap: Heap, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
-    """Look at GPU memory again and again, until ``satisfied`` of where the bytes can be read gives a value."""
-    deadline = time.monotonic() + (job.timeout or math.inf)
-    while True:
-        found = satisfied(heap.look(address, nbytes))
-        if found is not None:
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError
 
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
@@ -112,48 +75,13 @@ def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
     Spec: 9.10 SHMEM_TEST.
     """
     heap, address, dtype = word("test", "ivar", ivar)
-    native = _TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, _TYPES)
+    native = TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, TYPES)
     if type(value) is not int:
         value = scalar("test", "value", value, dtype)
     try:
-        return bool(native(heap.look(address, dtype.itemsize), comparison("test", cmp), value))
+        return bool(native(heap.direct.look(address, dtype.itemsize), comparison("test", cmp), value))
     except OverflowError:
         return bool(scalar("test", "value", value, dtype))
-
-
-class Many(NamedTuple):
-    """The checked arguments of a call on many elements; ``keep`` holds the status array alive for its address."""
-
-    routine: str
-    heap: Heap
-    address: int
-    nelems: int
-    dtype: Any
-    code: int
-    value: Any  # one for all, or an array of as many
-    status: int
-    keep: Any
-
-    def look(self) -> int:
-        return self.heap.look(self.address, self.nelems * self.dtype.itemsize) if self.nelems else 0
-
-    def included(self) -> Sequence[int]:
-        return range(self.nelems) if self.keep is None else np.flatnonzero(self.keep == 0).tolist()
-
-    def wanted(self, i: int) -> int:
-        return self.value if isinstance(self.value, int) else int(self.value[i])
-
-    def native_value(self) -> Any:
-        return self.value if isinstance(self.value, int) else (self.value.ctypes.data,)
-
-    def refuse(self, i: int | None) -> NoReturn:
-        """Word the time-out of element ``i``, or of all."""
-        if i is None:
-            what = "cmp_values" if isinstance(self.value, np.ndarray) else str(self.value)
-            wants = f"a value {_SIGNS[CMP(self.code)]} {what} among {len(self.included())}"
-            refuse_timeout(self.routine, "ivars", "none", wants)
-        seen = _value_at(self.heap.look(self.address + i * self.dtype.itemsize, self.dtype.itemsize), self.dtype)
-        refuse_timeout(self.routine, f"ivars[{i}]", str(seen), f"a value {_SIGNS[CMP(self.code)]} {self.wanted(i)}")
 
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
@@ -167,7 +95,7 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
-    wait_all(check_many("wait_until_all", ivars, cmp, value, status))
+    words.wait_all(_checked("wait_until_all", ivars, cmp, value, status))
 
 
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
@@ -181,7 +109,7 @@ def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
-    return wait_any(check_many("wait_until_any", ivars, cmp, value, status))
+    return words.wait_any(_checked("wait_until_any", ivars, cmp, value, status))
 
 
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
@@ -195,7 +123,7 @@ def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) 
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
-    return wait_some(check_many("wait_until_some", ivars, cmp, value, status))
+    return words.wait_some(_checked("wait_until_some", ivars, cmp, value, status))
 
 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
@@ -209,7 +137,7 @@ def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_ALL.
     """
-    return all_hold(check_many("test_all", ivars, cmp, value, status))
+    return words.all_hold(_checked("test_all", ivars, cmp, value, status))
 
 
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
@@ -223,8 +151,8 @@ def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int 
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_ANY.
     """
-    many = check_many("test_any", ivars, cmp, value, status)
-    return any_holds(many, many.look())
+    checked = _checked("test_any", ivars, cmp, value, status)
+    return words.any_holds(checked, checked.look())
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
@@ -237,7 +165,7 @@ def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> lis
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_SOME.
     """
-    return satisfied(check_many("test_some", ivars, cmp, value, status))
+    return words.satisfied(_checked("test_some", ivars, cmp, value, status))
 
 
 def comparison(routine: str, cmp: Any) -> int:
@@ -248,11 +176,11 @@ def comparison(routine: str, cmp: Any) -> int:
         refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(_SIGNS.values()))
 
 
-def check_many(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Many:
-    """One value for all elements; wait_vector puts an array in its place."""
+def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
+    """One value for all elements; the vector forms put an array in its place."""
     operand = symmetric_array(routine, "ivars", ivars)
-    if operand.dtype not in _WAIT:
-        refuse_dtype(routine, "ivars", operand.dtype, _TYPES)
+    if operand.dtype not in TEST:
+        refuse_dtype(routine, "ivars", operand.dtype, TYPES)
     keep, address = None, 0
     if status is not None:
         keep = np.ascontiguousarray(np.asarray(status) != 0, dtype=np.int32)
@@ -261,58 +189,72 @@ def check_many(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> M
             refuse(ArgumentError, routine, "status", f"{keep.size} elements", wants)
         address = describe(routine, "status", keep).address
     exact = scalar(routine, "value", value, operand.dtype)
-    place = operand.heap, operand.address, operand.nelems, operand.dtype
-    return Many(routine, *place, comparison(routine, cmp), exact, address, keep)
+    place = operand.heap.direct, operand.heap.base, operand.address, operand.nelems, operand.dtype
+    return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
 
 
-def wait_all(many: Many) -> None:
-    for i in many.included():
-        try:
-            _wait(many.heap, many.address + i * many.dtype.itemsize, many.dtype, many.code, many.wanted(i))
-        except TimeoutError:
-            many.refuse(i)
+# ---- the vector forms: a value for each element ----
+
+_DOC = """{summary}
+
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    cmp_values: one value per element of ivars, as an array of the dtype of ivars or a list of ints.
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: {returns}
+    Order: an acquire: what the writers ordered before the words is visible on return.
+    Errors: {timeout}NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_{name}.
+    """
+_RETURNS = {
+    "all": ("the comparison of every element of ``ivars`` with its value", "the answer; True for an empty set."),
+    "any": ("the comparison of some element of ``ivars`` with its value", "its index; None for an empty set."),
+    "some": ("the comparison of at least one element of ``ivars`` with its value", "all such indices, in order."),
+}
 
 
-def wait_any(many: Many) -> int | None:
-    if not many.included():
-        return None
-    try:
-        if many.heap is not cpu:
-            nbytes = many.nelems * many.dtype.itemsize
-            return _watch(many.heap, many.address, nbytes, lambda seen: any_holds(many, seen))
-        place = many.address, many.nelems, many.code, many.native_value(), many.status, _next_first(many.nelems)
-        return int(_ANY[many.dtype](*place, job.timeout, job.spins))
-    except TimeoutError:
-        many.refuse(None)
+def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
+    name = plain + "_vector"
+
+    def call(ivars: Any, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
+        values = _values(name, ivars, cmp_values)
+        return finish(_checked(name, ivars, cmp, 0, status)._replace(value=values))
+
+    call.__name__ = call.__qualname__ = name
+    waits, (what, returns) = plain.startswith("wait"), _RETURNS[plain.rsplit("_", 1)[1]]
+    if plain == "wait_until_all":
+        returns = "None, at once for an empty set."
+    elif plain == "test_any":
+        returns = "its index; None if there is no such element."
+    call.__doc__ = _DOC.format(
+        summary=f"Wait until {what} is true." if waits else f"Test whether {what} is true.",
+        returns=returns,
+        timeout="WaitTimeoutError, " if waits else "",
+        name=name.upper(),
+    )
+    return call
 
 
-def wait_some(many: Many) -> list[int]:
-    first = wait_any(many)
-    return [] if first is None else sorted({first, *satisfied(many)})
+def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
+    """A private copy, for what the caller passed may be no array, and may change meanwhile."""
+    operand = symmetric_array(routine, "ivars", ivars)
+    if isinstance(cmp_values, (list, tuple)):
+        exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]
+        values = np.array(exact, name_of(operand.dtype))
+    else:
+        given = describe(routine, "cmp_values", cmp_values)
+        require_one_dtype(routine, ("ivars", "cmp_values"), operand.dtype, given.dtype)
+        plain = cmp_values if isinstance(cmp_values, np.ndarray) else torch.as_tensor(cmp_values).cpu().numpy()
+        values = plain.reshape(-1).copy()
+    if values.size != operand.nelems:
+        wants = f"one for each of the {operand.nelems} of ivars"
+        refuse(ArgumentError, routine, "cmp_values", f"{values.size} elements", wants)
+    return values
 
 
-def all_hold(many: Many) -> bool:
-    return len(satisfied(many)) == len(many.included())
-
-
-def any_holds(many: Many, seen: int) -> int | None:
-    """The index of an element that compares so, in what was read at ``seen``."""
-    place = seen, many.nelems, many.code, many.native_value(), many.status, _next_first(many.nelems)
-    found = _ANY[many.dtype](*place)
-    return None if found < 0 else int(found)
-
-
-def satisfied(many: Many) -> list[int]:
-    step, native, seen = many.dtype.itemsize, _TEST[many.dtype], many.look()
-    return [i for i in many.included() if native(seen + i * step, many.code, many.wanted(i))]
-
-
-def _next_first(count: int) -> int:
-    """A Weyl sequence, so that no index starves: a counter would, where a program's loop makes ``count`` such calls."""
-    global _turn
-    _turn = (_turn + _GOLDEN) & (1 << 64) - 1
-    return _turn * count >> 64
-
-
-def _value_at(address: int, dtype: Any) -> int:
-    return int(getattr(_native, f"fetch_{str(dtype).removeprefix('torch.')}")(address))
+wait_until_all_vector = _vector("wait_until_all", words.wait_all)
+wait_until_any_vector = _vector("wait_until_any", words.wait_any)
+wait_until_some_vector = _vector("wait_until_some", words.wait_some)
+test_all_vector = _vector("test_all", words.all_hold)
+test_any_vector = _vector("test_any", lambda checked: words.any_holds(checked, checked.look()))
+test_some_vector = _vector("test_some", words.satisfied)

@@ -1,7 +1,7 @@
-"""The host's atomics on GPU heaps: one thread on this PE's GPU does them, at system scope, wherever the word lies.
+"""The host's atomics on GPU heaps. One thread of this PE's GPU performs each at system scope, wherever the word lies.
 
-So they are atomic together with the atomics of kernels. One compiled kernel an operator and type serves all PEs, and one
-more those atomics that come after a fence: the release and the acquire would cost each 1.5 us.
+So they are atomic with respect to the atomics of kernels. One binary for each operator and type serves all PEs, and another
+one serves atomics after a fence: a release and an acquire would cost every atomic 1.5 us.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ def apply(
     if dtype.is_floating_point:
         operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
     loaded, prepared = _atomics.get((op, dtype, device, ordered)) or _compile(op, dtype, device, ordered)
-    code = launch_prepared(prepared, stream, address, operand, cond, result_address)
-    if code:
-        loaded.refuse(code)
+    loaded.require_launched(launch_prepared(prepared, stream, address, operand, cond, result_address))
 
 
 def read(address: int, nbytes: int, result_address: int, stream: int, device: int) -> None:
@@ -108,22 +106,24 @@ def read(address: int, nbytes: int, result_address: int, stream: int, device: in
     address, nbytes: multiples of 4; where both are of 8, words are of 8.  result_address: memory that the GPU writes.
     """
     itemsize = 4 if (address | nbytes) & 7 else 8
-    _reader(itemsize, device).launch_words(1, stream, address, result_address, nbytes // itemsize)
+    loaded, prepared = _reader(itemsize, device)
+    loaded.require_launched(launch_prepared(prepared, stream, address, result_address, nbytes // itemsize))
 
 
 _reader_words = {4: tl.int32, 8: tl.int64}
 
 
 @cache
-def _reader(itemsize: int, device: int) -> Loaded:
-    return _read_words.compile(0, 0, 0, _reader_words[itemsize], num_warps=1)
+def _reader(itemsize: int, device: int) -> tuple[Loaded, bytes]:
+    loaded = _read_words.find(0, 0, 0, _reader_words[itemsize], num_warps=1)
+    return loaded, loaded.prepared(1)
 
 
 def _compile(op: str, dtype: torch.dtype, device: int, ordered: bool) -> tuple[Loaded, bytes]:
     operator = OPERATORS[op.removeprefix("fetch_")]
     order = ORDERS[ordered]
-    loaded = _operate.compile(0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
-    found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1, [])
+    loaded = _operate.find(0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
+    found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1)
     return found
 
 

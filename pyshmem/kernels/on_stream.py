@@ -16,17 +16,15 @@ import triton.language as tl
 from pyshmem.device.arch import instructions as gpu
 from pyshmem.device.arch.places import PLACES
 from pyshmem.device.collectives import cast_array, gather, swap
-from pyshmem.device.context import DeviceContext, device_context
+from pyshmem.device.context import DeviceContext
 from pyshmem.device.ordering import barrier_all
 from pyshmem.device.reductions import fold
 from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot_of
 from pyshmem.device.tiles import WORDS_MEMBERS
 from pyshmem.device.words import bits_of, shared_by, words_in
 from pyshmem.device.words_exchange import combine_lanes, send_lanes
-from pyshmem.host.teams import Team
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
-from pyshmem.runtime.heap import heaps
 
 NUMBERS = {
     torch.int8: tl.int8, torch.int16: tl.int16, torch.int32: tl.int32, torch.int64: tl.int64,
@@ -151,11 +149,11 @@ _cached = cache(CachedKernel)  # when they are used: interpreted kernels have no
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 
-def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
-    """aligned: whether both arrays begin at multiples of 4 bytes."""
-    context, element = device_context(group, None), NUMBERS[dtype]
+def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
+    """members: PEs of the context's team.  aligned: whether both arrays begin at multiples of 4 bytes."""
+    element = NUMBERS[dtype]
     nbytes = count * dtype.itemsize
-    for most, words in TILES if aligned and group.size <= WORDS_MEMBERS.value else ():
+    for most, words in TILES if aligned and members <= WORDS_MEMBERS.value else ():
         lanes = -(-count // shared_by(2, element))
         block = min(words // words_in(element), triton.next_power_of_2(lanes))
         programs = -(-lanes // block)
@@ -168,11 +166,13 @@ def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: boo
     return _arrays(context, op, dtype, count)
 
 
-def waited_for(group: Team, op: str, dtype: torch.dtype, count: int) -> Plan | None:
-    """A reduction that the host waits for; None where this team has no kernel for it, on any member."""
-    if dtype not in NUMBERS or group.size > MOST_PES or heaps["cuda"].arch not in PLACES:
-        return None
-    context = device_context(group, "cuda")
+def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
+    """Whether there is a kernel that reduces arrays of ``dtype`` in a team of so many PEs, on GPUs of that architecture."""
+    return dtype in NUMBERS and members <= MOST_PES and arch in PLACES
+
+
+def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan | None:
+    """A reduction that the host waits for; None where the team's scratch has no room for a program, on any member."""
     return _arrays(context, op, dtype, count) if context.programs > 0 else None
 
 
@@ -182,17 +182,17 @@ def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> 
     return _plan(context, loaded, _at_most(programs, context), count)
 
 
-def movement(group: Team, routine: str, itemsize: int, count: int, root: int) -> Plan:
+def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
     """routine: "fcollect", "alltoall", "broadcast".  itemsize, count: of what each PE sends to each."""
-    context, element = device_context(group, None), BITS[itemsize]
+    element = BITS[itemsize]
     programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
     counts = (count, root) if routine == "broadcast" else (count,)
     loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
     return _plan(context, loaded, _at_most(programs, context), *counts)
 
 
-def barrier(group: Team) -> Plan:
-    context, early = device_context(group, None), bool(early_launcher())
+def barrier(context: DeviceContext) -> Plan:
+    early = bool(early_launcher())
     return _plan(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
 
 
@@ -201,7 +201,7 @@ def _at_most(programs: int, context: DeviceContext) -> int:
 
 
 def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
-    return Plan(loaded.prepared(programs, flattened(context, loaded.plan[0]), early), counts, loaded)
+    return Plan(loaded.prepared(programs, words=tuple(flattened(context, loaded.plan[0])), early=early), counts, loaded)
 
 
 @cache

@@ -1,19 +1,19 @@
-"""What calls that are kernels were found to need, remembered by what they were called with."""
+"""Launches of collectives that are kernels: each is planned once for its arguments, and remembered."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from pyshmem.runtime import _native
-from pyshmem.runtime.errors import LaunchError, refuse
+from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime.gpu.launch import refuse_launch
 
 _MOST = 4096
 known: dict[tuple[Any, ...], Any] = {}
 
 
 def remember(key: tuple[Any, ...], plan: Any) -> Any:
-    """Keep the plan, and give it back."""
+    """Keep the plan, and return it."""
     if len(known) >= _MOST:
         known.clear()
     known[key] = plan
@@ -21,14 +21,14 @@ def remember(key: tuple[Any, ...], plan: Any) -> Any:
 
 
 def launch(routine: str, plan: Any, stream: int, dest: int, src: int) -> None:
-    """Enqueue what the plan says with these two addresses. Errors: LaunchError."""
-    require_launched(routine, _native.launch_prepared(plan.prepared, stream, dest, src, *plan.counts))
+    """Enqueue the plan's kernel with these two addresses. Errors: LaunchError."""
+    require_launched(routine, launch_prepared(plan.prepared, stream, dest, src, *plan.counts))
 
 
 def require_launched(routine: str, code: int) -> None:
-    """Errors: LaunchError where the driver has answered a code but 0."""
+    """Errors: LaunchError for a code of the driver but 0."""
     if code:
-        refuse(LaunchError, routine, "stream", f"{code} from the driver", "a launch that succeeds")
+        refuse_launch(routine, "its kernel", code)
 
 
 @cache

@@ -163,6 +163,33 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
+/* Calls begun by member j, of every kind: it is not at the call that this PE is in where any is fewer than this PE's. */
+static int is_behind(const team_t *t, int64_t j) {
+    counters_t *theirs = (counters_t *)(area_of(t, j) + COUNTERS), *own = counters(t);
+    uint64_t syncs = __atomic_load_n((uint64_t *)area_of(t, j), __ATOMIC_ACQUIRE);
+    return syncs < *(uint64_t *)t->area || __atomic_load_n(&theirs->notes, __ATOMIC_ACQUIRE) < own->notes ||
+           __atomic_load_n(&theirs->exchanges, __ATOMIC_ACQUIRE) < own->exchanges ||
+           __atomic_load_n(&theirs->broadcasts, __ATOMIC_ACQUIRE) < own->broadcasts;
+}
+
+/* absent(area, bytes between areas, me, n) -> the members that have not come to the call in which this PE has given up. */
+static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t = {0};
+    uint64_t area;
+    if (!arity("absent", n, 4) || !to_u64(args[0], &area) || !to_i64(args[1], &t.stride) || !to_i64(args[2], &t.me) || !to_i64(args[3], &t.n))
+        return NULL;
+    t.area = (char *)area;
+    PyObject *found = PyList_New(0);
+    for (int64_t j = 0; found && j < t.n; j++) {
+        if (!is_behind(&t, j)) continue;
+        PyObject *member = PyLong_FromLongLong(j);
+        if (!member || PyList_Append(found, member)) Py_CLEAR(found);
+        Py_XDECREF(member);
+    }
+    return found;
+}
+
 /* share(team, timeout, spins, note) -> the notes of all members, one after the other; they have one length, at most NOTE. */
 static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;

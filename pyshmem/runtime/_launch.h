@@ -89,20 +89,6 @@ static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t 
     return PyLong_FromLong(code);
 }
 
-/* launch(function, kernel, x, y, z, threads, shared bytes, stream, *words) -> the code of cuLaunchKernel or
- * hipModuleLaunchKernel. Each word holds one parameter in its low bytes; zeros follow, for what Triton appends. */
-static PyObject *py_launch(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    enum { STREAM = EARLY, FIXED }; /* arguments: the stream in the place of EARLY */
-    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0};
-    if (n < FIXED || n > FIXED + MOST_WORDS) { PyErr_Format(PyExc_TypeError, "launch takes 8 to %d arguments", FIXED + MOST_WORDS); return NULL; }
-    for (Py_ssize_t i = 0; i < n; i++) *(i < FIXED ? &head[i] : &words[i - FIXED]) = PyLong_AsUnsignedLongLongMask(args[i]);
-    if (PyErr_Occurred()) return NULL;
-    uint64_t stream = head[STREAM];
-    head[EARLY] = 0;
-    return enqueue_kernel(head, stream, words);
-}
-
 /* A plan's HEAD, and its words, which ``more`` are to follow. How many; -1: an exception. */
 static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, uint64_t *words) {
     char *plan;
@@ -115,8 +101,9 @@ static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, ui
     return held;
 }
 
-/* launch_prepared(plan, stream, *words) -> as launch. plan: bytes of uint64: launch's first seven arguments, whether EARLY, then
- * words, which those given here follow. So that a launch makes no Python object of what never changes. */
+/* launch_prepared(plan, stream, *words) -> the code of cuLaunchKernel, cuLaunchKernelEx or hipModuleLaunchKernel. plan: bytes of
+ * uint64: HEAD, then words, which those given here follow, one parameter each in its low bytes. So a launch makes no Python object
+ * of what never changes. */
 static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
@@ -127,7 +114,7 @@ static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ss
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
-/* launch_pair(views, plans, asked, heap, stream, target, source) -> as launch, where plans has the call's key; else the key, or None
+/* launch_pair(views, plans, asked, heap, stream, target, source) -> as launch_prepared, where plans has the call's key; else the key, or None
  * where these are no plain pair on that heap. A key is of asked and of what locate_pair finds. plans: by key, (launch_prepared's
  * plan, the words that follow the two addresses). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
@@ -159,8 +146,18 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
 
 enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
 
-/* Equal for two arguments that Triton compiles alike: an int by what Triton specialises for, a tensor by its type and alignment,
- * which are numbers from 256 on. NULL without an exception: no plain tensor. */
+/* A tensor or array that read_tensor does not take: its address, and (type, whether it is aligned). */
+static PyObject *specialised_array(PyObject *value, uint64_t *address) {
+    PyObject *place = PyObject_CallMethod(value, "data_ptr", NULL);
+    PyObject *dtype = place && to_u64(place, address) ? PyObject_GetAttrString(value, "dtype") : NULL;
+    PyObject *kind = dtype ? PyTuple_Pack(2, dtype, *address % 16 ? Py_False : Py_True) : NULL;
+    Py_XDECREF(place);
+    Py_XDECREF(dtype);
+    return kind;
+}
+
+/* Equal for two arguments that Triton compiles alike: an int by what Triton specialises for, a tensor by its type and
+ * alignment, which are numbers from 256 on. NULL: an exception. */
 static PyObject *specialised(PyObject *views, PyObject *value, int constant, uint64_t *address) {
     operand_t tensor;
     if (constant) return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value); /* 1, 1.0 and True are equal */
@@ -170,17 +167,17 @@ static PyObject *specialised(PyObject *views, PyObject *value, int constant, uin
         if (overflow) return PyLong_FromLong(8 + 16 * (overflow > 0) + 2 * !(PyLong_AsUnsignedLongLongMask(value) % 16));
         return PyLong_FromLong((number == 1) + 2 * !(number % 16) + 4 * (number == (int32_t)number));
     }
-    if (read_plain(views, value, &tensor)) {
+    if (read_tensor(views, value, &tensor, 0)) {
         *address = tensor.address;
         return PyLong_FromLong(256 + 2 * (long)(tensor.code * 16 + tensor.item) + !(tensor.address % 16));
     }
     if (PyBool_Check(value) || PyFloat_CheckExact(value)) value = (PyObject *)Py_TYPE(value);
-    else if (PyObject_HasAttrString(value, "data_ptr")) return NULL;
+    else if (PyObject_HasAttrString(value, "data_ptr")) return specialised_array(value, address);
     Py_INCREF(value); /* a device context, or None */
     return value;
 }
 
-/* (options, the arguments' kinds); NULL without an exception where one is no plain tensor. */
+/* (options, the arguments' kinds); NULL: an exception. */
 static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values, uint64_t *addresses) {
     Py_ssize_t count = PyTuple_Size(values);
     PyObject *key = PyTuple_New(count + 1);
@@ -216,8 +213,17 @@ static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* call_kernel(views, known, options, constants, grid, stream, arguments) -> as launch, where known has the arguments' key; else
- * the key, or None where there is none. known: by key, (the first words of launch_prepared's plan, with any grid, the
+/* kernel_key(views, options, constants, arguments) -> what call_kernel looks these up by. */
+static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t addresses[MOST_WORDS];
+    if (!arity("kernel_key", n, 4)) return NULL;
+    if (PyTuple_Size(args[3]) > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS); return NULL; }
+    return key_of(args[0], args[1], args[2], args[3], addresses);
+}
+
+/* call_kernel(views, known, options, constants, grid, stream, arguments) -> as launch_prepared, where known has the arguments' key;
+ * else the key. known: by key, (the first words of launch_prepared's plan, with any grid, the
  * kind of each argument as a byte, for each of kind WORDS those words as bytes, else None). */
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -225,10 +231,9 @@ static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_
     char *plan, *kinds;
     Py_ssize_t used = 0, length, count;
     if (!arity("call_kernel", n, 7) || !to_u64(args[5], &stream) || (count = PyTuple_Size(args[6])) < 0) return NULL;
-    if (count > MOST_WORDS) Py_RETURN_NONE;
+    if (count > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS); return NULL; }
     PyObject *key = key_of(args[0], args[2], args[3], args[6], addresses);
-    if (!key && PyErr_Occurred()) return NULL;
-    if (!key) Py_RETURN_NONE;
+    if (!key) return NULL;
     PyObject *found = PyDict_GetItemWithError(args[1], key);
     if (!found && !PyErr_Occurred()) return key;
     Py_DECREF(key);

@@ -331,14 +331,14 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* What the two functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas),
- * see pyshmem.runtime.heap. */
-typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas; } view_t;
+/* What the functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct),
+ * see pyshmem.runtime.heap. direct: the route to PEs whose heap is mapped here, see pyshmem.transport. */
+typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas, *direct; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
-/* 1: read. 0, and no exception: no plain tensor, which is contiguous and of no complex type, since those may be lazily
- * conjugated. Reader and type are the same in every view. */
-static int read_plain(PyObject *views, PyObject *o, operand_t *out) {
+/* 1: read. 0, and no exception: no torch.Tensor of numbers that are not complex, since those may be lazily conjugated. Reader and
+ * type are the same in every view. */
+static int read_tensor(PyObject *views, PyObject *o, operand_t *out, int contiguous) {
     dl_tensor_t t;
     uint64_t reader;
     PyObject *first = PyList_GetItem(views, 0);
@@ -348,12 +348,15 @@ static int read_plain(PyObject *views, PyObject *o, operand_t *out) {
     if (t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
     int64_t count = 1;
     for (int32_t i = t.ndim - 1; i >= 0; i--) {
-        if (t.shape[i] != 1 && t.strides && t.strides[i] != count) return 0;
+        if (contiguous && t.shape[i] != 1 && t.strides && t.strides[i] != count) return 0;
         count *= t.shape[i];
     }
     *out = (operand_t){(uint64_t)t.data + t.byte_offset, (uint64_t)count * t.bits / 8, t.bits / 8, t.device_type, t.device_id, t.code};
     return count > 0;
 }
+
+/* A plain tensor is contiguous and not empty. */
+static int read_plain(PyObject *views, PyObject *o, operand_t *out) { return read_tensor(views, o, out, 1); }
 
 /* The heap in the operand's kind of memory, 0 where none is open. */
 static int find_view(PyObject *views, const operand_t *t, view_t *v) {
@@ -364,6 +367,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
         v->ends = PyTuple_GetItem(view, 4);
         v->heap = PyTuple_GetItem(view, 7);
         v->deltas = PyTuple_GetItem(view, 8);
+        v->direct = PyTuple_GetItem(view, 9);
         return to_u64(PyTuple_GetItem(view, 2), &v->base);
     }
     return 0;
@@ -391,6 +395,15 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
+/* Moves an address of this PE to the same place on pe; 0, and no exception, where pe's heap is not mapped. */
+static int move_to(const view_t *v, PyObject *pe, uint64_t *address) {
+    int64_t delta;
+    PyObject *found = PyDict_GetItemWithError(v->deltas, pe);
+    if (!found || !to_i64(found, &delta)) { PyErr_Clear(); return 0; }
+    *address += (uint64_t)delta;
+    return 1;
+}
+
 static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     PyObject *result = PyTuple_New(n + 1);
     if (!result) return NULL;
@@ -403,9 +416,9 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     return result;
 }
 
-/* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric here or on pe, private address, bytes) where both
- * are plain, in one kind of memory, of one type, large enough, symmetric is live and pe can be reached; else None: the long way
- * then says what is wrong, if anything is. */
+/* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric here, private address, bytes), with pe (direct,
+ * address of symmetric on pe, ...), where both are plain, in one kind of memory, of one type, large enough, symmetric is live and
+ * pe's heap is mapped; else None: the long way then says what is wrong, if anything is. */
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -421,27 +434,22 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
     if (near.device_type != own.device_type || near.device != own.device || is_lazily_negated(args[2], &own)) Py_RETURN_NONE;
     if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
-    if (n == 5) {
-        int64_t delta;
-        PyObject *found = PyDict_GetItemWithError(v.deltas, args[4]);
-        if (!found || !to_i64(found, &delta)) { PyErr_Clear(); Py_RETURN_NONE; }
-        near.address += (uint64_t)delta;
-    }
-    return tuple_of(v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
+    if (n == 5 && !move_to(&v, args[4], &near.address)) Py_RETURN_NONE;
+    return tuple_of(n == 5 ? v.direct : v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
 }
 
-/* locate_word(views, target) -> (heap, address, kind) of a plain, live tensor of one element, else None. kind is DLPack's
- * type code * 16 + bytes. */
+/* locate_word(views, target[, pe]) -> (heap, address here, kind), with pe (direct, address on pe, kind), of a plain, live tensor of
+ * one element, else None. kind is DLPack's type code * 16 + bytes. */
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
     operand_t near;
-    if (!arity("locate_word", n, 2)) return NULL;
+    if (n != 2 && !arity("locate_word", n, 3)) return NULL;
     if (!read_plain(args[0], args[1], &near) || near.nbytes != near.item) Py_RETURN_NONE;
     if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, near.nbytes)) Py_RETURN_NONE;
-    return tuple_of(v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+    if (n == 3 && !move_to(&v, args[2], &near.address)) Py_RETURN_NONE;
+    return tuple_of(n == 3 ? v.direct : v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
 }
-
 
 typedef struct {
     dl_tensor_t tensor;
@@ -531,12 +539,13 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
-    ROW("sync", py_sync) ROW("area_bytes", py_area_bytes) ROW("share", py_share) ROW("broadcast", py_broadcast)
+    ROW("sync", py_sync) ROW("absent", py_absent) ROW("area_bytes", py_area_bytes) ROW("share", py_share) ROW("broadcast", py_broadcast)
     ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
-    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch", py_launch) ROW("launch_prepared", py_launch_prepared)
-    ROW("call_kernel", py_call_kernel) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
+    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared)
+   
+    ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -10,12 +10,15 @@ import threading
 from typing import TYPE_CHECKING
 
 from pyshmem.runtime import _native
-from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
-from pyshmem.runtime.heap import AREAS_BYTES, Heap, cpu, heaps
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import AREAS_BYTES, Heap, heaps
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
-    from pyshmem.host.teams import Team
+    from typing import Any
+
+    Team = Any  # pyshmem.host.teams
 
 RESERVED = 2  # TEAM_WORLD's and TEAM_SHARED's
 SYNC_BYTES = 2048  # of an area, at its begin: for barriers
@@ -61,7 +64,7 @@ class Pool:
         It is nobody else's until ``take``. Collective over the parent.
         """
         while True:
-            notes = share(routine, parent, self._offer(parent.slot).to_bytes(128, "little", signed=True))
+            notes = parent.meeting.share(routine, self._offer(parent.slot).to_bytes(128, "little", signed=True))
             offers = [int.from_bytes(note, "little", signed=True) for note in notes]
             if -1 not in offers:
                 break
@@ -107,9 +110,9 @@ def area_bytes() -> int:
     return int(_native.area_bytes(job.n_pes))
 
 
-def area(slot: int) -> int:
-    """The address here of a slot's area."""
-    return cpu.system + slot * area_bytes()
+def area(slot: int, heap: Heap = cpu) -> int:
+    """The address here of a slot's area: the host's barriers are in CPU memory, those of kernels in their heap."""
+    return heap.system + slot * area_bytes()
 
 
 def scratch(heap: Heap, slot: int) -> tuple[int, int]:
@@ -124,23 +127,14 @@ def scratch(heap: Heap, slot: int) -> tuple[int, int]:
 def clear(slot: int) -> None:
     """Forget what an earlier team left in the area and the scratch here, on every heap."""
     for heap in heaps.values():
-        heap.bytes_at(heap.system + slot * area_bytes(), area_bytes()).zero_()
+        heap.bytes_at(area(slot, heap), area_bytes()).zero_()
         heap.bytes_at(*scratch(heap, slot)).zero_()
-        heap.settle()
+        heap.synchronize()
 
 
 def begin(slot: int) -> None:
     """No PE has come to a barrier of kernels yet: the first one is number 0. In CPU memory the host's are in that place."""
     for heap in heaps.values():
         if heap is not cpu:
-            heap.bytes_at(heap.system + slot * area_bytes() + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1
-            heap.settle()
-
-
-def share(routine: str, team: Team, note: bytes) -> list[bytes]:
-    """The notes of all members, which have one length, at most 256. Also a barrier. Errors: WaitTimeoutError."""
-    try:
-        notes = _native.share(team.wires, job.timeout, job.spins, note)
-    except TimeoutError:
-        refuse_timeout(routine, "team", f"no word from some PE of {team.name}", "all of them to call it")
-    return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
+            heap.bytes_at(area(slot, heap) + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1
+            heap.synchronize()

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from pyshmem.runtime._native import locate, locate_word
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
     NotInitializedError,
     NotSymmetricError,
     OutOfRangeError,
-    UnreachableError,
     refuse,
 )
-from pyshmem.runtime.heap import Heap, cpu, heaps, views
+from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
 
 Tensor = torch.Tensor
@@ -50,7 +50,7 @@ _OTHERS = (
     *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
 )
 DTYPES = (*_TORCH.values(), *_OTHERS)
-_BOUNDS = {  # of integers: the least and the greatest
+BOUNDS = {  # of integers: the least and the greatest
     each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
     for each in DTYPES
     if not each.is_floating_point and not each.is_complex
@@ -88,30 +88,32 @@ class Operand(NamedTuple):
     heap: Heap
 
 
-def transfer(
-    routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
-) -> tuple[Any, int, int, int]:
-    """(heap, address of ``symmetric`` here, address of ``private``, bytes) of a contiguous copy between two arrays.
+class Sides(NamedTuple):
+    """A checked copy between a symmetric array and a private one; ``near`` is the symmetric one's address here."""
+
+    heap: Heap  # of the symmetric array
+    private: Heap  # the other one's kind of memory
+    near: int
+    own: int
+    nbytes: int
+
+
+def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> Sides:
+    """What a contiguous copy between two arrays moves.
 
     The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
-    Where the two are in different kinds of memory, a Bridge stands for the heap.
     """
-    return locate(views, symmetric, private, size) or _transfer(routine, names, symmetric, private, size)
+    found = locate(views, symmetric, private, size)
+    if found is not None:
+        heap, near, own, nbytes = found
+        return Sides(heap, heap, near, own, nbytes)
+    return _transfer(routine, names, symmetric, private, size)
 
 
-def _transfer(
-    routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None
-) -> tuple[Any, int, int, int]:
+def _transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> Sides:
     require_init(routine)
     near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
-    if near.dtype != own.dtype:
-        refuse(
-            DtypeError,
-            routine,
-            names[1],
-            f"{name_of(own.dtype)} elements",
-            f"the {name_of(near.dtype)} of {names[0]}: no casting between arrays",
-        )
+    require_one_dtype(routine, names, near.dtype, own.dtype)
     count = own.nelems if size is None else count_of(routine, "size", size)
     for name, side in zip(names, (near, own), strict=True):
         if count > side.nelems:
@@ -124,15 +126,19 @@ def _transfer(
             )
     nbytes = count * own.itemsize
     if not nbytes:
-        return cpu, cpu.base, cpu.base, 0  # an empty array has no address that a peer's could be counted from
+        return Sides(
+            cpu, cpu, cpu.base, cpu.base, 0
+        )  # an empty array has no address that a peer's could be counted from
     require_symmetric(routine, names[0], near, nbytes)
     require_writable(routine, names[1], private)
-    return between(near.heap, own.heap), near.address, own.address, nbytes
+    return Sides(near.heap, own.heap, near.address, own.address, nbytes)
 
 
-def between(near: Heap, own: Heap) -> Any:
-    """What copies between the symmetric array's kind of memory and the private one's: the heap, or a Bridge."""
-    return near if near is own else heaps["cuda"].bridges[near.device]
+def require_one_dtype(routine: str, names: tuple[str, str], symmetric: Any, private: Any) -> None:
+    """Errors: DtypeError where the two arrays have elements of different types."""
+    if symmetric != private:
+        wants = f"the {name_of(symmetric)} of {names[0]}: no casting between arrays"
+        refuse(DtypeError, routine, names[1], f"{name_of(private)} elements", wants)
 
 
 def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
@@ -159,20 +165,6 @@ def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
     if operand.nelems:
         require_symmetric(routine, argument, operand, operand.nelems * operand.itemsize)
     return operand
-
-
-def delta_to(routine: str, pe: Any, heap: Any = cpu) -> int:
-    """Bytes from an address of ``heap`` here to the same place on world PE ``pe``."""
-    try:
-        return int(heap.deltas[pe])
-    except (KeyError, TypeError):
-        require_init(routine)
-    number = integer_of(pe)
-    if number is not pe:
-        return delta_to(routine, number, heap)
-    if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
-        refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: no transport between nodes yet")
-    refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
 
 
 def require_init(routine: str) -> None:
@@ -232,7 +224,7 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
     offset = operand.address - heap.base
     if heap.allocator.covers(offset, nbytes):
         return
-    what = f"a {name_of(operand.dtype)} array of shape {operand.shape}"
+    what = f"{an(name_of(operand.dtype))} array of shape {operand.shape}"
     wants = "an array from shmem.zeros, empty, ... or a view of one"
     if 0 <= offset < heap.size:
         block = heap.allocator.nearest(offset)
@@ -244,15 +236,17 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
                 f"{nbytes} bytes from heap offset {offset}",
                 f"at most {block[1] - offset}, to the end of its allocation",
             )
-        refuse(NotSymmetricError, routine, argument, f"{what} in freed symmetric memory", wants)
+        refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: its memory was freed", wants)
     if heap.holds(operand.address):
-        refuse(NotSymmetricError, routine, argument, f"{what} in another PE's memory, as shmem.ptr gives", wants)
-    refuse(NotSymmetricError, routine, argument, f"{what} in private memory, or of an earlier init", wants)
+        why = "another PE's memory, as shmem.ptr gives it"
+    else:
+        why = "private memory, or memory of an earlier init"
+    refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: {why}", wants)
 
 
 def require_writable(routine: str, argument: str, private: Any) -> None:
     """Errors: ArgumentError for a private target that NumPy holds to be read-only, such as the bytes of a constant."""
-    if argument == "target" and isinstance(private, np.ndarray) and not private.flags.writeable:
+    if argument != "source" and isinstance(private, np.ndarray) and not private.flags.writeable:
         refuse(ArgumentError, routine, argument, "a read-only array", "one that may be written")
 
 
@@ -276,7 +270,7 @@ def exact_int(routine: str, argument: str, value: Any) -> int:
 def integer_of(value: Any) -> Any:
     """The int in an integer tensor or array of one element, which reading ``counts[i]`` gives; else ``value`` itself."""
     if isinstance(value, Tensor):
-        return value.item() if value.numel() == 1 and _BOUNDS.get(value.dtype, (0, 1)) != (0, 1) else value
+        return value.item() if value.numel() == 1 and BOUNDS.get(value.dtype, (0, 1)) != (0, 1) else value
     if isinstance(value, np.ndarray):
         return value.item() if value.size == 1 and value.dtype.kind in "iu" else value
     return value
@@ -295,7 +289,7 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
     Integers must be held exactly, in float elements too; a float is rounded to a float element as torch does, but not to
     infinity. Errors: DtypeError.
     """
-    low, high = _BOUNDS.get(dtype, (1, 0))
+    low, high = BOUNDS.get(dtype, (1, 0))
     if type(value) is int and low <= value <= high:
         return value
     if isinstance(value, np.generic):
@@ -328,7 +322,7 @@ def _held(value: Any, dtype: torch.dtype) -> Any:
         if math.isfinite(wide) and not math.isfinite(rounded):
             return None  # past the largest: infinity, or NaN in types without one
         return wide if not isinstance(value, int) or int(rounded) == value else None
-    low, high = _BOUNDS[dtype]
+    low, high = BOUNDS[dtype]
     return int(value) if math.isfinite(value) and value == int(value) and low <= value <= high else None
 
 
@@ -348,6 +342,11 @@ def as_dtype(routine: str, dtype: Any) -> torch.dtype:
             "a boolean, integer, floating or complex dtype of torch or NumPy",
         )
     return dtype
+
+
+def an(word: str) -> str:
+    """The word with its indefinite article."""
+    return f"{'an' if word[:1] in 'aeio' else 'a'} {word}"
 
 
 def name_of(dtype: Any) -> str:

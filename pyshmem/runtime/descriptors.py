@@ -1,7 +1,8 @@
-"""File descriptors between the processes of a node: each PE gives one and gets everybody's.
+"""File descriptors passed between the processes of a node: from the first PE to all, or from each PE to all.
 
-They travel over abstract sockets (SCM_RIGHTS). Where those do not reach, as between containers with a network namespace
-each, they are fetched from the other process (pidfd_getfd), which needs one process-id namespace and leave to trace.
+They travel over abstract sockets (SCM_RIGHTS). Where sockets do not reach, as between containers that have a network
+namespace each, a PE fetches them from the other process (pidfd_getfd). That needs one process-id namespace and the
+permission to trace.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import os
 import secrets
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from pyshmem.runtime.agreement import DescriptorError, together
+from pyshmem.runtime.errors import UnreachableError, refuse
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -24,14 +28,16 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Exchange:
-    """The node's PEs, ready to pass descriptors. Collective over the node, as are its methods."""
+    """The PEs of a node, ready to pass descriptors. Collective over the node, as are its methods."""
 
-    def __init__(self, node: MPI.Intracomm) -> None:
+    def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm) -> None:
+        """Collective over ``world``. Errors: OSError, on every PE alike."""
         self._node = node
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.settimeout(_SECONDS)
-        self._socket.bind("\0pyshmem-" + secrets.token_hex(16))
+        with together(world):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self._socket.settimeout(_SECONDS)
+            self._socket.bind("\0pyshmem-" + secrets.token_hex(16))
         self._peers: list[tuple[int, bytes]] = node.allgather((os.getpid(), self._socket.getsockname()))
         self.way = "sockets" if all(node.allgather(self._reaches_next())) else "pidfd_getfd"
 
@@ -39,14 +45,50 @@ class Exchange:
         self._socket.close()
 
     def swap(self, fd: int) -> list[int]:
-        """Everybody's descriptor by slot, new ones of this process, our own place -1. Errors: OSError, on this PE alone."""
+        """Everybody's descriptor by slot, new ones of this process, our own place -1.
+
+        Errors: DescriptorError, on this PE alone.
+        """
         fds = [-1] * self._node.size
         try:
             self._by_sockets(fd, fds) if self.way == "sockets" else self._by_processes(fd, fds)
-        except OSError:
+        except OSError as error:
             close_all(fds)
-            raise
+            raise DescriptorError(error.errno, str(error)) from error
         return fds
+
+    def give(self, fd: int) -> int:
+        """The first PE's descriptor: ``fd`` itself there, a new one of this process on the others.
+
+        Errors: DescriptorError, on this PE alone.
+        """
+        try:
+            return self._given_by_socket(fd) if self.way == "sockets" else self._given_by_process(fd)
+        except OSError as error:
+            raise DescriptorError(error.errno, str(error)) from error
+
+    def _given_by_socket(self, fd: int) -> int:
+        if self._node.rank:
+            return self._receive()
+        for slot in range(1, self._node.size):
+            self._send(fd, slot)
+        return fd
+
+    def _given_by_process(self, fd: int) -> int:
+        libc = _traceable()
+        number, failure = self._node.bcast(fd), None
+        try:
+            fd = _fetch(libc, self._peers[0][0], number) if self._node.rank else fd
+        except OSError as error:
+            failure = error
+        self._node.Barrier()  # nobody closes before all have fetched
+        if failure:
+            raise failure
+        return fd
+
+    def _send(self, fd: int, slot: int) -> None:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        self._socket.sendmsg([b"f"], ancillary, 0, self._peers[slot][1])
 
     def _reaches_next(self) -> bool:
         """Whether a byte gets to the next PE's socket. Read there at once, so no queue fills."""
@@ -66,8 +108,7 @@ class Exchange:
         failure: OSError | None = None
         for step in range(1, size):
             try:
-                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-                self._socket.sendmsg([b"f"], ancillary, 0, self._peers[(slot + step) % size][1])
+                self._send(fd, (slot + step) % size)
                 fds[(slot - step) % size] = self._receive()
             except OSError as error:
                 failure = failure or error
@@ -90,8 +131,7 @@ class Exchange:
         return got
 
     def _by_processes(self, fd: int, fds: list[int]) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(_ANYBODY), 0, 0, 0)  # where Yama guards; elsewhere it answers EINVAL
+        libc = _traceable()
         numbers = self._node.allgather(fd)
         failure: OSError | None = None
         for slot, (pid, _) in enumerate(self._peers):
@@ -103,6 +143,13 @@ class Exchange:
         self._node.Barrier()  # nobody closes before all have fetched
         if failure:
             raise failure
+
+
+def _traceable() -> ctypes.CDLL:
+    """The C library, once other processes of this user may fetch descriptors from this one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(_ANYBODY), 0, 0, 0)  # where Yama guards; elsewhere it answers EINVAL
+    return libc
 
 
 def _fetch(libc: ctypes.CDLL, pid: int, number: int) -> int:
@@ -121,3 +168,11 @@ def close_all(fds: list[int]) -> None:
     for fd in fds:
         if fd >= 0:
             os.close(fd)
+
+
+def refuse_descriptors(error: DescriptorError) -> NoReturn:
+    """Word that the PEs of this node cannot pass descriptors."""
+    wants = (
+        "processes of one user, in one network namespace, or in one process-id namespace with the permission to trace"
+    )
+    refuse(UnreachableError, "init", "comm", f"PEs of a node that cannot share memory: {error}", wants)

@@ -12,7 +12,8 @@ from emulator import LANES, Gpu
 from instructions import decode
 from pyshmem.runtime.timeouts import WORDS
 from pyshmem.runtime import areas
-from pyshmem.runtime.heap import AREAS_BYTES, cpu
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.heap import AREAS_BYTES
 from triton.compiler import compile
 
 FORMATS = {"i1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}

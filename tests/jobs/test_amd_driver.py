@@ -32,7 +32,7 @@ def test_every_hip_function_of_the_table_is_checked_by_the_standin(standin):
 def test_growth_makes_these_calls_in_this_order(standin):
     """The device is set before create, as HIP takes the current one; access comes after map, the fill after access."""
     driver = Driver("hip", 0, standin.path)
-    mapping = VmmMapping(driver, Alone(), 64 * MIB, PINNED)
+    mapping = VmmMapping(driver, Alone(), Alone(), 64 * MIB, PINNED)
     begun = len(standin.calls())
     mapping.grow(3 * MIB, 0)
     grown = len(standin.calls())
@@ -52,7 +52,7 @@ def test_growth_makes_these_calls_in_this_order(standin):
 
 def test_growth_passes_what_hip_wants(standin):
     driver = Driver("hip", 0, standin.path)
-    mapping = VmmMapping(driver, Alone(), 64 * MIB, PINNED)
+    mapping = VmmMapping(driver, Alone(), Alone(), 64 * MIB, PINNED)
     mapping.grow(3 * MIB, 0)
     at = {call.name: call.values for call in standin.calls()}
     whole = 4 * MIB  # granularity 2 MiB
@@ -71,7 +71,7 @@ def test_growth_passes_what_hip_wants(standin):
 
 def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):
     """The stand-in's memory comes full of 0xA5, as the real one's comes full of anything."""
-    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 64 * MIB, PINNED)
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), Alone(), 64 * MIB, PINNED)
     assert mapping.grow(MIB, 0) == 2 * MIB
     assert contents(mapping.base, 2 * MIB) == bytes(2 * MIB)
     ctypes.memset(mapping.base, 7, 2 * MIB)
@@ -85,7 +85,7 @@ def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):
 def test_growth_by_another_size_is_cut_in_equal_pieces_where_access_needs_that(version, pieces, library, monkeypatch):
     monkeypatch.setattr(mapping_module, "_PIECE", 2 * MIB)
     standin = Standin(library, version=version)
-    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 9 * MIB, PINNED)
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), Alone(), 9 * MIB, PINNED)
     assert [mapping.grow(nbytes, 0) for nbytes in (1, 5 * MIB)] == [2 * MIB, 6 * MIB]
     sizes = [call.values["size"] for call in standin.calls() if call.name == "hipMemSetAccess"]
     assert sizes == [piece * MIB for piece in pieces]
@@ -98,7 +98,7 @@ def test_growth_by_another_size_is_cut_in_equal_pieces_where_access_needs_that(v
 @pytest.mark.parametrize("cap, unit", [(3 * MIB, 4 * MIB), (1000 * MIB, 64 * MIB)])
 def test_the_equal_pieces_are_of_64_mib_or_the_whole_heap(cap, unit, library):
     """The range is reserved in whole ones, so that no cap is out of reach."""
-    mapping = VmmMapping(Driver("hip", 0, Standin(library, version="7.1").path), Alone(), cap, PINNED)
+    mapping = VmmMapping(Driver("hip", 0, Standin(library, version="7.1").path), Alone(), Alone(), cap, PINNED)
     assert (mapping.unit, mapping.most % unit) == (unit, 0)
     assert cap <= mapping.most < cap + unit
     mapping.close()
@@ -106,7 +106,7 @@ def test_the_equal_pieces_are_of_64_mib_or_the_whole_heap(cap, unit, library):
 
 def test_another_device_than_the_first_is_the_one_that_is_used(library):
     standin = Standin(library, devices="0,1,2")
-    mapping = VmmMapping(Driver("hip", 2, standin.path), Alone(), 8 * MIB, PINNED)
+    mapping = VmmMapping(Driver("hip", 2, standin.path), Alone(), Alone(), 8 * MIB, PINNED)
     ctypes.CDLL(standin.path).hipSetDevice(0)  # as torch may have done since
     mapping.grow(MIB, 0)
     at = {call.name: call.values for call in standin.calls()}
@@ -118,7 +118,7 @@ def test_another_device_than_the_first_is_the_one_that_is_used(library):
 
 def test_no_descriptor_outlives_its_growth(standin):
     before = open_descriptors()
-    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), 64 * MIB, PINNED)
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), Alone(), 64 * MIB, PINNED)
     ready = len(open_descriptors())
     mapping.grow(MIB, 0)
     mapping.grow(MIB, 0)
@@ -130,11 +130,11 @@ def test_no_descriptor_outlives_its_growth(standin):
 def test_the_driver_is_given_the_kind_that_was_chosen(library):
     standin = Standin(library)
     driver = Driver("hip", 0, standin.path)
-    mapping = VmmMapping(driver, Alone(), 4 * MIB, UNCACHED)
+    mapping = VmmMapping(driver, Alone(), Alone(), 4 * MIB, UNCACHED)
     mapping.grow(MIB, 0)
     mapping.close()
     for kind in (COARSE, FINE, EXTENDED):
-        IpcMapping(driver, Alone(), MIB, kind, 0).close()
+        IpcMapping(driver, Alone(), Alone(), MIB, kind, 0).close()
     at = {call.name: call.values for call in standin.calls()}
     assert at["hipMemCreate"]["type"] == at["hipMemGetAllocationGranularity"]["type"] == 0x40000000
     flags = [call.values["flags"] for call in standin.calls() if call.name == "hipExtMallocWithFlags"]
@@ -222,7 +222,7 @@ def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden
 def test_copies_and_fills_land_where_they_should(standin):
     """Beside guards, words of every size among them; streams are addresses, 8 bytes wide."""
     driver = Driver("hip", 0, standin.path)
-    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    mapping = IpcMapping(driver, Alone(), Alone(), 4096, COARSE, 0)
     stream, begun = 0x7FFF12345670, len(standin.calls())
     host = ctypes.create_string_buffer(bytes(range(64)), 64)
     at = ctypes.addressof(host)
@@ -249,7 +249,7 @@ def test_copies_and_fills_land_where_they_should(standin):
 
 def test_a_thread_that_has_no_context_gets_the_device_and_the_call_is_made_again(standin):
     driver = Driver("hip", 0, standin.path)
-    mapping = IpcMapping(driver, Alone(), 4096, COARSE, 0)
+    mapping = IpcMapping(driver, Alone(), Alone(), 4096, COARSE, 0)
     for name, call in (
         ("hipMemcpyAsync", lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0)),
         ("hipMemsetD8Async", lambda: driver.clear(mapping.base, 8, 0)),
@@ -268,7 +268,7 @@ def test_a_new_thread_works_on_the_drivers_device(library):
     """HIP starts each thread on device 0; stream 0 is the current device's, and copies are for memory open to that one."""
     standin = Standin(library, devices="0,1,2")
     driver = Driver("hip", 2, standin.path)
-    mapping = VmmMapping(driver, Alone(), 4 * MIB, PINNED)
+    mapping = VmmMapping(driver, Alone(), Alone(), 4 * MIB, PINNED)
     mapping.grow(MIB, 0)
     begun = len(standin.calls())
     for step in (

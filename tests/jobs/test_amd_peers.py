@@ -14,7 +14,7 @@ standin = Standin(sys.argv[1], version=sys.argv[2], devices="0,1,2")
 mapping_module._PIECE = 2 * MIB
 before = open_descriptors()
 driver = Driver("hip", me, standin.path)
-mapping = VmmMapping(driver, node, 64 * MIB, PINNED)
+mapping = VmmMapping(driver, node, node, 64 * MIB, PINNED)
 assert mapping.stride == 64 * MIB
 assert [start - mapping.starts[0] for start in mapping.starts] == [slot * mapping.stride for slot in range(n)]
 for turn in (1, 2):
@@ -61,7 +61,7 @@ def all_must_fail(calls, step, held):
             step()
         except (DriverError, OSError) as error:
             assert f"{name} answered 999, unknown error" in str(error), error
-            assert me == who or f"on PE {who} of the node: " in str(error), error
+            assert me == who or f"on PE {who}: " in str(error), error
         else:
             raise AssertionError(f"{name}, call {nth} on PE {who}, fails unnoticed on PE {me}")
         standin.fail("", 0)
@@ -69,7 +69,7 @@ def all_must_fail(calls, step, held):
         assert open_descriptors() == files, (who, name, nth)
 mappings = []
 def start():
-    mappings.append(VmmMapping(driver, node, 64 * MIB, PINNED))
+    mappings.append(VmmMapping(driver, node, node, 64 * MIB, PINNED))
 before = open_descriptors()
 starting = calls_of(start)
 mappings.pop().close()
@@ -109,11 +109,11 @@ def close(mapping, name, left):
     else:
         assert me != 1
     assert standin.ledger()[:5] == (left[:5] if me == 1 else Ledger()[:5]), standin.ledger()
-mapping = IpcMapping(driver, node, MIB, EXTENDED, 0)
+mapping = IpcMapping(driver, node, node, MIB, EXTENDED, 0)
 close(mapping, "hipFree", Ledger(blocks=1))
 standin = Standin(sys.argv[1], devices="0,1,2")
 driver = Driver("hip", me, standin.path)
-mapping = VmmMapping(driver, node, 64 * MIB, PINNED)
+mapping = VmmMapping(driver, node, node, 64 * MIB, PINNED)
 mapping.grow(MIB, 0)
 mapping.grow(MIB, 0)
 close(mapping, "hipMemUnmap", Ledger(handles=1, pieces=1, ranges=1))
@@ -133,7 +133,7 @@ driver = Driver("hip", me, standin.path)
 if me == 0:
     driver.enable_access("0000:01:00.0")
 begun = len(standin.calls())
-mapping = IpcMapping(driver, node, 3 * MIB, EXTENDED, 0)
+mapping = IpcMapping(driver, node, node, 3 * MIB, EXTENDED, 0)
 calls = standin.calls()[begun:]
 names = [call.name for call in calls]
 assert names[:5] == ["hipSetDevice", "hipExtMallocWithFlags", "hipMemsetD8Async", "hipStreamSynchronize", "hipDeviceGetPCIBusId"], names
@@ -169,7 +169,7 @@ def test_ipc_works_where_each_pe_sees_its_own_device_alone(library, tmp_path):
 standin = Standin(sys.argv[1], version="6.4", devices=str(4 + me))
 driver = Driver("hip", 0, standin.path)
 assert driver.bus_id() == f"0000:0{4 + me}:00.0" and driver.reaches(f"0000:0{4 + 1 - me}:00.0") is None
-mapping = IpcMapping(driver, node, MIB, EXTENDED, 0)
+mapping = IpcMapping(driver, node, node, MIB, EXTENDED, 0)
 put(mapping.starts[1 - me], 50 + me)
 node.Barrier()
 assert get(mapping.base) == 50 + 1 - me
@@ -186,9 +186,9 @@ def test_any_call_that_fails_on_one_pe_fails_the_ipc_mapping_on_all_and_leaves_n
 standin = Standin(sys.argv[1], devices="0,1,2")
 driver = Driver("hip", me, standin.path)
 before = open_descriptors()
-IpcMapping(driver, node, MIB, EXTENDED, 0).close()
+IpcMapping(driver, node, node, MIB, EXTENDED, 0).close()
 begun = len(standin.calls())
-IpcMapping(driver, node, MIB, EXTENDED, 0).close()
+IpcMapping(driver, node, node, MIB, EXTENDED, 0).close()
 names = [name for name in standin.names(begun)]
 names = names[: names.index("hipIpcCloseMemHandle")]
 tried = 0
@@ -199,7 +199,7 @@ for at, name in enumerate(names):
         node.Barrier()
         standin.fail(name, names[:at].count(name) + 1 if me == who else 0)
         try:
-            IpcMapping(driver, node, MIB, EXTENDED, 0)
+            IpcMapping(driver, node, node, MIB, EXTENDED, 0)
         except (DriverError, OSError) as error:
             assert f"{name} answered 999, unknown error" in str(error), error
             assert ("HSA_ENABLE_IPC_MODE_LEGACY" in str(error)) == ("Ipc" in name)

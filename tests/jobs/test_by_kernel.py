@@ -6,20 +6,28 @@ from types import SimpleNamespace
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.transport import mapped_kernels
+from pyshmem.transport.mapped import kernels as mapped_kernels
 from pyshmem.kernels import plans
-from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.cpu_heap import cpu
 from standin_driver import Driver
 
-GROUP = SimpleNamespace(wires=(1, 2, 0, 4), name="a team of 4")
+
+def refuse(routine):
+    raise shmem.WaitTimeoutError(f"{routine}: no word from a member")
+
+
+GROUP = SimpleNamespace(wires=(1, 2, 0, 4), size=4, context=lambda: "the team's context", refuse_timeout=refuse)
 CALL = ("sum", torch.float32, 4096, 8192, 10)  # operator, type, target, source, elements
 
 
 class Heap:
     """A GPU's: what is done to it, in order."""
 
+    arch = "nvidia"
+
     def __init__(self, done, reduces=True, gives_up=False):
         self.done, self.reduces, self.gives_up = done, reduces, gives_up
+        self.direct = self  # its own route
 
     def settle(self):
         self.done.append("settle")
@@ -40,13 +48,17 @@ def driver(monkeypatch):
     plan = SimpleNamespace(prepared=struct.pack("<9Q", found.address, 11, 2, 1, 1, 128, 0, False, 21), counts=(10,))
     found.planned = []
 
-    def waited_for(group, *asked):
+    def waited_for(context, *asked):
+        assert context == "the team's context"
         found.planned.append(asked)
         return None if torch.float16 in asked else plan
 
+    def combines(dtype, members, arch):
+        return (dtype, members, arch) != (torch.float64, 4, "nvidia")
+
     monkeypatch.setattr(plans, "known", {})
     monkeypatch.setattr(mapped_kernels, "known", plans.known)
-    monkeypatch.setattr(mapped_kernels, "kernels", lambda: SimpleNamespace(waited_for=waited_for))
+    monkeypatch.setattr(mapped_kernels, "kernels", lambda: SimpleNamespace(waited_for=waited_for, combines=combines))
     return found
 
 
@@ -63,18 +75,19 @@ def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(
 def test_nothing_is_done_where_no_kernel_can(driver):
     for heap in (cpu, Heap(driver.calls, reduces=False)):
         assert not mapped_kernels.reduce("sum_reduce", heap, GROUP, *CALL)
-    assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", torch.float16, *CALL[2:])
+    for dtype in (torch.float16, torch.float64):
+        assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", dtype, *CALL[2:])
     assert not driver.calls
 
 
 def test_a_wait_that_gives_up_names_the_call_and_the_team(driver):
-    with pytest.raises(
-        shmem.WaitTimeoutError, match=r"max_reduce: PE .: team: got no word from some PE of a team of 4"
-    ):
+    with pytest.raises(shmem.WaitTimeoutError, match="max_reduce: no word from a member"):
         mapped_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *CALL)
 
 
 def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
     driver.code = 719
-    with pytest.raises(shmem.LaunchError, match=r"sum_reduce: PE .: stream: got 719 from the driver"):
+    with pytest.raises(
+        shmem.LaunchError, match=r"sum_reduce: PE .: stream: got error 719 of the GPU driver for its kernel"
+    ):
         mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *CALL)

@@ -11,7 +11,7 @@ from pyshmem.runtime.descriptors import Exchange, close_all
 
 node = MPI.COMM_WORLD
 before = len(os.listdir("/proc/self/fd"))
-exchange = Exchange(node)
+exchange = Exchange(node, node)
 assert exchange.way == "sockets"
 exchange.way = WAY
 for turn in range(3):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pyshmem.runtime.errors import LaunchError
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 from standin_driver import Driver
@@ -28,13 +29,11 @@ def kernel(monkeypatch):
     def make(*plan):
         compiled = []
 
-        def compile(self, *args, **options):
+        def compile(self, args, options):
             compiled.append(args)
-            loaded = Loaded(SimpleNamespace(name="some_kernel"), 77, 128, 512, plan)
-            self.compiled[(3, *options.values(), *map(launch._kind, args, self.constants))] = loaded
-            return loaded
+            return Loaded(SimpleNamespace(name="some_kernel"), 77, 128, 512, plan)
 
-        monkeypatch.setattr(CachedKernel, "compile", compile)
+        monkeypatch.setattr(CachedKernel, "_compile", compile)
         params = [SimpleNamespace(is_constexpr=kind == CONSTANT) for kind in plan]
         return CachedKernel(SimpleNamespace(params=params)), compiled
 
@@ -104,7 +103,9 @@ def test_the_drivers_refusal_is_raised_with_the_kernels_name(driver, kernel):
     for code in (0, 700, 701):
         driver.code = code
         if code:
-            with pytest.raises(RuntimeError, match=f"some_kernel answered {code}"):
+            with pytest.raises(
+                LaunchError, match=f"launch: PE .: stream: got error {code} of the GPU driver for kernel some_kernel"
+            ):
                 call((1,), 3)
         else:
             call((1,), 3)
@@ -112,7 +113,7 @@ def test_the_drivers_refusal_is_raised_with_the_kernels_name(driver, kernel):
 
 def test_what_is_no_number_for_an_integer_is_refused(driver, kernel):
     call, _ = kernel(INTEGER)
-    call.known[((3,), None)] = call.compile(3).known((3,))
+    call.known[((3,), None)] = call.find(3).known((3,))
     with pytest.raises(TypeError):
         call((1,), None)
     assert not driver.calls

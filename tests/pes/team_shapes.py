@@ -5,7 +5,7 @@ import torch
 from support import foreign
 
 import pyshmem as shmem
-from pyshmem.host import collectives
+from pyshmem.transport import mapped
 
 # name: (start, stride, size) in a world of n PEs
 SHAPES = {
@@ -32,7 +32,7 @@ def group(request, npes):
 def way(request, monkeypatch):
     """What a test passes its symmetric tensors through."""
     if request.param == "torch":
-        monkeypatch.setattr(collectives, "cpu", None)
+        monkeypatch.setattr(mapped, "native_heap", None)
     return _foreign if request.param == "arrays" else lambda array: array
 
 

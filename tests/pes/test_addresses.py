@@ -38,7 +38,9 @@ def test_what_ptr_gives_is_not_symmetric(npes):
         lambda: shmem.ptr(there, me),
         lambda: shmem.p(there[:1], 1.0, me),
     ):
-        with pytest.raises(shmem.NotSymmetricError, match=r"in another PE's memory, as shmem\.ptr gives; wants "):
+        with pytest.raises(
+            shmem.NotSymmetricError, match=r"not symmetric: another PE's memory, as shmem\.ptr gives it; wants "
+        ):
             call()
     shmem.barrier_all()
 
@@ -60,7 +62,8 @@ def test_ptr_refuses_pes_that_do_not_exist_and_private_memory(me, npes):
         ):
             shmem.ptr(block, pe)
     with pytest.raises(
-        shmem.NotSymmetricError, match=rf"^ptr: PE {me}: target: got a float32 array of shape \(5,\) in private memory"
+        shmem.NotSymmetricError,
+        match=rf"^ptr: PE {me}: target: got a float32 array of shape \(5,\) that is not symmetric: private memory",
     ):
         shmem.ptr(torch.zeros(5), me)
 

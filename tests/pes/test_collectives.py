@@ -293,13 +293,13 @@ def test_collectives_refuse_operands_that_do_not_fit(name, me):
         ),
         (
             shmem.NotSymmetricError,
-            r"target: got a float32 array of shape \(6,\) in private memory",
+            r"target: got a float32 array of shape \(6,\) that is not symmetric: private memory",
             (torch.zeros(6), source),
             {},
         ),
         (
             shmem.NotSymmetricError,
-            r"source: got a float32 array of shape \(4,\) in private memory",
+            r"source: got a float32 array of shape \(4,\) that is not symmetric: private memory",
             (target, torch.zeros(4)),
             {},
         ),

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.heap import cpu
+from pyshmem.runtime.cpu_heap import cpu
 from support import assert_same, guarded, interpreted, untouched
 from triton.runtime.errors import InterpreterError
 

@@ -138,7 +138,10 @@ def test_lock_objects(me, npes):
     assert lock.acquire() is True
     lock.release()
     lock.destroy()
-    with pytest.raises(shmem.NotSymmetricError, match="set_lock: PE .*: lock: got .* in freed symmetric memory"):
+    with pytest.raises(
+        shmem.NotSymmetricError,
+        match="set_lock: PE .*: lock: got an int64 array of shape .* that is not symmetric: its memory was freed",
+    ):
         lock.acquire()
 
 
@@ -159,7 +162,7 @@ def test_a_waiting_thread_lets_the_others_run(lock, me):
 def test_locks_refuse_what_is_none(lock, me):
     for call in (shmem.set_lock, shmem.test_lock, shmem.clear_lock):
         for array, error, text in (
-            (torch.zeros(1, dtype=torch.int64), shmem.NotSymmetricError, "private memory"),
+            (torch.zeros(1, dtype=torch.int64), shmem.NotSymmetricError, "not symmetric: private memory"),
             (shmem.zeros(1, dtype=torch.int32), shmem.DtypeError, "got int32 elements; wants one of int64"),
             (shmem.zeros(2, dtype=torch.int64), shmem.ArgumentError, "exactly one element"),
         ):

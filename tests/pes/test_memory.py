@@ -310,8 +310,8 @@ def test_free_refuses_a_second_time_views_and_private_memory(me):
     shmem.free(freed)
     before = live()
     for wrong, got in (
-        (freed, "freed symmetric memory"),
-        (torch.zeros(4), "private memory"),
+        (freed, "not symmetric: its memory was freed"),
+        (torch.zeros(4), "not symmetric: private memory"),
         (block[1:], "a view into an allocation"),
     ):
         with pytest.raises(shmem.NotSymmetricError, match=rf"^free: PE {me}: array: got .*{got}.*; wants "):
@@ -319,7 +319,8 @@ def test_free_refuses_a_second_time_views_and_private_memory(me):
     peer = shmem.ptr(block, (me + 1) % shmem.n_pes())
     if shmem.n_pes() > 1:
         with pytest.raises(
-            shmem.NotSymmetricError, match=r"^free: .* in another PE's memory, as shmem\.ptr gives; wants "
+            shmem.NotSymmetricError,
+            match=r"^free: .* not symmetric: another PE's memory, as shmem\.ptr gives it; wants ",
         ):
             shmem.free(peer)
     for wrong in ([1], 5, "x"):
@@ -358,7 +359,7 @@ def test_freed_memory_is_refused_by_every_call(me):
     for call in calls:
         with pytest.raises(
             shmem.NotSymmetricError,
-            match=rf"PE {me}: \w+: got .* freed symmetric memory; wants an array from shmem\.zeros",
+            match=rf"PE {me}: \w+: got .* not symmetric: its memory was freed; wants an array from shmem\.zeros",
         ):
             call()
 
@@ -374,7 +375,7 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         make(too_many)
     assert isinstance(caught.value, MemoryError)
-    wants = f"at most {most}, the largest free block of {default().size}: raise SHMEM_SYMMETRIC_SIZE"
+    wants = f"at most {most}, the largest free block of the heap of {default().size} bytes: raise SHMEM_SYMMETRIC_SIZE"
     assert re.fullmatch(rf"\w+: PE {me}: size: got {too_many} bytes; wants {wants}", str(caught.value)), caught.value
     assert live() == before
     shmem.barrier_all()

@@ -43,18 +43,18 @@ ARGUMENTS = {name: dict(each.split(":") for each in text.split()) for name, text
 
 SYMMETRIC = "AWGIJV"  # what must be symmetric: an array, one word, a signal, one number, one integer, integers
 ARRAYS = "a torch tensor or a NumPy array"
-PRIVATE = r"in private memory, or of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
+PRIVATE = r"that is not symmetric: private memory, or memory of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
 LAYOUT = r"that is not C-contiguous; wants a contiguous one, or iput and iget with strides"
 ONE = r"got an array of shape .*; wants exactly one element, such as a\[j:j\+1\]"
 E = shmem
 # (what kinds of argument, name, value from the arena, error, text after the argument's name)
 CASES = [
     (SYMMETRIC, "private", lambda a, k: a.good(k).clone(),
-     E.NotSymmetricError, rf"got a \w+ array of shape .* {PRIVATE}"),
+     E.NotSymmetricError, rf"got an? \w+ array of shape .* {PRIVATE}"),
     (SYMMETRIC, "private numpy", lambda a, k: foreign(a.good(k)).copy(),
-     E.NotSymmetricError, rf"got a \w+ array of shape .* {PRIVATE}"),
+     E.NotSymmetricError, rf"got an? \w+ array of shape .* {PRIVATE}"),
     (SYMMETRIC, "freed", lambda a, k: a.freed(k),
-     E.NotSymmetricError, r"got a \w+ array of shape .* in freed symmetric memory; wants an array"),
+     E.NotSymmetricError, r"got an? \w+ array of shape .* that is not symmetric: its memory was freed; wants an array"),
     (SYMMETRIC, "past the end", lambda a, k: a.past_the_end(k),
      E.OutOfRangeError, r"got \d+ bytes from heap offset \d+; wants at most \d+, to the end of its allocation"),
     (SYMMETRIC, "big-endian", lambda a, k: a.good(k).numpy().view(a.good(k).numpy().dtype.newbyteorder()),

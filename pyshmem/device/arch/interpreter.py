@@ -25,8 +25,8 @@ from pyshmem.device.arch.refusals import (
     refuse_call,
 )
 from pyshmem.runtime import _native, timeouts
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, DtypeError, WaitTimeoutError
-from pyshmem.runtime.heap import cpu
 from pyshmem.runtime.job import job
 
 

@@ -10,9 +10,8 @@ import triton.language as tl
 
 from pyshmem.device.arch.interpreter import tensor_of
 from pyshmem.device.arch.refusals import check_waited, in_kernel, item_bytes, memory, number
-from pyshmem.host import wait
-from pyshmem.runtime import _native
-from pyshmem.runtime.heap import cpu
+from pyshmem.runtime import _native, words
+from pyshmem.runtime.cpu_heap import cpu
 
 NONE = 2**64 - 1  # C's SIZE_MAX
 
@@ -28,12 +27,12 @@ def wait_all(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: 
 
     Errors: WaitTimeoutError.
     """
-    wait.wait_all(_many(routine, ivars, nelems, status, cmp, value))
+    words.wait_all(_many(routine, ivars, nelems, status, cmp, value))
 
 
 def wait_any(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
     """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts. Errors: WaitTimeoutError."""
-    return _index(wait.wait_any(_many(routine, ivars, nelems, status, cmp, value)))
+    return _index(words.wait_any(_many(routine, ivars, nelems, status, cmp, value)))
 
 
 def wait_some(ctx: Any, routine: str, ivars: Any, nelems: Any, indices: Any, status: Any, cmp: Any, value: Any) -> Any:
@@ -41,34 +40,34 @@ def wait_some(ctx: Any, routine: str, ivars: Any, nelems: Any, indices: Any, sta
 
     Errors: WaitTimeoutError.
     """
-    return _indices(wait.wait_some(_many(routine, ivars, nelems, status, cmp, value)), indices)
+    return _indices(words.wait_some(_many(routine, ivars, nelems, status, cmp, value)), indices)
 
 
 def test_all(ctx: Any, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
     """Whether each word compares so now, as an acquire."""
-    return tensor_of(wait.all_hold(_many("test_all", ivars, nelems, status, cmp, value)), tl.int1)
+    return tensor_of(words.all_hold(_many("test_all", ivars, nelems, status, cmp, value)), tl.int1)
 
 
 def test_any(ctx: Any, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
     """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
     many = _many("test_any", ivars, nelems, status, cmp, value)
-    return _index(wait.any_holds(many, many.look()))
+    return _index(words.any_holds(many, many.look()))
 
 
 def test_some(ctx: Any, ivars: Any, nelems: Any, indices: Any, status: Any, cmp: Any, value: Any) -> Any:
     """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
-    return _indices(wait.satisfied(_many("test_some", ivars, nelems, status, cmp, value)), indices)
+    return _indices(words.satisfied(_many("test_some", ivars, nelems, status, cmp, value)), indices)
 
 
-def _many(routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> wait.Many:
+def _many(routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> words.Words:
     """The operands as the host's waits take them; what they have read stays so while they wait."""
     count = number(nelems)
     name, code = check_waited(routine, "ivars", ivars, cmp)
     wanted = memory(value, count).copy() if value.dtype.is_ptr() else number(value)
     excluded = None if status is None else (memory(status, count) != 0).astype(np.int32)
-    place = cpu, number(ivars), count, getattr(torch, name)
+    place = words.on_cpu, cpu.base, number(ivars), count, getattr(torch, name)
     address = 0 if excluded is None else excluded.ctypes.data
-    return wait.Many(in_kernel(routine), *place, code, wanted, address, excluded)
+    return words.Words(in_kernel(routine), *place, code, wanted, address, excluded)
 
 
 def _index(found: int | None) -> Any:

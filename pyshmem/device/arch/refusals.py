@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.runtime.interpreter import GridExecutor, _get_np_dtype
 
 from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
@@ -23,7 +24,6 @@ from pyshmem.runtime.errors import (
     ShmemError,
     refuse,
 )
-from pyshmem.runtime.heap import cpu
 from pyshmem.runtime.job import job
 
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}

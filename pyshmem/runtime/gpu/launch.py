@@ -1,7 +1,7 @@
-"""Launches of compiled kernels for a third of what ``kernel[grid](...)`` costs: what the compiler needs to know is looked up
-once, and the driver is called from C.
+"""Launches of compiled kernels from C, for a third of what ``kernel[grid](...)`` costs.
 
-For the library's own kernels and operators, on GPUs. Interpreted kernels are launched as always.
+What the compiler specialises for is looked up once for each kind of arguments. The library's own kernels and operators are
+launched so on GPUs; interpreted kernels are launched by Triton.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from pyshmem.runtime._native import call_kernel, launch
+from pyshmem.runtime._native import call_kernel, kernel_key, launch_prepared
+from pyshmem.runtime.errors import LaunchError, refuse
 from pyshmem.runtime.gpu.driver import launch_function
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import views
@@ -34,45 +35,39 @@ class Loaded(NamedTuple):
     plan: Any  # of each argument: one of the kinds above, or a tuple of them; None where only Triton's launcher will do
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
-        x, y, z = (*grid, 1, 1)[:3]
         if self.plan is None:
+            x, y, z = (*grid, 1, 1)[:3]
             metadata = self.compiled.packed_metadata
             self.compiled.run(x, y, z, stream, self.function, metadata, None, None, None, *args)
             return
-        code = launch(_launcher(), self.function, x, y, z, self.threads, self.shared, stream, *_words(args, self.plan))
-        if code:
-            self.refuse(code)
+        self.require_launched(launch_prepared(self.prepared(*grid), stream, *_words(args, self.plan)))
 
-    def launch_words(self, programs: int, stream: int, *words: Any) -> None:
-        """Launch with integers for all parameters, as ``_words`` makes them."""
-        code = launch(_launcher(), self.function, programs, 1, 1, self.threads, self.shared, stream, *words)
-        if code:
-            self.refuse(code)
+    def prepared(self, x: int, y: int = 1, z: int = 1, *, words: tuple[int, ...] = (), early: bool = False) -> bytes:
+        """What _native.launch_prepared takes: this kernel with a grid, and the words of its first parameters.
 
-    def prepared(self, programs: int, words: list[int], early: bool = False) -> bytes:
-        """For _native.launch_prepared: this kernel of so many programs, whose first parameters are these words.
-
-        early: it may begin while the one in front of it runs, and waits by itself before it touches memory.
+        early: the kernel may begin while the one in front of it runs, and waits by itself before it touches memory.
         """
         launcher = early_launcher() if early else _launcher()
-        return _packed((launcher, self.function, programs, 1, 1, self.threads, self.shared, early, *words))
+        return _packed((launcher, self.function, x, y, z, self.threads, self.shared, early, *words))
 
     def known(self, args: tuple[Any, ...]) -> tuple[bytes, bytes, tuple[bytes | None, ...]]:
         """For _native.call_kernel, of these arguments and those of their kind."""
         kinds = bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
         pairs = zip(args, self.plan, strict=True)
         held = tuple(_packed(flattened(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
-        return self.prepared(1, []), kinds, held
+        return self.prepared(1), kinds, held
 
-    def refuse(self, code: int) -> NoReturn:
-        raise RuntimeError(f"the launch of {self.compiled.name} answered {code}")
+    def require_launched(self, code: int) -> None:
+        """Errors: LaunchError for a code of the driver but 0."""
+        if code:
+            refuse_launch("launch", f"kernel {self.compiled.name}", code)
 
 
 class CachedKernel:
     """A kernel of triton.jit. Call it as ``cached(grid, *args, num_warps=4)``, with an argument for every parameter.
 
-    The first call of each kind compiles: let all PEs do so, by ``compile``, before one waits in a kernel for another. Hooks
-    of profilers are not called.
+    The first call with arguments of a kind compiles. Let all PEs compile, by ``find``, before one waits in a kernel for
+    another. Hooks of profilers are not called.
     """
 
     __slots__ = ("compiled", "constants", "kernel", "known")
@@ -80,8 +75,8 @@ class CachedKernel:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.constants = tuple(param.is_constexpr for param in kernel.params)
-        self.compiled: dict[tuple[Any, ...], Loaded] = {}
-        self.known: dict[Any, Any] = {}  # what _native.call_kernel launches by itself
+        self.compiled: dict[Any, Loaded] = {}  # by _native.kernel_key
+        self.known: dict[Any, Any] = {}  # by the same key: what _native.call_kernel launches by itself
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
@@ -91,38 +86,30 @@ class CachedKernel:
             return
         found = self.find(*args, **options)
         if isinstance(key, int):
-            found.refuse(key)
-        if key is not None and found.plan is not None:
+            found.require_launched(key)
+        if found.plan is not None:
             self.known[key] = found.known(args)
         found(grid, stream, args)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
-        """What a call with these arguments launches."""
-        found = self.compiled.get((_current_device(), *options.values(), *map(_kind, args, self.constants)))
-        return self.compile(*args, **options) if found is None else found
+        """What a call with these arguments launches. It compiles where no such call came before, and touches no tensor."""
+        key = kernel_key(views, (_current_device(), *options.values()), self.constants, args)
+        found = self.compiled.get(key)
+        if found is None:
+            found = self.compiled[key] = self._compile(args, options)
+        return found
 
-    def compile(self, *args: Any, **options: Any) -> Loaded:
-        """Compile and load, without a launch, what a call with these arguments needs. Tensors are not touched."""
+    def _compile(self, args: tuple[Any, ...], options: dict[str, Any]) -> Loaded:
         compiled = self.kernel.warmup(*args, grid=(1,), **options)
         compiled._init_handles()
         metadata = compiled.metadata
         threads = metadata.num_warps * metadata.target.warp_size
-        found = Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args))
-        self.compiled[(_current_device(), *options.values(), *map(_kind, args, self.constants))] = found
-        return found
+        return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args))
 
 
-def _kind(value: Any, constant: bool) -> Any:
-    """Equal for two values that Triton compiles alike; it may differ for some such. See Triton's native specialisation."""
-    if constant:
-        return type(value), value  # 1, 1.0 and True are equal
-    if type(value) is int:
-        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31, value < 2**63
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.data_ptr() % 16 == 0
-    if isinstance(value, (bool, float)):
-        return type(value)
-    return value  # a device context, or None
+def refuse_launch(routine: str, what: str, code: int) -> NoReturn:
+    """Errors: LaunchError with the code that the driver has answered."""
+    refuse(LaunchError, routine, "stream", f"error {code} of the GPU driver for {what}", "a launch without an error")
 
 
 def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:

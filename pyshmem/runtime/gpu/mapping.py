@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyshmem.runtime.agreement import together
 from pyshmem.runtime.descriptors import Exchange, close_all
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 
@@ -62,21 +63,21 @@ def _round_up(nbytes: int, unit: int) -> int:
 class VmmMapping:
     """One reserved address range for the node, a stretch of ``stride`` bytes for each PE, filled from below by grow."""
 
-    def __init__(self, driver: Driver, node: MPI.Intracomm, cap: int, kind: int) -> None:
-        """cap: the most bytes of a PE. Errors: DriverError or OSError, on every PE alike."""
-        self._driver, self._node, self._kind = driver, node, kind
+    def __init__(self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, cap: int, kind: int) -> None:
+        """cap: the most bytes of a PE. Collective over ``world``. Errors: DriverError or OSError, on every PE alike."""
+        self._driver, self._world, self._node, self._kind = driver, world, node, kind
         self._chunks: list[tuple[int, int, int]] = []  # address, bytes, handle
         self.size = self._range = 0
-        self._exchange = Exchange(node)
+        self._exchange = Exchange(world, node)
         granularity = 0
         try:
-            with together(node):
+            with together(world):
                 granularity = driver.granularity(kind)
-            granularity, cap = (max(node.allgather(number)) for number in (granularity, cap))
+            granularity, cap = (max(world.allgather(number)) for number in (granularity, cap))
             self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
             self.unit = _round_up(min(_PIECE, cap), granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
-            with together(node):
+            with together(world):
                 self._range = driver.reserve(self.stride * node.size, granularity)
         except (DriverError, OSError):
             self.close()
@@ -90,7 +91,7 @@ class VmmMapping:
         return int(self.stride - self.size)
 
     def grow(self, nbytes: int, stream: int) -> int:
-        """Add at least ``nbytes`` of zeroed memory to every PE; the bytes added. Collective over the node.
+        """Add at least ``nbytes`` of zeroed memory to every PE; the bytes added. Collective over the world.
 
         Errors: DriverError or OSError, on every PE alike, and all is as before.
         """
@@ -109,16 +110,16 @@ class VmmMapping:
         """One piece of every PE, mapped at ``offset`` of its stretch."""
         own, fd, theirs = 0, -1, [-1]
         with ExitStack() as fds:
-            with together(self._node):
+            with together(self._world):
                 own = self._driver.create(nbytes, self._kind)
                 undo.callback(self._driver.release, own)
                 fd = self._driver.export(own)
                 fds.callback(close_all, [fd])
-            with together(self._node):
+            with together(self._world):
                 theirs = self._exchange.swap(fd)
                 fds.callback(close_all, theirs)
             added = []
-            with together(self._node):
+            with together(self._world):
                 for slot, start in enumerate(self.starts):
                     added.append(self._place(start + offset, nbytes, own, theirs[slot], undo))
                 self._driver.clear(self.base + offset, nbytes, stream)  # what HIP maps holds anything
@@ -152,21 +153,24 @@ class VmmMapping:
 class IpcMapping:
     """One slab for each PE, allocated once: it does not grow."""
 
-    def __init__(self, driver: Driver, node: MPI.Intracomm, nbytes: int, kind: int, stream: int) -> None:
-        """Errors: DriverError, on every PE alike."""
+    def __init__(
+        self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, nbytes: int, kind: int, stream: int
+    ) -> None:
+        """Collective over ``world``. Errors: DriverError or OSError, on every PE alike."""
         self._driver, self._node = driver, node
         self.stride, self.size, self.most = 0, nbytes, 0
         self.base = 0
         self.starts: list[int] = []
         self._opened: list[int] = []
         try:
-            with together(node):
+            with together(world):
                 self.base = driver.allocate(nbytes, kind)
                 driver.clear(self.base, nbytes, stream)
                 driver.synchronize(stream)
                 mine = driver.bus_id(), driver.ipc_get(self.base)
-            with together(node):
-                for slot, (bus_id, handle) in enumerate(node.allgather(mine)):
+            every = node.allgather(mine)
+            with together(world):
+                for slot, (bus_id, handle) in enumerate(every):
                     self.starts.append(self.base if slot == node.rank else self._open(bus_id, handle))
         except (DriverError, OSError):
             self.close()
@@ -188,20 +192,3 @@ class IpcMapping:
                 every.callback(self._driver.ipc_close, address)
             self._opened.clear()
             self.base = 0
-
-
-class together:
-    """A step that all PEs of the node take: what fails on one raises on all. A failure elsewhere is told in its words."""
-
-    def __init__(self, node: MPI.Intracomm) -> None:
-        self._node = node
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        told = self._node.allgather(f"{error}" if error is not None else "")
-        if error is None:
-            for slot, words in enumerate(told):
-                if words:
-                    raise OSError(0, f"on PE {slot} of the node: {words}")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pyshmem.runtime import environment, interpreter
+from pyshmem.runtime.agreement import DescriptorError, together
+from pyshmem.runtime.descriptors import refuse_descriptors
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, UnreachableError, refuse
 from pyshmem.runtime.gpu.driver import Driver, DriverError
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.mapping import Choice, choose, together
+from pyshmem.runtime.gpu.mapping import Choice, choose
 from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 
@@ -45,29 +47,33 @@ def why_not(wish: str | None) -> str:
     return ""
 
 
-def open_heap(node: MPI.Intracomm, asked_bytes: int | None) -> None:
-    """Take a GPU and map the node's heaps there. Collective over the node.
+def open_heap(world: MPI.Intracomm, node: MPI.Intracomm, asked_bytes: int | None) -> None:
+    """Take a GPU and map the node's heaps there. Collective over ``world``.
 
     asked_bytes: the most of each PE; None: all of the GPU's memory, or 1 GiB where the heap cannot grow.
-    Errors on every PE alike: LaunchError, ArgumentError, UnreachableError naming two GPUs, HeapExhaustedError.
+    Errors on every PE alike: LaunchError, ArgumentError, UnreachableError, HeapExhaustedError.
     """
     index, problem = _device()
-    for words in node.allgather(problem):
+    for words in world.allgather(problem):
         if words:
             refuse(LaunchError, "init", "PYSHMEM_DEVICE", words, "a GPU that torch sees")
     vendor = "hip" if torch.version.hip else "cuda"
     try:
-        with together(node):
+        with together(world):
             torch.cuda.set_device(index)
             properties = torch.cuda.get_device_properties(index)
             torch.empty(1, device=f"cuda:{index}")  # makes the context, which the driver's calls are in
             driver = Driver(vendor, index)
             own = driver.bus_id()
-        _require_access(driver, node, own)
+        _require_access(driver, world, node, own)
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
-        gpu.reduces = not gpu.shared and len(set(node.allgather(gpu.arch))) == 1
-        choice = _choice(driver, node, gpu.arch)
-        gpu.open(driver, node, job.node_pes, _cap(node, choice, asked_bytes, properties.total_memory), choice)
+        places = set(world.allgather((gpu.arch, gpu.shared)))
+        gpu.reduces = not gpu.shared and len(places) == 1
+        choice = _choice(driver, world, gpu.arch)
+        cap = _cap(world, node, choice, asked_bytes, properties.total_memory)
+        gpu.open(driver, world, node, job.node_pes, cap, choice)
+    except DescriptorError as error:
+        refuse_descriptors(error)
     except (DriverError, OSError, RuntimeError) as error:
         if isinstance(error, ShmemError):
             raise
@@ -84,25 +90,26 @@ def _device() -> tuple[int, str]:
     return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count}"
 
 
-def _require_access(driver: Driver, node: MPI.Intracomm, own: str) -> None:
-    with together(node):
-        every = node.allgather(own)
+def _require_access(driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, own: str) -> None:
+    every = node.allgather(own)
+    missing = []
+    with together(world):
         missing = [peer for peer in every if driver.reaches(peer) is False]
     gpu.shared = len(set(every)) < len(every)
-    for pairs in node.allgather([(own, peer) for peer in missing]):
+    for pairs in world.allgather([(own, peer) for peer in missing]):
         if pairs:
             one, other = pairs[0]
             wants = "GPUs with peer access, or PYSHMEM_HEAP=cpu"
             refuse(UnreachableError, "init", "device", f"the GPU {one}, which cannot load from {other}", wants)
 
 
-def _choice(driver: Driver, node: MPI.Intracomm, arch: str) -> Choice:
+def _choice(driver: Driver, world: MPI.Intracomm, arch: str) -> Choice:
     """One way for all: IPC where any PE needs it."""
     try:
         mine: Any = choose(driver, arch, environment.read("PYSHMEM_PEER_MAP"), environment.read("PYSHMEM_HIP_MEMORY"))
     except (ValueError, DriverError) as error:
         mine = str(error)
-    every = node.allgather(mine)
+    every = world.allgather(mine)
     for each in every:
         if isinstance(each, str):
             refuse(ArgumentError, "init", "PYSHMEM_PEER_MAP", each, "auto, or a way that the driver has")
@@ -111,11 +118,11 @@ def _choice(driver: Driver, node: MPI.Intracomm, arch: str) -> Choice:
     return Choice(*mine)
 
 
-def _cap(node: MPI.Intracomm, choice: Choice, asked: int | None, total: int) -> int:
+def _cap(world: MPI.Intracomm, node: MPI.Intracomm, choice: Choice, asked: int | None, total: int) -> int:
     """Bytes of a PE's heap, at most: the least of all PEs'."""
     if asked is None and choice.way == "vmm":
-        return int(min(node.allgather(total)))
+        return int(min(world.allgather(total)))
     if asked is None:
         free, _ = torch.cuda.mem_get_info()
-        return int(min(node.allgather(min(_IPC_BYTES, free // (2 * node.size))))) // 4096 * 4096
+        return int(min(world.allgather(min(_IPC_BYTES, free // (2 * node.size))))) // 4096 * 4096
     return asked

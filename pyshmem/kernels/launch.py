@@ -1,4 +1,4 @@
-"""A kernel started by all PEs of a team, once all have compiled it. See shmem.launch."""
+"""Kernels of the program that all PEs of a team start together: their arguments, options and compilation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import dataclasses
 import inspect
 import math
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
-from pyshmem.device.context import device_context
-from pyshmem.host.ordering import synchronise
-from pyshmem.host.teams import Team, member
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.errors import ArgumentError, LaunchError, refuse
 from pyshmem.runtime.gpu.heap import gpu
@@ -23,37 +21,32 @@ from pyshmem.runtime.gpu.launch import CachedKernel
 _cached = cache(CachedKernel)
 
 
-def launch(
-    kernel: Any, grid: Any, args: tuple[Any, ...], team: Team | None, cooperative: bool, options: dict[str, Any]
-) -> int:
-    """See shmem.launch."""
-    group = member("launch", team)
-    context = device_context(group, None)
+def prepare(
+    kernel: Any, grid: Any, values: tuple[Any, ...], cooperative: bool, options: dict[str, Any], epoch: int
+) -> Callable[[], None]:
+    """Compile ``kernel`` for these arguments; the function that is returned starts it. Arguments and errors: shmem.launch's.
+
+    values: the kernel's first arguments, the device context among them.  epoch: of a parameter with this name.
+    """
     counts = _counts(grid)
-    values, choices = _bind(kernel, (context, *args), options, group.launches)
+    bound, choices = _bind(kernel, values, options, epoch)
     if cooperative:
         _require_together(math.prod(counts))
-        choices["launch_cooperative_grid"] = True
-    start = _interpreted if interpreter.active() else _compiled
-    start(kernel, counts, values, choices, group)
-    group.launches += 1
-    return group.launches - 1
+    if interpreter.active():
+        return partial(kernel[counts], *bound, **choices)
+    if not cooperative:
+        _cached(kernel).find(*bound, **choices)
+        return partial(_cached(kernel), counts, *bound, **choices)
+    choices["launch_cooperative_grid"] = True
+    _cooperatively(counts, _cached(kernel).find, *bound, **choices)
+    return partial(_cooperatively, counts, _cached(kernel), counts, *bound, **choices)
 
 
-def _interpreted(kernel: Any, counts: Any, values: Any, choices: dict[str, Any], group: Team) -> None:
-    choices.pop("launch_cooperative_grid", None)
-    synchronise("launch", group)
-    kernel[counts](*values, **choices)
-
-
-def _compiled(kernel: Any, counts: Any, values: Any, choices: dict[str, Any], group: Team) -> None:
-    cached = _cached(kernel)
+def _cooperatively(counts: tuple[int, ...], step: Callable[..., Any], *args: Any, **options: Any) -> None:
     try:
-        cached.find(*values, **choices)
-        synchronise("launch", group)
-        cached(counts, *values, **choices)
+        step(*args, **options)
     except (RuntimeError, AssertionError) as error:
-        if "launch_cooperative_grid" not in choices or "ooperative" not in str(error):
+        if "ooperative" not in str(error):
             raise
         wants = "a GPU that starts grids cooperatively, and a grid that it holds at once"
         refuse(LaunchError, "launch", "grid", f"{math.prod(counts)} programs: {error}", wants)

@@ -1,20 +1,21 @@
-"""Collectives by torch and NumPy, for GPUs' heaps and for element types that C has no loop for. Spec: OpenSHMEM 1.6, 9.9.
+"""Collectives by torch and NumPy, on GPU heaps and for element types that C has no loop for.
 
-Members read and write each other's memory between two meetings of the team: at the first every source is ready, at the
-second nobody is busy any longer. A meeting completes what this PE has enqueued. The arguments are those of _collectives.h.
+Members read and write each other's memory between two barriers of the team. At the first one every source is ready; after
+the second one nobody reads or writes any longer. A barrier completes what this PE has enqueued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pyshmem.host.ordering import synchronise
-from pyshmem.host.teams import Team
 from pyshmem.runtime.heap import Heap
+
+if TYPE_CHECKING:
+    from pyshmem.transport.mapped import Mapped
 
 _HALF = (torch.float16, torch.bfloat16)
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
@@ -28,44 +29,48 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "or": (torch.bitwise_or, np.bitwise_or),
     "xor": (torch.bitwise_xor, np.bitwise_xor),
 }
+CODES = {name: code for code, name in enumerate(OPERATORS)}  # in the order of _collectives.h
+_INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
+_FLOATS = (torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float16, torch.bfloat16)
+LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS))}  # in the order of _collectives.h
 REDUCE, INSCAN, EXSCAN = range(3)
 
 
-def broadcast(routine: str, heap: Heap, group: Team, root: int, dest: int, src: int, nbytes: int) -> None:
+def broadcast(routine: str, heap: Heap, team: Mapped, root: int, dest: int, src: int, nbytes: int) -> None:
     """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
-    _meet(routine, heap, group)
-    src += _delta(heap, group, root)
+    _barrier(routine, heap, team)
+    src += _delta(heap, team, root)
     if src != dest:
-        heap.copy(dest, src, nbytes)
-    _meet(routine, heap, group)
+        heap.direct.get(dest, src, nbytes)
+    _barrier(routine, heap, team)
 
 
-def scatter(routine: str, heap: Heap, group: Team, dest: int, src: int, skip: int, *strides: int) -> None:
+def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: int, *strides: int) -> None:
     """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j. Their targets are ready: no meeting before it."""
     item, dest_step, src_step, count = strides
-    for k in range(1, group.size + 1):
-        j = (group.me + k) % group.size
-        to, own = dest + _delta(heap, group, j), src + j * skip
+    for k in range(1, team.size + 1):
+        j = (team.me + k) % team.size
+        to, own = dest + _delta(heap, team, j), src + j * skip
         if count > 1:
-            heap.copy_strided(to, own, dest_step, src_step, item, count)
+            heap.direct.put_strided(to, own, dest_step, src_step, item, count)
         elif item and to != own:
-            heap.copy(to, own, item)
-    _meet(routine, heap, group)
+            heap.direct.put(to, own, item)
+    _barrier(routine, heap, team)
 
 
 def fold(
-    routine: str, heap: Heap, group: Team, mode: int, op: str, dtype: Any, dest: int, src: int, count: int
+    routine: str, heap: Heap, team: Mapped, mode: int, op: str, dtype: Any, dest: int, src: int, count: int
 ) -> None:
     """Each member combines one share of the elements for all: read and written by nobody else, so in place is safe."""
-    _meet(routine, heap, group)
-    share = -(-count // group.size)
-    first = min(group.me * share, count)
+    _barrier(routine, heap, team)
+    share = -(-count // team.size)
+    first = min(team.me * share, count)
     length = min(share, count - first)
     if length:
-        skips = [_delta(heap, group, j) + first * dtype.itemsize for j in range(group.size)]
+        skips = [_delta(heap, team, j) + first * dtype.itemsize for j in range(team.size)]
         targets = [_Share(heap, dest + skip, length, dtype, op) for skip in skips]
         _fold(mode, op, targets, [_Share(heap, src + skip, length, dtype, op) for skip in skips])
-    _meet(routine, heap, group)
+    _barrier(routine, heap, team)
 
 
 class _Share(NamedTuple):
@@ -124,10 +129,10 @@ def _zeros(like: Any) -> Any:
     return np.zeros_like(like) if isinstance(like, np.ndarray) else torch.zeros_like(like)
 
 
-def _delta(heap: Heap, group: Team, pe: int) -> int:
-    return int(heap.deltas[group.start + pe * group.stride])
+def _delta(heap: Heap, team: Mapped, pe: int) -> int:
+    return int(heap.deltas[team.start + pe * team.stride])
 
 
-def _meet(routine: str, heap: Heap, group: Team) -> None:
-    heap.settle()
-    synchronise(routine, group)
+def _barrier(routine: str, heap: Heap, team: Mapped) -> None:
+    heap.direct.settle()
+    team.sync(routine)

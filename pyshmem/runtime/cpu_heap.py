@@ -1,0 +1,62 @@
+"""The heap in CPU memory: one range for the node, reserved at init, with a stretch of fixed size for each PE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pyshmem.runtime.allocator import Allocator
+from pyshmem.runtime.heap import Heap, heaps
+from pyshmem.runtime.shared_memory import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
+
+_HUGE_PAGE = 1 << 21
+_DL_CPU = 1
+
+
+class CpuHeap(Heap):
+    """One per process, named ``cpu``. Its size is fixed."""
+
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.segment: Segment | None = None
+        super().__init__()
+
+    def open(self, world: MPI.Intracomm, node: MPI.Intracomm, node_pes: Sequence[int], size: int) -> None:
+        """Map the heaps of the node. Collective over the world. Errors: OSError, on every PE alike."""
+        self._reserve()
+        stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
+        segment = Segment(world, node, stride)
+        whole = torch.frombuffer(segment.memory, dtype=torch.uint8).data_ptr()
+        self.segment = segment
+        self.size, self.stride = size, stride
+        self.base = whole + segment.slot * stride
+        self.system = self.base + size
+        self.deltas = {pe: (slot - segment.slot) * stride for slot, pe in enumerate(node_pes)}
+        self.adopt(Allocator(size), _DL_CPU, 0)
+
+    def close(self) -> None:
+        if self.segment is not None:
+            self.segment.discard()
+        self.segment = None
+        self._clear()
+
+    def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
+        """A view of the mapping, which it keeps alive."""
+        if self.segment is None:
+            return torch.empty(0, dtype=torch.uint8, device="cpu")
+        offset = address - self.base + self.segment.slot * self.stride
+        return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
+
+    def grow(self, routine: str, nbytes: int) -> bool:
+        return False
+
+
+cpu = CpuHeap()
+heaps["cpu"] = cpu

@@ -1,0 +1,315 @@
+"""Mapped GPU memory: the copy engine copies in the order of a stream, and a kernel of one thread performs each atomic.
+
+A put, a store or an atomic is enqueued on torch's current stream, a non-blocking copy on a stream of its context. Waits look
+at the memory through a stream of their own, so they never queue behind the program's kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.arguments import BOUNDS
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.gpu.heap import gpu, raw_stream
+from pyshmem.runtime.job import job
+from pyshmem.runtime.words import LOAD, TEST, Words, any_holds
+from pyshmem.transport.direct import Direct
+from pyshmem.transport.direct.bridge import WORDS, Bridge, spread
+from pyshmem.transport.direct.cpu import CpuDirect
+
+if TYPE_CHECKING:
+    from pyshmem.runtime.gpu.heap import GpuHeap
+
+_UNLIKELY, _NOT_EQUAL = 0x5BD1E995A7F3C2D9, 1  # what a landing holds before the GPU writes there; CMP.NE
+_LOOK_SECONDS = 0.01  # after which a landing that has not changed is taken as it is, if the stream is done
+_MOST_KEPT = 64  # arrays of non-blocking calls, after which a look is taken whether they are done
+_IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
+_UPDATES = ("set", "add", "and", "or", "xor")  # operators that return nothing
+
+
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    stream: torch.cuda.Stream | None = None  # for what it waits for
+    landing: torch.Tensor | None = None  # pinned memory that the GPU writes for it
+    at = room = 0  # its address and its bytes
+
+
+class GpuDirect(Direct):
+    """The route to PEs whose GPU memory is mapped."""
+
+    def __init__(self, heap: GpuHeap) -> None:
+        self.heap = heap
+        self.moves_words = False
+        self.atomics = {
+            op: {dtype: self._atomic(op, dtype) for dtype in table} for op, table in CpuDirect.atomics.items()
+        }
+
+    def open(self) -> None:
+        """Take what the calls use again and again: streams, and pinned memory that the GPU writes."""
+        driver = self.heap.driver
+        self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self.heap)}
+        self.moves_words = driver.vendor == "hip"
+        self._begin()
+        self.put = self.get = self._copy
+        if driver.vendor == "cuda":
+            self.put = self.get = _native.copier(
+                driver.copy_function, raw_stream, self.heap.index, self._used, self._copy
+            )
+        self._looking = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
+        self._look_stream = self._looking.cuda_stream
+
+    def _begin(self) -> None:
+        """Nothing is under way."""
+        self._thread = _Thread()
+        self._used: set[int] = set()  # streams with puts not yet waited for
+        self._fenced = False  # whether a fence came after the last quiet
+        self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
+        self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
+
+    def close(self) -> None:
+        """Complete all, and give the streams back."""
+        self.drain()
+        self._sides.clear()
+        self._kept.clear()
+        del self._looking, self._thread
+
+    # ---- copies ----
+
+    def use_stream(self) -> int:
+        """The current stream, which quiet will wait for."""
+        stream = self.heap.stream()
+        if stream not in self._used:
+            self._used.add(stream)
+        return stream
+
+    def _copy(self, dest: int, source: int, nbytes: int) -> None:
+        self._copy_whole(dest, source, nbytes, self.use_stream())
+
+    def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
+        if self.moves_words and nbytes in WORDS and not (dest | source) & (nbytes - 1):
+            _host_atomics().read(source, nbytes, dest, stream, self.heap.index)
+        else:
+            self.heap.driver.copy(dest, source, nbytes, stream)
+
+    def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
+        """On the context's own stream, after what is on the current one now, which may be making the source.
+
+        torch would give the memory of an array that is let go of to the next one on the current stream.
+        """
+        side = self._sides.get(ctx)
+        if side is None:
+            side = self._sides[ctx] = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.heap.index))
+        if nbytes:
+            self._copy_whole(place, source, nbytes, side.cuda_stream)
+            self._keep(ctx, private, side.cuda_stream)
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        self.put_nbi(dest, place, nbytes, ctx, private)  # a copy either way
+
+    def _keep(self, ctx: Any, private: Any, stream: int) -> None:
+        """Until the context's quiet, or until a look from time to time finds its stream idle."""
+        kept = self._kept.setdefault(ctx, [])
+        if len(kept) % _MOST_KEPT == _MOST_KEPT - 1 and self.heap.driver.idle(stream):
+            kept.clear()
+        kept.append(private)
+
+    def put_strided(self, place: int, source: int, place_step: int, source_step: int, item: int, count: int) -> None:
+        self.use_stream()
+        bits = place | source | place_step | source_step
+        if count:
+            there = spread(self.heap, place, place_step, item, count, bits)
+            there.copy_(spread(self.heap, source, source_step, item, count, bits))
+
+    get_strided = put_strided
+
+    def store(self, place: int, source: int, nbytes: int) -> None:
+        """One element out of private CPU memory, read now: a word of 4 or 8 bytes by one store of a kernel."""
+        kind = WORDS.get(nbytes)
+        if kind is None:
+            self.put(place, source, nbytes)
+        else:
+            bits = int.from_bytes(ctypes.string_at(source, nbytes), "little", signed=True)
+            self.atomics["set"][kind](place, bits)
+
+    def fetch(self, place: int, nbytes: int) -> int:
+        """After what is on the current stream."""
+        self.refuse_capture("a call that returns what it reads")
+        stream, at = self.heap.stream(), self._landing(nbytes)
+        self._read(at, place, nbytes, stream)
+        return at
+
+    def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
+        """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
+        if nbytes in WORDS:
+            _native.set_uint64(at, _UNLIKELY)
+        if self.moves_words and not (address | nbytes) & 3:
+            _host_atomics().read(address, nbytes, at, stream, self.heap.index)
+        else:
+            self.heap.driver.copy(at, address, nbytes, stream)
+        if nbytes in WORDS:
+            self._await_landing(at, stream)
+        else:
+            self.heap.driver.synchronize(stream)
+
+    # ---- atomics, looks and waits ----
+
+    def _atomic(self, op: str, dtype: torch.dtype) -> Callable[..., Any]:
+        if op == "fetch":
+            return partial(self._fetching, op, dtype)
+        if op == "compare_swap":
+            return partial(self._compare_swap, dtype)
+        return partial(self._update if op in _UPDATES else self._fetching, op, dtype)
+
+    def _update(self, op: str, dtype: torch.dtype, place: int, value: Any, ordered: bool = False) -> None:
+        _require_held(dtype, value)
+        stream = self.use_stream()
+        _host_atomics().apply(op, dtype, place, value, 0, 0, stream, self.heap.index, ordered or self._fenced)
+
+    def _compare_swap(self, dtype: torch.dtype, place: int, cond: Any, value: Any) -> Any:
+        _require_held(dtype, cond)
+        return self._fetching("compare_swap", dtype, place, value, cond)
+
+    def _fetching(self, op: str, dtype: torch.dtype, place: int, value: Any = 0, cond: Any = 0) -> Any:
+        _require_held(dtype, value)
+        stream = self.use_stream()
+        self.refuse_capture("an atomic that returns what it finds")
+        at = self._landing(8)
+        _native.set_uint64(at, _UNLIKELY)
+        _host_atomics().apply(op, dtype, place, value, cond, at, stream, self.heap.index, self._fenced)
+        self._await_landing(at, stream)
+        return LOAD[dtype](at)
+
+    def signal(self, update: str, place: int, value: int) -> None:
+        """In the order of the stream, and as a release of what was stored."""
+        self._update(update, torch.uint64, place, value, ordered=True)
+
+    def _await_landing(self, at: int, stream: int) -> None:
+        """Wait until the GPU has written there: by looking, which is 2 us faster than waiting for the stream."""
+        while True:
+            try:
+                _native.wait_uint32(at, _NOT_EQUAL, _UNLIKELY & 0xFFFFFFFF, _LOOK_SECONDS, job.spins)
+            except TimeoutError:
+                if not self.heap.driver.idle(stream):
+                    continue
+            return
+
+    def look(self, address: int, nbytes: int) -> int:
+        """Copied to pinned memory by a stream of its own. Stores of the current stream are seen if it is nearly done."""
+        self.refuse_capture("wait or test")
+        self.heap.raise_recorded()
+        until = time.monotonic() + _IDLE_SECONDS
+        current = self.heap.stream()
+        while not self.heap.driver.idle(current) and time.monotonic() < until:
+            pass
+        at = self._landing(nbytes)
+        self._read(at, address, nbytes, self._look_stream)
+        return at
+
+    def wait_word(self, address: int, dtype: Any, code: int, value: int) -> int:
+        _require_held(dtype, value)
+        holds = TEST[dtype]
+        return self._watch(
+            address, dtype.itemsize, lambda seen: LOAD[dtype](seen) if holds(seen, code, value) else None
+        )
+
+    def wait_any(self, words: Words) -> int:
+        return self._watch(words.address, words.nelems * words.dtype.itemsize, lambda seen: any_holds(words, seen))
+
+    def _watch(self, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
+        """Look again and again, until ``satisfied`` of where the bytes can be read gives a value. Errors: TimeoutError."""
+        until = time.monotonic() + (job.timeout or math.inf)
+        while True:
+            found = satisfied(self.look(address, nbytes))
+            if found is not None:
+                return int(found)
+            if time.monotonic() > until:
+                raise TimeoutError
+
+    def _landing(self, nbytes: int) -> int:
+        """The address of pinned memory of this thread's."""
+        thread = self._thread
+        if thread.room < nbytes:
+            thread.room = max(nbytes, 4096)
+            thread.landing = torch.empty(thread.room, dtype=torch.uint8, device="cpu", pin_memory=True)
+            thread.at = thread.landing.data_ptr()
+        return thread.at
+
+    # ---- order ----
+
+    def order(self) -> None:
+        """One stream keeps its order by itself, if its atomics are releases from now on; several are waited for."""
+        _native.fence()
+        self.heap.raise_recorded()
+        self._fenced = True
+        if len(self._used) > 1 or self._sides or (self._used and self.heap.stream() not in self._used):
+            self.settle()
+
+    def settle(self, ctx: Any = None) -> None:
+        """Wait for the current stream, the streams put from, and the context's own, for None every context's."""
+        self.refuse_capture("quiet, barrier or allocation")
+        if ctx is None:
+            self._fenced = False  # before the waits: a fence that comes meanwhile, of another thread, stays
+        self.use_stream()
+        for stream in list(self._used):
+            self.heap.driver.synchronize(stream)
+        self._used.clear()
+        sides = self._sides.values() if ctx is None else [self._sides[ctx]] if ctx in self._sides else []
+        for side in sides:
+            self.heap.driver.synchronize(side.cuda_stream)
+        self._kept.clear() if ctx is None else self._kept.pop(ctx, None)
+        _native.fence()
+        self.heap.raise_recorded()
+
+    def own_stream(self) -> int:
+        """One of the calling thread's own, for what it waits for: kernels that wait for peers hold up no other thread's."""
+        self.heap.enter()
+        if self._thread.stream is None:
+            self._thread.stream = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
+        return int(self._thread.stream.cuda_stream)
+
+    def finish(self, stream: int) -> None:
+        """Wait for one stream. Errors: WaitTimeoutError of a kernel that gave up."""
+        self.heap.driver.synchronize(stream)
+        self.heap.raise_recorded()
+
+    def drain(self) -> None:
+        self.refuse_capture("free")
+        torch.cuda.synchronize(self.heap.index)
+        self.heap.raise_recorded()
+
+    def refuse_capture(self, what: str) -> None:
+        """Errors: ArgumentError under graph capture."""
+        if torch.cuda.is_current_stream_capturing():
+            wants = "one that captures no graph: the call waits for the GPU"
+            refuse(ArgumentError, what, "stream", "a current stream that captures a graph", wants)
+
+
+def _require_held(dtype: torch.dtype, value: Any) -> None:
+    """Errors: OverflowError for an int that an integer type cannot hold: a kernel would wrap it."""
+    bounds = BOUNDS.get(dtype)
+    if bounds and not bounds[0] <= value <= bounds[1]:
+        raise OverflowError
+
+
+@cache
+def _host_atomics() -> Any:
+    """Imports triton, which programs without atomics on the GPU do not need."""
+    from pyshmem.kernels import host_atomics
+
+    return host_atomics
+
+
+gpu.direct = GpuDirect(gpu)

@@ -1,0 +1,109 @@
+"""The meeting of a team whose members are all mapped: they meet through areas in each other's CPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from pyshmem.runtime import _native, areas
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import refuse_timeout
+from pyshmem.runtime.heap import Heap, views
+from pyshmem.runtime.job import job
+from pyshmem.transport.mapped import kernels, tensors
+from pyshmem.transport.mapped.tensors import EXSCAN, INSCAN, REDUCE
+
+__all__ = ["EXSCAN", "INSCAN", "REDUCE", "Mapped"]
+native_heap = cpu  # whose collectives _collectives.h does
+
+
+class Mapped:
+    """How the members of one team synchronise and combine what they have. All calls are collective over the team.
+
+    Targets are ready on all members before any of them calls, so they are written without asking. Addresses are those of
+    this PE.  Errors of all calls: WaitTimeoutError, which names the members that have not come.
+    """
+
+    __slots__ = ("context", "me", "name", "size", "start", "stride", "wires")
+
+    def __init__(
+        self, name: str, members: tuple[int, int, int], me: int, slot: int, context: Callable[[], Any]
+    ) -> None:
+        """members: the first world PE, the stride, how many.  me: this PE's number.  slot: of the members' area.
+
+        context: makes the team's device context, for collectives that are kernels.
+        """
+        self.name, self.me, self.context = name, me, context
+        self.start, self.stride, self.size = members
+        self.wires = (areas.area(slot), self.stride * cpu.stride, me, self.size)  # as the native module knows a team
+
+    def sync(self, routine: str) -> None:
+        """The barrier. A full fence goes with it."""
+        try:
+            _native.sync(*self.wires, job.timeout, job.spins)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+
+    def share(self, routine: str, note: bytes) -> list[bytes]:
+        """The notes of all members, which have one length, at most 256. Also a barrier."""
+        try:
+            notes = _native.share(self.wires, job.timeout, job.spins, note)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+        return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
+
+    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> bool:
+        """Do a collective by one native call. False: its arguments need the long way, and nothing has happened.
+
+        call, detail: as _native.quick numbers them.
+        """
+        try:
+            done: bool = _native.quick(
+                self.wires, job.timeout, job.spins, call, detail, views, native_heap, target, source, size
+            )
+        except TimeoutError:
+            self.refuse_timeout(routine)
+        return done
+
+    def broadcast(self, routine: str, heap: Heap, root: int, dest: int, src: int, nbytes: int) -> None:
+        """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
+        if heap is native_heap:
+            self._native_step(routine, _native.broadcast, root, dest, src, nbytes)
+        else:
+            tensors.broadcast(routine, heap, self, root, dest, src, nbytes)
+
+    def scatter(self, routine: str, heap: Heap, dest: int, src: int, skip: int, *strides: int) -> None:
+        """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j.
+
+        strides: bytes of an item, from one item to the next in dest and in src, and how many items.
+        """
+        if heap is native_heap:
+            self._native_step(routine, _native.scatter, dest, src, skip, *strides)
+        else:
+            tensors.scatter(routine, heap, self, dest, src, skip, *strides)
+
+    def fold(self, routine: str, heap: Heap, mode: int, op: str, dtype: Any, dest: int, src: int, count: int) -> None:
+        """Combine ``count`` elements of all members into every ``dest``; mode: REDUCE, INSCAN or EXSCAN."""
+        loop = tensors.LOOPS.get(dtype)
+        if heap is native_heap and loop is not None:
+            self._native_step(routine, _native.fold, mode, tensors.CODES[op], loop, dest, src, count)
+        elif mode != REDUCE or not kernels.reduce(routine, heap, self, op, dtype, dest, src, count):
+            tensors.fold(routine, heap, self, mode, op, dtype, dest, src, count)
+
+    def _native_step(self, routine: str, step: Callable[..., None], *arguments: int) -> None:
+        try:
+            step(self.wires, job.timeout, job.spins, *arguments)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+
+    def refuse_timeout(self, routine: str) -> NoReturn:
+        """Name the members that have not come to the call that this PE is in."""
+        got = f"no word from {_listed(_native.absent(*self.wires))} of {self.name}"
+        refuse_timeout(routine, "team", got, "all of them to call it")
+
+
+def _listed(pes: list[int]) -> str:
+    """PE 1; PEs 1 and 2; PEs 1, 2 and 3."""
+    if len(pes) < 2:
+        return f"PE {pes[0]}" if pes else "some PE"
+    return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
