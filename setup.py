@@ -1,9 +1,9 @@
-"""Builds pyshmem.runtime._native, the one C extension; everything else is in pyproject.toml."""
+"""The packages, and the one C extension, pyshmem.runtime._native; everything else is in pyproject.toml."""
 
 import sys
 from distutils.errors import CCompilerError, DistutilsExecError, DistutilsPlatformError
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 
@@ -18,6 +18,7 @@ class BuildNative(build_ext):
 
 
 setup(
+    packages=[*find_packages(include=["pyshmem*"]), "pyshmem.launch"],
     cmdclass={"build_ext": BuildNative},
     ext_modules=[
         Extension(

@@ -1,5 +1,18 @@
-"""Benchmarks: the same rows through pyshmem and through its peers, side by side. ``python -m benchmarks.host``.
+"""Benchmarks: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``, ``... -m benchmarks.gpu_collectives``.
 
-rows.py says what is measured, peers/ how each library does it, pe.py runs inside the job, jobs.py starts it, runner.py
-takes the samples, table.py prints them. A new library is one module in peers/ and one entry in peers/__init__.py.
+A suite is a table of rows (host.py, gpu.py, gpu_collectives.py). A row names an operation and its bytes, bus factor and
+goals (rows.py). Rows, figures, runner, printer, JSON and command line are one for all suites:
+
+    command.py   the options, and the way from rows to table and JSON
+    runner.py    takes the samples, in rounds that go from peer to peer
+    figures.py   statistics, ratios and goals
+    table.py     prints them; record.py writes them as JSON and reads them for --compare
+
+There are two clocks. With jobs.py each library runs in a job of its own, which is controlled by sockets: pe.py runs in its
+PEs, peers/ has a module for each library. With in_job.py all peers share one job and times are the GPU's: operations/ has
+a module for each suite, and accelerator.py is what they run on.
+
+To add a row, add it to the suite's table, and a method of its operation's name to peers/openshmem.py or to the suite's
+module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the
+host suite, add a module in peers/ and an entry in peers/__init__.py.
 """

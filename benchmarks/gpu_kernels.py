@@ -128,7 +128,20 @@ def barriers(ctx, turns):
 def reductions(ctx, out, turns, COUNT: tl.constexpr):
     """Each sum is the next one's operand: nothing overlaps."""
     lane = tl.arange(0, COUNT)
-    value = (lane * 0 + 1).to(tl.bfloat16)
+    value = (lane * 0 + 1).to(tl.float32).to(tl.bfloat16)  # of an integer 1 Triton 3.7's interpreter makes 1e-40
     for _ in range(turns):
         value = (dev.all_reduce(ctx, value, "sum") / dev.n_pes(ctx)).to(tl.bfloat16)
     tl.store(out + lane, value)
+
+
+@triton.jit
+def barriers_seen(ctx, word, wrong, turns):
+    """Count the barriers after which the number of the PE on the left had not arrived. Not timed."""
+    right = (dev.my_pe(ctx) + 1) % dev.n_pes(ctx)
+    missed = 0
+    for turn in range(1, turns + 1):
+        dev.p(ctx, word, turn, right)
+        dev.barrier_all(ctx)
+        missed += (dev.g(ctx, word, dev.my_pe(ctx)) != turn).to(tl.int32)
+        dev.barrier_all(ctx)
+    tl.store(wrong, missed)

@@ -1,87 +1,112 @@
-"""The host calls of pyshmem and of its peers, side by side, on the PEs of this node.
+"""The host calls of pyshmem beside those of its peers, on the PEs of this node.
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.host [--quick] [--only TEXT] [--json FILE] [-n PES]
-Prints a table: each library's times, the ratios, the goals and whether they are met. Reaching them is not tested.
+Prints a table of each library's times, the ratios, and the goals with whether they are met. No test depends on them.
 On a busy machine rows that wait for another PE mean little: see the spreads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks import peers
-from benchmarks.jobs import Job, JobError
+from benchmarks import command, peers, record
+from benchmarks.figures import Report
+from benchmarks.jobs import Job, JobError, JobsClock
 from benchmarks.peers import Peer
-from benchmarks.rows import ROWS, Row
-from benchmarks.runner import FULL, QUICK, Figure, measure
-from benchmarks.table import as_json, show
+from benchmarks.rows import KIB, MIB, Goal, Row, all_reduce, once, others, times
+from benchmarks.runner import Effort
+from benchmarks.table import OTHER
 
 ROOT = Path(__file__).parents[1]
+SIZES = (8, 64, KIB, 8 * KIB, 64 * KIB, MIB, 8 * MIB)
+COLLECTIVE_SIZES = (8, 64 * KIB, 8 * MIB)
+MEMCPY = "memcpy"
+HALF, NO_SLOWER = (times(0.5, "shmem4py"),), (times(1, "shmem4py"),)
+AMOS = (
+    "set", "inc", "add", "and", "or", "xor", "fetch", "swap", "compare_swap",
+    "fetch_inc", "fetch_add", "fetch_and", "fetch_or", "fetch_xor",
+)  # fmt: skip
+
+
+def _copy_goals(nbytes: int) -> tuple[Goal, ...]:
+    return HALF if nbytes <= 64 * KIB else (times(1.05, MEMCPY),) if nbytes == 8 * MIB else ()
+
+
+ROWS = (
+    *(Row("RMA", "put", "put", n, bus=once, goals=_copy_goals(n), ceiling=MEMCPY) for n in SIZES),
+    *(Row("RMA", "get", "get", n, bus=once, goals=_copy_goals(n), ceiling=MEMCPY) for n in SIZES),
+    *(Row("RMA", "put_nbi, quiet", "put_nbi_quiet", n, bus=once, ceiling=MEMCPY) for n in (8, 64 * KIB)),
+    Row("RMA", "p", "p"),
+    Row("RMA", "g", "g"),
+    *(Row("AMO", f"atomic_{name}", f"atomic_{name}", goals=HALF) for name in AMOS),
+    Row("Ordering", "quiet", "quiet"),
+    Row("Ordering", "fence", "fence"),
+    Row("Waiting", "test, holds", "test"),
+    Row("Waiting", "wait_until, holds", "wait_until"),
+    Row("Waiting", "ping-pong: p", "ping_pong_p", steps=2, goals=HALF),
+    Row("Waiting", "ping-pong: put", "ping_pong_put", steps=2, goals=HALF),
+    Row("Waiting", "ping-pong: atomic_set", "ping_pong_atomic_set", steps=2, goals=HALF),
+    *(Row("Waiting", "ping-pong: put_signal", "ping_pong_put_signal", n, steps=2, bus=once) for n in (8, 64 * KIB)),
+    Row("Collective", "barrier_all", "barrier_all", goals=NO_SLOWER),
+    Row("Collective", "sync_all", "sync_all"),
+    *(
+        Row("Collective", name, name, n, bus=bus, goals=HALF if n == 8 else NO_SLOWER)
+        for name, bus in (
+            ("broadcast", once),
+            ("fcollect", others),
+            ("alltoall", others),
+            ("sum_reduce", all_reduce),
+        )
+        for n in COLLECTIVE_SIZES
+    ),
+    Row("Memory", "malloc, free", "malloc_free", KIB),
+    Row("Process", "start-up", "start_up", goals=(Goal(1.0, "", "< 1 s"),), rounds=5),
+    Row("Process", "heap metadata", "metadata", goals=(Goal(100.0, "", "< 100 B"),), unit="B", rounds=5),
+)
+SUITE = command.Suite("host", ROWS, full=Effort(0.002, 25, 101), quick=Effort(0.001, 7, 15))
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    rows = [row for row in ROWS if not options.only or any(text in f"{row.group} {row.key}" for text in options.only)]
     if options.list:
-        print("\n".join(f"{row.group}: {row.key}" for row in rows))
-        return 0
-    console = Console(width=None if sys.stdout.isatty() else 180)
-    libraries = _libraries(options, console)
-    load = os.getloadavg()[0]
-    results: dict[Row, dict[str, Figure]] = {}
+        return SUITE.print_list(options.only)
+    command.check_files(options)
+    found, missing = _libraries(options)
+    report = Report(SUITE.name, [peer.name for peer in found], options.n, record.facts(), missing=missing)
     try:
-        with ExitStack() as stack, Console(stderr=True).status("starting the jobs") as status:
+        with ExitStack() as stack:
             jobs = []
-            for peer in libraries:
+            for peer in found:
                 jobs.append(Job(peer, options.n))
                 stack.callback(jobs[-1].close)
-            settings = {job.peer.name: {**job.facts, "command": " ".join(job.command)} for job in jobs}
-            for row in rows:
-                status.update(f"{len(results) + 1} of {len(rows)}: {row.key}")
-                results[row] = measure(row, jobs, QUICK if options.quick else FULL)
+            report.facts |= {job.peer.name: {**job.facts, "command": " ".join(job.command)} for job in jobs}
+            return SUITE.run(JobsClock(jobs), options, report)
     except JobError as error:
         print(f"python -m benchmarks.host: {error}", file=sys.stderr)
         return 1
-    for name, facts in settings.items():
-        described = "; ".join(f"{key}: {value}" for key, value in facts.items())
-        console.print(f"{name}: {described}", highlight=False, markup=False)
-    console.print(f"{len(os.sched_getaffinity(0))} cores; load average before: {load:.1f}", highlight=False)
-    names = [peer.name for peer in libraries]
-    show(console, results, names, options.n)
-    if options.json:
-        Path(options.json).write_text(json.dumps(as_json(results, names, options.n, settings), indent=1) + "\n")
-    return int(any(figures["pyshmem"].wrong for figures in results.values()))
 
 
-def _libraries(options: argparse.Namespace, console: Console) -> list[Peer]:
-    bind = not options.no_bind
+def _libraries(options: argparse.Namespace) -> tuple[list[Peer], dict[str, str]]:
+    """The peers to measure, and why others are missing."""
+    bind, missing = not options.no_bind, {}
     found = [peers.pyshmem("pyshmem", str(ROOT), options.mpiexec, options.n, bind)]
     if not options.alone:
-        other = peers.shmem4py(options.shmem4py_python, options.oshrun, options.n, bind)
-        if other:
-            found.append(other)
+        peer = peers.shmem4py(options.shmem4py_python, options.oshrun, options.n, bind)
+        if peer:
+            found.append(peer)
         else:
-            console.print(peers.INSTALL_SHMEM4PY, highlight=False, markup=False)
+            missing["shmem4py"] = peers.INSTALL_SHMEM4PY
     if options.against:
-        found.append(peers.pyshmem("other", str(Path(options.against).resolve()), options.mpiexec, options.n, bind))
-    return found
+        found.append(peers.pyshmem(OTHER, str(Path(options.against).resolve()), options.mpiexec, options.n, bind))
+    return found, missing
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.host", description=__doc__.split("\n", 1)[0])
+    parser = SUITE.parser(__doc__)
     parser.add_argument("-n", type=_pes, default=2, help="PEs (2)")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose group, name or bytes contain a TEXT")
-    parser.add_argument("--list", action="store_true", help="print the rows and end")
-    parser.add_argument("--json", metavar="FILE", help="write every sample there too")
-    parser.add_argument("--alone", action="store_true", help="without shmem4py")
     parser.add_argument("--against", metavar="CHECKOUT", help="measure another checkout of pyshmem, built, too")
     parser.add_argument(
         "--shmem4py-python", metavar="PATH", help="Python that has shmem4py ($SHMEM4PY_PYTHON, or this one)"

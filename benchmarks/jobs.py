@@ -1,4 +1,4 @@
-"""A peer's job: started by its own mpiexec, told by sockets what to do, all jobs alive at the same time."""
+"""The clock of suites whose peers have a job each: jobs are controlled by sockets and alive at the same time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from benchmarks.figures import Figure
 from benchmarks.peers import Peer
+from benchmarks.rows import Row
+from benchmarks.runner import Contender, Effort
 
 START_SECONDS, ANSWER_SECONDS = 60.0, 120.0
 _ROOT = Path(__file__).parents[1]
 
 
 class JobError(Exception):
-    """The job said what went wrong, or ended, or is silent."""
+    """The job reported an error, ended, or does not answer."""
 
 
 class Job:
-    """The PEs of one peer. Each command goes to all of them; what comes back is the list of their answers, by PE."""
+    """The PEs of one peer, started by the peer's own mpiexec. A command goes to all PEs and returns their answers, by PE."""
 
     def __init__(self, peer: Peer, n_pes: int) -> None:
         self.peer = peer
@@ -95,8 +100,68 @@ class Job:
         return f"{self.peer.name}: {what}: {' '.join(self.command)}\n" + "".join(self.log.readlines()[-30:])
 
 
+class JobsClock:
+    """Peers in jobs of their own. The first job is ours; the ceiling of each is timed beside it, in the same memory."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.peers = [job.peer.name for job in jobs]
+
+    def prepare(self, row: Row, effort: Effort) -> list[Contender]:
+        """Errors: JobError."""
+        prepare = _process if row.group == "Process" else self._operation
+        found = (prepare(row, job, effort) for job in self.jobs)
+        return [contender for contender in found if contender]
+
+    def release(self) -> None:
+        """A job frees what its last case used when it prepares the next one."""
+
+    def _operation(self, row: Row, job: Job, effort: Effort) -> Contender | None:
+        try:
+            answers = job("prepare", row.operation, row.nbytes, *row.parameters)
+        except JobError as error:
+            raise JobError(f"{row.key}, {job.peer.name}: {error}") from None
+        first = answers[0]
+        if not first["found"]:
+            return None
+        wrong = "".join(answer["wrong"] for answer in answers)
+        names = {"seconds": job.peer.name}
+        figures = {job.peer.name: Figure(first["statement"], first["note"], wrong)}
+        if first["ceiling"]:
+            names["ceiling"] = row.ceiling if job is self.jobs[0] else f"{row.ceiling} beside {job.peer.name}"
+            figures[names["ceiling"]] = Figure(first["ceiling"])
+        number = 0 if wrong else _number(job, effort.seconds)
+        return Contender(job.peer.name, figures, partial(_sample, job, number, names))
+
+
+def _sample(job: Job, number: int, names: Mapping[str, str], turn: int) -> dict[str, float]:
+    answers = job("run", number, turn)
+    return {name: _slowest(answers, key) / number for key, name in names.items()}
+
+
+def _number(job: Job, seconds: float) -> int:
+    """How many steps last about ``seconds``."""
+    number = 1
+    while (took := _slowest(job("run", number), "seconds")) < seconds / 4 and number < 1 << 24:
+        number = max(2 * number, min(10 * number, int(number * seconds / (took or 1e-9) / 3)))
+    return max(1, round(number * seconds / took))
+
+
+def _slowest(answers: Sequence[Mapping[str, Any]], key: str) -> float:
+    return float(max(answer[key] for answer in answers if answer[key] is not None))
+
+
+def _process(row: Row, job: Job, effort: Effort) -> Contender | None:
+    """What a whole process costs: each sample is a new job of one PE."""
+    program = job.peer.programs.get(row.operation)
+    if not program:
+        return None
+    name = job.peer.name
+    return Contender(name, {name: Figure(program)}, lambda turn: {name: one_process(job.peer, program)})
+
+
 def one_process(peer: Peer, program: str) -> float:
-    """The number that ``program`` prints, run as a job of one PE. Errors: JobError."""
+    """Run ``program`` as a job of one PE and return the number that it prints. Errors: JobError."""
     root = peer.path or str(_ROOT)
     try:
         result = subprocess.run(

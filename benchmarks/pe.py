@@ -29,11 +29,11 @@ class Worker:
     def hello(self) -> dict[str, Any]:
         return {"pe": self.library.me, "facts": self.library.facts()}
 
-    def prepare(self, operation: str, nbytes: int) -> dict[str, Any]:
+    def prepare(self, operation: str, nbytes: int, *parameters: Any) -> dict[str, Any]:
         """Make the case and check it. found: whether the library has it; wrong: what this PE saw it do wrong."""
         self.case = None
         self.library.forget()
-        self.case = case = self.library.case(operation, nbytes)
+        self.case = case = self.library.case(operation, nbytes, *parameters)
         if case is None:
             return {"found": False}
         self.active = case.pes is None or self.library.me < case.pes

@@ -1,24 +1,20 @@
-"""Takes the samples of a row: rounds that go from library to library, so that all of them see the same noise."""
+"""Takes the samples of a row: rounds that go from peer to peer, so that all of them see the same noise."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from benchmarks.jobs import Job, JobError, one_process
+from benchmarks.figures import Figure
 from benchmarks.rows import Row
 
-PROCESS_ROUNDS = 5
 SETTLED = 0.03
 
 
-@dataclass(frozen=True)
-class Effort:
-    """A sample lasts about ``seconds``. Rounds end at ``most``, or from ``least`` on when all spreads are below 3 %.
+class Effort(NamedTuple):
+    """A sample lasts about ``seconds`` where the clock can choose that.
 
-    Samples are shorter than a scheduler's slice: on a busy machine many of them then run without being interrupted.
+    Rounds end at ``most``, or from ``least`` on when all spreads are below 3 %.
     """
 
     seconds: float
@@ -26,83 +22,49 @@ class Effort:
     most: int
 
 
-QUICK, FULL = Effort(0.001, 7, 15), Effort(0.002, 25, 101)
+class Contender(NamedTuple):
+    """A peer in one row, checked and warmed up. Not timed where its figure says that it is wrong or missing.
 
+    sample: given the number of the round, seconds (or the row's unit) on the slowest PE, by the name of the figure.
+    """
 
-@dataclass
-class Figure:
-    """One library's samples of one row, per step, of the slowest PE. Empty: it has no such call, or does it wrong."""
-
-    statement: str = ""
-    note: str = ""
-    wrong: str = ""
-    samples: list[float] = field(default_factory=list)
-    ceiling: Figure | None = None
+    peer: str
+    figures: Mapping[str, Figure]  # the peer's own, and its ceiling's where that is timed beside it
+    sample: Callable[[int], Mapping[str, float]]
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
+    def able(self) -> bool:
+        return not any(figure.wrong or figure.missing for figure in self.figures.values())
 
     @property
-    def spread(self) -> float:
-        """Half the distance between the quartiles, as a part of the median."""
-        low, middle, high = statistics.quantiles(self.samples, n=4, method="inclusive")
-        return (high - low) / 2 / middle
+    def settled(self) -> bool:
+        return self.figures[self.peer].spread < SETTLED
 
 
-def measure(row: Row, jobs: Sequence[Job], effort: Effort) -> dict[str, Figure]:
-    """A figure for each job, by the peer's name. The case has been checked in all of them before any is timed.
+class Clock(Protocol):
+    """How a suite's peers are prepared and timed: benchmarks.jobs or benchmarks.in_job."""
+
+    peers: Sequence[str]  # the first is ours
+
+    def prepare(self, row: Row, effort: Effort) -> list[Contender]:
+        """The peers that have the row's operation. Each has done it and was checked."""
+
+    def release(self) -> None:
+        """Free what the row used."""
+
+
+def measure(row: Row, clock: Clock, effort: Effort) -> dict[str, Figure]:
+    """A figure for each peer that has the operation, by name. All are checked before one is timed.
 
     Errors: JobError where a job dies.
     """
-    if row.group == "Process":
-        return {job.peer.name: _whole_process(row, job) for job in jobs}
-    figures = {job.peer.name: _prepare(row, job) for job in jobs}
-    able = [job for job in jobs if figures[job.peer.name].statement and not figures[job.peer.name].wrong]
-    numbers = {job.peer.name: _number(job, effort.seconds) for job in able}
-    for turn in range(effort.most):
-        for job in able if turn % 2 else able[::-1]:
-            name = job.peer.name
-            answers = job("run", numbers[name], turn)
-            _add(figures[name], answers, "seconds", numbers[name] * row.steps)
-        if turn + 1 >= effort.least and all(figures[job.peer.name].spread < SETTLED for job in able):
+    contenders = clock.prepare(row, effort)
+    able = [each for each in contenders if each.able]
+    for turn in range(row.rounds or effort.most):
+        for contender in able if turn % 2 else able[::-1]:
+            for name, taken in contender.sample(turn).items():
+                contender.figures[name].samples.append(taken / row.steps)
+        if turn + 1 >= effort.least and all(contender.settled for contender in able):
             break
-    return figures
-
-
-def _prepare(row: Row, job: Job) -> Figure:
-    try:
-        answers = job("prepare", row.operation, row.nbytes)
-    except JobError as error:
-        raise JobError(f"{row.key}, {job.peer.name}: {error}") from None
-    first = answers[0]
-    if not first["found"]:
-        return Figure()
-    wrong = "".join(answer["wrong"] for answer in answers)
-    ceiling = Figure(first["ceiling"]) if first["ceiling"] else None
-    return Figure(first["statement"], first["note"], wrong, ceiling=ceiling)
-
-
-def _add(figure: Figure, answers: Sequence[Mapping[str, Any]], key: str, steps: int) -> None:
-    figure.samples.append(_slowest(answers, key) / steps)
-    if figure.ceiling:
-        _add(figure.ceiling, answers, "ceiling", steps)
-
-
-def _number(job: Job, seconds: float) -> int:
-    """How many steps last about ``seconds``."""
-    number = 1
-    while (took := _slowest(job("run", number), "seconds")) < seconds / 4 and number < 1 << 24:
-        number = max(2 * number, min(10 * number, int(number * seconds / (took or 1e-9) / 3)))
-    return max(1, round(number * seconds / took))
-
-
-def _slowest(answers: Sequence[Mapping[str, Any]], key: str) -> float:
-    return float(max(answer[key] for answer in answers if answer[key] is not None))
-
-
-def _whole_process(row: Row, job: Job) -> Figure:
-    program = job.peer.programs.get(row.operation)
-    if not program:
-        return Figure()
-    return Figure(program, samples=[one_process(job.peer, program) for _ in range(PROCESS_ROUNDS)])
+    clock.release()
+    return {name: figure for contender in contenders for name, figure in contender.figures.items()}

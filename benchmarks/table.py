@@ -1,134 +1,164 @@
-"""Figures for people (a table) and for programs (JSON)."""
+"""The printer of all suites: a table of figures, what is wrong or missing, and which goals are met."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from itertools import zip_longest
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.rows import KIB, MIB, Row
-from benchmarks.runner import Figure
+from benchmarks.figures import Figure, Report, busbw, judged, met, ratio
+from benchmarks.rows import KIB, PER_BYTE, Goal, Row, size
 
-Results = Mapping[Row, Mapping[str, Figure]]
+OTHER = "other"  # the peer that --against adds
+RATED = 64 * KIB  # bytes of payload from which on a rate is printed
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+Earlier = dict[str, Figure]  # our figures of an earlier run, by the row's key
 
 
-def show(console: Console, results: Results, peers: Sequence[str], n_pes: int) -> None:
-    """One line a row: each library's median and spread, the ratios of the first library's time to the others', the goal."""
-    ours, others = peers[0], peers[1:]
-    title = f"Slowest of {n_pes} PEs: median ± half the interquartile range"
-    table = Table(title=title + f"; ratio: {ours} / other" if others else title)
+def show(console: Console, report: Report, earlier: Earlier | None = None, earlier_name: str = "") -> None:
+    """One line a row, and one more for each further peer or goal."""
+    title = (
+        f"{report.suite}: slowest of {report.n_pes} PEs, median ± half the interquartile range; ratio: ours / theirs"
+    )
+    table = Table(title=f"{report.no_figures}\n{title}" if report.no_figures else title)
     table.add_column("row", no_wrap=True)
-    table.add_column("bytes", justify="right")
-    for name in peers:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in others:
-        table.add_column("ratio" if len(others) == 1 else f"/ {name}", justify="right", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column(report.ours, justify="right", no_wrap=True)
+    if earlier is not None:
+        table.add_column("earlier", justify="right", no_wrap=True)
+        table.add_column("ratio", justify="right", no_wrap=True)
+    table.add_column("beside it", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     group = ""
-    for row, figures in results.items():
+    for row in report.results:
         if group and row.group != group:
             table.add_section()
         group = row.group
-        cells = [_figure(row, figures[name]) for name in peers]
-        ratios = [_number(_ratio(figures[ours], figures[name])) for name in others]
-        table.add_row(row.name, size(row.nbytes), *cells, *ratios, _verdict(row, figures, ours))
-        if any(figure.ceiling for figure in figures.values()):
-            cells = [_figure(row, figures[name].ceiling or Figure()) for name in peers]
-            table.add_row("  memcpy beside it", "", *cells, style="dim")
+        for line in _lines(row, report, earlier):
+            table.add_row(*line)
     console.print(table)
-    for line in dict.fromkeys(notes(results)):
-        console.print(line, highlight=False, markup=False)
-    judged = [(row, met(row, figures, ours)) for row, figures in results.items() if row.goal]
-    missed = [row.key for row, reached in judged if reached is False]
-    known = [reached for _, reached in judged if reached is not None]
-    if judged:
-        open_rows = [row.key for row, reached in judged if reached is None]
-        parts = [f"{sum(known)} of {len(known)} goals met"]
-        parts += [f"missed: {', '.join(missed)}"] if missed else []
-        parts += [f"not compared: {', '.join(open_rows)}"] if open_rows else []
-        console.print("; ".join(parts), highlight=False)
+    for text in dict.fromkeys(_remarks(report, earlier, earlier_name)):
+        console.print(text, highlight=False, markup=False)
 
 
-def notes(results: Results) -> list[str]:
-    """Where a library was timed with other calls than the row's name says, or not at all because its result is wrong."""
-    lines = []
-    for row, figures in results.items():
-        for name, figure in figures.items():
-            if figure.note:
-                lines.append(f"{row.name}, {name}: {figure.note}")
-            if figure.wrong:
-                lines.append(f"{row.name}, {name}: not timed, for {figure.statement} goes wrong: {figure.wrong}")
-    return lines
+def _lines(row: Row, report: Report, earlier: Earlier | None) -> Iterator[list[str]]:
+    figures = report.results[row]
+    mine = figures.get(report.ours, Figure())
+    first = [escape(row.name), size(row.nbytes), cell(row, mine, report.n_pes)]
+    if earlier is not None:
+        old = earlier.get(row.key, Figure())
+        first += [cell(row, old, report.n_pes), _verdict_on_change(mine, old)]
+    beside = [
+        [escape(_title(row, name)), cell(row, each, report.n_pes), _beside(row, name, mine, each)]
+        for name, each in figures.items()
+        if name != report.ours and not each.missing
+    ]
+    goals = [_verdict(row, goal, report) for goal in row.goals]
+    for number, (other, goal) in enumerate(zip_longest(beside, goals)):
+        yield [*(first if not number else [""] * len(first)), *(other or [""] * 3), goal or ""]
+    if not beside and not goals:
+        yield [*first, "", "", "", ""]
 
 
-def as_json(results: Results, peers: Sequence[str], n_pes: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All samples, in seconds or bytes, with NVSHMEM's algbw and busbw in GB/s where bytes move."""
-    rows = []
-    for row, figures in results.items():
-        libraries = {}
-        for name, figure in figures.items():
-            if figure.samples:
-                fields = {"statement": figure.statement, "median": figure.median, "samples": figure.samples}
-                ceiling = {"ceiling": figure.ceiling.samples} if figure.ceiling else {}
-                libraries[name] = fields | ceiling | _bandwidths(row, figure, n_pes)
-        goal = {"goal": row.goal.text, "met": met(row, figures, peers[0])} if row.goal else {}
-        rows.append({"row": row.name, "bytes": row.nbytes, "unit": row.unit, "libraries": libraries, **goal})
-    return {"n_pes": n_pes, "settings": settings, "rows": rows}
-
-
-def met(row: Row, figures: Mapping[str, Figure], ours: str) -> bool | None:
-    """Whether the row's goal is reached, None where it has none or what it is compared with was not measured."""
-    quotient = _to_goal(row, figures, ours)
-    return None if quotient is None or row.goal is None else quotient <= row.goal.most
-
-
-def size(nbytes: int) -> str:
-    if nbytes >= MIB:
-        return f"{nbytes // MIB} Mi"
-    return f"{nbytes // KIB} Ki" if nbytes >= KIB else str(nbytes or "")
-
-
-def _to_goal(row: Row, figures: Mapping[str, Figure], ours: str) -> float | None:
-    """What the goal's limit applies to."""
-    mine = figures[ours]
-    if row.goal is None or not mine.samples:
-        return None
-    if not row.goal.against:
-        return mine.median
-    return _ratio(mine, mine.ceiling if row.goal.against == "ceiling" else figures.get(row.goal.against))
-
-
-def _ratio(ours: Figure, other: Figure | None) -> float | None:
-    return ours.median / other.median if ours.samples and other and other.samples else None
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _verdict(row: Row, figures: Mapping[str, Figure], ours: str) -> str:
-    if not row.goal:
-        return ""
-    reached = met(row, figures, ours)
-    seen = f" ({_number(_to_goal(row, figures, ours))})" if row.goal.against == "ceiling" else ""
-    return f"{row.goal.text}{seen}: " + ("?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]")
-
-
-def _figure(row: Row, figure: Figure) -> str:
+def cell(row: Row, figure: Figure, n_pes: int) -> str:
+    """Rate where bytes move, time or the row's unit, spread."""
     if not figure.samples:
-        return "wrong result" if figure.wrong else "-"
+        return "wrong result" if figure.wrong else "missing" if figure.missing else "-"
     median = figure.median
     scale, unit = (1.0, row.unit) if row.unit != "s" else next((s for s in _SCALES if median >= s[0]), _SCALES[-1])
     digits = 3 if median / scale < 1 else 2 if median / scale < 100 else 0
     text = f"{median / scale:.{digits}f} {unit} ±{min(figure.spread, 9.99):4.0%}"
-    return f"{row.nbytes / median / 1e9:.1f} GB/s  {text}" if row.bus and row.nbytes >= 64 * KIB else text
+    bandwidth = busbw(row, figure, n_pes)
+    return f"{bandwidth / 1e9:.{bandwidth < 1e11:d}f} GB/s  {text}" if bandwidth and row.nbytes >= RATED else text
 
 
-def _bandwidths(row: Row, figure: Figure, n_pes: int) -> dict[str, float]:
-    if not row.bus:
-        return {}
-    algbw = row.nbytes / figure.median / 1e9
-    return {"algbw": algbw, "busbw": algbw * row.bus(n_pes)}
+def _title(row: Row, name: str) -> str:
+    return f"{name} (ceiling)" if name == row.ceiling else name
+
+
+def _beside(row: Row, name: str, mine: Figure, other: Figure) -> str:
+    """Our time by the other's. Another peer's ceiling explains that peer's figure and has no ratio to ours."""
+    return "" if row.ceiling and name.startswith(f"{row.ceiling} beside ") else two(ratio(mine, other))
+
+
+def two(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def change(new: Figure | None, old: Figure | None) -> str:
+    """ "slower" or "faster" where the difference is greater than both spreads together, else ""."""
+    quotient = ratio(new, old)
+    if quotient is None or new is None or old is None:
+        return ""
+    noise = new.spread + old.spread
+    return "slower" if quotient - 1 > noise else "faster" if 1 - quotient > noise else ""
+
+
+def _verdict_on_change(new: Figure, old: Figure) -> str:
+    word = change(new, old)
+    colour = {"slower": "red", "faster": "green"}.get(word)
+    return f"{two(ratio(new, old))} [{colour}]{word}[/]" if colour else two(ratio(new, old))
+
+
+def _verdict(row: Row, goal: Goal, report: Report) -> str:
+    figures = report.results[row]
+    reached = met(row, goal, figures, report)
+    value = judged(row, goal, figures, report)
+    seen = f" ({two(value)})" if value is not None and goal.against not in ("", PER_BYTE) else ""
+    return escape(f"{goal.text}{seen}: ") + (
+        "?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]"
+    )
+
+
+def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iterator[str]:
+    """What the table cannot say: why a figure is not there, changes beyond the spreads, goals."""
+    for name, reason in report.missing.items():
+        yield f"missing: {name}: {reason}"
+    for row, figures in report.results.items():
+        for name, figure in figures.items():
+            if figure.missing:
+                yield f"missing: {row.name if name == report.ours else name}: {figure.missing}"
+            if figure.note:
+                yield f"{row.name}, {name}: {figure.note}"
+            if figure.wrong:
+                yield f"{row.name}, {name}: not timed, since {figure.statement or 'it'} gives a wrong result: {figure.wrong}"
+    if earlier is not None:
+        yield from _changes({row: earlier.get(row.key) for row in report.results}, report, earlier_name)
+    if OTHER in report.peers:
+        yield from _changes({row: figures.get(OTHER) for row, figures in report.results.items()}, report, OTHER)
+    yield from _goals(report)
+
+
+def _changes(old: dict[Row, Figure | None], report: Report, name: str) -> Iterator[str]:
+    compared = {row: each for row, each in old.items() if ratio(report.results[row].get(report.ours), each) is not None}
+    slower = [row.key for row, each in compared.items() if change(report.results[row][report.ours], each) == "slower"]
+    yield f"slower than {name} beyond the spreads: {len(slower)} of {len(compared)} rows" + (
+        f": {', '.join(slower)}" if slower else ""
+    )
+
+
+def _goals(report: Report) -> Iterator[str]:
+    found = [
+        (row.key, met(row, goal, figures, report)) for row, figures in report.results.items() for goal in row.goals
+    ]
+    if not found or report.no_figures:
+        return
+    known = [reached for _, reached in found if reached is not None]
+    missed = dict.fromkeys(key for key, reached in found if reached is False)
+    unknown = dict.fromkeys(key for key, reached in found if reached is None)
+    parts = [f"{sum(known)} of {len(known)} goals met"]
+    parts += [f"missed: {', '.join(missed)}"] if missed else []
+    parts += [f"not compared: {', '.join(unknown)}"] if unknown else []
+    yield "; ".join(parts)
+
+
+def describe(console: Console, report: Report) -> None:
+    """The machine, the versions and the settings of each peer, a line each."""
+    for name, facts in report.facts.items():
+        text = "; ".join(f"{key}: {value}" for key, value in facts.items()) if isinstance(facts, dict) else facts
+        console.print(f"{name}: {escape(str(text))}", highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-INSTALL_SHMEM4PY = """shmem4py is not there, so pyshmem runs alone. To compare, give it an environment of its own:
+INSTALL_SHMEM4PY = """not installed, or there is no oshrun. To compare, give it an environment of its own:
     python -m venv s4py && s4py/bin/pip install numpy cffi setuptools wheel
     SHMEMCC=oshcc s4py/bin/pip install --no-build-isolation shmem4py      (oshcc: an OpenSHMEM such as Open MPI's)
     python -m benchmarks.host --shmem4py-python s4py/bin/python           (or set SHMEM4PY_PYTHON)"""
@@ -24,7 +24,10 @@ __import__("os")._exit(0)
 """
 _METADATA = """
 import tracemalloc
-from pyshmem.runtime.allocator import Allocator
+try:
+    from pyshmem.runtime.allocator import Allocator
+except ImportError:  # a checkout from before 2026-11-22
+    from pyshmem.host.allocator import Allocator
 allocator = Allocator(1 << 30)
 tracemalloc.start()
 for _ in range(10000):

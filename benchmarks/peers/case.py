@@ -32,7 +32,7 @@ class Library(Protocol):
     def facts(self) -> dict[str, str]:
         """Versions and settings, for the reader of the table."""
 
-    def case(self, operation: str, nbytes: int) -> Case | None:
+    def case(self, operation: str, nbytes: int, *parameters: Any) -> Case | None:
         """The case for a row, None where the library has no such call. Collective."""
 
     def barrier(self) -> None:

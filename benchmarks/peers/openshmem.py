@@ -79,12 +79,12 @@ class OpenShmem(ABC):
     def close(self) -> None:
         self.shmem.finalize()
 
-    def case(self, operation: str, nbytes: int) -> Case | None:
+    def case(self, operation: str, nbytes: int, *parameters: Any) -> Case | None:
         """The case for a row, None where the library has no such call. Collective."""
         if operation in AMOS:
             return self.amo(operation)
-        method: Callable[[int], Case] | None = getattr(self, operation, None)
-        return method(nbytes) if method else None
+        method: Callable[..., Case] | None = getattr(self, operation, None)
+        return method(nbytes, *parameters) if method else None
 
     # -- RMA and AMO: PE 0 acts, the others are in a barrier of the library, so it may progress there
 

@@ -1,11 +1,4 @@
-"""Symmetric arrays, made as torch makes tensors: filled, then a barrier, so that peers may use them at once.
-
-size: the shape, as ints or one tuple; the same on all PEs, as dtype is.
-dtype: torch's or NumPy's. None: torch's default, or that of the data.
-generator: torch's, of random numbers on the array's device.
-Order: collective over the world; a barrier on return.
-Errors: HeapExhaustedError, ArgumentError, DtypeError, NotInitializedError, on all PEs alike.
-"""
+"""Symmetric arrays, with the names of torch's functions. A barrier follows the fill: peers may use an array at once."""
 
 from __future__ import annotations
 
@@ -18,7 +11,7 @@ from pyshmem.host.memory import allocate, finish, is_symmetric
 from pyshmem.runtime.arguments import as_dtype, count_of, refuse_dtype, require_init, scalar
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-# torch has no fill, arange or comparison on these: NumPy does it on the same memory.
+# torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
@@ -252,7 +245,9 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
     require_init(routine)
     if isinstance(data, np.ndarray):
         as_dtype(routine, data.dtype)
-        plain = data.flags.carray and min(data.strides, default=0) >= 0  # torch refuses those of extent 1 too
+        plain = (
+            data.flags.carray and min(data.strides, default=0) >= 0
+        )  # torch refuses negative strides, even of extent 1
         local = torch.from_numpy(data if plain else np.array(data, order="C"))
     else:
         try:

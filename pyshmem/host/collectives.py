@@ -1,7 +1,7 @@
 """Broadcast, collect, all-to-all, reductions and scans over a team. Spec: OpenSHMEM 1.6, 9.9.
 
-Here the arguments are checked and counted; the meeting of the team, of pyshmem.transport, moves the data. Targets are ready
-on all members before any of them calls, so members write to them without asking. No member needs to synchronise a source.
+This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
+on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Contexts: which PEs a call's numbers mean, and one ordering domain. Spec: OpenSHMEM 1.6, 9.5.
+"""Contexts: the team that numbers the PEs of a call, and an ordering domain. Spec: OpenSHMEM 1.6, 9.5.
 
-In CPU memory every operation is complete when its call returns, so there a context holds nothing back; on a GPU's heap each
-has a stream of its own. The options are promises of the program, of which nothing here needs to be told.
+In CPU memory every operation is complete when its call returns, so a context has no pending operations there; on a GPU heap
+each context has its own stream. The options are promises of the program; pyshmem does not use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CTX(IntFlag):
     """Options of a context: promises that the program makes. Spec: 9.5 SHMEM_CTX_CREATE."""
 
     SERIALIZED = 1  # used by one thread at a time
-    PRIVATE = 2  # used by the thread that made it alone
+    PRIVATE = 2  # used only by the thread that created it
     NOSTORE = 4  # its fence and quiet need not order plain stores
 
 

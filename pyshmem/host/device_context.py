@@ -1,4 +1,4 @@
-"""Device contexts: what kernels take as their first argument. shmem.device_context makes them."""
+"""Device contexts, the first argument of kernels. shmem.device_context creates them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     heap.enter()
     _say_where()
     own = None if scratch is None else _given(heap, scratch)
-    key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
+    key = (heap.device, group.meeting.wires, own)  # an earlier team may have used the area
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
         found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))

@@ -1,4 +1,4 @@
-"""Start and end: MPI brings the processes together, the node's heaps are mapped, and a PE that dies takes the job along.
+"""Setup and exit: MPI connects the processes, the heaps of the node are mapped, and a PE that fails ends the job.
 
 Spec: OpenSHMEM 1.6, 9.1 (SHMEM_INIT, SHMEM_FINALIZE, SHMEM_GLOBAL_EXIT) and 9.2 (thread support).
 """
@@ -157,7 +157,7 @@ def _start_mpi(thread_level: int) -> Any:
 
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.initialize = (
-            False  # so that the thread level can be asked for; also leaves the end to pyshmem.runtime.exits
+            False  # so that the thread level can be requested, and pyshmem.runtime.exits finalizes MPI
         )
     from mpi4py import MPI
 
@@ -208,7 +208,7 @@ def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str |
     job.device = opening.decide([answer[2:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
     job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
-    # the usual size depends on free memory, which each PE reads at its own moment
+    # the default size depends on free memory, which each PE reads at a different time
     size = min(gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
     job.set_spins()
     try:

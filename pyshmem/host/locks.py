@@ -1,6 +1,6 @@
-"""Locks: one symmetric int64 word each, zero at first, served first come, first served. Spec: OpenSHMEM 1.6, 9.12.
+"""Locks: one symmetric int64 word each, initially 0, first come, first served. Spec: OpenSHMEM 1.6, 9.12.
 
-The word on PE 0 of the world is the lock: the upper half is the next ticket, the lower half the ticket that is served. The
+The word on PE 0 of the world is the lock: its upper half is the next ticket, its lower half the ticket being served. The
 words on the other PEs are not used.
 """
 

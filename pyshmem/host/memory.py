@@ -1,4 +1,4 @@
-"""Symmetric memory: allocation, and what may be asked about an address. Spec: OpenSHMEM 1.6, 9.3.
+"""Symmetric memory: allocation, and queries about addresses. Spec: OpenSHMEM 1.6, 9.3.
 
 Every routine that allocates or frees is collective over the world, with the same arguments in the same order on all PEs.
 """

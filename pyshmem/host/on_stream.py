@@ -1,12 +1,12 @@
 """Collectives that are enqueued on torch's current stream and return at once.
 
-OpenSHMEM has none of these; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
-order, and the calls of one team follow each other: two of them on two streams must be ordered by events. No target is
-written before its PE's stream has come to the call, so nothing stands between the program's kernels and these. What is on
-the stream afterwards finds the target whole and may change the source. CUDA graphs take them in, and may be replayed; the
-first call of a kind compiles, so make one before a capture.
-A wait over PYSHMEM_WAIT_TIMEOUT is told by the next call that looks: fence, quiet, barrier_all, a wait or a test.
-CPU memory has no streams: there all meet, and then do at once what the call without _on_stream does.
+OpenSHMEM has no such calls; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
+order. The calls of one team are serialised: order two of them on two streams by events. No target is written before its PE's
+stream has reached the call, so no synchronisation is needed between the program's kernels and these calls. Later work on the
+stream finds the target complete and may change the source. CUDA graphs can capture and replay the calls; the first call of a
+kind compiles a kernel, so make one before a capture. If a kernel waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence,
+quiet, barrier_all, wait or test raises the error. CPU memory has no streams: there all members synchronise and then perform
+the call without _on_stream.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     """detail: reduce's operator, broadcast's root."""
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
-        size = count_of(_NAMES[routine], "size", size)  # plans are remembered by it, and a tensor's value may change
+        size = count_of(
+            _NAMES[routine], "size", size
+        )  # it is part of the plan's key, and the value of a tensor may change
     direct = streams()
     if direct is None:
         _first(routine, detail, group, target, source, size, None)

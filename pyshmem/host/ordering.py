@@ -37,7 +37,7 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
     """Complete all operations of this PE on ``pes``; pyshmem completes those on all PEs.
 
     pes: PEs of ctx's team.
-    ctx: None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    ctx: None is CTX_DEFAULT, on TEAM_WORLD.
     Errors: NotInitializedError, ArgumentError, OutOfRangeError.
     Spec: 9.11 SHMEM_PE_QUIET.
     """
@@ -58,7 +58,7 @@ def barrier_all() -> None:
     if not job.inits:
         require_init("barrier_all")
     routes.complete_pending()
-    TEAM_WORLD.meeting.sync("barrier_all")  # a full fence goes with it
+    TEAM_WORLD.meeting.sync("barrier_all")  # includes a full memory fence
 
 
 def sync_all() -> None:

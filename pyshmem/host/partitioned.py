@@ -1,4 +1,4 @@
-"""Tensors cut along one dimension over the PEs of a team. Kernels reach every element of one by its place in the whole."""
+"""Tensors distributed along one dimension over the PEs of a team. Kernels access their elements by global index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyshmem.runtime.arguments import as_dtype, count_of, describe, integer_of, 
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.transport.routes import complete
 
-_RANGES = 4  # of a PE, in a layout's text
+_RANGES = 4  # shown per PE in the text of a layout
 
 
 class Layout(NamedTuple):
@@ -90,7 +90,7 @@ class PartitionedTensor:
     ) -> None:
         self.shape, self.dim, self.layout, self.team, self.dtype, self._memory = shape, dim, layout, team, dtype, memory
         most = _with_extent(shape, dim, layout.rounds * layout.block) if team else (0,)
-        # of one shape on all members: what not every PE has is at its end
+        # the same shape on all members; rows that not every PE has are at its end
         self._shard = memory[: math.prod(most) * dtype.itemsize].view(dtype).view(most)
         self.local = self._shard.narrow(dim, 0, layout.n_local(team.me)) if team else self._shard
 
@@ -165,7 +165,7 @@ class PartitionedTensor:
             got = f"{name_of(operand.dtype)} elements"
             refuse(DtypeError, "scatter", "source", got, f"{name_of(self.dtype)}: no casting between arrays")
         if isinstance(source, np.ndarray):
-            source = np.array(source, order="C")  # torch takes no negative strides, and warns of what is read-only
+            source = np.array(source, order="C")  # torch accepts no negative strides and warns about read-only arrays
         return torch.as_tensor(source).detach()
 
     def _cut(self, whole: torch.Tensor) -> torch.Tensor:

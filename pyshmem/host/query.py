@@ -1,4 +1,4 @@
-"""Who am I, how many are we. Spec: OpenSHMEM 1.6, 9.1."""
+"""The PE's number and the number of PEs. Spec: OpenSHMEM 1.6, 9.1."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     target: symmetric, contiguous, of source's dtype, with at least size elements.
     source: any contiguous torch, NumPy or CuPy array; it may be reused on return.
     size: the number of elements; None means all of source.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier. Aligned words of at
         most 8 bytes are never torn.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -67,7 +67,7 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     target: any contiguous torch, NumPy or CuPy array of source's dtype.
     source: symmetric, contiguous, with at least size elements.
     size: the number of elements; None means as many as target has.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         copied then.
@@ -89,7 +89,7 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     source: any contiguous torch, NumPy or CuPy array. It may be reused after quiet; until then pyshmem holds a reference to
         it.
     size: the number of elements; None means all of source.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: complete after quiet. Visible on pe after a later fence or quiet followed by a flag or a signal, or after a
         barrier.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -108,7 +108,7 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     target: any contiguous torch, NumPy or CuPy array of source's dtype. Until quiet pyshmem holds a reference to it.
     source: symmetric, contiguous, with at least size elements.
     size: the number of elements; None means as many as target has.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: complete after quiet or a barrier. Sees all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         copied then.
@@ -131,7 +131,7 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
 
     target: one symmetric element of any dtype.
     value: a scalar, or an array of one element, that the dtype can hold.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
     Errors: NotSymmetricError, OutOfRangeError, ArgumentError, UnreachableError, NotInitializedError, and DtypeError for a
         value that the dtype cannot hold; nothing is written then.
@@ -156,7 +156,7 @@ def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     """Return the one element of ``source`` on ``pe`` as a Python number.
 
     source: one symmetric element of any dtype.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError.
     Spec: 9.6 SHMEM_G.
@@ -181,7 +181,7 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
     else:
-        if not isinstance(value, np.generic):  # which may be longer than any Python number
+        if not isinstance(value, np.generic):  # it may have more bits than a Python number
             value = scalar_of(value)
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(
@@ -202,7 +202,7 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     source: any contiguous torch, NumPy or CuPy array, long enough for its stride; it may be reused on return.
     tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
     size: the number of elements copied.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         written then.
@@ -224,7 +224,7 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     source: symmetric, contiguous, long enough for its stride.
     tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
     size: the number of elements copied.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         copied then.
@@ -279,7 +279,7 @@ def ibput(
     source: any contiguous torch, NumPy or CuPy array, long enough for its blocks; it may be reused on return.
     tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
         source; 1 or more.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         written then.
@@ -307,7 +307,7 @@ def ibget(
     source: symmetric, contiguous, long enough for its blocks.
     tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
         source; 1 or more.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         copied then.

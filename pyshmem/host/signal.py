@@ -1,4 +1,4 @@
-"""Signals: a put that says when it has arrived. Spec: OpenSHMEM 1.6, 9.8."""
+"""Signals: a put followed by an update of a flag on the target PE. Spec: OpenSHMEM 1.6, 9.8."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put_signal(
     source: any contiguous torch, NumPy or CuPy array; it may be reused on return.
     signal: one symmetric uint64 element outside target. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
     size: the number of elements; None means all of source, 0 updates the signal alone.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: a PE that sees the signal with signal_wait_until, wait_until or test sees these data, and earlier puts only if a
         fence or quiet was called in between.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -70,7 +70,7 @@ def put_signal_nbi(
     source: any contiguous torch, NumPy or CuPy array; it may be reused after quiet.
     signal: one symmetric uint64 element outside target. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
     size: the number of elements; None means all of source, 0 updates the signal alone.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: complete after quiet. A PE that sees the signal sees these data, and earlier puts only if a fence or quiet was
         called in between.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -123,7 +123,7 @@ def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None
 
     signal: one symmetric uint64 element.
     value: an int from 0 to 2**64 - 1.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: a PE that sees the new value also sees what an earlier fence or quiet has ordered.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         written then.
@@ -137,7 +137,7 @@ def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None
 
     signal: one symmetric uint64 element.
     value: an int from 0 to 2**64 - 1.
-    pe, ctx: pe counts in the team of ctx; None is CTX_DEFAULT, whose team is TEAM_WORLD.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: a PE that sees the new value also sees what an earlier fence or quiet has ordered.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
         written then.

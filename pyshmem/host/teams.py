@@ -1,6 +1,6 @@
-"""Teams: strided triplets of world PEs, and the meeting of each. Spec: OpenSHMEM 1.6, 9.4.
+"""Teams: strided triplets of world PEs, each with the meeting of its members. Spec: OpenSHMEM 1.6, 9.4.
 
-A team takes nothing of the user's memory: pyshmem.runtime.areas has areas for it.
+A team takes no memory from the symmetric heap: pyshmem.runtime.areas provides its area.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Team:
         self.leave()
 
     def enter(self, start: int, stride: int, size: int, me: int, slot: int, config: TeamConfig = _PLAIN) -> None:
-        """Become a team. The area of ``slot`` is at the same place on all members and nobody else's."""
+        """Become a team. The area of ``slot`` has the same offset on all members; no other team uses it."""
         self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
-        self.launches = 0  # shmem.launch's
+        self.launches = 0  # by shmem.launch
         # how the members synchronise and combine; no other transport than that of mapped memory exists now
         self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot, self._device_context)
 
     def leave(self) -> None:
-        """Become no team, and equal to every other that is none."""
+        """Become no team; all such objects are equal."""
         self.start = self.stride = self.size = 0
         self.me = self.slot = -1
         self.config = _PLAIN
@@ -62,7 +62,7 @@ class Team:
         return self is other or (isinstance(other, Team) and not self and not other)
 
     def __hash__(self) -> int:
-        return hash(Team)  # a team may end, and then equals all that have
+        return hash(Team)  # a team may end, and then equals all that have ended
 
     def __repr__(self) -> str:
         return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
@@ -150,7 +150,7 @@ class Team:
         Errors: ArgumentError, NotInitializedError.
         Spec: 9.5 SHMEM_TEAM_CREATE_CTX.
         """
-        from pyshmem.host.contexts import Ctx  # here, since contexts are made of teams
+        from pyshmem.host.contexts import Ctx  # imported here because contexts imports teams
 
         return Ctx.create(options, self)
 

@@ -1,4 +1,4 @@
-"""wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.10.
+"""wait_until and test: this PE polls its own memory, which peers write. Spec: OpenSHMEM 1.6, 9.10.
 
 pyshmem.runtime.words waits for words in CPU memory, pyshmem.transport for words in GPU memory.
 """
@@ -193,7 +193,7 @@ def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Wor
     return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
 
 
-# ---- the vector forms: a value for each element ----
+# ---- the vector forms: one value per element ----
 
 _DOC = """{summary}
 

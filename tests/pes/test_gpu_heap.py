@@ -44,6 +44,7 @@ def test_put_and_get_move_between_the_two_kinds_of_memory(kinds):
     back = torch.zeros(1000, dtype=torch.int64, device=own)
     shmem.get(back, target, right)
     assert_same(back, payload(me, 1, 1000, torch.int64, own))
+    shmem.barrier_all()  # target is read everywhere
     shmem.put_nbi(target[:10], torch.full((10,), 5 + me, device=own), right)
     shmem.quiet()
     shmem.barrier_all()
@@ -92,8 +93,8 @@ def test_put_signal_may_signal_in_the_other_kind_of_memory():
 def test_words_moved_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
     """The way of AMD's GPUs, whose copies may tear a word."""
     left, me, right = neighbours()
-    monkeypatch.setattr(gpu, "moves_words", True)
-    monkeypatch.setattr(gpu, "copy", gpu._copy)
+    for name, value in (("moves_words", True), ("put", gpu.direct._copy), ("get", gpu.direct._copy)):
+        monkeypatch.setattr(gpu.direct, name, value)
     words = shmem.array(payload(me, 1, 5, dtype))
     assert [shmem.g(words[place], right) for place in range(5)] == payload(right, 1, 5, dtype).tolist()
     flags = shmem.zeros(6, dtype=dtype)

@@ -1,0 +1,153 @@
+"""What the suites inside one job run on: a GPU, or Triton's interpreter on the CPU heap, which only tries the harness.
+
+The one module of the benchmarks that uses pyshmem's internals. Each is looked for under its name of today and under
+earlier ones, so that --of can measure an older checkout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+
+Step = Callable[[], object]
+_PLACES = {
+    "heaps": ("pyshmem.runtime.heap", "pyshmem.host.heap"),
+    "job": ("pyshmem.runtime.job", "pyshmem.host.job"),
+    "GpuHeap": ("pyshmem.runtime.gpu.heap", "pyshmem.host.gpu.heap"),
+    "Driver": ("pyshmem.runtime.gpu.opening", "pyshmem.host.gpu.opening"),
+    "CachedKernel": ("pyshmem.runtime.gpu.launch", "pyshmem.kernels.launch", "pyshmem.device.launch"),
+}
+
+
+def internal(name: str) -> Any:
+    """An object of pyshmem that is not part of its interface. Errors: ImportError where no module of _PLACES has it."""
+    for place in _PLACES[name]:
+        try:
+            return getattr(import_module(place), name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+    raise ImportError(f"pyshmem's {name} is in none of {', '.join(_PLACES[name])}: add its module to {__name__}")
+
+
+class Accelerator:
+    """This PE's device. Made after init. ``compilations`` grows by a kernel's name whenever Triton compiles or loads it."""
+
+    def __init__(self) -> None:
+        self.heap = internal("heaps").get("cuda")
+        self.interpreted = self.heap is None
+        if self.interpreted and torch.cuda.is_available():
+            raise SystemExit(
+                "benchmarks: there is a GPU, but no heap in its memory: see pyshmem's messages, PYSHMEM_HEAP"
+            )
+        self.device = "cpu" if self.interpreted else "cuda"
+        self.compilations: list[str] = []
+        if not self.interpreted:
+            from triton import knobs
+
+            knobs.compilation.listener = self._compiled
+
+    def _compiled(self, *, metadata: Any, **rest: Any) -> None:
+        self.compilations.append(str(metadata.get("name", "a kernel")))
+
+    def facts(self) -> dict[str, Any]:
+        where = Path(shmem.__file__).parents[1]
+        found = {"library": f"{shmem.info_get_name()} from {where}", "MPI": _mpi()}
+        if not self.interpreted:
+            gpu = {
+                "GPU": torch.cuda.get_device_name(),
+                "heap": str(self.heap.choice.way),
+                "CUDA": str(torch.version.cuda),
+            }
+            found |= gpu
+        return found
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one PE's heap to the next one's, 0 where they differ."""
+        return 0 if self.interpreted else int(self.heap.stride)
+
+    @property
+    def nvidia(self) -> bool:
+        return not self.interpreted and torch.version.hip is None
+
+    def cut(self, value: int, most: int) -> int:
+        """``value``, or at most ``most`` in the interpreter, which is slow."""
+        return min(value, most) if self.interpreted else value
+
+    def synchronize(self) -> None:
+        if not self.interpreted:
+            torch.cuda.synchronize()
+
+    def copy(self, dest: int, source: int, nbytes: int, stream: int | None = None) -> None:
+        """Copy by the copy engine, on the current stream if none is given; all addresses are mapped here."""
+        if self.interpreted:
+            ctypes.memmove(dest, source, nbytes)
+        else:
+            self.heap.driver.copy(dest, source, nbytes, self.stream() if stream is None else stream)
+
+    def stream(self) -> int:
+        return 0 if self.interpreted else int(torch.cuda.current_stream().cuda_stream)
+
+    def cached(self, kernel: Any) -> Callable[..., object]:
+        """``kernel`` under the library's own launcher, called as cached(grid, *args, num_warps=8)."""
+        if self.interpreted:
+            return lambda grid, *args, **options: kernel[grid](*args, **options)
+        return internal("CachedKernel")(kernel)
+
+    def seconds(self, step: Step, calls: int) -> float:
+        """Seconds that ``calls`` steps take on the GPU, by events."""
+        if self.interpreted:
+            return issued(step, calls)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(calls):
+            step()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    def captured(self, step: Step, calls: int) -> Step:
+        """The replay of a CUDA graph of ``calls`` steps. All PEs have run the step before."""
+        if self.interpreted:
+            return lambda: [step() for _ in range(calls)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(calls):
+                step()
+        graph.replay()
+        return graph.replay
+
+    def reopening(self) -> float:
+        """Seconds that the mapping of another heap takes: the driver, the range, the first chunk. Collective."""
+        used, job = self.heap, internal("job")
+        shmem.barrier_all()
+        begin = time.perf_counter()
+        again = internal("GpuHeap")()
+        driver = internal("Driver")(used.driver.vendor, used.index)
+        again.open(driver, job.node_comm, job.node_pes, used.cap, used.choice)
+        taken = time.perf_counter() - begin
+        shmem.barrier_all()
+        again.close()
+        return taken
+
+
+def _mpi() -> str:
+    from mpi4py import MPI
+
+    return str(MPI.Get_library_version()).split("\n", 1)[0].strip(" \0")
+
+
+def issued(step: Step, calls: int) -> float:
+    """Seconds of the host for ``calls`` steps."""
+    begin = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return time.perf_counter() - begin

@@ -1,0 +1,89 @@
+"""Figures: the samples of one peer in one row, their statistics, and whether a row's goals are met."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.rows import PER_BYTE, Goal, Row
+
+
+@dataclass
+class Figure:
+    """Samples per step of the slowest PE. There are none where the peer is missing or its result is wrong."""
+
+    statement: str = ""  # what one step does, as users write it
+    note: str = ""
+    wrong: str = ""
+    missing: str = ""
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, as a part of the median."""
+        if len(self.samples) < 2:
+            return 0.0
+        low, middle, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return (high - low) / 2 / middle if middle else 0.0
+
+
+Figures = Mapping[str, Figure]
+
+
+@dataclass
+class Report:
+    """What a run found, for the printer and for JSON. The first of ``peers`` is ours."""
+
+    suite: str
+    peers: list[str]
+    n_pes: int
+    facts: dict[str, Any]
+    results: dict[Row, dict[str, Figure]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # peer: why it was not measured
+    no_figures: str = ""  # why the numbers mean nothing: a run that only tries the harness
+
+    @property
+    def ours(self) -> str:
+        return self.peers[0]
+
+    @property
+    def wrong(self) -> bool:
+        return any(self.ours in figures and figures[self.ours].wrong for figures in self.results.values())
+
+
+def ratio(ours: Figure | None, other: Figure | None) -> float | None:
+    """The time of ``ours`` by that of ``other``, None where one of them was not measured."""
+    return ours.median / other.median if ours and other and ours.samples and other.samples else None
+
+
+def busbw(row: Row, figure: Figure, n_pes: int) -> float | None:
+    """Bytes per second on the busiest link, None where the row has none."""
+    return row.nbytes * row.bus(n_pes) / figure.median if row.bus and figure.samples else None
+
+
+def judged(row: Row, goal: Goal, figures: Figures, report: Report) -> float | None:
+    """What the goal's limit applies to, None where it was not measured."""
+    mine = figures.get(report.ours)
+    if mine is None or not mine.samples:
+        return None
+    if goal.against == PER_BYTE:
+        bandwidth = busbw(row, mine, report.n_pes)
+        return 1 / bandwidth if bandwidth else None
+    if not goal.against:
+        return mine.median
+    return ratio(mine, figures.get(goal.against))
+
+
+def met(row: Row, goal: Goal, figures: Figures, report: Report) -> bool | None:
+    """Whether the goal is reached, None where what it is compared with was not measured."""
+    value = judged(row, goal, figures, report)
+    if value is None:
+        return None
+    is_ratio = goal.against not in ("", PER_BYTE)
+    return round(value, 2) <= round(goal.most, 2) if is_ratio else value <= goal.most

@@ -1,0 +1,292 @@
+"""The operations of benchmarks.gpu_collectives: pyshmem beside NCCL and torch's symmetric memory, and inside kernels."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from benchmarks import gpu_kernels as kernels
+from benchmarks.accelerator import Accelerator
+from benchmarks.in_job import EVENTS, GRAPH, Case
+from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Rivals, Step, Way
+from benchmarks.rows import MIB
+
+OURS, HAND = "pyshmem", "by hand"
+TURNS = 500  # in a kernel
+PLACES = 6
+ERROR = 5e-3
+Ways = dict[str, "Case | str"]
+Move = tuple[str, Callable[..., object], torch.Tensor]  # statement, call, result
+
+
+class Operations:
+    """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
+
+    peers = (OURS, NCCL, ONE_SHOT, TWO_SHOT, HAND)
+
+    def __init__(self, accelerator: Accelerator, alone: bool) -> None:
+        from mpi4py import MPI
+
+        self.accelerator, self.comm = accelerator, MPI.COMM_WORLD
+        self.me, self.n = shmem.my_pe(), shmem.n_pes()
+        self.live: list[torch.Tensor] = []
+        self.reason, self.rivals = "", None
+        if accelerator.interpreted or alone:
+            self.reason = "there is no GPU" if accelerator.interpreted else "--alone"
+        elif not torch.distributed.is_nccl_available():
+            self.reason = "this torch has no NCCL"
+        else:
+            self.rivals = Rivals()
+        self.facts: dict[str, Any] = {}
+        if self.rivals:
+            self.facts["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+        self.begun = {"signal": 3, "barrier": 3}  # odd: no numbers that Triton compiles anew for
+        self.turns = accelerator.cut(TURNS, 5)
+
+    def release(self) -> None:
+        self._meet()
+        for array in self.live:
+            shmem.free(array)
+        self.live.clear()
+
+    def close(self, status: int) -> None:
+        """Without the end of torch's group: NCCL gives none back whose calls have been in graphs."""
+        from mpi4py import MPI
+
+        self.comm.Barrier()
+        if self.rivals and self.me == 0:
+            self.rivals.clear()
+        shmem.finalize()
+        if not self.rivals:
+            return
+        if not MPI.Is_finalized():
+            MPI.Finalize()
+        sys.stderr.flush()
+        os._exit(status)
+
+    # -- collectives on a stream
+
+    def empty_kernel(self, nbytes: int) -> Ways:
+        """What of a small all_reduce is the kernel's launch."""
+        word = torch.zeros(1, dtype=torch.int32, device=self.accelerator.device)
+
+        def step() -> object:
+            return kernels.nothing[(1,)](word, num_warps=1)
+
+        def check() -> str:
+            step()
+            return "" if word.item() == 1 else "it stored nothing; "
+
+        return {OURS: Case("a kernel of one store", step, check, GRAPH, 20)}
+
+    def reduce(self, nbytes: int, how: str) -> Ways:
+        count = nbytes // DTYPE.itemsize
+        source = self._symmetric(self._random(self.me, count))
+        target = self._symmetric(torch.zeros_like(source))
+        wanted = sum((self._random(pe, count).double() for pe in range(1, self.n)), self._random(0, count).double())
+        calls = (20 if nbytes < 8 * MIB else 2) if how == GRAPH else 200
+
+        def ours() -> None:
+            shmem.reduce_on_stream(target, source)
+
+        def check() -> str:
+            """Not a number before, the sum after, whichever PE looks; three times."""
+            wrong = ""
+            for _ in range(3):
+                target.fill_(float("nan"))
+                ours()
+                wrong = wrong or self._off(target, wanted)
+            return wrong
+
+        ways: Ways = {OURS: Case("reduce_on_stream(target, source)", ours, check, how, calls)}
+        if self.rivals is None:
+            return ways | dict.fromkeys((NCCL, ONE_SHOT, TWO_SHOT), self.reason)
+        for name, way in self.rivals.reductions(count).items():
+            ways[name] = way if isinstance(way, str) else self._rival(way, source, wanted, how, calls)
+        return ways
+
+    def _rival(self, way: Way, source: torch.Tensor, wanted: torch.Tensor, how: str, calls: int) -> Case:
+        statement, step, array = way
+        return Case(statement, step, lambda: self._check(step, array, source, wanted), how, calls)
+
+    def _check(self, step: Step, array: torch.Tensor, source: torch.Tensor, wanted: torch.Tensor) -> str:
+        """A rival's sum. Its array holds zeros afterwards, so that sums in place do not grow."""
+        array.copy_(source)
+        self._meet()
+        result = step()
+        wrong = self._off(result if isinstance(result, torch.Tensor) else array, wanted)
+        self._meet()
+        array.zero_()
+        self._meet()
+        return wrong
+
+    def all_gather(self, nbytes: int) -> Ways:
+        source, target, theirs = self._movement(nbytes, self.n)
+        wanted = torch.cat([self._random(pe, source.numel()) for pe in range(self.n)])
+        return self._moves(
+            ("fcollect_on_stream(target, source)", lambda: shmem.fcollect_on_stream(target, source), target),
+            ("all_gather_into_tensor", lambda dist: dist.all_gather_into_tensor(theirs, source), theirs),
+            wanted,
+        )
+
+    def all_to_all(self, nbytes: int) -> Ways:
+        source, target, theirs = self._movement(nbytes, 1)
+        wanted = torch.cat([self._random(pe, source.numel()).chunk(self.n)[self.me] for pe in range(self.n)])
+        return self._moves(
+            ("alltoall_on_stream(target, source)", lambda: shmem.alltoall_on_stream(target, source), target),
+            ("all_to_all_single", lambda dist: dist.all_to_all_single(theirs, source), theirs),
+            wanted,
+        )
+
+    def _movement(self, nbytes: int, blocks: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        count = nbytes // DTYPE.itemsize // self.n * self.n  # whole shares, for three PEs too
+        source = self._symmetric(self._random(self.me, count))
+        zeros = torch.zeros(count * blocks, dtype=DTYPE, device=self.accelerator.device)
+        return source, self._symmetric(zeros), zeros
+
+    def _moves(self, ours: Move, theirs: Move, wanted: torch.Tensor) -> Ways:
+        def check(step: Step, result: torch.Tensor) -> str:
+            result.fill_(float("nan"))
+            self._meet()
+            step()
+            self.accelerator.synchronize()
+            same = torch.equal(result.view(torch.int16), wanted.view(torch.int16))
+            return "" if same else f"PE {self.me} has other elements; "
+
+        statement, step, target = ours
+        ways: Ways = {OURS: Case(statement, step, lambda: check(step, target), EVENTS, 3)}
+        if self.rivals is None:
+            return ways | {NCCL: self.reason}
+        name, call, result = theirs
+        dist = self.rivals.dist
+
+        def rival() -> object:
+            return call(dist)
+
+        return ways | {NCCL: Case(name, rival, lambda: check(rival, result), EVENTS, 3)}
+
+    # -- inside kernels that make many calls; counted is one of them
+
+    def barriers(self, nbytes: int) -> Ways:
+        """A barrier's time depends on where its words lie in the GPU's memory, by a tenth: each step they lie elsewhere.
+
+        Each place is a team's. Its context comes by once before the first sample.
+        """
+        teams = [shmem.TEAM_WORLD.split_strided(0, 1, self.n) for _ in range(PLACES - 1)]
+        each = [shmem.device_context(), *map(shmem.device_context, teams)]
+        contexts = itertools.cycle(each)
+        word = self._symmetric(torch.zeros(1, dtype=torch.int64))
+        wrong = torch.zeros(1, dtype=torch.int32, device=self.accelerator.device)
+
+        def barriers() -> None:
+            kernels.barriers[(1,)](next(contexts), self.turns, num_warps=4)
+
+        def check() -> str:
+            found = ""
+            for context in each:
+                self._meet()
+                kernels.barriers_seen[(1,)](context, word, wrong, self.turns, num_warps=4)
+                self.accelerator.synchronize()
+                missed = int(wrong.item())
+                found += f"PE {self.me} missed a store after {missed} barriers; " if missed else ""
+            return found
+
+        hand = (
+            self._barriers_by_hand() if self.accelerator.nvidia else "its kernel is written in PTX, for NVIDIA's GPUs"
+        )
+        return {OURS: Case("barrier_all(ctx)", barriers, check, per=self.turns, warm=PLACES), HAND: hand}
+
+    def _barriers_by_hand(self) -> Case | str:
+        stride, turns = self.accelerator.stride, self.turns
+        if not stride or self.n > 32:
+            return "its kernel is for up to 32 PEs with heaps at equal distances"
+        rows = self._symmetric(torch.zeros((PLACES, 1040), dtype=torch.int64))
+        places = itertools.cycle(rows)
+
+        def step() -> torch.Tensor:
+            place = next(places)
+            number = self.begun["barrier"]
+            kernels.barriers_by_hand[(1,)](place, stride, self.me, self.n, number, turns, num_warps=1)
+            self.begun["barrier"] += turns
+            return place
+
+        def check() -> str:
+            self._meet()
+            place = step()
+            self._meet()
+            last = bool((place[: self.n] == self.begun["barrier"] - 1).all())
+            return "" if last else f"PE {self.me} lacks the last number of a PE; "
+
+        return Case("st.release; ld.acquire", step, check, per=turns, warm=PLACES)
+
+    def reductions(self, nbytes: int, warps: int) -> Ways:
+        context, count = shmem.device_context(), nbytes // DTYPE.itemsize
+        out = torch.zeros(count, dtype=DTYPE, device=self.accelerator.device)
+
+        def step() -> None:
+            kernels.reductions[(1,)](context, out, self.turns, count, num_warps=warps)
+
+        def check() -> str:
+            out.zero_()
+            self._meet()
+            step()
+            self.accelerator.synchronize()
+            return "" if bool((out == 1).all()) else f"PE {self.me} has other means of ones than 1; "
+
+        return {OURS: Case("all_reduce(ctx, tile)", step, check, per=self.turns)}
+
+    def ping_pong(self, nbytes: int) -> Ways:
+        """A step is many turns there and back; counted are ways."""
+        context, count, turns = shmem.device_context(), nbytes // 4, self.turns
+        device = self.accelerator.device
+        source = torch.full((count,), self.me + 1.0, device=device)
+        data = self._symmetric(torch.zeros(count, dtype=torch.float32))
+        flag = self._symmetric(torch.zeros(1, dtype=torch.uint64))
+        self.begun["signal"] = 3  # the flag is new
+
+        def step() -> None:
+            kernels.ping_pong_payload[(1,)](
+                context, data, source, count, flag, self.begun["signal"], turns, num_warps=8
+            )
+            self.begun["signal"] += turns
+
+        def check() -> str:
+            self._meet()
+            if self.me < 2:
+                step()
+            self._meet()
+            right = self.me > 1 or bool((data == 2.0 - self.me).all())
+            return "" if right else f"PE {self.me} does not hold the other's payload; "
+
+        statement = "put_signal; signal_wait_until"
+        return {OURS: Case(statement, step, check, per=2 * turns, pes=2)}
+
+    # -- what they share
+
+    def _symmetric(self, data: torch.Tensor) -> torch.Tensor:
+        """A symmetric copy, freed when the row is over."""
+        self.live.append(shmem.array(data))
+        return self.live[-1]
+
+    def _random(self, pe: int, count: int) -> torch.Tensor:
+        """What the source of ``pe`` holds."""
+        generator = torch.Generator(self.accelerator.device).manual_seed(pe + 1)
+        return torch.randn(count, device=self.accelerator.device, generator=generator).to(DTYPE)
+
+    def _off(self, result: torch.Tensor, wanted: torch.Tensor) -> str:
+        """What is wrong with a sum: far from float64's, or other bits than on other PEs."""
+        self.accelerator.synchronize()
+        error = ((result.double() - wanted).norm() / wanted.norm()).item()
+        bits = self.comm.allgather(result.view(torch.int16).to(torch.int64).sum().item())
+        wrong = "" if error < ERROR else f"PE {self.me} has a relative error of {error:.1e}; "
+        return wrong + ("" if len(set(bits)) == 1 else f"PE {self.me} sees different bits on the PEs; ")
+
+    def _meet(self) -> None:
+        self.accelerator.synchronize()
+        self.comm.Barrier()

@@ -1,0 +1,111 @@
+"""What is written beside the figures and read again: JSON of a run, the machine, versions and the date."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Report, busbw, met
+from benchmarks.rows import Row
+
+_PACKAGES = ("numpy", "torch", "triton", "mpi4py", "mpich", "cupy-cuda13x", "cupy")
+
+
+def facts() -> dict[str, Any]:
+    """The machine, the versions and the date, of this process and its checkout."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": {
+            "node": platform.node(),
+            "CPU": _cpu(),
+            "cores": len(os.sched_getaffinity(0)),
+            "load average before": round(os.getloadavg()[0], 1),
+            "kernel": platform.release(),
+        },
+        "versions": {"Python": platform.python_version(), **_versions(), "commit": commit(Path(__file__).parents[1])},
+    }
+
+
+def commit(folder: Path) -> str:
+    """The commit that is checked out there, with + where files differ from it; "" where git does not know."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def write(path: str, report: Report) -> None:
+    Path(path).write_text(json.dumps(as_json(report), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """All samples, in seconds or the row's unit, with NVSHMEM's algbw and busbw in GB/s where bytes move."""
+    found = {"suite": report.suite, "n_pes": report.n_pes, "peers": report.peers, **report.facts}
+    if report.no_figures:
+        found["no_figures"] = report.no_figures
+    return found | {"missing": report.missing, "rows": [_row(row, report) for row in report.results]}
+
+
+def read(path: str) -> tuple[dict[str, Any], dict[str, Figure]]:
+    """A run that ``write`` recorded, and the figures of its first peer by the row's key. Errors: OSError, ValueError."""
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(found, Mapping) or "peers" not in found or "rows" not in found:
+        raise ValueError(f"{path}: not written by --json of these benchmarks")
+    ours = found["peers"][0]
+    figures = {}
+    for row in found["rows"]:
+        fields = row["figures"].get(ours, {})
+        figures[row["key"]] = Figure(fields.get("statement", ""), samples=list(fields.get("samples", ())))
+    return dict(found), figures
+
+
+def _row(row: Row, report: Report) -> dict[str, Any]:
+    figures = report.results[row]
+    goals = [{"goal": goal.text, "met": met(row, goal, figures, report)} for goal in row.goals]
+    return {
+        "key": row.key,
+        "group": row.group,
+        "row": row.name,
+        "bytes": row.nbytes,
+        "unit": row.unit,
+        "ceiling": row.ceiling,
+        "goals": goals,
+        "figures": {name: _figure(row, figure, report.n_pes) for name, figure in figures.items()},
+    }
+
+
+def _figure(row: Row, figure: Figure, n_pes: int) -> dict[str, Any]:
+    texts = {name: getattr(figure, name) for name in ("statement", "note", "wrong", "missing")}
+    fields: dict[str, Any] = {name: text for name, text in texts.items() if text}
+    if figure.samples:
+        fields |= {"median": figure.median, "spread": figure.spread, "samples": figure.samples}
+        bandwidth = busbw(row, figure, n_pes)
+        if bandwidth:
+            fields |= {"algbw": row.nbytes / figure.median / 1e9, "busbw": bandwidth / 1e9}
+    return fields
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

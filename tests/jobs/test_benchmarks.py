@@ -1,0 +1,233 @@
+"""The benchmarks' own machinery: rows, statistics, table, JSON and --compare. What they measure is not tested."""
+
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from functools import partial
+from io import StringIO
+
+import pytest
+
+pytest.importorskip("rich")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from benchmarks import gpu, gpu_collectives, host, record, table
+from benchmarks.figures import Figure, Report, busbw, met, ratio
+from benchmarks.rows import (
+    KIB,
+    MIB,
+    Row,
+    all_reduce,
+    at_most,
+    gigabytes,
+    once,
+    others,
+    rate,
+    select,
+    shares,
+    size,
+    times,
+)
+from benchmarks.runner import Contender, Effort, measure
+from rich.console import Console
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUITES = {module.SUITE.name: module.SUITE for module in (host, gpu, gpu_collectives)}
+SECONDS = 100  # for a job that should take five
+COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
+WORD = Row("Host", "put[0]", "word", goals=(at_most(2e-6), times(0.5, "rival")))
+
+
+def report(**figures):
+    """Of two rows; each figure is (samples of COPY, samples of WORD)."""
+    found = Report("gpu", list(figures), 2, {"date": "2026-11-22", "machine": {"CPU": "one"}})
+    for number, row in enumerate((COPY, WORD)):
+        found.results[row] = {name: Figure(name, samples=samples[number]) for name, samples in figures.items()}
+    return found
+
+
+def printed(found, *earlier):
+    console = Console(width=200, file=StringIO(), color_system=None)
+    table.describe(console, found)
+    table.show(console, found, *earlier)
+    return console.file.getvalue()
+
+
+def start(*arguments, environment=None, launcher=(sys.executable, "-m"), cwd=ROOT):
+    foreign = ("PMI_", "OMPI_", "PYSHMEM_JOB", "SHMEM4PY")
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    variables |= {"PYSHMEM_QUIET": "1", "PYTHONPATH": str(ROOT), **(environment or {})}
+    command = [*map(str, (*launcher, *arguments))]
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS)
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_rows_are_well_formed(suite):
+    keys = [(row.key, row.parameters) for row in suite.rows]
+    assert len(set(keys)) == len(keys) == len({row.key for row in suite.rows})
+    groups = [name for name, _ in itertools.groupby(row.group for row in suite.rows)]
+    assert len(groups) == len(set(groups))
+    for row in suite.rows:
+        assert row.operation.isidentifier() and row.steps > 0 and row.least_pes > 0
+        assert not row.bus or (row.nbytes > 0 and row.bus(4) > 0)
+        assert not row.ceiling or row.bus
+        assert all(goal.most > 0 and goal.text for goal in row.goals)
+
+
+@pytest.mark.parametrize("name", ["gpu", "gpu_collectives"])
+def test_every_row_has_its_operation(name):
+    text = (ROOT / "benchmarks" / "operations" / f"{name}.py").read_text()
+    assert not [row.operation for row in SUITES[name].rows if f"    def {row.operation}(self, nbytes: int" not in text]
+
+
+def test_rows_are_selected_by_group_name_and_size():
+    def names(*only):
+        return {row.key for row in select(gpu.ROWS, only, 2)}
+
+    assert names("put, 64 programs 256 MiB") == names("put, 64 pro") == {f"put, 64 programs {256 * MIB}"}
+    assert "host p" in names("Host") and "signal, one way" not in names("Host")
+    assert select(gpu.ROWS, None) == list(gpu.ROWS)
+    assert {row.name for row in gpu.ROWS} - {row.name for row in select(gpu.ROWS, None, 2)} == {
+        "put to all peers, kernel"
+    }
+
+
+def test_sizes_and_bus_factors():
+    assert [size(n) for n in (0, 8, 2 * KIB, 3 * MIB)] == ["", "8", "2 Ki", "3 Mi"]
+    assert size(8, "B") == "8 B" and size(MIB, "B") == "1 MiB"
+    assert [factor(4) for factor in (once, others, shares, all_reduce)] == [1, 3, 0.75, 1.5]
+
+
+def test_figures_have_median_and_half_the_interquartile_range():
+    assert Figure(samples=[3.0, 1.0, 2.0, 5.0, 4.0]).median == 3.0
+    assert Figure(samples=[3.0, 1.0, 2.0, 5.0, 4.0]).spread == pytest.approx(1 / 3)
+    assert Figure(samples=[7.0]).spread == 0.0
+    assert ratio(Figure(samples=[1.0]), Figure()) is None
+    assert ratio(Figure(samples=[1.0]), Figure(samples=[2.0])) == 0.5
+
+
+def test_goals_are_met_missed_or_unknown():
+    found = report(pyshmem=([1e-6], [1.5e-6]), engine=([0.95e-6], []), rival=([], [2e-6]))
+    judged = [met(row, goal, found.results[row], found) for row in (COPY, WORD) for goal in row.goals]
+    assert judged == [True, True, True, False]
+    assert busbw(COPY, found.results[COPY]["pyshmem"], 2) == pytest.approx(65.536e9)
+    found.results[COPY].pop("engine")
+    assert met(COPY, COPY.goals[0], found.results[COPY], found) is None
+
+
+def test_runner_takes_turns_divides_by_steps_and_leaves_out_what_is_wrong():
+    order = []
+
+    class TwoPeers:
+        peers = ("pyshmem", "rival", "broken")
+
+        def prepare(self, row, effort):
+            figures = {"pyshmem": Figure(), "rival": Figure(), "broken": Figure(wrong="it is 3, not 4")}
+            return [Contender(name, {name: figure}, partial(self.sample, name)) for name, figure in figures.items()]
+
+        def sample(self, name, turn):
+            order.append((turn, name))
+            return {name: 8.0 + turn}
+
+        def release(self):
+            order.append("released")
+
+    figures = measure(Row("A", "row", "row", steps=2), TwoPeers(), Effort(0.0, 3, 3))
+    assert order == [
+        (0, "rival"),
+        (0, "pyshmem"),
+        (1, "pyshmem"),
+        (1, "rival"),
+        (2, "rival"),
+        (2, "pyshmem"),
+        "released",
+    ]
+    assert figures["pyshmem"].samples == figures["rival"].samples == [4.0, 4.5, 5.0]
+    assert figures["broken"].samples == []
+
+
+def test_table_shows_figures_ratios_goals_and_what_is_missing():
+    found = report(pyshmem=([1e-6, 1.1e-6, 0.9e-6], [1.5e-6]), engine=([0.95e-6], []), rival=([], [2e-6]))
+    found.missing["NCCL"] = "there is no GPU"
+    found.results[WORD]["rival"] = Figure("rival's", wrong="PE 1 has 3, not 4; ")
+    text = printed(found)
+    for line in (
+        "machine: CPU: one",
+        "65.5 GB/s  1.00 µs ±  5%",
+        "engine (ceiling)",
+        "rate ≥ 0.9 engine (1.05): met",
+        "put[0]",
+        "wrong result",
+        "missing: NCCL: there is no GPU",
+        "put[0], rival: not timed, since rival's gives a wrong result: PE 1 has 3, not 4;",
+        "3 of 3 goals met; not compared: put[0]",
+    ):
+        assert line in text, text
+
+
+def test_json_comes_back_and_is_compared(tmp_path):
+    old, new = report(pyshmem=([1e-6, 1e-6], [1e-6, 1e-6])), report(pyshmem=([1e-6, 1e-6], [2e-6, 2.1e-6]))
+    path = tmp_path / "old.json"
+    record.write(str(path), old)
+    found = json.loads(path.read_text())
+    assert found["suite"] == "gpu" and found["n_pes"] == 2 and found["machine"] == {"CPU": "one"} and found["date"]
+    assert found["rows"][0]["figures"]["pyshmem"]["samples"] == [1e-6, 1e-6]
+    assert found["rows"][0]["figures"]["pyshmem"]["busbw"] == pytest.approx(65.536)
+    _, earlier = record.read(str(path))
+    assert earlier[WORD.key].samples == [1e-6, 1e-6]
+    text = printed(new, earlier, "old.json")
+    assert "2.05 slower" in text
+    assert "slower than old.json beyond the spreads: 1 of 2 rows: put[0]" in text
+
+
+def test_a_change_within_the_spreads_is_none():
+    noisy = Figure(samples=[1.0, 1.2, 0.8])
+    assert table.change(Figure(samples=[1.05]), noisy) == ""
+    assert table.change(Figure(samples=[1.3]), noisy) == "slower"
+    assert table.change(Figure(samples=[0.5]), noisy) == "faster"
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_list_needs_neither_job_nor_gpu(name):
+    done = start(f"benchmarks.{name}", "--list")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{row.group}: {row.key}" for row in SUITES[name].rows]
+
+
+def test_compare_refuses_a_file_before_it_measures(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    done = start("benchmarks.host", "--compare", tmp_path / "other.json")
+    assert done.returncode == 1 and "not written by --json of these benchmarks" in done.stderr
+
+
+def test_host_suite_runs_and_is_compared(tmp_path):
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    earlier = Report("host", ["pyshmem"], 2, {})
+    earlier.results[next(row for row in host.ROWS if row.key == "put 8")] = {"pyshmem": Figure(samples=[1e-9, 1e-9])}
+    record.write(str(old), earlier)
+    only = ("--quick", "--alone", "--no-bind", "-n", 2, "--only", "put 8 B")
+    done = start("benchmarks.host", *only, "--compare", old, "--json", new)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "│ put " in done.stdout and "beyond the spreads: 1 of 1 rows: put 8" in done.stdout
+    found, figures = record.read(str(new))
+    assert list(figures) == ["put 8"] and figures["put 8"].median > 1e-8
+    assert found["machine"]["cores"] and found["versions"]["torch"] and found["pyshmem"]["library"]
+
+
+@pytest.mark.parametrize(
+    "name, only", [("gpu", ("host p", "signal")), ("gpu_collectives", ("eager 16 B", "barrier_all"))]
+)
+def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
+    launcher = (pathlib.Path(sys.executable).with_name("pyshmemrun"), "-n", 2, "-m")
+    path = tmp_path / "tried.json"
+    arguments = (f"benchmarks.{name}", "--quick", "--only", *only, "--json", path)
+    environment = {"SHMEM_SYMMETRIC_SIZE": "64m", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    done = start(*arguments, launcher=launcher, environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the numbers are no figures" in done.stdout
+    found = json.loads(path.read_text())
+    assert found["no_figures"]
+    assert all(row["figures"]["pyshmem"]["samples"] for row in found["rows"]) and len(found["rows"]) > 1
