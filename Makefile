@@ -16,7 +16,7 @@ help:
 	@echo "make test-amd-emulated    what is compiled for AMD, executed by an emulator; CONTRIBUTING says what it needs"
 	@echo "make test-sanitized   tests of the host under gcc's sanitizers of addresses and of undefined behaviour"
 	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
-	@echo "make check        ruff, mypy --strict, sizes of modules and functions"
+	@echo "make check        ruff, mypy --strict, the rooms' imports (import-linter), sizes of modules and functions"
 	@echo "make -j6 test-gpu all tests on the machine's GPUs: 1, 2 and 4 of them; test-gpu-2-host is a part of it"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
 	@echo "make docs         the reference and these pages as HTML, in docs/_build"
@@ -52,7 +52,8 @@ test-many: $(VENV)/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict pyshmem/host pyshmem/c_names pyshmem/shmem.py launch
+	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/shmem.py launch
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pyshmem.c_names.stub --check
 	$(BIN)/python tests/sizes.py
 

@@ -7,6 +7,7 @@ on all members before any of them calls, so members write to them at once. No me
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
-from pyshmem.transport.mapped import EXSCAN, INSCAN, REDUCE
+from pyshmem.transport.mapped import EXSCAN, INSCAN, REDUCE, Fold
 
 _INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
 _FLOATS = (torch.float32, torch.float64)
@@ -252,16 +253,24 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
 
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
-    meeting = member(routine, team).meeting
+    group = member(routine, team)
     operator, dtypes = OPERATORS[op]
-    if meeting.quick(routine, 3, mode * 7 + operator, target, source, size):
+    if group.meeting.quick(routine, 3, mode * 7 + operator, target, source, size):
         return
     pair = pair_of(routine, target, source)
     count = elements_of(routine, pair, size)
     if pair.dtype not in dtypes:
         refuse_dtype(routine, "target", pair.dtype, dtypes)
     if count:
-        meeting.fold(routine, pair.heap, mode, op, pair.dtype, pair.dest, pair.src, count)
+        what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
+        group.meeting.fold(routine, pair.heap, what, partial(context_of, group))
+
+
+def context_of(team: Team) -> Any:
+    """The team's device context for the library's own kernels."""
+    from pyshmem.host.device_context import device_context  # imports triton, which most programs do not need
+
+    return device_context(team, None)
 
 
 def pair_of(routine: str, target: Any, source: Any) -> Pair:

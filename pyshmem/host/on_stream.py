@@ -14,7 +14,16 @@ from __future__ import annotations
 from typing import Any
 
 from pyshmem.host import collectives
-from pyshmem.host.collectives import OPERATORS, Pair, block_of, elements_of, pair_of, require_operator, share_of
+from pyshmem.host.collectives import (
+    OPERATORS,
+    Pair,
+    block_of,
+    context_of,
+    elements_of,
+    pair_of,
+    require_operator,
+    share_of,
+)
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
 from pyshmem.runtime import _native
@@ -106,7 +115,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
         group.meeting.sync("barrier_on_stream")
         return
     key = ("barrier", group.meeting.wires, job.generation)
-    plan = known.get(key) or remember(key, kernels().barrier(group.meeting.context()))
+    plan = known.get(key) or remember(key, kernels().barrier(context_of(group)))
     launch("barrier_on_stream", plan, direct.use_stream(), 0, 0)
 
 
@@ -157,7 +166,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
-    planner, itemsize, context = kernels(), pair.dtype.itemsize, group.meeting.context()
+    planner, itemsize, context = kernels(), pair.dtype.itemsize, context_of(group)
     if routine == "reduce":
         wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail][1])
         if pair.dtype not in wanted:

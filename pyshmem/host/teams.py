@@ -42,18 +42,13 @@ class Team:
         self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
         self.launches = 0  # by shmem.launch
         # how the members synchronise and combine; no other transport than that of mapped memory exists now
-        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot, self._device_context)
+        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot)
 
     def leave(self) -> None:
         """Become no team; all such objects are equal."""
         self.start = self.stride = self.size = 0
         self.me = self.slot = -1
         self.config = _PLAIN
-
-    def _device_context(self) -> Any:
-        from pyshmem.host.device_context import device_context  # imports triton, which host programs do not need
-
-        return device_context(self, None)
 
     def __bool__(self) -> bool:
         return self.size > 0

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.transport.mapped import REDUCE, Fold
 from pyshmem.transport.mapped import kernels as mapped_kernels
 from pyshmem.kernels import plans
 from pyshmem.runtime.cpu_heap import cpu
@@ -16,8 +17,12 @@ def refuse(routine):
     raise shmem.WaitTimeoutError(f"{routine}: no word from a member")
 
 
-GROUP = SimpleNamespace(wires=(1, 2, 0, 4), size=4, context=lambda: "the team's context", refuse_timeout=refuse)
-CALL = ("sum", torch.float32, 4096, 8192, 10)  # operator, type, target, source, elements
+GROUP = SimpleNamespace(wires=(1, 2, 0, 4), size=4, refuse_timeout=refuse)
+
+
+def call(dtype=torch.float32):
+    """sum of 10 elements at 8192 to 4096, and the team's device context."""
+    return Fold(REDUCE, "sum", dtype, 4096, 8192, 10), lambda: "the team's context"
 
 
 class Heap:
@@ -65,7 +70,7 @@ def driver(monkeypatch):
 def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(driver):
     heap = Heap(driver.calls)
     for _ in range(2):
-        assert mapped_kernels.reduce("sum_reduce", heap, GROUP, *CALL)
+        assert mapped_kernels.reduce("sum_reduce", heap, GROUP, *call())
         launch = (11, (2, 1, 1), 128, 0, 55, [21, 4096, 8192, 10, 0, 0, 0, 0])
         assert driver.calls == ["settle", launch, "finish 55"]
         driver.calls.clear()
@@ -74,15 +79,15 @@ def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(
 
 def test_nothing_is_done_where_no_kernel_can(driver):
     for heap in (cpu, Heap(driver.calls, reduces=False)):
-        assert not mapped_kernels.reduce("sum_reduce", heap, GROUP, *CALL)
+        assert not mapped_kernels.reduce("sum_reduce", heap, GROUP, *call())
     for dtype in (torch.float16, torch.float64):
-        assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, "sum", dtype, *CALL[2:])
+        assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call(dtype))
     assert not driver.calls
 
 
 def test_a_wait_that_gives_up_names_the_call_and_the_team(driver):
     with pytest.raises(shmem.WaitTimeoutError, match="max_reduce: no word from a member"):
-        mapped_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *CALL)
+        mapped_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *call())
 
 
 def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
@@ -90,4 +95,4 @@ def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
     with pytest.raises(
         shmem.LaunchError, match=r"sum_reduce: PE .: stream: got error 719 of the GPU driver for its kernel"
     ):
-        mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *CALL)
+        mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call())

@@ -11,9 +11,9 @@ from pyshmem.runtime.errors import refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.mapped import kernels, tensors
-from pyshmem.transport.mapped.tensors import EXSCAN, INSCAN, REDUCE
+from pyshmem.transport.mapped.tensors import EXSCAN, INSCAN, REDUCE, Fold
 
-__all__ = ["EXSCAN", "INSCAN", "REDUCE", "Mapped"]
+__all__ = ["EXSCAN", "INSCAN", "REDUCE", "Fold", "Mapped"]
 native_heap = cpu  # whose collectives _collectives.h does
 
 
@@ -24,16 +24,11 @@ class Mapped:
     this PE.  Errors of all calls: WaitTimeoutError, which names the members that have not come.
     """
 
-    __slots__ = ("context", "me", "name", "size", "start", "stride", "wires")
+    __slots__ = ("me", "name", "size", "start", "stride", "wires")
 
-    def __init__(
-        self, name: str, members: tuple[int, int, int], me: int, slot: int, context: Callable[[], Any]
-    ) -> None:
-        """members: the first world PE, the stride, how many.  me: this PE's number.  slot: of the members' area.
-
-        context: makes the team's device context, for collectives that are kernels.
-        """
-        self.name, self.me, self.context = name, me, context
+    def __init__(self, name: str, members: tuple[int, int, int], me: int, slot: int) -> None:
+        """members: the first world PE, the stride, how many.  me: this PE's number.  slot: of the members' area."""
+        self.name, self.me = name, me
         self.start, self.stride, self.size = members
         self.wires = (areas.area(slot), self.stride * cpu.stride, me, self.size)  # as the native module knows a team
 
@@ -82,13 +77,14 @@ class Mapped:
         else:
             tensors.scatter(routine, heap, self, dest, src, skip, *strides)
 
-    def fold(self, routine: str, heap: Heap, mode: int, op: str, dtype: Any, dest: int, src: int, count: int) -> None:
-        """Combine ``count`` elements of all members into every ``dest``; mode: REDUCE, INSCAN or EXSCAN."""
-        loop = tensors.LOOPS.get(dtype)
+    def fold(self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any]) -> None:
+        """Reduce or scan. context: makes the team's device context, for a reduction that is a kernel."""
+        loop = tensors.LOOPS.get(what.dtype)
         if heap is native_heap and loop is not None:
-            self._native_step(routine, _native.fold, mode, tensors.CODES[op], loop, dest, src, count)
-        elif mode != REDUCE or not kernels.reduce(routine, heap, self, op, dtype, dest, src, count):
-            tensors.fold(routine, heap, self, mode, op, dtype, dest, src, count)
+            places = what.dest, what.src, what.nelems
+            self._native_step(routine, _native.fold, what.mode, tensors.CODES[what.op], loop, *places)
+        elif what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context):
+            tensors.fold(routine, heap, self, what)
 
     def _native_step(self, routine: str, step: Callable[..., None], *arguments: int) -> None:
         try:

@@ -6,6 +6,7 @@ middle and large arrays. Of the kernels of tiles there would be one for each of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyshmem.kernels.plans import kernels, known, launch, remember
@@ -15,22 +16,24 @@ from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
     from pyshmem.transport.mapped import Mapped
+    from pyshmem.transport.mapped.tensors import Fold
 
 
-def reduce(routine: str, heap: Heap, team: Mapped, op: str, dtype: Any, dest: int, src: int, count: int) -> bool:
-    """Combine ``count`` elements of all members at ``src`` into every ``dest``.
+def reduce(routine: str, heap: Heap, team: Mapped, what: Fold, context: Callable[[], Any]) -> bool:
+    """Reduce. context: makes the team's device context.
 
     False, and nothing has happened, where no kernel can: on all members alike.  Errors: WaitTimeoutError, LaunchError.
     """
-    if not heap.reduces or not kernels().combines(dtype, team.size, heap.arch):
+    if not heap.reduces or not kernels().combines(what.dtype, team.size, heap.arch):
         return False
-    key = ("waited for", op, dtype, count, team.wires, job.generation)
-    plan = known.get(key) or remember(key, kernels().waited_for(team.context(), op, dtype, count))
+    asked = what.op, what.dtype, what.nelems
+    key = ("waited for", *asked, team.wires, job.generation)
+    plan = known.get(key) or remember(key, kernels().waited_for(context(), *asked))
     if plan is None:
         return False
     heap.direct.settle()
     stream = heap.direct.own_stream()
-    launch(routine, plan, stream, dest, src)
+    launch(routine, plan, stream, what.dest, what.src)
     try:
         heap.direct.finish(stream)
     except WaitTimeoutError:

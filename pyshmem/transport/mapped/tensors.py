@@ -58,10 +58,20 @@ def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: i
     _barrier(routine, heap, team)
 
 
-def fold(
-    routine: str, heap: Heap, team: Mapped, mode: int, op: str, dtype: Any, dest: int, src: int, count: int
-) -> None:
+class Fold(NamedTuple):
+    """What a reduction or scan combines: ``nelems`` elements of all members at ``src``, into every ``dest``."""
+
+    mode: int  # REDUCE, INSCAN or EXSCAN
+    op: str
+    dtype: Any
+    dest: int
+    src: int
+    nelems: int
+
+
+def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
     """Each member combines one share of the elements for all: read and written by nobody else, so in place is safe."""
+    mode, op, dtype, dest, src, count = what
     _barrier(routine, heap, team)
     share = -(-count // team.size)
     first = min(team.me * share, count)
