@@ -184,7 +184,7 @@ def _compare_swap_nbi(name: str) -> Callable[..., None]:
 
 
 def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ctx | None, **values: Any) -> None:
-    """values: cond before value, as the operators take them."""
+    """values: cond before value, in the order of the operators' arguments."""
     operator, dtypes, _, _ = _ROWS[name]
     routine = name + "_nbi"
     if ctx is not None:

@@ -223,7 +223,7 @@ def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | N
 
 
 def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape that ``*size`` means: ints, or one sequence of them. Errors: ArgumentError, OutOfRangeError if negative."""
+    """The shape given by ``*size``, ints or one sequence of ints. Errors: ArgumentError, OutOfRangeError if negative."""
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
     return tuple(count_of(routine, "size", extent) for extent in size)

@@ -38,7 +38,7 @@ OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
 
 
 class Pair(NamedTuple):
-    """The checked arrays of a call: addresses here and numbers of elements."""
+    """The checked arrays of a call: local addresses and numbers of elements."""
 
     heap: Any
     dest: int
@@ -287,7 +287,7 @@ def pair_of(routine: str, target: Any, source: Any) -> Pair:
 
 
 def elements_of(routine: str, pair: Pair, size: int | None) -> int:
-    """Elements of a call that has as many in both arrays."""
+    """The number of elements of a call that uses equally many in both arrays."""
     count = pair.length if size is None else count_of(routine, "size", size)
     if count > min(pair.room, pair.length):
         got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
@@ -296,14 +296,14 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
 
 
 def share_of(routine: str, pair: Pair, size: Any, members: int) -> int:
-    """Elements of a block that goes to each member, an equal part of source for None."""
+    """The number of elements in the block for each member; None divides source equally."""
     if size is None and pair.length % members:
         refuse(OutOfRangeError, routine, "source", f"{pair.length} elements", f"a multiple of {members}, or a size")
     return block_of(routine, pair, pair.length // members if size is None else size, (members, members))
 
 
 def block_of(routine: str, pair: Pair, size: Any, blocks: tuple[int, int]) -> int:
-    """Elements of a block, where target and source hold so many blocks."""
+    """The number of elements of a block, checked against the number of ``blocks`` in target and in source."""
     count = count_of(routine, "size", size)
     for name, held, number in (("target", pair.room, blocks[0]), ("source", pair.length, blocks[1])):
         if count * number > held:

@@ -110,7 +110,7 @@ def pcontrol(level: int) -> None:
 def world_pe(routine: str, ctx: Any, pe: int) -> int:
     """The world PE of ``pe`` in the team of ``ctx``.
 
-    Errors: NotInitializedError, ArgumentError for no context, OutOfRangeError.
+    Errors: NotInitializedError, ArgumentError if ctx is not usable, OutOfRangeError.
     """
     if not check(routine, ctx):
         if not job.inits:
@@ -126,7 +126,7 @@ def world_pe(routine: str, ctx: Any, pe: int) -> int:
 
 
 def check(routine: str, ctx: Any) -> bool:
-    """Whether ``ctx`` is a context now. Errors: ArgumentError for what never was one."""
+    """Whether the context ``ctx`` is usable now. Errors: ArgumentError if it is not a Ctx."""
     if not isinstance(ctx, Ctx):
         refuse(ArgumentError, routine, "ctx", type(ctx).__name__, "a Ctx, or None for CTX_DEFAULT")
     return bool(ctx)
@@ -143,7 +143,7 @@ def is_usable(routine: str, ctx: Ctx | None) -> bool:
 
 
 def _flags(routine: str, kind: Any, options: Any) -> Any:
-    """``options`` as the flags they are. Errors: ArgumentError."""
+    """``options`` as flags of ``kind``. Errors: ArgumentError."""
     known = sum(kind)
     if isinstance(options, bool) or not isinstance(options, int) or options & ~known:
         names = ", ".join(f"{kind.__name__}.{flag.name}" for flag in kind)

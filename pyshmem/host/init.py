@@ -172,7 +172,7 @@ def _start_mpi(thread_level: int) -> Any:
 
 
 def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> None:
-    """Fill job, heap and teams, or raise on every PE alike and leave all as it was."""
+    """Set up job, heaps and teams, or raise the same error on every PE and change nothing."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
     node = job.node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
@@ -287,8 +287,8 @@ def _forget() -> None:
 
 
 def _at_exit() -> None:
-    """A program that ends without finalize has finalised: the kernel takes the memory back. Nothing collective is done,
-    the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
+    """Handle a program that ends without finalize: the operating system frees the memory. No collective step is possible,
+    because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
         _list_leaks()
 

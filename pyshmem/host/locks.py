@@ -107,7 +107,7 @@ class Lock:
 
 
 def _home(routine: str, lock: Any) -> tuple[Any, int]:
-    """The route to PE 0, and the lock's place there."""
+    """The route to PE 0, and the place of the lock there."""
     to, place, dtype = word_on(routine, "lock", lock, 0)
     if dtype is not torch.int64:
         refuse_dtype(routine, "lock", dtype, (torch.int64,))

@@ -39,9 +39,9 @@ from pyshmem.transport import routes
 def allocate(
     routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT
 ) -> torch.Tensor:
-    """A new symmetric array, not filled, before the barrier that ends every allocation. An empty one takes no memory.
+    """Allocate an uninitialised symmetric array, without the final barrier. An empty array takes no memory.
 
-    Errors: HeapExhaustedError on every PE alike, and nothing has changed.
+    Errors: HeapExhaustedError on every PE alike; nothing has changed then.
     """
     require_init(routine)
     heap = heap_for(routine, device)
@@ -57,7 +57,7 @@ def allocate(
 
 
 def heap_for(routine: str, device: Any) -> Heap:
-    """The heap that ``device`` names, "cpu" or "cuda" or torch's device; the default one for None. Errors: ArgumentError."""
+    """The heap that ``device`` names: "cpu", "cuda" or a torch device; None is the default heap. Errors: ArgumentError."""
     if device is None:
         return default()
     kind, _, index = str(device).partition(":")
@@ -85,7 +85,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
 
 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
-    """The barrier that ends an allocation, after the fill: peers may use the memory at once."""
+    """End an allocation with a barrier, after the fill, so that peers may use the memory at once."""
     if array.numel():
         heaps[array.device.type].direct.settle()
         TEAM_WORLD.meeting.sync(routine)
@@ -268,7 +268,7 @@ def _bytes(routine: str, nbytes: int, dtype: Any, device: str | None, alignment:
 
 
 def _allocation(routine: str, operand: Operand) -> int:
-    """The heap offset of the live allocation that begins where the array does."""
+    """The heap offset of the live allocation that starts at the array's address."""
     offset = operand.address - operand.heap.base
     if operand.heap.allocator.size_of(offset) is None:
         require_symmetric(routine, "array", operand, operand.itemsize)
@@ -279,7 +279,7 @@ def _allocation(routine: str, operand: Operand) -> int:
 
 
 def _resized(heap: Heap, offset: int, nbytes: int) -> int:
-    """Resize in place or move; the new offset. On failure raises with everything as before."""
+    """Resize an allocation in place or move it, and return the new offset. An error leaves it unchanged."""
     if heap.allocator.resize(offset, nbytes):
         return offset
     moved = _room("realloc", heap, nbytes)
@@ -298,7 +298,7 @@ def _note_site(heap: Heap, offset: int) -> None:
 
 
 def _compare_calls(routine: str, nbytes: int, detail: str) -> None:
-    """Debug mode: all PEs must make the same call. Errors: OutOfRangeError on all of them."""
+    """In debug mode, check that all PEs make the same call. Errors: OutOfRangeError on all PEs."""
     if not job.debug:
         return
     assert job.comm is not None

@@ -139,7 +139,7 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
 
 
 def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:
-    """A call not made before: checked, planned, and remembered under ``key`` where there is one."""
+    """The first call with these arguments: check and plan it, and cache the plan under ``key`` if there is one."""
     name = _NAMES[routine]
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
@@ -153,7 +153,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
 
 
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
-    """Elements of the call, of a block where there are blocks. Errors: what is wrong with it."""
+    """The number of elements of the call, or of a block. Errors: those of the call."""
     if routine == "fcollect":
         return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
     if routine == "alltoall":

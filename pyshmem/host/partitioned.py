@@ -169,19 +169,19 @@ class PartitionedTensor:
         return torch.as_tensor(source).detach()
 
     def _cut(self, whole: torch.Tensor) -> torch.Tensor:
-        """The parts of all PEs, first dimension the PE; what they have beyond the tensor's end is undefined."""
+        """The parts of all PEs, with the PE as the first dimension; elements beyond the tensor's end are undefined."""
         layout, blocks = self.layout, self._blocks()
         filled = whole.new_empty(_with_extent(self.shape, self.dim, layout.rounds * layout.n_pes * layout.block))
         filled.narrow(self.dim, 0, layout.extent).copy_(whole)
         return filled.view(*blocks[: self.dim + 1], layout.n_pes, *blocks[self.dim + 1 :]).movedim(self.dim + 1, 0)
 
     def _join(self, parts: torch.Tensor) -> torch.Tensor:
-        """The inverse of _cut, of its parts in the shape of the shards."""
+        """The inverse of _cut, for parts in the shape of the shards."""
         blocks = parts.view(len(parts), *self._blocks()).movedim(0, self.dim + 1)
         return blocks.flatten(self.dim, self.dim + 2).narrow(self.dim, 0, self.layout.extent).contiguous()
 
     def _blocks(self) -> tuple[int, ...]:
-        """The shape of a shard with a dimension for its blocks."""
+        """The shape of a shard, with a separate dimension for its blocks."""
         return (*self.shape[: self.dim], self.layout.rounds, self.layout.block, *self.shape[self.dim + 1 :])
 
 
@@ -232,7 +232,7 @@ def _axis(shape: tuple[int, ...], dim: int) -> int:
 
 
 def _block(block: int | None, extent: int, n_pes: int) -> int:
-    """The block size: at most the extent, since memory comes in whole blocks, but 1."""
+    """The block size, from 1 to the extent; memory is allocated in whole blocks."""
     if block is None:
         return max(-(-extent // n_pes), 1)
     if not count_of("partitioned", "block", block):
@@ -241,7 +241,7 @@ def _block(block: int | None, extent: int, n_pes: int) -> int:
 
 
 def _room(nbytes: int, device: str | None) -> torch.Tensor:
-    """Zeroed symmetric memory, as much as the PE needs that needs most: members of other teams may need less."""
+    """Zeroed symmetric memory of the largest size that any PE needs; members of other teams may need less."""
     needs = TEAM_WORLD.meeting.share("partitioned", nbytes.to_bytes(16, "little"))
     most = max(int.from_bytes(need, "little") for need in needs)
     return finish("partitioned", allocate("partitioned", (most,), torch.uint8, device).zero_())

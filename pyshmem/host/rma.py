@@ -121,7 +121,7 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 
 
 def _routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
-    """(route, place, private address, bytes), as the native locate gives them."""
+    """(route, place, private address, bytes), as the native locate returns them."""
     to, away = route(routine, sides.heap, pe, sides.private)
     return to, sides.near + away, sides.own, sides.nbytes
 
@@ -177,7 +177,7 @@ _INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
 def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
-    """Store a value of any element type: built in private memory, then written as one word where it is one."""
+    """Store a value of any element type: it is built in private memory, then written, as one word if it is one."""
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
     else:
@@ -259,7 +259,7 @@ def _strided(
 
 
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
-    """The array and its stride, once it is long enough."""
+    """The array and its stride, checked to be long enough."""
     operand = describe(routine, name, array)
     step = count_of(routine, stride_name, stride)
     if step < 1:
@@ -329,7 +329,7 @@ def ibget(
 def _block_sides(
     routine: str, target: tuple[Any, int], source: tuple[Any, int], bsize: int, nblocks: int
 ) -> tuple[Operand, Operand, tuple[int, int, int, int]]:
-    """Target and source, each given with its stride, once the blocks are known to fit; and the four numbers as ints."""
+    """Target and source with their strides, checked to hold the blocks, and the four numbers as ints."""
     require_init(routine)
     bsize, nblocks = count_of(routine, "bsize", bsize), count_of(routine, "nblocks", nblocks)
     to, tst = _block_side(routine, "target", *target, bsize, nblocks)
@@ -352,5 +352,5 @@ def _block_side(routine: str, name: str, array: Any, stride: Any, bsize: int, nb
 
 
 def _span(stride: int, bsize: int, nblocks: int) -> int:
-    """Elements from the first one to behind the last."""
+    """The number of elements from the first to the last, inclusive."""
     return (nblocks - 1) * stride + bsize if bsize and nblocks else 0

@@ -188,10 +188,10 @@ TEAM_INVALID = Team("TEAM_INVALID")
 
 
 def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Team:
-    """The team of this PE, and TEAM_INVALID where it is not among ``members``, PEs of ``parent``, or no slot is free.
+    """The new team of ``members``, PEs of ``parent``; TEAM_INVALID on other PEs, and no team if no slot is free.
 
-    All members of the parent take one slot, for teams that have no PE in common. Before anybody uses an area its owner
-    clears it: it holds what an earlier team left.
+    All members of the parent use one slot, for teams that have no PE in common. The owner of an area clears it before
+    its first use, because an earlier team may have used it.
     """
     slot = pool.agree(routine, parent)
     if slot is None:
@@ -209,7 +209,7 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
 
 
 def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
-    """``config``, a TeamConfig, mapping or None, with ``options`` over it. Errors: ArgumentError."""
+    """``config``, a TeamConfig, dict or None, updated with ``options``. Errors: ArgumentError."""
     if isinstance(config, TeamConfig):
         config = config._asdict()
     if not (config is None or isinstance(config, dict)):
@@ -222,11 +222,11 @@ def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
 
 
 def member(routine: str, team: Team | None) -> Team:
-    """``team``, or the world for None, once this PE is known to be in it. Errors: NotInitializedError, ArgumentError."""
+    """``team``, or TEAM_WORLD for None, checked to include this PE. Errors: NotInitializedError, ArgumentError."""
     if team is None:
         team = TEAM_WORLD
     if not isinstance(team, Team):
-        wants = "a Team, or None for TEAM_WORLD; where C has it first, it is last here"
+        wants = "a Team, or None for TEAM_WORLD, as the last argument (in C it is the first)"
         refuse(ArgumentError, routine, "team", type(team).__name__, wants)
     if team.me < 0:
         refuse_team(routine, team)
@@ -234,7 +234,7 @@ def member(routine: str, team: Team | None) -> Team:
 
 
 def refuse_team(routine: str, team: Team) -> NoReturn:
-    """Refuse what is no team. Errors: NotInitializedError outside init and finalize, else ArgumentError."""
+    """Refuse an object that is no team. Errors: NotInitializedError outside init and finalize, otherwise ArgumentError."""
     if not job.inits:
         refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "init before it")
     refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")

@@ -177,7 +177,7 @@ def comparison(routine: str, cmp: Any) -> int:
 
 
 def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
-    """One value for all elements; the vector forms put an array in its place."""
+    """The checked arguments of a call on many elements, with one value for all; the vector forms replace it by an array."""
     operand = symmetric_array(routine, "ivars", ivars)
     if operand.dtype not in TEST:
         refuse_dtype(routine, "ivars", operand.dtype, TYPES)
@@ -236,7 +236,7 @@ def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
 
 
 def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
-    """A private copy, for what the caller passed may be no array, and may change meanwhile."""
+    """A private copy of cmp_values, which may be a list and may change during the wait."""
     operand = symmetric_array(routine, "ivars", ivars)
     if isinstance(cmp_values, (list, tuple)):
         exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]
