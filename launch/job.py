@@ -93,9 +93,7 @@ class Job:
                 self._end(time.monotonic(), ask=False)
             else:
                 passed = " or ".join(sorted(Signals(other).name for other in self.launcher.passes))
-                _say(
-                    f"{number.name}: got it for PEs on other nodes; wants {passed}, which {self.launcher.name} passes on"
-                )
+                _say(f"{number.name}: got PEs on other nodes; wants {passed}, which {self.launcher.name} forwards")
             self._waiting.pop(0)
 
     def _running(self) -> dict[int, int]:
@@ -114,7 +112,7 @@ class Job:
             elif now > deadline:
                 running = ", ".join(map(str, sorted(self._running())))
                 who = f"PE {running}" if running else "no PE"
-                _say(f"--timeout: the time is over with {who} still running; ending the job")
+                _say(f"--timeout: the time limit has passed with {who} still running; ending the job")
                 self._timed_out = True
                 self._end(now)
         while self._steps and now >= self._steps[0][0]:
@@ -166,7 +164,7 @@ def end_descendants() -> None:
         except ChildProcessError:
             return
         if time.monotonic() > limit:
-            _say(f"processes {left} do not end, though killed")
+            _say(f"processes {left} were killed but have not ended")
             return
         time.sleep(0.01)
 

@@ -144,14 +144,16 @@ def named(command: tuple[str, ...], wanted: str) -> Found:
     """The launcher that --mpiexec names.  Errors: LaunchError if it does not exist or is not supported."""
     text = " ".join(command)
     if not command or not shutil.which(command[0]):
-        raise LaunchError(f"--mpiexec: got {text!r}, which is no executable; wants the path of mpiexec, mpirun or srun")
+        raise LaunchError(
+            f"--mpiexec: got {text!r}, which is not an executable; wants the path of mpiexec, mpirun or srun"
+        )
     found = identify(command)
     if not found:
-        raise LaunchError(f"--mpiexec: got {text!r}, which --version does not show to be one of "
-                          "MPICH's Hydra, Intel MPI, Open MPI, srun; wants one of these")  # fmt: skip
+        raise LaunchError(f"--mpiexec: got {text!r}, which --version does not identify as a "
+                          "supported launcher; wants MPICH's Hydra, Intel MPI, Open MPI or srun")  # fmt: skip
     if wanted not in ("auto", found.row.name):
         raise LaunchError(
-            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants them to agree"
+            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants launchers that agree"
         )
     return found
 

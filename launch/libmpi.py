@@ -75,7 +75,7 @@ def matching(found: Found, environment: Mapping[str, str]) -> dict[str, str]:
     if not library:
         return {}  # a program that uses MPI reports the error
     raise LaunchError(f"--mpiexec: got {found.command[0]}, which is {found.version}, while mpi4py loads {library.version} "
-                      f"from {library.path}; wants both of one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
+                      f"from {library.path}; wants both from one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
                       f"a {SONAMES[found.row.family]} of {found.row.name}")  # fmt: skip
 
 

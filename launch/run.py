@@ -103,12 +103,12 @@ def _program(options: argparse.Namespace) -> list[str]:
         return [sys.executable, "-m", name, *options.arguments]
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise LaunchError(f"PROGRAM: got {name!r}, which is no file; wants the path of a Python program")
+            raise LaunchError(f"PROGRAM: got {name!r}, which is not a file; wants the path of a Python program")
         return [sys.executable, name, *options.arguments]
     beside = os.path.dirname(sys.executable)
     path = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
     if not path:
-        raise LaunchError(f"PROGRAM: got {name!r}, which is no executable, neither beside {sys.executable} nor on PATH; "
+        raise LaunchError(f"PROGRAM: got {name!r}, which is not an executable beside {sys.executable} or on PATH; "
                           "wants a .py file, -m and a module, or an executable (./a.out)")  # fmt: skip
     return [path, *options.arguments]
 
