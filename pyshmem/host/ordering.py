@@ -18,7 +18,7 @@ def fence(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.11 SHMEM_FENCE.
     """
-    if is_usable("fence", ctx):
+    if (ctx is None and job.inits) or is_usable("fence", ctx):
         routes.order()
 
 
@@ -29,7 +29,7 @@ def quiet(ctx: Ctx | None = None) -> None:
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.11 SHMEM_QUIET.
     """
-    if is_usable("quiet", ctx):
+    if (ctx is None and job.inits) or is_usable("quiet", ctx):
         routes.complete(ctx)
 
 
@@ -57,7 +57,8 @@ def barrier_all() -> None:
     """
     if not job.inits:
         require_init("barrier_all")
-    routes.complete_pending()
+    for each in routes.pending:
+        each.settle()
     TEAM_WORLD.meeting.sync("barrier_all")  # includes a full memory fence
 
 

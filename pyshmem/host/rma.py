@@ -33,7 +33,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.words import LOAD
-from pyshmem.transport.routes import require_pe, route, word_on
+from pyshmem.transport.routes import require_pe, route, routed, word_on
 
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
@@ -56,7 +56,7 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
         pe = world_pe("put", ctx, pe)
     found = locate(views, target, source, size, pe)
     if found is None:
-        found = _routed("put", transfer("put", _PUT_NAMES, target, source, size), pe)
+        found = routed("put", transfer("put", _PUT_NAMES, target, source, size), pe)
     to, place, src, nbytes = found
     to.put(place, src, nbytes)
 
@@ -77,7 +77,7 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
         pe = world_pe("get", ctx, pe)
     found = locate(views, source, target, size, pe)
     if found is None:
-        found = _routed("get", transfer("get", _GET_NAMES, source, target, size), pe)
+        found = routed("get", transfer("get", _GET_NAMES, source, target, size), pe)
     to, place, dest, nbytes = found
     to.get(dest, place, nbytes)
 
@@ -98,7 +98,10 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("put_nbi", ctx, pe)
-    to, place, src, nbytes = _routed("put_nbi", transfer("put_nbi", _PUT_NAMES, target, source, size), pe)
+    found = locate(views, target, source, size, pe)
+    if found is None:
+        found = routed("put_nbi", transfer("put_nbi", _PUT_NAMES, target, source, size), pe)
+    to, place, src, nbytes = found
     to.put_nbi(place, src, nbytes, ctx, source)
 
 
@@ -116,14 +119,11 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("get_nbi", ctx, pe)
-    to, place, dest, nbytes = _routed("get_nbi", transfer("get_nbi", _GET_NAMES, source, target, size), pe)
+    found = locate(views, source, target, size, pe)
+    if found is None:
+        found = routed("get_nbi", transfer("get_nbi", _GET_NAMES, source, target, size), pe)
+    to, place, dest, nbytes = found
     to.get_nbi(dest, place, nbytes, ctx, target)
-
-
-def _routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
-    """(route, place, private address, bytes), as the native locate returns them."""
-    to, away = route(routine, sides.heap, pe, sides.private)
-    return to, sides.near + away, sides.own, sides.nbytes
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
@@ -212,7 +212,7 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
         pe = world_pe("iput", ctx, pe)
     sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
     ends, (tst, sst), item, count = _strided("iput", sides, size)
-    to, place, src, _ = _routed("iput", ends, pe)
+    to, place, src, _ = routed("iput", ends, pe)
     to.put_strided(place, src, tst * item, sst * item, item, count)
 
 
@@ -234,7 +234,7 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
         pe = world_pe("iget", ctx, pe)
     sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
     ends, (sst, tst), item, count = _strided("iget", sides, size)
-    to, place, dest, _ = _routed("iget", ends, pe)
+    to, place, dest, _ = routed("iget", ends, pe)
     to.get_strided(dest, place, tst * item, sst * item, item, count)
 
 

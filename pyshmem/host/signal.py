@@ -10,10 +10,11 @@ import torch
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.wait import CMP, wait_word
 from pyshmem.runtime import _native
+from pyshmem.runtime._native import locate
 from pyshmem.runtime.arguments import refuse_dtype, scalar, transfer, word
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import Heap
-from pyshmem.transport.routes import route, word_on
+from pyshmem.runtime.heap import views
+from pyshmem.transport.routes import routed, word_on
 
 _NAMES = ("target", "source")
 
@@ -93,17 +94,19 @@ def _put_signal(
 ) -> None:
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
-    sides = transfer(routine, _NAMES, target, source, size)
-    home, address = _signal_word(routine, signal)
+    found = locate(views, target, source, size, pe)
+    if found is None:
+        found = routed(routine, transfer(routine, _NAMES, target, source, size), pe)
+    to, place, src, nbytes = found
+    home, word_place, dtype = word_on(routine, "signal", signal, pe)
+    _require_signal(routine, dtype)
     update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
     if update is None:
         refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
-    if sides.near - 8 < address < sides.near + sides.nbytes:
+    if place - 8 < word_place < place + nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
     value = scalar(routine, "value", value, torch.uint64)
-    to, away = route(routine, sides.heap, pe, sides.private)
-    signals, distance = route(routine, home, pe)
-    to.put_signal(sides.near + away, sides.own, sides.nbytes, signals, update, address + distance, value)
+    to.put_signal(place, src, nbytes, home, update, word_place, value)
 
 
 def signal_fetch(signal: Any) -> int:
@@ -114,7 +117,8 @@ def signal_fetch(signal: Any) -> int:
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.8 SHMEM_SIGNAL_FETCH.
     """
-    heap, address = _signal_word("signal_fetch", signal)
+    heap, address, dtype = word("signal_fetch", "signal", signal)
+    _require_signal("signal_fetch", dtype)
     return int(_native.fetch_uint64(heap.direct.look(address, 8)))
 
 
@@ -164,12 +168,6 @@ def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
     Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     return wait_word("signal_wait_until", "signal", signal, cmp, value, (torch.uint64,))
-
-
-def _signal_word(routine: str, signal: Any) -> tuple[Heap, int]:
-    heap, address, dtype = word(routine, "signal", signal)
-    _require_signal(routine, dtype)
-    return heap, address
 
 
 def _require_signal(routine: str, dtype: Any) -> None:

@@ -22,25 +22,20 @@ enum {
 typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty, penalty; int64_t disturbed; } counters_t;
 typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
 
-/* team: area, bytes between the areas of neighbours, me, n; limits: timeout, spins */
-static int to_area(PyObject *const *team, PyObject *const *limits, team_t *t) {
+/* The first three arguments of every collective: team (area, bytes between the areas of neighbours, me, n), timeout, spins. */
+static int to_team(PyObject *const *args, team_t *t) {
+    PyObject *team[4];
     uint64_t area, spins;
     double timeout;
+    for (int i = 0; i < 4; i++)
+        if (!(team[i] = PyTuple_GetItem(args[0], i))) return 0;
     if (!to_u64(team[0], &area) || !to_i64(team[1], &t->stride) || !to_i64(team[2], &t->me) || !to_i64(team[3], &t->n) ||
-        !to_f64(limits[0], &timeout) || !to_u64(limits[1], &spins))
+        !to_f64(args[1], &timeout) || !to_u64(args[2], &spins))
         return 0;
     t->area = (char *)area;
     t->spin = spin_begin(timeout, spins);
     t->released = NULL;
     return 1;
-}
-
-/* The first three arguments of every collective: team, as a tuple, timeout, spins. */
-static int to_team(PyObject *const *args, team_t *t) {
-    PyObject *team[4];
-    for (int i = 0; i < 4; i++)
-        if (!(team[i] = PyTuple_GetItem(args[0], i))) return 0;
-    return to_area(team, args + 1, t);
 }
 
 static inline char *area_of(const team_t *t, int64_t pe) { return t->area + (pe - t->me) * t->stride; }
@@ -153,11 +148,11 @@ static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t
     return PyLong_FromUnsignedLongLong((ROOTS + 8 * n_pes + 63) / 64 * 64);
 }
 
-/* sync(area, bytes between areas, me, n, timeout, spins) */
+/* sync(team, timeout, spins) */
 static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
-    if (!arity("sync", n, 6) || !to_area(args, args + 4, &t)) return NULL;
+    if (!arity("sync", n, 3) || !to_team(args, &t)) return NULL;
     disseminate(&t);
     if (!finish(&t)) return NULL;
     Py_RETURN_NONE;
@@ -172,14 +167,11 @@ static int is_behind(const team_t *t, int64_t j) {
            __atomic_load_n(&theirs->broadcasts, __ATOMIC_ACQUIRE) < own->broadcasts;
 }
 
-/* absent(area, bytes between areas, me, n) -> the members that have not come to the call in which this PE has given up. */
+/* absent(team, timeout, spins) -> the members that have not come to the call in which this PE has given up. */
 static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    team_t t = {0};
-    uint64_t area;
-    if (!arity("absent", n, 4) || !to_u64(args[0], &area) || !to_i64(args[1], &t.stride) || !to_i64(args[2], &t.me) || !to_i64(args[3], &t.n))
-        return NULL;
-    t.area = (char *)area;
+    team_t t;
+    if (!arity("absent", n, 3) || !to_team(args, &t)) return NULL;
     PyObject *found = PyList_New(0);
     for (int64_t j = 0; found && j < t.n; j++) {
         if (!is_behind(&t, j)) continue;

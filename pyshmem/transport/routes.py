@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime._native import locate_word
-from pyshmem.runtime.arguments import KINDS, integer_of, require_init, word
+from pyshmem.runtime._native import fence, locate_word
+from pyshmem.runtime.arguments import KINDS, Sides, integer_of, require_init, word
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.gpu.heap import gpu
@@ -20,21 +20,21 @@ from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  gives the heap its route
 from pyshmem.transport.direct.gpu import GpuDirect
 
-_pending: list[Direct] = []  # routes on which an operation may outlive its call
+pending: list[Direct] = []  # routes on which an operation may outlive its call: a barrier completes them first
 
 
 def open_routes() -> None:
     """After all heaps are open."""
     if gpu.size:
         gpu.direct.open()
-        _pending.append(gpu.direct)
+        pending.append(gpu.direct)
 
 
 def close_routes() -> None:
     """Complete all. Every PE has passed a barrier after its last use."""
-    if _pending:
+    if pending:
         gpu.direct.close()
-        _pending.clear()
+        pending.clear()
 
 
 def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tuple[Any, int]:
@@ -53,6 +53,12 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
     if private is None or private is heap:
         return heap.direct, away
     return gpu.direct.bridges[heap.device], away
+
+
+def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
+    """(route, place, private address, bytes) of a copy, as the native locate gives them. Errors: those of route."""
+    to, away = route(routine, sides.heap, pe, sides.private)
+    return to, sides.near + away, sides.own, sides.nbytes
 
 
 def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int, Any]:
@@ -95,21 +101,17 @@ def mapped_distance(routine: str, heap: Heap, pe: Any) -> int | None:
 
 
 def order() -> None:
-    """fence, on every route."""
-    for heap in heaps.values():
-        heap.direct.order()
+    """fence, on every route: the processor's own orders those on which every operation is complete when it returns."""
+    fence()
+    for each in pending:
+        each.order()
 
 
 def complete(ctx: Any = None) -> None:
     """quiet, on every route."""
-    for heap in heaps.values():
-        heap.direct.settle(ctx)
-
-
-def complete_pending() -> None:
-    """quiet, on the routes where an operation may outlive its call; a barrier's own fence does for the others."""
-    for each in _pending:
-        each.settle()
+    fence()
+    for each in pending:
+        each.settle(ctx)
 
 
 def streams() -> GpuDirect | None:

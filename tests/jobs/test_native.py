@@ -123,9 +123,9 @@ def test_sync_of_one_pe_returns_at_once_and_of_two_waits():
     area = _native.area_bytes(2)
     memory = ctypes.create_string_buffer(2 * area + 64)
     address = (ctypes.addressof(memory) + 63) // 64 * 64
-    _native.sync(address, 0, 0, 1, 1.0, 10)
+    _native.sync((address, 0, 0, 1), 1.0, 10)
     with pytest.raises(TimeoutError):
-        _native.sync(address, area, 0, 2, 0.05, 10)
+        _native.sync((address, area, 0, 2), 0.05, 10)
 
 
 def test_build_without_a_compiler_says_so_in_one_line(tmp_path):

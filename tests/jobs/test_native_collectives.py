@@ -32,7 +32,7 @@ class Pe:
         return getattr(_native, name)(self.wires, *LIMITS, *arguments)
 
     def sync(self):
-        _native.sync(*self.wires, *LIMITS)
+        _native.sync(self.wires, *LIMITS)
 
 
 def run(n, body):

@@ -166,7 +166,7 @@ def synchronise(ctx: Any, routine: str) -> None:
     _native.fence()
     me, members = (number(ctx.me) - 3) // 2, number(ctx.n_pes)
     try:
-        _native.sync(number(ctx.sync_area), number(ctx.stride), me, members, job.timeout, job.spins)
+        _native.sync((number(ctx.sync_area), number(ctx.stride), me, members), job.timeout, job.spins)
     except TimeoutError:
         _refuse_timeout(routine, "ctx", "no word from some PE of its team", "all of them to call it")
 

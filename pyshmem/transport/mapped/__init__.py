@@ -35,7 +35,7 @@ class Mapped:
     def sync(self, routine: str) -> None:
         """The barrier. A full fence goes with it."""
         try:
-            _native.sync(*self.wires, job.timeout, job.spins)
+            _native.sync(self.wires, job.timeout, job.spins)
         except TimeoutError:
             self.refuse_timeout(routine)
 
@@ -94,7 +94,7 @@ class Mapped:
 
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Name the members that have not come to the call that this PE is in."""
-        got = f"no word from {_listed(_native.absent(*self.wires))} of {self.name}"
+        got = f"no word from {_listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
         refuse_timeout(routine, "team", got, "all of them to call it")
 
 
