@@ -1,10 +1,10 @@
-"""Sphinx's settings. `make docs` builds docs/_build/index.html; no GPU, no job and no network is needed."""
+"""Sphinx's settings. `make docs` builds docs/_build/index.html; it needs no GPU, no MPI job and no network."""
 
 import os
 import pathlib
 import sys
 
-os.environ["TRITON_INTERPRET"] = "1"  # device functions are plain Python functions then, with docstrings and signatures
+os.environ["TRITON_INTERPRET"] = "1"  # device functions are then plain Python functions, with docstrings and signatures
 os.environ["PYSHMEM_QUIET"] = "1"
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -17,7 +17,10 @@ pages.write(HERE / "reference")
 
 project, copyright = "pyshmem", "The pyshmem developers"
 version = release = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+autodoc_typehints = "none"  # the docstrings describe the types
+autodoc_preserve_defaults = True
+autosummary_generate = False
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
@@ -27,3 +30,7 @@ myst_enable_extensions = ["colon_fence"]
 add_module_names = False
 nitpicky = True
 suppress_warnings = ["myst.xref_missing"]  # links to files outside of docs; tests/jobs/test_docs.py follows them all
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", pages.show)

@@ -1,10 +1,10 @@
-"""C = A @ B in one kernel with its communication: each PE makes its columns of C, storing every finished tile on all PEs.
+"""C = A @ B with communication inside the kernel: each PE computes its columns of C and stores each tile on all PEs.
 
 Run: pyshmemrun -n 4 examples/gemm_all_scatter.py
 Prints: 4 PEs: all have C = A @ B, 512 x 512 x 512 in float16, relative error 2.0e-07
 After: GEMM + all-scatter of Iris (AMD), arXiv 2511.12500."""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton
@@ -29,17 +29,17 @@ def gemm_all_scatter(ctx, a, b, c, N, K, first, width, BM: tl.constexpr, BN: tl.
 shmem.init()
 me, n_pes = shmem.my_pe(), shmem.n_pes()
 M = N = K = 512
-block = 64  # divides M and K; the columns of a PE need not be whole blocks
+block = 64  # divides M and K; the number of columns of a PE need not be a multiple of it
 
 c = shmem.zeros(M, N, dtype=torch.float32)
 torch.manual_seed(0)  # the same A and B on all PEs
 a, b = torch.randn(M, K).half().to(c.device), torch.randn(K, N).half().to(c.device)
 first, last = N * me // n_pes, N * (me + 1) // n_pes
-my_b = b[:, first:last].contiguous()  # all of B that the kernel sees
+my_b = b[:, first:last].contiguous()  # the kernel reads no other part of B
 
 grid = (M // block, triton.cdiv(last - first, block))
 gemm_all_scatter[grid](shmem.device_context(), a, my_b, c, N, K, first, last - first, BM=block, BN=block, BK=block)
-shmem.barrier_all()  # every PE's tiles are in every C
+shmem.barrier_all()  # completes all stores: every C has the tiles of every PE
 
 exact = a.double() @ b.double()
 error = ((c - exact).abs().max() / exact.abs().max()).item()

@@ -1,9 +1,9 @@
-"""C = A @ B of tensors cut over the PEs: each makes its rows of C, and its kernel reads A and B by their global indices.
+"""C = A @ B of partitioned tensors: each PE computes its rows of C, and its kernel reads A and B by global index.
 
 Run: pyshmemrun -n 4 examples/gemm_partitioned.py
 Prints: 4 PEs: C = A @ B, 256 x 256 x 256 in float16, rows in blocks of 32 in turn, relative error 2.2e-07"""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton
@@ -24,14 +24,14 @@ def gemm(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 shmem.init()
 me, n_pes = shmem.my_pe(), shmem.n_pes()
 M = N = K = 256
-block = 32  # rows that a PE has at a time, and of a tile: a tile is in one block
+block = 32  # block of the distribution and rows of a tile: a tile never crosses blocks
 
 a = shmem.partitioned((M, K), dtype=torch.float16, block=block)
 b = shmem.partitioned((K, N), dtype=torch.float16, block=block)
 c = shmem.partitioned((M, N), dtype=torch.float32, block=block)
 torch.manual_seed(0)
 whole_a, whole_b = torch.randn(M, K).half(), torch.randn(K, N).half()
-a.scatter(whole_a, root=0)  # what PE 0 has goes to all; all have it here, to check
+a.scatter(whole_a, root=0)  # from PE 0 to all PEs; here every PE has it, to check the result
 b.scatter(whole_b, root=n_pes - 1)
 
 grid = (triton.cdiv(c.layout.n_local(me), block), N // 64)

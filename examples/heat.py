@@ -1,6 +1,6 @@
-"""The heat equation on a plate cut into one tile a PE: before each step, neighbours put their edges into each other's halos.
+"""The heat equation on a plate of one tile per PE: before each step, neighbours put their edges into each other's halos.
 
-Opposite borders of the plate are joined, so every PE has four neighbours, itself among them where there are few.
+Opposite borders of the plate are joined, so every PE has four neighbours; with few PEs it is its own neighbour.
 
 Run: pyshmemrun -n 4 examples/heat.py
 Prints: 4 PEs: 600 steps on 240 x 240 points, equal to the serial solution in every bit, drawn in heat.png"""
@@ -31,9 +31,9 @@ plate = torch.zeros(py * height, px * width)
 radius = torch.linspace(-0.8, 1.2, px * width).hypot(torch.linspace(-1.3, 0.7, py * height)[:, None])
 plate[(radius < 0.2) | (abs(radius - 0.7) < 0.1) | (radius > 1.4)] = 100
 
-tiles = shmem.zeros(2, height + 2, width + 2)  # old and new: a neighbour a step ahead writes into the one not read here
+tiles = shmem.zeros(2, height + 2, width + 2)  # old and new: a neighbour one step ahead writes into new
 tiles[0, 1:-1, 1:-1] = plate.view(py, height, px, width)[y, :, x]
-arrived = shmem.zeros(4, dtype=torch.uint64)  # the steps whose halos are here
+arrived = shmem.zeros(4, dtype=torch.uint64)  # per side: the last step for which the halo has arrived
 from_north, from_south, from_west, from_east = arrived
 
 steps, stride = 600, width + 2
@@ -41,10 +41,10 @@ for step in range(1, steps + 1):
     old, new = tiles[(step - 1) % 2], tiles[step % 2]
     shmem.put_signal(old[-1, 1:-1], old[1, 1:-1], north, from_south, step, shmem.SIGNAL.SET)
     shmem.put_signal(old[0, 1:-1], old[-2, 1:-1], south, from_north, step, shmem.SIGNAL.SET)
-    points = old.view(-1)[stride:]  # from the first inner row on: a column is every stride-th of them
+    points = old.view(-1)[stride:]  # from the first inner row on; a column is every stride-th point
     shmem.iput(points[width + 1 :], points[1:], west, stride, stride, height)
     shmem.iput(points, points[width:], east, stride, stride, height)
-    shmem.fence()  # no signal before its column
+    shmem.fence()  # orders the signal after its column
     shmem.signal_set(from_east, step, west)
     shmem.signal_set(from_west, step, east)
     shmem.wait_until_all(arrived, ">=", step)

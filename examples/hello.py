@@ -2,7 +2,7 @@
 
 Run: pyshmemrun -n 4 examples/hello.py
 Prints: PE 0 of 4 is process 5001
-        PE 1 of 4 is process 5002, and so on: one line a PE"""
+        PE 1 of 4 is process 5002, and so on: one line per PE"""
 
 import os
 
@@ -12,9 +12,9 @@ import torch
 shmem.init()
 me, n_pes = shmem.my_pe(), shmem.n_pes()
 
-processes = shmem.zeros(n_pes, dtype=torch.int64)  # symmetric: every PE has such an array, and may write to all of them
+processes = shmem.zeros(n_pes, dtype=torch.int64)  # symmetric: every PE has this array, and every PE may write to it
 shmem.p(processes[me], os.getpid(), 0)
-shmem.barrier_all()  # every PE's number is in PE 0's array from here on
+shmem.barrier_all()  # from here on every PE's number is in PE 0's array
 
 if me == 0:
     assert (processes > 0).all(), f"wanted {n_pes} process numbers, got {processes.tolist()}"

@@ -1,9 +1,9 @@
-"""The bins of a histogram are spread over the PEs; a kernel on each PE counts its own data into them by atomic_add.
+"""The bins of a histogram are distributed over the PEs; a kernel on each PE counts its own data with atomic_add.
 
 Run: pyshmemrun -n 4 examples/histogram.py
 Prints: 4 PEs: 262144 values counted into 1000 bins, every bin right"""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton
@@ -14,8 +14,8 @@ import triton.language as tl
 def count(ctx, bins, values, n, width, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(values + i, mask=i < n, other=0)
-    owner, bin = value // width, value % width  # a block of PEs, and of places in their bins
-    dev.atomic_add(ctx, bins + bin, 1, owner, mask=i < n, sem="relaxed")  # relaxed: barrier_all comes before any look
+    owner, bin = value // width, value % width  # blocks of PEs and of indices into their bins
+    dev.atomic_add(ctx, bins + bin, 1, owner, mask=i < n, sem="relaxed")  # relaxed: barrier_all follows before any read
 
 
 def draw(pe):
@@ -32,7 +32,7 @@ width = triton.cdiv(n_bins, n_pes)  # PE 0 owns bins 0 to width - 1, PE 1 the ne
 bins = shmem.zeros(width, dtype=torch.int32)
 values = draw(me).to(bins.device)
 count[(triton.cdiv(n_values, block),)](shmem.device_context(), bins, values, n_values, width, BLOCK=block)
-shmem.barrier_all()  # no PE adds any more
+shmem.barrier_all()  # all additions are complete
 
 everything = torch.cat([draw(pe) for pe in range(n_pes)])
 expected = torch.bincount(everything, minlength=n_pes * width)[me * width : (me + 1) * width]

@@ -1,4 +1,4 @@
-"""pi is the integral of 4 / (1 + x^2) from 0 to 1. Each PE sums its share of the midpoints, sum_reduce adds the shares.
+"""pi is the integral of 4 / (1 + x^2) from 0 to 1. Each PE sums its share of the midpoints; sum_reduce adds the shares.
 
 Run: pyshmemrun -n 4 examples/pi.py
 Prints: 4 PEs, 1000000 midpoints: pi = 3.141592653589876, error 8.3e-14"""

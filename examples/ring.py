@@ -1,4 +1,4 @@
-"""A list goes once round the ring of PEs. Each waits for it, signs it, and puts it to its right neighbour.
+"""A list is passed once around the ring of PEs. Each PE waits for it, signs it, and puts it to its right neighbour.
 
 Run: pyshmemrun -n 4 examples/ring.py
 Prints: 4 PEs: the list came back signed by [0, 1, 2, 3]"""

@@ -1,12 +1,12 @@
-"""PE 0's data goes once round the ring, by put_signal: wait for the signal, then pass data and signal on in one call.
+"""Pass PE 0's data once around the ring with put_signal: wait for the signal, then forward data and signal in one call.
 
-Written twice, in the same calls: on the host, and in a Triton kernel.
+The ring runs twice, with the same calls: on the host, and in a Triton kernel.
 
 Run: pyshmemrun -n 4 examples/ring_broadcast.py
 Prints: 4 PEs: 1000 elements came round, by host calls and by a kernel
 After: the example of SHMEM_PUT_SIGNAL in OpenSHMEM 1.6."""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

@@ -1,7 +1,7 @@
-"""The job's standard input: read here and handed to PE 0 through a FIFO, past the launcher.
+"""Forwards the job's standard input to PE 0 through a FIFO, bypassing the launcher.
 
-The launchers' own ways are not fit for more than a few lines: Hydra 5.0.2 ends the job when PE 0 falls 64 KiB behind,
-Open MPI 5.0.11 never tells PE 0 that the input has ended.
+The launchers can forward only a few lines: Hydra 5.0.2 ends the job when PE 0 falls 64 KiB behind, and with Open MPI 5.0.11
+PE 0 never sees the end of the input.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-PATIENCE = 10.0  # seconds in which PE 0 starts on this machine, or is taken to be on another
+PATIENCE = 10.0  # seconds; if PE 0 has not started on this machine by then, it is assumed to be on another
 
 
 class Input:
-    """What the next piece waits for is what waits_for() gives; when 0 is readable, move() moves it."""
+    """waits_for() returns the files to wait for; when 0 is readable, move() forwards the next piece."""
 
     def __init__(self, directory: Path) -> None:
         self._notes = [directory / "pe-0", directory / "ended-0"]  # PE 0 has opened the FIFO before it writes these
@@ -26,13 +26,15 @@ class Input:
         self._since = time.monotonic()
         self._sink: int | None = None
         os.mkfifo(self._fifo, 0o600)
-        self._writing = os.open(self._fifo, os.O_RDWR)  # for reading too: writing then never fails, if PE 0 has ended
+        self._writing = os.open(
+            self._fifo, os.O_RDWR
+        )  # also for reading, so that writing does not fail if PE 0 has ended
         self._ended = sys.stdin is None
         if self._ended:
             os.close(self._writing)
 
     def waits_for(self, launcher: IO[bytes]) -> tuple[list[int], list[int]]:
-        """Files to be readable, files to be writable: standard input, once PE 0 or else the ``launcher`` has room for it."""
+        """The files to wait for, readable and writable: standard input, once PE 0 or the ``launcher`` has room for it."""
         if not self._ended and self._sink is None:
             self._choose_sink(launcher)
         if self._ended or self._sink is None or (os.isatty(0) and not _in_foreground()):
@@ -40,7 +42,7 @@ class Input:
         return ([0], []) if select.select([], [self._sink], [], 0)[1] else ([], [self._sink])
 
     def move(self, launcher: IO[bytes]) -> None:
-        """Hand on as much as a writable pipe takes without blocking."""
+        """Forward as much as a writable pipe accepts without blocking."""
         text = os.read(0, select.PIPE_BUF)
         if text and self._sink is not None:
             with suppress(BrokenPipeError):  # the launcher has ended
@@ -53,9 +55,9 @@ class Input:
 
     def _choose_sink(self, launcher: IO[bytes]) -> None:
         if any(note.exists() for note in self._notes):
-            self._sink = self._writing  # the launcher's stays open: Hydra complains when it ends as the job does
+            self._sink = self._writing  # the launcher's input stays open: Hydra reports an error if both end together
         elif time.monotonic() - self._since > PATIENCE:
-            self._fifo.unlink()  # a PE 0 that comes here yet takes what the launcher gives it
+            self._fifo.unlink()  # if PE 0 still starts here, it uses the launcher's input
             self._sink = launcher.fileno()
 
 
@@ -63,4 +65,4 @@ def _in_foreground() -> bool:
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
-        return True  # a terminal without job control here: everyone may read it
+        return True  # a terminal without job control: every process may read it

@@ -1,4 +1,4 @@
-"""One job from start to end: pass signals and input on, end it when a PE has failed, leave no process behind."""
+"""Runs one job: forwards signals and input, ends the job when a PE has failed, leaves no process behind."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from .launchers import Launcher
 from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 
 PR_SET_CHILD_SUBREAPER = 36
-TICK = 0.2  # seconds between two looks at the job's directory
-GRACE = 2.0  # seconds the launcher has to end the job after a PE has failed
-PATIENCE = 2.0  # seconds the PEs have between SIGTERM and SIGKILL
+TICK = 0.2  # seconds between two checks of the job's directory
+GRACE = 2.0  # seconds that the launcher has to end the job after a PE has failed
+PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 TIMED_OUT = 124  # as timeout(1)
 
 
 class Job:
-    """``pes`` processes under ``launcher``; run() gives pyshmemrun's exit status."""
+    """``pes`` processes under ``launcher``; run() returns pyshmemrun's exit status."""
 
     def __init__(self, launcher: Launcher, pes: int, directory: Path) -> None:
         self.launcher = launcher
         self.pes = pes
         self.directory = directory
         self._status: int | None = None  # the launcher's, once it has ended
-        self._told: Signals | None = None  # the signal that told the job to end
+        self._told: Signals | None = None  # the signal that ended the job
         self._timed_out = self._forced = False
-        self._waiting: list[tuple[float, Signals]] = []  # signals to pass on, and when they came
-        self._steps: list[tuple[float, Callable[[], None]]] = []  # what ends the job, and when; empty: nothing yet
+        self._waiting: list[tuple[float, Signals]] = []  # signals to forward, with their arrival times
+        self._steps: list[tuple[float, Callable[[], None]]] = []  # planned steps to end the job, with times
 
     def run(self, command: Sequence[str], environment: Mapping[str, str], limit: float | None) -> int:
         """Run the launcher to its end, or to the job's end after ``limit`` seconds."""
         prctl = ctypes.CDLL(None).prctl
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the job orphans becomes a child here, to be ended and reaped
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of the job become children of this process
         wakeup, source = _catch_signals(), Input(self.directory)
         self._process = subprocess.Popen(
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
             env=dict(environment),
-            start_new_session=True,  # Ctrl-C then reaches this process alone, which passes it on, once
+            start_new_session=True,  # Ctrl-C then reaches only this process, which forwards it once
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, self.launcher.end, 0, 0, 0),
         )
         (self.directory / "launcher").write_text(f"{self.launcher.name} {self._process.pid}")
-        assert self._process.stdin  # since it is asked for
+        assert self._process.stdin  # because stdin=PIPE
         deadline = time.monotonic() + limit if limit else float("inf")
         while self._status is None:
             readable, writable = source.waits_for(self._process.stdin)
@@ -69,7 +69,7 @@ class Job:
 
     def _receive(self, number: int) -> None:
         if number in FORWARDED:
-            if number == SIGINT == self._told:  # the second Ctrl-C; more of them put nothing off
+            if number == SIGINT == self._told:  # the second Ctrl-C; further ones do not postpone the end
                 if not self._forced:
                     self._forced = True
                     self._end(time.monotonic(), ask=False)
@@ -79,30 +79,28 @@ class Job:
             self._waiting.append((time.monotonic(), Signals(number)))
 
     def _pass_signals_on(self) -> None:
-        """To the PEs themselves if all are on this machine, for each launcher passes on other signals; else through it."""
+        """Forward to the PEs directly if all are on this machine, since launchers differ; otherwise through the launcher."""
         while self._waiting:
             came, number = self._waiting[0]
             pids = self._running()
             if len(pids) + len(list(self.directory.glob("ended-*"))) == self.pes:
                 _kill(pids.values(), number)
             elif time.monotonic() - came < 1.0:
-                return  # they may be starting
+                return  # PEs may still be starting
             elif number in self.launcher.passes:
                 self._process.send_signal(number)
             elif number in ENDING:
                 self._end(time.monotonic(), ask=False)
             else:
                 passed = " or ".join(sorted(Signals(other).name for other in self.launcher.passes))
-                _say(
-                    f"{number.name}: got it for PEs on other nodes; wants {passed}, which {self.launcher.name} passes on"
-                )
+                _say(f"{number.name}: got PEs on other nodes; wants {passed}, which {self.launcher.name} forwards")
             self._waiting.pop(0)
 
     def _running(self) -> dict[int, int]:
-        """The processes that run programs on this machine, by PE."""
+        """The process ids of the running programs on this machine, by PE."""
         running = {}
         for note in self.directory.glob("pe-*[0-9]"):
-            with suppress(FileNotFoundError):  # ended by now
+            with suppress(FileNotFoundError):  # already ended
                 running[int(note.name[3:])] = int(note.read_text())
         return running
 
@@ -114,24 +112,24 @@ class Job:
             elif now > deadline:
                 running = ", ".join(map(str, sorted(self._running())))
                 who = f"PE {running}" if running else "no PE"
-                _say(f"--timeout: the time is over with {who} still running; ending the job")
+                _say(f"--timeout: the time limit has passed with {who} still running; ending the job")
                 self._timed_out = True
                 self._end(now)
         while self._steps and now >= self._steps[0][0]:
             self._steps.pop(0)[1]()
 
     def _end(self, start: float, ask: bool = True) -> None:
-        """Plan the end of the job, each step for what the one before has not ended."""
+        """Plan the end of the job; each step ends what the previous one has not ended."""
         kill = start + PATIENCE if ask else start
         self._steps = [(start, lambda: _kill(self._running().values(), SIGTERM))] if ask else []
         self._steps += [
-            (kill, lambda: _kill(self._running().values(), SIGKILL)),  # the programs die with them
+            (kill, lambda: _kill(self._running().values(), SIGKILL)),  # their programs die with them
             (kill + 2, lambda: self._process.send_signal(self.launcher.end)),
             (kill + 3, self._process.kill),
         ]
 
     def _reap(self) -> None:
-        """Take the status of every child that has ended: the launcher's counts, the others are orphans of the job."""
+        """Reap every child that has ended: the launcher, whose status counts, and orphans of the job."""
         while self._status is None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -155,7 +153,7 @@ class Job:
 
 
 def end_descendants() -> None:
-    """Kill and reap whatever is left of the job on this machine: children of children come here as their parents end."""
+    """Kill and reap the remaining processes of the job on this machine; orphans become children of this process."""
     limit = time.monotonic() + 5.0
     while True:
         left = [int(path.split("/")[2]) for path in iglob("/proc/[0-9]*/stat") if _parent(path) == os.getpid()]
@@ -166,7 +164,7 @@ def end_descendants() -> None:
         except ChildProcessError:
             return
         if time.monotonic() > limit:
-            _say(f"processes {left} do not end, though killed")
+            _say(f"processes {left} were killed but have not ended")
             return
         time.sleep(0.01)
 
@@ -175,23 +173,27 @@ def _parent(path: str) -> int:
     try:
         return int(Path(path).read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # ended by now
+        return 0  # already ended
 
 
 def _catch_signals() -> int:
-    """Make signals arrive as bytes, their numbers, in the pipe whose reading end this gives."""
+    """Deliver signals as bytes (their numbers) through a pipe; returns its reading end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
     for number in (*FORWARDED, signal.SIGCHLD):
-        if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup: stays so
+        if (
+            number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN
+        ):  # ignored under nohup: remains ignored
             signal.signal(number, lambda *_: None)
     return reading
 
 
 def _kill(pids: Iterable[int], number: Signals) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):  # ended by now; a set-uid program, not ours to end
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # already ended; or a set-uid program, which may not be ended
             os.kill(pid, number)
 
 

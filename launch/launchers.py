@@ -1,4 +1,4 @@
-"""The launchers that pyshmemrun knows, one row each: how to tell it, what its command line needs, how it ends a job."""
+"""The launchers that pyshmemrun supports, one row each: how to identify it, its options, and how to end a job."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from typing import NamedTuple
 
 
 class LaunchError(Exception):
-    """The job cannot be started: which option, what it got, what it wants."""
+    """The job cannot be started. The message names the option, what it got and what it wants."""
 
 
 class Launcher(NamedTuple):
-    """What pyshmemrun must know of one launcher."""
+    """The properties of one launcher."""
 
-    name: str  # what --launcher calls it
-    family: str  # the MPI whose library its processes must load; "" where it starts any
-    version: str  # pattern in what --version prints
-    pe: str  # variable that holds a process's number
+    name: str  # its name for --launcher
+    family: str  # the MPI that its processes must load; "" if it starts any MPI
+    version: str  # pattern in the output of --version
+    pe: str  # variable with the number of a process
     np: str  # option for the number of processes
-    passes: frozenset[Signals]  # seen to reach the processes when sent to the launcher
-    end: Signals  # sent to the launcher, ends all processes on all nodes, also those that ignore SIGTERM
+    passes: frozenset[Signals]  # signals that reach the processes when sent to the launcher
+    end: Signals  # ends all processes on all nodes when sent to the launcher, even if they ignore SIGTERM
     always: tuple[str, ...] = ()
     as_root: tuple[str, ...] = ()
     crowded: tuple[str, ...] = ()  # more PEs than cores
     in_step: tuple[str, ...] = ()  # inside a Slurm step
-    export: str = ""  # option that hands a variable on to other nodes, where they do not get all
-    leftovers: tuple[str, ...] = ()  # what it leaves when it is killed
+    export: str = ""  # option that exports a variable to other nodes, if not all are exported
+    leftovers: tuple[str, ...] = ()  # files that it leaves when it is killed
 
 
 LAUNCHERS = (
     Launcher(
-        name="mpich",  # Hydra, which Intel MPI uses too: binds nothing and counts no cores unless asked to
+        name="mpich",  # Hydra, also used by Intel MPI: by default it does not bind or count cores
         family="mpich",
         version=r"HYDRA|Intel\(R\) MPI",
         pe="PMI_RANK",
@@ -68,7 +68,7 @@ LAUNCHERS = (
         pe="OMPI_COMM_WORLD_RANK",
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
-        end=SIGKILL,  # on SIGTERM it waits for ever for a process that ignores SIGTERM
+        end=SIGKILL,  # after SIGTERM it waits forever for a process that ignores SIGTERM
         always=("--map-by", ":OVERSUBSCRIBE"),
         as_root=("--allow-run-as-root",),
         crowded=("--bind-to", "none"),
@@ -97,7 +97,7 @@ SRUN_MPI = {"mpich": ("pmi2", "pmix"), "openmpi": ("pmix", "pmi2"), "cray": ("cr
 
 
 class Found(NamedTuple):
-    """A launcher of this machine: its row, the start of its command line, what it says of itself."""
+    """A launcher on this machine: its row, the start of its command line, and its version."""
 
     row: Launcher
     command: tuple[str, ...]
@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 def candidates(wanted: str) -> Iterator[Found]:
-    """The launchers of this machine of the kind ``wanted`` (auto: any), the one to prefer first."""
+    """The launchers of kind ``wanted`` (auto: any) on this machine, in order of preference."""
     for path in _paths(wanted):
         found = identify((str(path),))
         if found and wanted in ("auto", found.row.name):
@@ -141,28 +141,30 @@ def _executables(folders: list[Path], names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def named(command: tuple[str, ...], wanted: str) -> Found:
-    """The launcher that --mpiexec names.  Errors: LaunchError where there is none, or none that is known."""
+    """The launcher that --mpiexec names.  Errors: LaunchError if it does not exist or is not supported."""
     text = " ".join(command)
     if not command or not shutil.which(command[0]):
-        raise LaunchError(f"--mpiexec: got {text!r}, which is no executable; wants the path of mpiexec, mpirun or srun")
+        raise LaunchError(
+            f"--mpiexec: got {text!r}, which is not an executable; wants the path of mpiexec, mpirun or srun"
+        )
     found = identify(command)
     if not found:
-        raise LaunchError(f"--mpiexec: got {text!r}, which --version does not show to be one of "
-                          "MPICH's Hydra, Intel MPI, Open MPI, srun; wants one of these")  # fmt: skip
+        raise LaunchError(f"--mpiexec: got {text!r}, which --version does not identify as a "
+                          "supported launcher; wants MPICH's Hydra, Intel MPI, Open MPI or srun")  # fmt: skip
     if wanted not in ("auto", found.row.name):
         raise LaunchError(
-            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants them to agree"
+            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants launchers that agree"
         )
     return found
 
 
 @cache
 def identify(command: tuple[str, ...]) -> Found | None:
-    """Ask the launcher for its version; None where that names none of LAUNCHERS."""
+    """Identify the launcher by its version; None if it is not in LAUNCHERS."""
     try:
         said = _ask(command[0], "--version")
     except (OSError, subprocess.TimeoutExpired):
-        return None  # not for this machine, or not in working order
+        return None  # it does not run on this machine
     for row in LAUNCHERS:
         if re.search(row.version, said):
             number = re.search(r"\d+\.\d+[\w.]*", said)
@@ -171,7 +173,7 @@ def identify(command: tuple[str, ...]) -> Found | None:
 
 
 def srun_mpi(found: Found, kind: str) -> list[str]:
-    """srun's --mpi for the MPI ``kind``; none where the user or the site has chosen, or where no MPI is known."""
+    """srun's --mpi option for the MPI ``kind``; empty if the user or the site has chosen, or if the MPI is unknown."""
     if not kind or "SLURM_MPI_TYPE" in os.environ or any(word.startswith("--mpi") for word in found.command):
         return []
     offered = set(re.findall(r"\w+", _ask(found.command[0], "--mpi=list")))

@@ -1,4 +1,4 @@
-"""The job's directory, and what a killed job leaves in /dev/shm and the temporary directory."""
+"""The job's directory, and the files that a killed job leaves in /dev/shm and the temporary directory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHARED = Path("/dev/shm")
 
 
 class JobDirectory:
-    """PYSHMEM_JOB_DIR of one job: private, locked as long as this process lives, removed with what the job left elsewhere.
+    """PYSHMEM_JOB_DIR of one job: private, locked while this process lives, removed with the job's leftover files.
 
-    The lock tells a later pyshmemrun which directories belong to one that was killed.
+    The lock shows a later pyshmemrun which directories belong to a process that was killed.
     """
 
     def __init__(self) -> None:
         lock = None
-        while lock is None or not os.fstat(lock).st_nlink:  # remove_stale elsewhere may have come before the lock
+        while lock is None or not os.fstat(lock).st_nlink:  # removed by a remove_stale before the lock
             self.path = Path(tempfile.mkdtemp(prefix=prefix()))
             lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,18 +34,18 @@ class JobDirectory:
         (self.path / "started").touch()
 
     def remove(self) -> None:
-        """To be called when no process of the job is left on this machine."""
+        """Call this when no process of the job is left on this machine."""
         _clean(self.path)
         os.close(self._lock)
 
 
 def remove_stale() -> None:
-    """Remove what a killed pyshmemrun could not."""
+    """Remove the files of pyshmemrun processes that were killed."""
     for path in iglob(f"{escape(tempfile.gettempdir())}/{escape(prefix())}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            continue  # another user's, or gone by now
+            continue  # another user's, or already removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(lock).st_uid == os.getuid() and os.fstat(lock).st_nlink:

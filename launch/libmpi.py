@@ -1,6 +1,6 @@
-"""Which MPI library mpi4py loads in this interpreter, and how to make it load the launcher's.
+"""Finds the MPI library that mpi4py loads in this interpreter, and makes mpi4py load that of the launcher.
 
-Where mpiexec and the library are of different MPIs, the processes do not find each other: n jobs of one PE, or an abort.
+If mpiexec and the library belong to different MPIs, the processes do not connect: n jobs of one PE each, or an abort.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .launchers import Found, LaunchError
 
 SONAMES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
-# In a process of its own: the library stays loaded where it was asked, and UCX installs signal handlers as it is loaded.
+# Run in a separate process, because the library stays loaded and UCX installs signal handlers.
 PROBE = """
 import mpi4py
 mpi4py.rc.initialize = False
@@ -29,24 +29,24 @@ print(next((line.split(None, 5)[5].strip() for line in open("/proc/self/maps") i
 
 
 class Library(NamedTuple):
-    """An MPI library, by its own account."""
+    """An MPI library, as it describes itself."""
 
     version: str
     path: str
 
     @property
     def family(self) -> str:
-        """MPICH's ABI is that of Intel's, Cray's and others' libraries too."""
+        """The libraries of Intel, Cray and others have MPICH's ABI."""
         return "openmpi" if "Open MPI" in self.version else "mpich"
 
     @property
     def kind(self) -> str:
-        """As SRUN_MPI calls it."""
+        """The key of SRUN_MPI."""
         return "cray" if "CRAY" in self.version.upper() else self.family
 
 
 def loaded(environment: Mapping[str, str]) -> Library | None:
-    """What mpi4py loads under ``environment``; None where there is no mpi4py, or no library that it can load."""
+    """The library that mpi4py loads under ``environment``; None without mpi4py, or if it finds no library."""
     return _loaded(tuple(sorted(environment.items())))
 
 
@@ -59,28 +59,28 @@ def _loaded(environment: tuple[tuple[str, str], ...]) -> Library | None:
 
 
 def matching(found: Found, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make mpi4py load the MPI of ``found``; none where it does, or where there is no mpi4py.
+    """The variables that make mpi4py load the MPI of ``found``; empty if it already does, or without mpi4py.
 
-    Errors: LaunchError where mpi4py loads another MPI and no library of the right one is found.
+    Errors: LaunchError if mpi4py loads another MPI and no library of the right MPI is found.
     """
     library = loaded(environment)
     if not found.row.family or (library and library.family == found.row.family):
         return {}
-    if "MPI4PY_LIBMPI" not in environment:  # the user's own choice stands
+    if "MPI4PY_LIBMPI" not in environment:  # keep the user's choice
         for path in _libraries(found):
             extra = {"MPI4PY_MPIABI": found.row.family, "MPI4PY_LIBMPI": path}
             other = loaded({**environment, **extra})
             if other and other.family == found.row.family:
                 return extra
     if not library:
-        return {}  # the program will say so, if it uses MPI
+        return {}  # a program that uses MPI reports the error
     raise LaunchError(f"--mpiexec: got {found.command[0]}, which is {found.version}, while mpi4py loads {library.version} "
-                      f"from {library.path}; wants both of one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
+                      f"from {library.path}; wants both from one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
                       f"a {SONAMES[found.row.family]} of {found.row.name}")  # fmt: skip
 
 
 def _libraries(found: Found) -> Iterator[str]:
-    """Where the launcher's own library may be: beside it, then wherever the dynamic loader looks."""
+    """Possible places of the launcher's library: beside the launcher, then the search path of the dynamic loader."""
     soname = SONAMES[found.row.family]
     root = Path(os.path.realpath(shutil.which(found.command[0]) or found.command[0])).parent.parent
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""

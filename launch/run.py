@@ -1,4 +1,4 @@
-"""pyshmemrun: the command line, and what it makes of it."""
+"""The command line of pyshmemrun."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from .leftovers import JobDirectory, remove_stale
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
 DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that mpi4py loads.
 
-PROGRAM is a .py file or, after -m, a module, and is run with the Python that runs pyshmemrun; anything else is an
-executable (./a.out, pytest), looked for beside that Python, then on PATH. What follows PROGRAM is its own."""
-EPILOG = """The launcher is, in this order: --mpiexec; the mpiexec of this Python's own environment; srun inside a Slurm
-allocation; mpiexec on PATH. Where mpi4py would load another MPI than the launcher's, it is made to load the launcher's.
+PROGRAM is a .py file or, after -m, a module, which runs under the Python that runs pyshmemrun. Any other PROGRAM is an
+executable (./a.out, pytest), which is searched for beside that Python, then on PATH. Arguments after PROGRAM are
+passed to it."""
+EPILOG = """pyshmemrun uses the first launcher it finds: --mpiexec; the mpiexec of this Python's environment; srun inside
+a Slurm allocation; mpiexec on PATH. It makes mpi4py load the MPI of the launcher.
 
-The first PE that fails ends the job within 10 seconds, and everything the job started on this machine ends with it.
-Exit status: the first failing PE's, 128 + n where signal n killed it; 124 after --timeout; 2 if the job cannot start.
-INT, TERM, HUP, USR1 and USR2 are passed on to the PEs; a second Ctrl-C kills them. Input goes to PE 0."""
+The first PE that fails ends the job within 10 seconds, with all processes that the job started on this machine.
+Exit status: that of the first failing PE, 128 + n if signal n killed it; 124 after --timeout; 2 if the job cannot start.
+INT, TERM, HUP, USR1 and USR2 are forwarded to the PEs; a second Ctrl-C kills them. Standard input goes to PE 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit status."""
+    """Run the command line and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         return _launch(options)
@@ -51,16 +52,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-n", "--np", type=_positive, required=True, metavar="PES", help="number of PEs")
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as for python -m")
-    parser.add_argument(
-        "--mpiexec", metavar="COMMAND", help="the launcher: its path, with options of its own if need be"
-    )
+    parser.add_argument("--mpiexec", metavar="COMMAND", help="the launcher: its path, with options if needed")
     names = ["auto", *dict.fromkeys(row.name for row in LAUNCHERS)]
-    parser.add_argument("--launcher", choices=names, default="auto", help="the kind of launcher to look for")
-    parser.add_argument("--heap-size", metavar="SIZE", help="heap of each PE, as 512M or 2G: sets SHMEM_SYMMETRIC_SIZE")
+    parser.add_argument("--launcher", choices=names, default="auto", help="the kind of launcher to search for")
+    parser.add_argument(
+        "--heap-size", metavar="SIZE", help="each PE's heap, such as 512M or 2G; sets SHMEM_SYMMETRIC_SIZE"
+    )
     parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line first")
-    parser.add_argument("program", metavar="PROGRAM", help="what every PE runs")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="handed on as it is")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
+    parser.add_argument("program", metavar="PROGRAM", help="the program that every PE runs")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
     return parser
 
 
@@ -74,7 +75,7 @@ def _positive(text: str) -> int:
 def _launch(options: argparse.Namespace) -> int:
     program = _program(options)
     environment = dict(os.environ)
-    if interpreter.chosen_here:  # by this process for this machine; each PE chooses on its own
+    if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     if options.heap_size:
         environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
@@ -96,24 +97,24 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _program(options: argparse.Namespace) -> list[str]:
-    """The words that start the program, its path looked up here, once, instead of on every PE."""
+    """The command that starts the program, with its path resolved once here instead of on every PE."""
     name: str = options.program
     if options.module:
         return [sys.executable, "-m", name, *options.arguments]
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise LaunchError(f"PROGRAM: got {name!r}, which is no file; wants the path of a Python program")
+            raise LaunchError(f"PROGRAM: got {name!r}, which is not a file; wants the path of a Python program")
         return [sys.executable, name, *options.arguments]
     beside = os.path.dirname(sys.executable)
     path = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
     if not path:
-        raise LaunchError(f"PROGRAM: got {name!r}, which is no executable, neither beside {sys.executable} nor on PATH; "
+        raise LaunchError(f"PROGRAM: got {name!r}, which is not an executable beside {sys.executable} or on PATH; "
                           "wants a .py file, -m and a module, or an executable (./a.out)")  # fmt: skip
     return [path, *options.arguments]
 
 
 def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Found, dict[str, str]]:
-    """The launcher to use, and the variables that make mpi4py load its MPI."""
+    """The launcher to use, with the variables that make mpi4py load its MPI."""
     if options.mpiexec:
         whole = os.access(options.mpiexec, os.X_OK)  # a path with a space in it
         command = (options.mpiexec,) if whole else tuple(shlex.split(options.mpiexec))

@@ -1,12 +1,13 @@
 """pyshmem: OpenSHMEM 1.6 for Python and Triton. ``import pyshmem as shmem``.
 
-The names are the specification's without the prefix; each lives in pyshmem.host, one module per chapter. Kernels import
-pyshmem.device. What many calls take:
+The names are the specification's without the prefix ``shmem_``. The calls are defined in pyshmem.host, in one module per
+chapter. Kernels import pyshmem.device. Arguments that many calls share:
 
-pe: an int, counted in ctx's team, in the world where there is no ctx. As all numbers, a tensor or array of one element too.
-ctx: a Ctx: its team counts the PEs, its fence and quiet cover the call. None: CTX_DEFAULT.
-team: a Team that this PE is in. None: TEAM_WORLD.
-device: "cuda" or "cpu", in whose memory. None: the default heap's.
+pe: an int, counted in the team of ctx, or in TEAM_WORLD if a call has no ctx. Every number may also be a tensor or array of
+    one element.
+ctx: a context. Its team numbers the PEs, and its fence and quiet cover the call. None is CTX_DEFAULT.
+team: a team of this PE. None is TEAM_WORLD.
+device: "cuda" or "cpu", the heap to use. None is the default heap.
 """
 
 # ruff: noqa: E402
@@ -159,13 +160,13 @@ from pyshmem.version import __version__
 
 
 def device_context(team: Team | None = None, device: str | None = None, scratch: Any = None) -> Any:
-    """What kernels take as their first argument: the description of a team and a heap.
+    """Return the first argument of kernels, which describes a team and a heap. Local.
 
-    scratch: a symmetric array of zeros that this team's tile collectives exchange through from now on, and nobody else;
-    the larger, the fewer turns a large tile takes. None: the team's part of PYSHMEM_SCRATCH.
-    Local: no PE waits for another. The same object for the same arguments.
-
-    Valid until the last finalize.  Errors: NotInitializedError, ArgumentError, LaunchError where kernels cannot run.
+    team, device: None is TEAM_WORLD; the heap "cuda" or "cpu", None is the default heap.
+    scratch: a symmetric array of zeros through which this team's tile collectives exchange data from now on; nothing else
+        may use it. A larger array needs fewer turns for a large tile. None means the team's share of PYSHMEM_SCRATCH.
+    Returns: the same object for the same arguments; it is valid until the last finalize.
+    Errors: NotInitializedError, ArgumentError, LaunchError if kernels cannot run.
     """
     from pyshmem.host.device_context import device_context as make  # imports triton, which host programs do not need
 
@@ -175,14 +176,16 @@ def device_context(team: Team | None = None, device: str | None = None, scratch:
 def launch(
     kernel: Any, grid: Any, *args: Any, team: Team | None = None, cooperative: bool = False, **options: Any
 ) -> int:
-    """Start ``kernel`` on every PE of ``team`` once all of them have compiled it: kernels may wait for each other at once.
+    """Launch ``kernel`` on every PE of ``team`` after all of them have compiled it, so that kernels may wait for each other.
 
-    kernel: of triton.jit; device_context(team) is passed first, then ``args``. A parameter called epoch gets the number
-    that is returned, where nobody gives it a value; Triton's do_not_specialize=["epoch"] keeps it from being compiled anew.
-    grid: an int or up to three, each PE its own.  options: other arguments by name, then the compiler's, num_warps=8.
-    cooperative: refuse a grid whose programs cannot all run at once, which dev.barrier_all_grid needs.
-    Returns: how many launches of the team came before.  Order: collective over the team; the kernel may still run on return.
-    A meeting without quiet, as sync: what a PE has put before may not have arrived when another's kernel begins.
+    kernel: of triton.jit; it is called with device_context(team) and ``args``. A parameter named epoch that has no value
+        gets the number returned; use Triton's do_not_specialize=["epoch"] so that it is not compiled for each number.
+    grid: an int or up to three; it may differ between PEs.  options: other arguments by name, and the compiler's, as
+        num_warps=8.
+    cooperative: raise an error if the programs of the grid cannot all run at once, which dev.barrier_all_grid needs.
+    Returns: the number of earlier launches of the team.
+    Order: collective over team, a sync without quiet: earlier puts may not have arrived when a kernel starts on another PE.
+        The kernel may still run on return.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
     from pyshmem.host.launch import launch as start  # imports triton

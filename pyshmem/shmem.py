@@ -1,8 +1,9 @@
-"""OpenSHMEM 1.6 by its C names: ``from pyshmem.shmem import *``, and a C program ports line by line.
+"""OpenSHMEM 1.6 under its C names. With ``from pyshmem.shmem import *`` a C program ports line by line.
 
-``shmem_long_put(dest, source, nelems, pe)`` and all others, the generic names of C11 (``shmem_put``), the profiling names
-(``pshmem_long_put``), constants and handles (``SHMEM_TEAM_WORLD``), and the deprecated names, which warn once. An address is
-a tensor, an array, a ctypes object or an int. docs/c-names.md lists the families and what differs from C.
+The module has all routines, such as ``shmem_long_put(dest, source, nelems, pe)``, the generic names of C11 (``shmem_put``),
+the profiling names (``pshmem_long_put``), constants and handles (``SHMEM_TEAM_WORLD``), and the deprecated names, which warn
+once. An address is a tensor, an array, a ctypes object or an int. docs/c-names.md lists the families and the differences
+from C.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ _made: dict[str, Any] = {}
 
 
 def _function(name: str) -> Any:
-    """The library's own function of a C name, whatever a tool has put in its place here."""
+    """The library's own function of a C name, even if a tool has replaced the name in this module."""
     if name not in _made:
         generic = name in _generics
         _made[name] = _unfold.generic(name, _generics[name]) if generic else _unfold.function(_names[name])
@@ -28,7 +29,7 @@ def _function(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Make the function of a C name when it is first asked for: nobody uses all of them."""
+    """Create the function of a C name at its first use."""
     if name in _names or name in _generics:
         found = _function(name)
     elif name[:1] == "p" and name[1:] in _names:  # the profiling interface

@@ -1,11 +1,11 @@
-"""Every PE counts random indices into one table that is dealt out to the PEs like cards. Twice, in the same call: a host
-loop of atomic_add, word after word, and a kernel that makes a block of them at once.
+"""Every PE counts random indices in a table that is distributed cyclically over the PEs. It does so twice, with the same
+call: in a host loop of atomic_add on single words, and in a kernel that updates a block of words at once.
 
 Run: pyshmemrun -n 4 examples/ports/bale_histogram.py
 Prints: 4 PEs: 16384 updates of 4000 counters by host calls and by a kernel, every counter right
 After: histo of bale (IDA), https://github.com/jdevinney/bale, written afresh."""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton
@@ -17,7 +17,7 @@ def count(ctx, table, indices, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + i, mask=i < n, other=0)
     place, pe = index // dev.n_pes(ctx), index % dev.n_pes(ctx)
-    dev.atomic_add(ctx, table + place, 1, pe, mask=i < n, sem="relaxed")  # relaxed: barrier_all comes before any look
+    dev.atomic_add(ctx, table + place, 1, pe, mask=i < n, sem="relaxed")  # relaxed: barrier_all follows before any read
 
 
 def draw(pe):
@@ -37,7 +37,7 @@ for index in indices.tolist():
 
 grid = (triton.cdiv(n_indices, block),)
 count[grid](shmem.device_context(), by_kernel, indices.to(by_kernel.device), n_indices, BLOCK=block)
-shmem.barrier_all()  # no PE adds any more
+shmem.barrier_all()  # all additions are complete
 
 everything = torch.cat([draw(pe) for pe in range(n_pes)])
 expected = torch.bincount(everything, minlength=n_pes * per_pe)[me::n_pes]

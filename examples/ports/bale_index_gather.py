@@ -1,11 +1,11 @@
-"""Every PE reads random elements of one table that is dealt out to the PEs like cards: target[i] = table[index[i]]. Twice: a
-host loop of g, word after word, and a kernel that loads a block of them at once.
+"""Every PE reads random elements of a table that is distributed cyclically over the PEs: target[i] = table[index[i]]. It
+does so twice: in a host loop of g on single words, and in a kernel that loads a block of words at once.
 
 Run: pyshmemrun -n 4 examples/ports/bale_index_gather.py
 Prints: 4 PEs: 16384 elements read from a table of 4000 by host calls and by a kernel, all equal
 After: ig (index gather) of bale (IDA), https://github.com/jdevinney/bale, written afresh."""
 
-import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

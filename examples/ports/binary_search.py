@@ -1,4 +1,4 @@
-"""Binary search in a sorted array that is spread over the PEs: each step reads one word of some PE by g, and no PE helps.
+"""Binary search in a sorted array that is distributed over the PEs: each step reads one word with g, one-sided.
 
 Run: pyshmemrun -n 4 examples/ports/binary_search.py
 Prints: 4 PEs: 800 keys searched in 10007 sorted values, 58 are there, 10685 words read
@@ -23,8 +23,8 @@ me, n_pes = shmem.my_pe(), shmem.n_pes()
 total, n_keys, largest = 10007, 200, 100_000
 width = -(-total // n_pes)
 
-generator = torch.Generator().manual_seed(0)  # the same array on all PEs, of which each keeps its part
-whole = torch.randint(0, largest, (total,), generator=generator).sort().values  # with values that come twice
+generator = torch.Generator().manual_seed(0)  # the same array on all PEs; each keeps its part
+whole = torch.randint(0, largest, (total,), generator=generator).sort().values  # includes duplicates
 part = whole[me * width : (me + 1) * width]
 mine = shmem.empty(width, dtype=torch.int64)
 mine[: len(part)] = part

@@ -1,5 +1,5 @@
-"""Heat in a rod between a hot end and a cold one, as a C program of OpenSHMEM 1.0 has it: C's names, and collectives of
-active sets (PE_start, logPE_stride, PE_size) with their pSync and pWrk. Deprecated names warn, once each, on stderr.
+"""Heat in a rod between a hot end and a cold end, in the style of an OpenSHMEM 1.0 C program: C names, and collectives over
+active sets (PE_start, logPE_stride, PE_size) with pSync and pWrk. Deprecated names warn once each on stderr.
 
 Run: pyshmemrun -n 4 examples/ports/heat_c_names.py
 Prints: 4 PEs: 200 steps on 256 points by deprecated calls, equal to the serial solution in every bit
@@ -24,14 +24,14 @@ def static(count, dtype):
 
 start_pes(0)
 me, npes = shmem_my_pe(), shmem_n_pes()
-n, steps = 64, 200  # points of a PE
+n, steps = 64, 200  # points per PE
 
 barrier_sync, reduce_sync = static(SHMEM_BARRIER_SYNC_SIZE, torch.int64), static(SHMEM_REDUCE_SYNC_SIZE, torch.int64)
 collect_sync, even_sync = static(SHMEM_COLLECT_SYNC_SIZE, torch.int64), static(SHMEM_REDUCE_SYNC_SIZE, torch.int64)
 pWrk = static(SHMEM_REDUCE_MIN_WRKDATA_SIZE, torch.float64)
 for pSync in barrier_sync, reduce_sync, collect_sync, even_sync:
     pSync.fill_(SHMEM_SYNC_VALUE)
-old, new = static(n + 2, torch.float64), static(n + 2, torch.float64)  # with the points next to them, on both sides
+old, new = static(n + 2, torch.float64), static(n + 2, torch.float64)  # with one halo point on either side
 whole, change, maximum, hottest = (static(count, torch.float64) for count in (n * npes, 1, 1, 1))
 if me == 0:
     old[0] = new[0] = 100.0  # the hot end; the cold one is 0, as static memory is
@@ -49,7 +49,7 @@ for _ in range(steps):
 change[0] = (old - new)[1:-1].abs().max()
 shmem_double_max_to_all(maximum, change, 1, 0, 0, npes, pWrk, reduce_sync)
 shmem_fcollect64(whole, old[1:], n, 0, 0, npes, collect_sync)
-if me % 2 == 0:  # an active set is a part of the PEs: these are the even ones
+if me % 2 == 0:  # an active set is a subset of the PEs: here the even ones
     change[0] = old[1:-1].max()
     shmem_double_max_to_all(hottest, change, 1, 0, 1, (npes + 1) // 2, pWrk, even_sync)
 

@@ -1,5 +1,5 @@
-"""Random keys are sorted over all PEs: each PE owns a range of keys, makes room at the owners by atomic_fetch_add, puts each
-its bucket of keys, and sorts by counting what arrived.
+"""Sort random keys over all PEs: each PE owns a range of keys. It reserves space at the owners with atomic_fetch_add, puts a
+bucket of keys to each owner, and sorts the keys that it received by counting.
 
 Run: pyshmemrun -n 4 examples/ports/isx_sort.py
 Prints: 4 PEs: 65536 keys sorted, the order, the count of every key and the sum of all are right
@@ -30,7 +30,7 @@ for i in range(n_pes):
     pe = (me + i) % n_pes  # each PE begins with itself, so that they do not all write to PE 0
     first = shmem.atomic_fetch_add(n_received, counts[pe], pe)
     shmem.put(received[first:], buckets[pe], pe)
-shmem.barrier_all()  # every key is with its owner
+shmem.barrier_all()  # every key has reached its owner
 
 mine, low = received[: int(n_received)], me * width
 assert ((low <= mine) & (mine < low + width)).all(), f"PE {me}: keys of another PE are here"
@@ -38,7 +38,7 @@ histogram = torch.bincount(mine - low, minlength=width)
 mine[:] = torch.arange(low, low + width, device=mine.device).repeat_interleave(histogram)  # sorted
 shmem.barrier_all()
 
-# what a benchmark can check: the order across PEs too, that no key is lost, and that their sum is what it was
+# checks that a benchmark can afford: the order, also across PEs, the number of keys, and their sum
 assert (mine[1:] >= mine[:-1]).all(), f"PE {me}: its keys are not in order"
 if me + 1 < n_pes:
     assert mine[-1] <= shmem.g(received[0], me + 1), f"PE {me}: its last key is above the next PE's first"
@@ -46,7 +46,7 @@ checks = shmem.array([len(mine) - n_keys, (mine.sum() - keys.sum()).item()], dty
 shmem.sum_reduce(checks, checks)
 assert checks.tolist() == [0, 0], f"PE {me}: keys too many, and their sum too large by: {checks.tolist()}"
 
-# what a small one can: the count of every key
+# a check for small sizes: the count of every key
 everything = torch.cat([draw(pe) for pe in range(n_pes)])
 expected = torch.bincount(everything, minlength=n_pes * width)[low : low + width]
 assert torch.equal(histogram.cpu(), expected), f"PE {me}: counts of keys differ from torch.bincount's"

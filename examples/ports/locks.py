@@ -1,5 +1,5 @@
-"""A counter that only its lock protects: every PE reads it, adds 1 and writes it back, under OpenSHMEM's lock, then under
-one made of compare_swap. Both count right; the first serves the PEs in turn, the second whoever looks at the right moment.
+"""A counter protected only by a lock: every PE reads it, adds 1 and writes it back, first under OpenSHMEM's lock, then under
+a lock built on compare_swap. Both counts are right; the first lock is fair, the second serves whoever polls first.
 
 Run: pyshmemrun -n 4 examples/ports/locks.py
 Prints: 4 PEs, 1000 turns each: set_lock 4000, 26 us a turn, 3730 changes of owner; compare_swap 4000, 5 us, 481 changes
@@ -13,12 +13,12 @@ import torch
 
 
 def spin_lock(word):
-    while shmem.atomic_compare_swap(word, 0, 1 + me, 0) != 0:  # free: 0, else who has it
+    while shmem.atomic_compare_swap(word, 0, 1 + me, 0) != 0:  # 0: free, otherwise 1 + the PE that holds it
         os.sched_yield()  # let its owner run, where PEs outnumber cores
 
 
 def spin_unlock(word):
-    shmem.quiet()  # what was done under the lock comes before the word is free; clear_lock does so by itself
+    shmem.quiet()  # completes the work done under the lock before the lock is released; clear_lock includes this
     shmem.atomic_set(word, 0, 0)
 
 
@@ -36,7 +36,7 @@ def count(lock, unlock):
     shmem.barrier_all()
     microseconds = (time.perf_counter() - start) * 1e6 / len(owners)
     if me == 0:
-        counted = torch.bincount(owners.cpu() + 1, minlength=n_pes + 1).tolist()  # the first: of places not written
+        counted = torch.bincount(owners.cpu() + 1, minlength=n_pes + 1).tolist()  # [0]: places that were not written
         assert counter.item() == len(owners), f"wanted {len(owners)} turns, counted {counter.item()}"
         assert counted == [0] + [turns] * n_pes, f"wanted {turns} turns of each PE, got {counted[1:]}"
     shmem.barrier_all()

@@ -1,10 +1,10 @@
-"""A sum over all PEs in stages: while the blocks of one stage travel in one context, those of the stage before, which were
-sent in the other, are completed by that context's quiet and added.
+"""A sum over all PEs in stages, with two contexts: while the blocks of one stage are in flight in one context, quiet on the
+other context completes the blocks of the previous stage, which are then added.
 
 Run: pyshmemrun -n 4 examples/ports/pipelined_reduction.py
 Prints: 4 PEs: 65536 sums in 16 stages, two of them on their way at a time, every sum right
-After: the pipelined reduction in the examples of OpenSHMEM's contexts, written afresh, with three buffers instead of two:
-with two, a PE that is a stage ahead writes into the one that a slower PE may still be adding up."""
+After: the pipelined reduction in the examples of OpenSHMEM's contexts, written afresh with three buffers instead of
+two: with two, a PE that is one stage ahead writes into the buffer that a slower PE may still be adding."""
 
 import pyshmem as shmem
 import torch

@@ -1,10 +1,10 @@
-"""Every PE goes through its part of a pseudorandom sequence; each number points at a word of a table spread over the PEs,
-and atomic_xor changes the word by the number. Doing it again undoes it, since x ^ y ^ y is x.
+"""Every PE goes through its part of a pseudorandom sequence. Each number selects a word of a table distributed over the PEs,
+and atomic_xor combines the word with the number. A second pass restores the table, since x ^ y ^ y is x.
 
 Run: pyshmemrun -n 4 examples/ports/random_access.py
 Prints: 4 PEs: 16384 random updates of 4096 words, every word right; updated again, the table is what it was
-After: RandomAccess (GUPS) of the HPC Challenge and its OpenSHMEM versions, written afresh. The benchmark forgives one lost
-update in 100, since most systems get, change and put back; atomics lose none."""
+After: RandomAccess (GUPS) of the HPC Challenge and its OpenSHMEM versions, written afresh. The benchmark accepts one lost
+update in 100, because most systems get, modify and put; atomics lose none."""
 
 import itertools
 
@@ -47,7 +47,7 @@ for number in itertools.chain(*map(sequence, range(n_pes))):
         expected[place] ^= np.uint64(number)
 wrong = (table.cpu().numpy() != expected).sum()
 assert wrong == 0, f"PE {me}: {wrong} of {per_pe} words are wrong"
-shmem.barrier_all()  # all have looked
+shmem.barrier_all()  # all PEs have checked
 
 update()
 wrong = (table.cpu().numpy() != at_first).sum()

@@ -1,5 +1,5 @@
-"""The transpose of a matrix whose rows are spread over the PEs: each cuts its rows into one block a PE, transposes the
-blocks and sends them all in one alltoall. Done twice, it gives the matrix back.
+"""Transpose a matrix whose rows are distributed over the PEs: each PE divides its rows into one block per PE, transposes the
+blocks and exchanges them in one alltoall. A second transpose restores the matrix.
 
 Run: pyshmemrun -n 4 examples/ports/transpose.py
 Prints: 4 PEs: 192 x 256 transposed by alltoall, and back, every element in its place
@@ -14,8 +14,8 @@ def transposed(rows):
     height, width = rows.shape[0], rows.shape[1] // n_pes
     blocks = shmem.empty(2, n_pes, width, height, dtype=rows.dtype)
     source, target = blocks
-    source.copy_(rows.view(height, n_pes, width).permute(1, 2, 0))  # block pe: the columns that will be pe's rows
-    shmem.alltoall(target, source)  # from pe: a piece of each of this PE's rows, pe's height elements of it
+    source.copy_(rows.view(height, n_pes, width).permute(1, 2, 0))  # block pe: the columns that become rows of pe
+    shmem.alltoall(target, source)  # block pe: height elements, from pe, of each of this PE's rows
     result = torch.cat(tuple(target), dim=1)
     shmem.free(blocks)
     return result

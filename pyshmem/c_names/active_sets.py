@@ -1,8 +1,9 @@
 """Collectives over PE_start, logPE_stride, PE_size, which OpenSHMEM 1.5 deprecated, and reductions of long double.
 
-A member reads what it needs from the others, between two barriers: after the first every source is ready, after the second
-nobody reads any longer. The barrier of an active set is in the caller's pSync, three words that are 0 (SHMEM_SYNC_VALUE)
-before and after: arrivals counted at the first PE, the release of each, and what collect tells of its length.
+Each member reads the data that it needs from the others, between two barriers: after the first every source is ready, after
+the second all reads are complete. The barrier of an active set uses three words of the caller's pSync, which are 0
+(SHMEM_SYNC_VALUE) before and after: the arrival counter on the first PE, the release flag of each PE, and the length of its
+contribution to collect.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SYNC_VALUE, SYNC_SIZE = 0, 3
 
 
 class ActiveSet:
-    """PEs ``start + i * 2**log_stride`` of the world, i below ``size``, this PE among them."""
+    """PEs ``start + i * 2**log_stride`` of the world for i less than ``size``, including this PE."""
 
     def __init__(self, routine: str, start: int, log_stride: int, size: int, psync: Any) -> None:
         count = pyshmem.n_pes()
@@ -36,13 +37,15 @@ class ActiveSet:
             refuse(OutOfRangeError, routine, "PE_size", got, f"1 or more of the PEs 0 to {count - 1}")
         self.pes = range(start, start + size * stride, stride)
         if pyshmem.my_pe() not in self.pes:
-            refuse(ArgumentError, routine, "PE_start", f"the PEs {list(self.pes)}", "an active set with this PE in it")
+            refuse(
+                ArgumentError, routine, "PE_start", f"the PEs {list(self.pes)}", "an active set that includes this PE"
+            )
         self.me = self.pes.index(pyshmem.my_pe())
         psync = exactly(routine, "pSync", psync, TYPES["long"], SYNC_SIZE)
         self.arrived, self.released, self.length = psync[0:1], psync[1:2], psync[2:3]
 
     def sync(self) -> None:
-        """Wait until all members have come here. A word is reset by its owner before anybody can write it again."""
+        """Wait until all members have called sync. Each PE resets its words before another PE can write them again."""
         first = self.pes[0]
         if self.me:
             pyshmem.atomic_inc(self.arrived, first)
@@ -55,13 +58,13 @@ class ActiveSet:
             pyshmem.atomic_set(self.released, 1, pe)
 
     def meet(self) -> None:
-        """sync, once all that this PE has started is complete: its source is ready then."""
+        """Complete all operations of this PE, so that its source is ready, then sync."""
         pyshmem.quiet()
         self.sync()
 
 
 class TeamSet:
-    """The same for a team, for what the Python API has no type for."""
+    """The members of a team, with the interface of ActiveSet, for types that the Python API does not support."""
 
     def __init__(self, routine: str, team: Any) -> None:
         self.team = member(routine, team)
@@ -82,7 +85,7 @@ def barrier(routine: str, *active_set: Any) -> None:
 
 
 def broadcast(host: Any, entry: Any) -> Any:
-    """The root's own dest is not written, unlike with teams."""
+    """Unlike the team form, this does not write the root's own dest."""
     name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, PE_root: int, /, *active_set: Any) -> None:
@@ -100,7 +103,7 @@ def broadcast(host: Any, entry: Any) -> Any:
 
 
 def collect(host: Any, entry: Any) -> Any:
-    """Each PE tells its length in its pSync and writes its part into every dest. fcollect too: its lengths are equal."""
+    """Each PE stores its length in its pSync and puts its part into every dest. fcollect is the case of equal lengths."""
     name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, /, *active_set: Any) -> None:
@@ -122,7 +125,7 @@ def collect(host: Any, entry: Any) -> Any:
 
 
 def alltoall(host: Any, entry: Any) -> Any:
-    """Block k of source goes to member k, as the block of this PE's number in dest."""
+    """Copy block k of source to dest on member k, at the block with the number of this PE."""
     name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, nelems: int, /, *active_set: Any) -> None:
@@ -132,7 +135,7 @@ def alltoall(host: Any, entry: Any) -> Any:
 
 
 def alltoalls(host: Any, entry: Any) -> Any:
-    """alltoall of every sst-th element to every dst-th place."""
+    """alltoall with stride sst in source and dst in dest."""
     name, kind = entry.name, entry.type
 
     def call(dest: Any, source: Any, dst: int, sst: int, nelems: int, /, *active_set: Any) -> None:
@@ -156,7 +159,7 @@ def _alltoalls(
 
 
 def to_all(host: Any, entry: Any) -> Any:
-    """The reductions: (dest, source, nreduce, active set, pWrk, pSync); pWrk is not needed."""
+    """The reductions: (dest, source, nreduce, active set, pWrk, pSync); pWrk is not used."""
     name, operator = entry.name, entry.row.host.removesuffix("_reduce")
 
     def call(
@@ -169,7 +172,7 @@ def to_all(host: Any, entry: Any) -> Any:
 
 
 def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count: int, pes: Any) -> None:
-    """dest = the sources of ``pes`` combined in their order, so that all members get the same bits; zeros for no PE."""
+    """Combine the sources of ``pes``, in their order, into dest: all members get the same bits. Zeros if pes is empty."""
     to, own = (_computable(entry, *each, count) for each in (("dest", dest), ("source", source)))
     numpy = isinstance(own, np.ndarray)
     operate = OPERATORS[operator][numpy]
@@ -179,7 +182,7 @@ def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count
         pyshmem.get(part if k else total, own, pe, count)
         if k:
             operate(total, part, out=total)
-    group.meet()  # dest may be source: nobody reads it any longer
+    group.meet()  # dest may be source: all reads are complete
     if numpy:
         to[:] = total
     else:
@@ -187,6 +190,6 @@ def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count
 
 
 def _computable(entry: Any, argument: str, where: Any, count: int) -> Any:
-    """The operand as torch computes on it, or NumPy for long double."""
+    """The operand as a torch tensor, or as a NumPy array for long double."""
     found = exactly(entry.name, argument, where, entry.type, count)
     return np.asarray(found).view(entry.type.numpy) if entry.type is LONG_DOUBLE else torch.as_tensor(found)

@@ -1,8 +1,9 @@
-"""From what C takes as a pointer to the arrays that the Python API takes.
+"""Converts the arguments that are pointers in C to arrays that the Python API accepts.
 
-An address is a torch tensor, a NumPy array, a ctypes object or pointer, any object with a buffer or an array interface, or
-a plain int; None is NULL. It means the memory from its first byte on: a tensor may be read past its own end up to the end of
-its storage, so that ``x[3]`` and ``x[3:]`` both serve where C has ``&x[3]``. What knows its elements must have the name's.
+An address is a torch tensor, a NumPy array, a ctypes object or pointer, any object with a buffer or an array interface, or a
+plain int; None is NULL. It stands for the memory from its first byte on: a call may use elements beyond the end of a tensor,
+up to the end of its storage, so ``x[3]`` and ``x[3:]`` are both ``&x[3]``. If the argument has an element type, it must be
+the name's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pyshmem.runtime.heap import heaps
 
 Tensor = torch.Tensor
 _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}
-_FIRST_PAGE = 4096  # no data is below it, where small integers given by mistake point
+_FIRST_PAGE = 4096  # no data have smaller addresses; integers passed by mistake do
 _INTERFACE = "__array_interface__"
-_ADDRESS = "an address: for C's &x of a scalar, an array of one element"
+_ADDRESS = "an address; for C's &x of a scalar, pass an array of one element"
 
 
 def word(routine: str, argument: str, where: Any, kind: CType) -> Any:
-    """The one element of ``kind`` at ``where``, not for long double. Errors: cells."""
+    """The one element of type ``kind`` at ``where``; not for long double. Errors: as in cells."""
     if type(where) is Tensor and where.dtype is kind.dtype:
         count = where.numel()
         if count == 1:
@@ -38,17 +39,17 @@ def word(routine: str, argument: str, where: Any, kind: CType) -> Any:
 
 
 def exactly(routine: str, argument: str, where: Any, kind: CType, count: int) -> Any:
-    """cells with no element more than ``count``."""
+    """A flat tensor or NumPy array of exactly ``count`` elements at ``where``."""
     found = cells(routine, argument, where, kind, count)
     count = integer_of(count)
     return found if found.shape == (count,) else found.reshape(-1)[:count]
 
 
 def cells(routine: str, argument: str, where: Any, kind: CType, count: int | None) -> Any:
-    """A tensor or NumPy array of the type's dtype at ``where``, of ``count`` elements or more; None: as many as there are.
+    """A tensor or NumPy array of the type's dtype at ``where``, with at least ``count`` elements; None means all that exist.
 
-    Errors: ArgumentError for what is no address or NULL, DtypeError for elements of another type, OutOfRangeError where a
-    tensor's storage, an array or the heap ends before.
+    Errors: ArgumentError for NULL and for arguments that are no address, DtypeError for elements of another type,
+    OutOfRangeError if a tensor's storage, an array or the heap is too short.
     """
     dtype = kind.dtype
     if count is not None and (type(count) is not int or count < 0):
@@ -64,7 +65,7 @@ def cells(routine: str, argument: str, where: Any, kind: CType, count: int | Non
     if where is None or (isinstance(where, int) and where == 0):
         if count:
             got = "NULL" if where is None else "the integer 0, which is NULL"
-            refuse(ArgumentError, routine, argument, got, _ADDRESS + "; NULL is for no elements")
+            refuse(ArgumentError, routine, argument, got, _ADDRESS + "; NULL is accepted for 0 elements only")
         return torch.empty(0, dtype=dtype, device="cpu")
     if isinstance(where, int) and not isinstance(where, bool):
         return _memory_as(routine, argument, where, dtype, count)
@@ -78,7 +79,7 @@ def cells(routine: str, argument: str, where: Any, kind: CType, count: int | Non
 
 
 def _array_at(routine: str, argument: str, where: Any) -> np.ndarray[Any, Any]:
-    """The memory of an object as a NumPy array: of its own elements where it has an array interface, else of bytes."""
+    """The memory of an object as a NumPy array, of its own elements if it has an array interface, otherwise of bytes."""
     if isinstance(where, (np.number, np.bool_)):
         got = f"the NumPy {'integer' if isinstance(where, np.integer) else type(where).__name__} {where}"
         refuse(ArgumentError, routine, argument, got, "an address: A[i:] is C's &A[i]")
@@ -93,7 +94,7 @@ def _array_at(routine: str, argument: str, where: Any) -> np.ndarray[Any, Any]:
 
 
 class _Memory:
-    """What NumPy needs to see ``nbytes`` of memory at an address, and keeps alive with it."""
+    """Gives NumPy ``nbytes`` of memory at an address, and keeps ``owner`` alive with it."""
 
     def __init__(self, address: int, nbytes: int, owner: Any = None) -> None:
         self.owner = owner
@@ -101,7 +102,7 @@ class _Memory:
 
 
 def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, count: int | None) -> Any:
-    """The memory at ``address``: of a heap as a tensor, else as a NumPy array."""
+    """The memory at ``address``: a tensor if it is in a heap, otherwise a NumPy array."""
     if address < _FIRST_PAGE:
         refuse(ArgumentError, routine, argument, f"the integer {address}", _ADDRESS)
     item = dtype.itemsize
@@ -125,7 +126,7 @@ def _memory_as(routine: str, argument: str, address: int, dtype: torch.dtype, co
 
 
 def _foreign(address: int, dtype: torch.dtype, nbytes: int) -> Any:
-    """Memory of this process that is in none of its heaps: private, or a peer's as shmem_ptr gives it."""
+    """Memory of this process outside its heaps: private, or a peer's memory that shmem_ptr returned."""
     for heap in heaps.values():
         if heap.device != "cpu" and heap.holds(address):
             return heap.bytes_at(address, nbytes).view(dtype)
@@ -136,7 +137,7 @@ def _foreign(address: int, dtype: torch.dtype, nbytes: int) -> Any:
 def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, count: int | None) -> Any:
     if not where.is_contiguous():
         got = f"a tensor of shape {tuple(where.shape)} that is not contiguous"
-        refuse(ArgumentError, routine, argument, got, "a contiguous one; C's strides are arguments of their own")
+        refuse(ArgumentError, routine, argument, got, "a contiguous one; strides are separate arguments in C")
     storage = where.untyped_storage()
     offset = where.storage_offset() * where.itemsize
     left = int(storage.nbytes() - offset)
@@ -150,7 +151,7 @@ def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, c
             f"{count} elements of {dtype.itemsize} bytes",
             f"at most {left} bytes, to the end of the tensor's storage",
         )
-    if offset % dtype.itemsize or where.data_ptr() % dtype.itemsize:  # NumPy has such views; as words they are refused
+    if offset % dtype.itemsize or where.data_ptr() % dtype.itemsize:  # NumPy has misaligned views
         if where.device.type != "cpu":
             refuse(
                 ArgumentError, routine, argument, f"address {where.data_ptr():#x}", f"a multiple of {dtype.itemsize}"
@@ -162,7 +163,7 @@ def _tensor_as(routine: str, argument: str, where: Tensor, dtype: torch.dtype, c
 def _array_as(routine: str, argument: str, where: np.ndarray[Any, Any], dtype: torch.dtype, count: int | None) -> Any:
     if not where.flags.c_contiguous:
         got = f"an array of shape {where.shape} that is not contiguous"
-        refuse(ArgumentError, routine, argument, got, "a contiguous one; C's strides are arguments of their own")
+        refuse(ArgumentError, routine, argument, got, "a contiguous one; strides are separate arguments in C")
     nbytes = where.nbytes // dtype.itemsize * dtype.itemsize if count is None else count * dtype.itemsize
     if nbytes > where.nbytes:
         refuse(OutOfRangeError, routine, argument, f"{nbytes} bytes", f"at most the array's {where.nbytes}")
@@ -170,6 +171,6 @@ def _array_as(routine: str, argument: str, where: np.ndarray[Any, Any], dtype: t
 
 
 def _viewed(octets: np.ndarray[Any, Any], dtype: torch.dtype) -> Any:
-    """The bytes as ``dtype``: NumPy's, or torch's where NumPy has none."""
+    """The bytes viewed as ``dtype``, with NumPy or, if NumPy lacks the type, with torch."""
     kind = _KINDS.get(dtype)
     return torch.from_numpy(octets).view(dtype) if kind is None else octets.view(kind)

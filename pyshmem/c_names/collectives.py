@@ -1,4 +1,4 @@
-"""Bodies of the collectives over a team. All return 0: what cannot be done is refused with an exception."""
+"""Bodies of the collectives over a team. All return 0; invalid calls raise an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broadcast(host: Any, entry: Any) -> Any:
 
 
 def collect(host: Any, entry: Any) -> Any:
-    """(team, dest, source, nelems): how much comes is known to the call alone, so all of dest's memory is offered."""
+    """(team, dest, source, nelems). Only the call learns the total length, so it gets all of dest's memory."""
     name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
@@ -36,7 +36,7 @@ def collect(host: Any, entry: Any) -> Any:
 
 
 def fcollect(host: Any, entry: Any) -> Any:
-    """(team, dest, source, nelems): nelems from each PE, in dest."""
+    """(team, dest, source, nelems): dest has nelems elements per PE."""
     name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
@@ -48,7 +48,7 @@ def fcollect(host: Any, entry: Any) -> Any:
 
 
 def alltoall(host: Any, entry: Any) -> Any:
-    """(team, dest, source, nelems): nelems for each PE, in both arrays."""
+    """(team, dest, source, nelems): both arrays have nelems elements per PE."""
     name, kind = entry.name, entry.type
 
     def call(team: Any, dest: Any, source: Any, nelems: int, /) -> int:
@@ -87,7 +87,7 @@ def reduce(host: Any, entry: Any) -> Any:
 
 
 def _reduce_long_double(entry: Any) -> Any:
-    """Reductions and scans; the operator is the Python name's first word."""
+    """Reductions and scans; the operator is the first word of the Python name."""
     operator, kind = entry.row.host.split("_")
 
     def call(team: Any, dest: Any, source: Any, nreduce: int, /) -> int:

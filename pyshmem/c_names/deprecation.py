@@ -1,4 +1,4 @@
-"""Names that OpenSHMEM has deprecated work, and say so the first time."""
+"""Deprecated OpenSHMEM names work and warn at their first call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _warned: set[str] = set()
 
 
 def warn_once(name: str, since: str, instead: str) -> None:
-    """A DeprecationWarning at the line that called the function that calls this, once for each name."""
+    """Issue a DeprecationWarning once per name, at the line that called the deprecated function."""
     if name not in _warned:
         _warned.add(name)
         text = f"{name} is deprecated since OpenSHMEM {since}; use {instead}"

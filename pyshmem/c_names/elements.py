@@ -1,7 +1,8 @@
-"""Which arrays may stand where a name has a type: C's compiler refuses a ``long *`` for an ``int *``, and so do the names.
+"""Which element types a typed name accepts: like a C compiler, which refuses a ``long *`` for an ``int *``.
 
-An array that knows its elements must have those of the name: as many bytes of the same kind, signed or not. Bytes may stand
-for all, as C's ``char *`` may. Plain addresses and buffers of bytes know nothing, and are taken as they are.
+If an array has an element type, it must have the size and kind (integer, floating point, complex) of the name's; signed and
+unsigned may be mixed. Bytes are accepted by every name, as ``char *`` is with a cast in C. Plain addresses and buffers of
+bytes have no element type and are accepted as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FLOATS = (torch.float16, torch.float32, torch.float64)
 
 
 class Elements(NamedTuple):
-    """``bytes``: how to see them as such."""
+    """An element type. ``bytes``: the expression that views the array as bytes."""
 
     name: str
     kind: str
@@ -37,7 +38,7 @@ class Elements(NamedTuple):
 
 
 def require_elements(routine: str, argument: str, where: Any, kind: CType) -> None:
-    """Errors: DtypeError where ``where`` knows its elements and they are not those of ``kind``."""
+    """Errors: DtypeError if ``where`` has an element type that ``kind`` does not accept."""
     held = _elements(where)
     if held is None or _may_stand_for(held, kind):
         return
@@ -47,7 +48,7 @@ def require_elements(routine: str, argument: str, where: Any, kind: CType) -> No
 
 @cache
 def sizes_of(kind: CType) -> dict[torch.dtype, int]:
-    """The bytes of an element, of each of torch's types that may stand for ``kind``."""
+    """The element size of each torch dtype that is accepted for ``kind``."""
     return {dtype: dtype.itemsize for dtype in DTYPES if _may_stand_for(_of_torch(dtype), kind)}
 
 
@@ -61,7 +62,7 @@ def _may_stand_for(held: Elements, kind: CType) -> bool:
 
 
 def _elements(where: Any) -> Elements | None:
-    """None where it does not know, or has bytes."""
+    """The element type of ``where``; None for bytes and for objects without one."""
     if isinstance(where, torch.Tensor):
         return _of_torch(where.dtype)
     if isinstance(where, np.ndarray):

@@ -17,22 +17,22 @@ NUM_CONTEXTS, TOTAL_OPS = 1, 1  # bits of the two config masks
 
 @dataclass
 class shmem_team_config_t:
-    """What a team is made for; shmem_team_get_config returns one."""
+    """The configuration of a team; shmem_team_get_config returns one."""
 
     num_contexts: int = 0
 
 
 @dataclass
 class shmem_ctx_session_config_t:
-    """What a session on a context is expected to do."""
+    """The configuration of a session on a context."""
 
     total_ops: int = SIZE_MAX
 
 
 def values() -> dict[str, Any]:
-    """Everything of the header that is no routine, by name."""
+    """All names of the header that are not routines."""
     major, minor = OPENSHMEM
-    both = {  # these have a form with an underscore, of OpenSHMEM 1.0
+    both = {  # these also have a form with an underscore, from OpenSHMEM 1.0
         "SYNC_VALUE": SYNC_VALUE,
         **{f"{each}_SYNC_SIZE": SYNC_SIZE for each in ("BCAST", "REDUCE", "BARRIER", "COLLECT")},
         "REDUCE_MIN_WRKDATA_SIZE": 1,

@@ -1,6 +1,6 @@
-"""The routines that are one of a kind: life, queries, memory, teams, contexts, order, locks.
+"""Routines with a body of their own: setup, queries, memory, teams, contexts, ordering, locks.
 
-What C returns through a pointer to one scalar, handle or struct is returned here, after the status where there is one.
+A scalar, handle or struct that C returns through a pointer is returned here, after the status if there is one.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def init() -> None:
 
 
 def start_pes(npes: int, /) -> None:
-    """A second call does nothing; npes is not looked at."""
+    """Initialise if not yet done; npes is ignored."""
     if not pyshmem.query_initialized():
         pyshmem.init()
 
 
 def init_thread(requested: int, /) -> tuple[int, int]:
-    """(0, provided)."""
+    """Returns (0, provided)."""
     return 0, pyshmem.init_thread(requested)
 
 
 def query_thread() -> int:
-    """provided."""
+    """Returns provided."""
     return pyshmem.query_thread()
 
 
@@ -53,7 +53,7 @@ def global_exit(status: int, /) -> None:
 
 
 def query_initialized() -> int:
-    """1 or 0."""
+    """Returns 1 or 0."""
     return int(pyshmem.query_initialized())
 
 
@@ -66,12 +66,12 @@ def n_pes() -> int:
 
 
 def pe_accessible(pe: int, /) -> int:
-    """1 or 0."""
+    """Returns 1 or 0."""
     return int(pyshmem.pe_accessible(pe))
 
 
 def addr_accessible(addr: Address, pe: int, /) -> int:
-    """1 or 0."""
+    """Returns 1 or 0."""
     if addr is None:
         return 0
     try:
@@ -81,12 +81,12 @@ def addr_accessible(addr: Address, pe: int, /) -> int:
 
 
 def ptr(dest: Address, pe: int, /) -> Any:
-    """A tensor for a tensor, an int for an int; None where the memory cannot be reached."""
+    """Returns a tensor for a tensor and an int for an int; None if the memory cannot be reached."""
     return _pointer("shmem_ptr", dest, lambda target: pyshmem.ptr(target, pe))
 
 
 def team_ptr(team: Team, dest: Address, pe: int, /) -> Any:
-    """shmem_ptr for the PE's number in the team."""
+    """Returns as shmem_ptr does; pe counts in the team."""
     return _pointer("shmem_team_ptr", dest, lambda target: pyshmem.team_ptr(target, pe, team))
 
 
@@ -98,7 +98,7 @@ def _pointer(routine: str, dest: Address, find: Any) -> Any:
 
 
 def info_get_version() -> tuple[int, int]:
-    """(major, minor)."""
+    """Returns (major, minor)."""
     return pyshmem.info_get_version()
 
 
@@ -107,28 +107,28 @@ def info_get_name() -> str:
 
 
 def malloc(size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
-    """A tensor of size bytes, whole elements, or None: for size 0, without a barrier, and where the heap has no room."""
+    """Returns a tensor of size bytes (whole elements); None for size 0, without a barrier, or if the heap is full."""
     return _allocated("shmem_malloc", dtype, size, pyshmem.malloc, size, dtype)
 
 
 def malloc_with_hints(size: int, hints: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
-    """shmem_malloc; the hints are SHMEM_MALLOC_ATOMICS_REMOTE and SHMEM_MALLOC_SIGNAL_REMOTE."""
+    """Returns as shmem_malloc does; hints: SHMEM_MALLOC_ATOMICS_REMOTE, SHMEM_MALLOC_SIGNAL_REMOTE."""
     return _allocated("shmem_malloc_with_hints", dtype, size, pyshmem.malloc_with_hints, size, hints, dtype)
 
 
 def calloc(count: int, size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
-    """shmem_malloc of count times size bytes, all zero."""
+    """Returns as shmem_malloc does, with count times size bytes set to zero."""
     total = count_of("shmem_calloc", "count", count) * count_of("shmem_calloc", "size", size)
     return _allocated("shmem_calloc", dtype, total, pyshmem.calloc, count, size, dtype)
 
 
 def align(alignment: int, size: int, /, dtype: Any = torch.uint8) -> torch.Tensor | None:
-    """shmem_malloc at a multiple of alignment."""
+    """Returns as shmem_malloc does, at a multiple of alignment."""
     return _allocated("shmem_align", dtype, size, pyshmem.align, alignment, size, dtype)
 
 
 def realloc(ptr: Address, size: int, /) -> torch.Tensor | None:
-    """A tensor of size bytes of ptr's element type, or None: for size 0, and where the heap has no room."""
+    """Returns a tensor of size bytes with ptr's element type. None for size 0, or if the heap is full."""
     old = _allocation("shmem_realloc", ptr)
     return _allocated("shmem_realloc", torch.uint8 if old is None else old.dtype, size, pyshmem.realloc, old, size)
 
@@ -138,7 +138,7 @@ def free(ptr: Address, /) -> None:
 
 
 def _allocated(routine: str, dtype: Any, nbytes: int, make: Any, *arguments: Any) -> torch.Tensor | None:
-    """What ``make`` gives, None for C's NULL. Errors: make's, ArgumentError for bytes that end inside an element."""
+    """The result of ``make``, None for C's NULL. Errors: those of make, ArgumentError for a fraction of an element."""
     kind = as_dtype(routine, dtype)
     if count_of(routine, "size", nbytes) % kind.itemsize:
         wants = f"a multiple of {kind.itemsize}, the bytes of an element of {name_of(kind)}"
@@ -151,7 +151,7 @@ def _allocated(routine: str, dtype: Any, nbytes: int, make: Any, *arguments: Any
 
 
 def _allocation(routine: str, ptr: Address) -> Any:
-    """What the Python API frees and resizes: an int becomes a tensor there."""
+    """The allocation as the Python API accepts it: an int becomes a tensor."""
     return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, _BYTES, None)
 
 
@@ -168,7 +168,7 @@ def team_translate_pe(src_team: Team, src_pe: int, dest_team: Team, /) -> int:
 
 
 def team_get_config(team: Team, config_mask: int, /) -> tuple[int, shmem_team_config_t]:
-    """(0, config), or (1, config) for SHMEM_TEAM_INVALID. What the mask leaves out has its default."""
+    """Returns (0, config), or (1, config) for SHMEM_TEAM_INVALID. Fields outside the mask have their defaults."""
     if not team:
         return 1, shmem_team_config_t()
     return 0, shmem_team_config_t(team.get_config().num_contexts if config_mask & NUM_CONTEXTS else 0)
@@ -177,14 +177,14 @@ def team_get_config(team: Team, config_mask: int, /) -> tuple[int, shmem_team_co
 def team_split_strided(
     parent_team: Team, start: int, stride: int, size: int, config: shmem_team_config_t | None, config_mask: int, /
 ) -> tuple[int, Team]:
-    """(0, new_team), new_team SHMEM_TEAM_INVALID on PEs outside it; (1, SHMEM_TEAM_INVALID) where it cannot be made."""
+    """Returns (0, new_team), with SHMEM_TEAM_INVALID on PEs outside the team; (1, SHMEM_TEAM_INVALID) on failure."""
     if not parent_team:
         return 1, pyshmem.TEAM_INVALID
     try:
         team = parent_team.split_strided(start, stride, size, **_options(config, config_mask))
     except (ArgumentError, OutOfRangeError):
         return 1, pyshmem.TEAM_INVALID
-    full = not team and team is not pyshmem.TEAM_INVALID  # PEs outside get that very one
+    full = not team and team is not pyshmem.TEAM_INVALID  # PEs outside the team get this object
     return int(full), team
 
 
@@ -197,7 +197,7 @@ def team_split_2d(
     yaxis_mask: int,
     /,
 ) -> tuple[int, Team, Team]:
-    """(0, xaxis_team, yaxis_team), or 1 and SHMEM_TEAM_INVALID twice."""
+    """Returns (0, xaxis_team, yaxis_team), or (1, SHMEM_TEAM_INVALID, SHMEM_TEAM_INVALID)."""
     if not parent_team:
         return 1, pyshmem.TEAM_INVALID, pyshmem.TEAM_INVALID
     try:
@@ -222,12 +222,12 @@ def team_sync(team: Team, /) -> int:
 
 
 def ctx_create(options: int, /) -> tuple[int, Ctx]:
-    """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
+    """Returns (0, ctx), or (1, SHMEM_CTX_INVALID)."""
     return _context(Ctx.create(options))
 
 
 def team_create_ctx(team: Team, options: int, /) -> tuple[int, Ctx]:
-    """(0, ctx), or (1, SHMEM_CTX_INVALID)."""
+    """Returns (0, ctx), or (1, SHMEM_CTX_INVALID)."""
     return _context(team.create_ctx(options)) if team else (1, pyshmem.CTX_INVALID)
 
 
@@ -241,7 +241,7 @@ def ctx_destroy(ctx: Ctx, /) -> None:
 
 
 def ctx_get_team(ctx: Ctx, /) -> tuple[int, Team]:
-    """(0, team), or (1, SHMEM_TEAM_INVALID) for SHMEM_CTX_INVALID."""
+    """Returns (0, team), or (1, SHMEM_TEAM_INVALID) for SHMEM_CTX_INVALID."""
     return (0, ctx.get_team()) if ctx else (1, pyshmem.TEAM_INVALID)
 
 
@@ -270,12 +270,12 @@ def ctx_quiet(ctx: Ctx, /) -> None:
 
 
 def pe_quiet(target_pes: Address, npes: int, /) -> None:
-    """target_pes: npes ints."""
+    """target_pes: an array of npes ints."""
     pyshmem.pe_quiet(_pes("shmem_pe_quiet", target_pes, npes))
 
 
 def ctx_pe_quiet(ctx: Ctx, target_pes: Address, npes: int, /) -> None:
-    """target_pes: npes ints."""
+    """target_pes: an array of npes ints."""
     pyshmem.pe_quiet(_pes("shmem_ctx_pe_quiet", target_pes, npes), ctx)
 
 
@@ -298,7 +298,7 @@ def barrier(PE_start: int, logPE_stride: int, PE_size: int, pSync: Address, /) -
 
 
 def sync(team_or_PE_start: Any, /, *active_set: Any) -> int | None:
-    """sync(team), which returns 0; or, deprecated, sync(PE_start, logPE_stride, PE_size, pSync)."""
+    """shmem_sync(team) returns 0. Deprecated: shmem_sync(PE_start, logPE_stride, PE_size, pSync)."""
     if isinstance(team_or_PE_start, Team):
         return team_sync(team_or_PE_start)
     warn_once("shmem_sync of an active set", "1.5", "shmem_team_sync")
@@ -315,7 +315,7 @@ def clear_lock(lock: Address, /) -> None:
 
 
 def test_lock(lock: Address, /) -> int:
-    """0: acquired; 1: another PE has it."""
+    """Returns 0 if the lock was acquired, 1 if another PE holds it."""
     return int(pyshmem.test_lock(word("shmem_test_lock", "lock", lock, _LONG)))
 
 

@@ -1,7 +1,7 @@
-"""Bodies of RMA, atomics and signals: each shape of C call as a closure around one function of the Python API.
+"""Bodies of RMA, atomics and signals: each kind of C call is a closure around one function of the Python API.
 
-A body checks for the usual arguments itself, tensors that the Python function takes as they are: that keeps a call by its C
-name below twice the Python one. ``ctx`` is keyword-only: unfold puts it first in the names that have it.
+A body handles the common case itself, tensors that the Python function accepts as they are; a call by its C name then takes
+less than twice the time of the Python call. ``ctx`` is keyword-only; unfold makes it the first argument of the ctx names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, r
 
 Tensor = torch.Tensor
 _SIGNAL = TYPES["uint64"]
-# What the Python function refuses of arrays that C sees as addresses: a view that ends early, another element type.
+# Errors of the Python function for arrays that are valid addresses in C: a view that is too short, another element type.
 _BY_ADDRESS = (ArgumentError, DtypeError, OutOfRangeError)
 
 
@@ -72,7 +72,7 @@ def copy_signal(host: Any, entry: Any) -> Any:
 
 
 def alike(held: torch.dtype, source: Any, nbytes: int, sizes: dict[torch.dtype, int]) -> int:
-    """How many elements of ``held`` the bytes are. -1, to be refused: it is not in ``sizes``, not source's, or cut."""
+    """The elements of type ``held`` in nbytes; -1, which is refused later, if types or sizes do not fit."""
     if type(source) is Tensor and source.dtype is held and held in sizes:
         size = sizes[held]
         if not nbytes % size:
@@ -180,7 +180,7 @@ def signal_fetch(host: Any, entry: Any) -> Any:
 
 
 def _update_long_double(entry: Any) -> Any:
-    """p of a long double: NumPy makes the bits, put moves them."""
+    """p of a long double: NumPy creates the bits, put moves them."""
     from pyshmem.host.rma import put
 
     name, dtype = entry.name, LONG_DOUBLE.dtype

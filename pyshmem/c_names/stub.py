@@ -1,6 +1,6 @@
-"""Writes what is generated from the table: pyshmem/shmem.pyi for editors and type checkers, and docs/c-names.md.
+"""Generates pyshmem/shmem.pyi, for editors and type checkers, and docs/c-names.md from the table.
 
-Run: python -m pyshmem.c_names.stub            With --check it writes nothing and fails where a file is stale.
+Run: python -m pyshmem.c_names.stub            With --check it writes nothing and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def _python(kind: str, pointer: bool, value: str) -> str:
 
 
 def page() -> str:
-    """docs/c-names.md: what is written by hand down to the mark, then the families."""
+    """docs/c-names.md: the text down to the mark, which is written by hand, then the families."""
     lines = [(_ROOT / "docs/c-names.md").read_text().split(_MARK)[0] + _MARK]
     for section, title in SECTIONS.items():
         rows = [row for row in ROWS if row.page.split(" ")[0] == section]
-        lines.append(f"\n\n### {title}\n\n| C | for | as |\n| --- | --- | --- |\n")
+        lines.append(f"\n\n### {title}\n\n| C | types | Python |\n| --- | --- | --- |\n")
         lines.append("\n".join(f"| {_names(row)} | {_types(row)} | {_host(row)} |" for row in rows))
     return "".join(lines) + "\n"
 
@@ -120,7 +120,7 @@ def _names(row: unfold.Row) -> str:
 
 
 def _host(row: unfold.Row) -> str:
-    """The Python function, or what a routine of its own returns."""
+    """The Python function, or the return value of a routine with its own body."""
     if row.host:
         return f"`{row.host}`"
     returned = str(inspect.signature(row.body)).split(" -> ")[-1].replace("'", "").replace("|", "or")

@@ -1,4 +1,4 @@
-"""OpenSHMEM 1.6's C interface: a row for each family of names. TYPE and <TYPENAME> go through the row's types."""
+"""The C interface of OpenSHMEM 1.6, one row per family of names. TYPE and <TYPENAME> stand for each of the row's types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PUT_SIGNAL = "(TYPE *dest, const TYPE *source, size_t nelems, uint64_t *sig_add
 _SIGNAL = "(uint64_t *sig_addr, uint64_t signal, int pe)"
 _MEM = (*types.SIZES, "mem")
 
-# Python's name: (what it returns, parameters, body, names that count bits or bytes)
+# Python's name: (return type, parameters, body, names that count bits or bytes)
 _RMA: dict[str, tuple[str, str, Callable[..., Any], tuple[str, ...]]] = {
     "put": ("void", _COPY, one_sided.copy, _MEM),
     "p": ("void", "(TYPE *dest, TYPE value, int pe)", one_sided.update, ()),
@@ -30,7 +30,7 @@ _RMA: dict[str, tuple[str, str, Callable[..., Any], tuple[str, ...]]] = {
     "put_signal_nbi": ("void", _PUT_SIGNAL, one_sided.copy_signal, _MEM),
 }
 
-# Python's name: (what it returns, parameters, body, types, the deprecated name, its types)
+# Python's name: (return type, parameters, body, types, the deprecated name, its types)
 _VALUE, _NONE = "(TYPE *dest, TYPE value, int pe)", "(TYPE *dest, int pe)"
 _COND = "(TYPE *dest, TYPE cond, TYPE value, int pe)"
 _SOURCE = "(const TYPE *source, int pe)"
@@ -52,7 +52,7 @@ _AMO: dict[str, tuple[str, str, Callable[..., Any], tuple[str, ...], str, tuple[
     "atomic_xor": ("void", _VALUE, one_sided.update, types.BITWISE_AMO, "", ()),
 }
 
-# Python's name: (what it returns, parameters, body); the vector forms compare each element with its own value
+# Python's name: (return type, parameters, body); the vector forms compare each element with its own value
 _MANY = "(TYPE *ivars, size_t nelems, {indices}const int *status, int cmp, {value})"
 _WAITS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     f"{verb}_{which}{vector}": (
@@ -73,7 +73,7 @@ _WAITS: dict[str, tuple[str, str, Callable[..., Any]]] = {
 }
 _ONE = "(TYPE *ivar, int cmp, TYPE cmp_value)"
 
-# Python's name: (parameters after team, body, the body over active sets)
+# Python's name: (parameters after team, body, body for active sets)
 _MOVE = "TYPE *dest, const TYPE *source, size_t nelems"
 _COLLECTIVES: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "alltoall": (_MOVE, collectives.alltoall, active_sets.alltoall),
@@ -147,7 +147,7 @@ const shmem_ctx_session_config_t *config, long config_mask)
 9.12 LOCK | int shmem_test_lock(long *lock)
 PCONTROL | void shmem_pcontrol(int level, ...)
 """
-# (prototype, section and page, body, deprecated since, what to use)
+# (prototype, section and page, body, deprecated since, replacement)
 _OLD = (
     (f"void shmem_sync({_SET}long *pSync)", "9.9 SYNC", management.sync, "1.5", "shmem_team_sync"),
     ("void start_pes(int npes)", "9.1 START_PES", management.start_pes, "1.2", "shmem_init"),

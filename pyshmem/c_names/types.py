@@ -1,6 +1,7 @@
-"""C's types as OpenSHMEM names them, on LP64 machines, and the lists that families of names go through.
+"""C's types under OpenSHMEM's names, on LP64 machines, and the lists of types of each family of names.
 
-torch has no long double: its 16 bytes travel as complex128, which has as many, and are computed on as NumPy's longdouble.
+torch has no long double: its 16 bytes are moved as complex128, which has the same size, and computed with as NumPy's
+longdouble.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 
 class CType(NamedTuple):
-    """``dtype`` is what moves the bits, ``numpy`` what computes; they differ for long double alone."""
+    """``dtype`` moves the bits, ``numpy`` computes; they differ only for long double."""
 
     name: str
     c: str
@@ -73,7 +74,7 @@ SETS_BITWISE = ("short", "int", "long", "longlong")  # the reductions over activ
 SETS_ORDERED = (*SETS_BITWISE, "float", "double", "longdouble")
 SETS_NUMERIC = (*SETS_ORDERED, "complexd", "complexf")
 SIZES = ("8", "16", "32", "64", "128")
-HALVES = (  # beyond C11: generic names of what moves and what is reduced take these too
+HALVES = (  # beyond C11: the generic names of copies and reductions accept these too
     CType("float16", "_Float16", torch.float16, np.dtype("float16")),
     CType("bfloat16", "__bf16", torch.bfloat16, np.dtype("V2")),
 )

@@ -1,4 +1,4 @@
-"""From the table's rows to the names, and from a name to its function."""
+"""Creates the names from the rows of the table, and the function of a name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 class Row(NamedTuple):
     """A family of names. In ``prototype``, <TYPENAME> and TYPE stand for each of ``types``.
 
-    body: makes the function from the Python API's ``host`` and an Entry; without host, it is the function itself.
-    sizes: those of the names that count bits or bytes, as in put32 and putmem.  ctx: whether each name has a ctx form.
-    generic: whether C11 has the name without a type.  deprecated: (since, what to use).
+    body: creates the function from the Python API's ``host`` and an Entry; without host, it is the function itself.
+    sizes: of the names that count bits or bytes, such as put32 and putmem.  ctx: whether each name has a ctx form.
+    generic: whether C11 has the name without a type.  deprecated: (since, replacement).
     """
 
     prototype: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Entry:
-    """One name: its row, the C type it is for, and whether ctx comes first."""
+    """One name: its row, its C type, and whether ctx is the first argument."""
 
     __slots__ = ("ctx", "name", "row", "type")
 
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the row's C parameters, ctx left out."""
+        """The names of the row's C parameters, without ctx."""
         return _parameters(self.row.prototype)
 
 
@@ -65,7 +65,7 @@ def _parameters(prototype: str) -> tuple[str, ...]:
 
 
 def names(rows: tuple[Row, ...]) -> dict[str, Entry]:
-    """Every C name of the rows. Two rows may share a name where C11 tells them apart: the first is kept."""
+    """Every C name of the rows. Two rows may share a name that C11 distinguishes by type; the first is kept."""
     found: dict[str, Entry] = {}
     for row in rows:
         for entry in _entries(row):
@@ -106,7 +106,7 @@ def function(entry: Entry) -> Any:
 
 
 def generic(name: str, row: Row) -> Any:
-    """The function of a generic name: by the element type of the first pointer to TYPE, as C11 selects."""
+    """The function of a generic name; as in C11, the element type of the first pointer to TYPE selects the routine."""
     call = _selected(name, row) if row.types else _either(row) if row.host else _copied(row.body)
     if row.deprecated[0]:
         call = _deprecated(call, name, row, "")
@@ -133,10 +133,16 @@ def _selected(name: str, row: Row) -> Any:
 
 
 def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
-    """The type of the row that the array ``where`` has. Errors: ArgumentError for no array, DtypeError."""
+    """The row's type for the array ``where``. Errors: ArgumentError if it has no element type, DtypeError."""
     dtype = getattr(where, "dtype", None)
     if dtype is None:
-        refuse(ArgumentError, name, argument, f"a {type(where).__name__}", "a tensor or an array, whose type selects")
+        refuse(
+            ArgumentError,
+            name,
+            argument,
+            f"a {type(where).__name__}",
+            "a tensor or an array: its type selects",
+        )
     kinds = [TYPES[each] for each in row.types] + list(HALVES if row.types in (RMA, NUMERIC) else ())
     for kind in kinds:
         if dtype == kind.numpy or (dtype is kind.dtype and kind is not LONG_DOUBLE):
@@ -146,7 +152,7 @@ def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
 
 
 def _either(row: Row) -> Any:
-    """A name without types that takes ctx first or not at all: shmem_signal_set, shmem_signal_add."""
+    """A name without types whose first argument may be a ctx: shmem_signal_set, shmem_signal_add."""
     body = _made(Entry(row.name, row))
 
     def call(*args: Any) -> Any:
@@ -163,7 +169,7 @@ def _with_ctx(body: Any) -> Any:
 
 
 def _deprecated(body: Any, name: str, row: Row, typename: str) -> Any:
-    """``body`` that warns the first time."""
+    """``body``, with a warning at the first call."""
     since, instead = row.deprecated
     instead = instead.replace("<TYPENAME>_", typename)
 
@@ -176,14 +182,14 @@ def _deprecated(body: Any, name: str, row: Row, typename: str) -> Any:
 
 
 def _made(entry: Entry) -> Any:
-    """The row's body for this name, by which Python calls it where the number of arguments is wrong."""
+    """The row's body under this name, which Python's errors about the number of arguments then show."""
     body = entry.row.body(getattr(pyshmem, entry.row.host), entry)
     body.__qualname__ = entry.name
     return body
 
 
 def _lone(entry: Entry) -> Any:
-    """A routine of its own. Where C writes through pointers, a call that gives them is told what is returned instead."""
+    """A routine with its own body. If a call passes C's output pointers, the error says what is returned instead."""
     body, c = entry.row.body, entry.row.prototype
     taken = inspect.signature(body).parameters
     pointers = [each.split("*")[1] for each in c[:-1].split("(")[1].split(", ") if "*" in each]
@@ -208,7 +214,7 @@ def _lone(entry: Entry) -> Any:
 
 
 def _copied(body: Any) -> Any:
-    """The same code under a name of its own."""
+    """The same code under another name."""
     copy = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
     copy.__annotations__, copy.__doc__ = body.__annotations__, body.__doc__
     copy.__dict__.update(body.__dict__)
@@ -216,13 +222,13 @@ def _copied(body: Any) -> Any:
 
 
 def _named(body: Any, name: str, prototype: str, row: Row, parameters: tuple[str, ...] | None = None) -> Any:
-    """``body`` as what users see of it: name, text, and parameters, which are C's: without keywords."""
+    """``body`` with the name, docstring and signature that users see; as in C, there are no keywords."""
     body.__name__ = body.__qualname__ = name
     body.__module__ = "pyshmem.shmem"
     if parameters is not None:
         body.__signature__ = _signature(parameters)
     own = f"{body.__doc__}  " if body.__doc__ and not row.host else ""
-    means = f"As pyshmem.{row.host}.  " if row.host else ""
+    means = f"Calls pyshmem.{row.host}.  " if row.host else ""
     old = "Deprecated since OpenSHMEM {}: use {}.  ".format(*row.deprecated) if row.deprecated[0] else ""
     body.__doc__ = f"{prototype}\n\n{own}{means}{old}Spec: {row.page}."
     return body

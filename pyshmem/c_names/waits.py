@@ -1,4 +1,4 @@
-"""Bodies of wait and test. C's answers: an index or SIZE_MAX, a count with the indices written out, 0 or 1."""
+"""Bodies of wait and test. They return C's results: an index or SIZE_MAX, a count with an array of indices, 0 or 1."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pyshmem.runtime.timeouts import SIGNS
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1
-_INDEX = TYPES["size"]._replace(dtype=torch.int64)  # torch computes on these
-_SHORT = {  # what the Python API no longer waits for; C does until it drops the deprecated names
+_INDEX = TYPES["size"]._replace(dtype=torch.int64)  # torch computes with int64
+_SHORT = {  # not supported by the Python API; C has them in deprecated names only
     torch.int16: (_native.wait_int16, _native.test_int16),
     torch.uint16: (_native.wait_uint16, _native.test_uint16),
 }
 
 
 def wait(host: Any, entry: Any) -> Any:
-    """(ivar, cmp, value); signal_wait_until returns what it saw."""
+    """(ivar, cmp, value); signal_wait_until returns the value seen."""
     name, argument = entry.name, entry.parameters[0]
     kind = entry.type or TYPES["uint64" if "signal" in name else "long"]
     dtype = kind.dtype
@@ -39,7 +39,7 @@ def wait(host: Any, entry: Any) -> Any:
 
 
 def wait_change(host: Any, entry: Any) -> Any:
-    """(ivar, value): wait until the word differs."""
+    """(ivar, value): wait until the word differs from value."""
     name, kind = entry.name, entry.type or TYPES["long"]
     host = _short(name, kind.dtype, 0) if kind.dtype in _SHORT else host
 
@@ -86,7 +86,7 @@ def first(host: Any, entry: Any) -> Any:
 
 
 def some(host: Any, entry: Any) -> Any:
-    """The _some forms: (ivars, nelems, indices, status, cmp, value or values): a count, and indices are written."""
+    """The _some forms: (ivars, nelems, indices, status, cmp, value or values): returns a count and writes the indices."""
     look, name = _many(host, entry), entry.name
 
     def call(ivars: Any, nelems: int, indices: Any, status: Any, cmp: int, value: Any, /) -> int:

@@ -1,1 +1,1 @@
-"""The host API: one module for each chapter of the specification."""
+"""The host API, one module per chapter of the specification."""

@@ -1,7 +1,7 @@
-"""Atomic memory operations: one table of operators, one body for each shape of call. Spec: OpenSHMEM 1.6, 9.7.
+"""Atomic memory operations: one table of operators, one body for each kind of call. Spec: OpenSHMEM 1.6, 9.7.
 
-The processor's atomics apply to words in CPU memory, the GPU's, enqueued on torch's current stream, to words in GPU memory.
-So all operators mix with each other, with waits and with kernels.
+The processor's atomics are used in CPU memory, and the GPU's, enqueued on torch's current stream, in GPU memory. All
+operators are atomic with respect to each other, to waits and to kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     operator: str  # of a route's atomics
     dtypes: tuple[torch.dtype, ...]
     summary: str
-    fetches: bool = True  # whether the value from before is returned
+    fetches: bool = True  # whether the previous value is returned
 
 
 _ROWS = {
@@ -56,16 +56,16 @@ _ROWS = {
 _DOC = """{summary} on ``pe``, atomically{fetched}
 
     {into}{word}: one symmetric element of {types}.{values}
-    pe: counted in ctx's team, in the world without ctx.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: atomic with respect to every AMO, wait and test on the element; {done}
-    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError. A refused
-    call writes nothing.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, UnreachableError, NotInitializedError; nothing is
+        written then.
     Spec: OpenSHMEM 1.6, 9.7 SHMEM_{page}.
     """
-_RETURNED = (", and return the value from before.", "", "it has been performed on return.")
-_QUIET = (".", "", "quiet and barrier_all complete it.")
+_RETURNED = (", and return the previous value.", "", "complete on return.")
+_QUIET = (".", "", "complete after quiet or a barrier.")
 _STORED = (
-    ", and store the value from before to ``fetch``.",
+    ", and store the previous value in ``fetch``.",
     "fetch: one element of {word}'s dtype in private or symmetric memory.\n    ",
     "``fetch`` holds the value after quiet.",
 )
@@ -152,7 +152,7 @@ _documented(atomic_fetch, "atomic_fetch")
 _documented(atomic_compare_swap, "atomic_compare_swap")
 
 
-# ---- fetching atomics whose result lands in memory: here it is there on return already ----
+# ---- non-blocking fetching atomics: fetch already holds the value on return ----
 
 
 def _fetch_nbi(name: str) -> Callable[..., None]:
@@ -184,7 +184,7 @@ def _compare_swap_nbi(name: str) -> Callable[..., None]:
 
 
 def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ctx | None, **values: Any) -> None:
-    """values: cond before value, as the operators take them."""
+    """values: cond before value, in the order of the operators' arguments."""
     operator, dtypes, _, _ = _ROWS[name]
     routine = name + "_nbi"
     if ctx is not None:

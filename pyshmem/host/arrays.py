@@ -1,11 +1,4 @@
-"""Symmetric arrays, made as torch makes tensors: filled, then a barrier, so that peers may use them at once.
-
-size: the shape, as ints or one tuple; the same on all PEs, as dtype is.
-dtype: torch's or NumPy's. None: torch's default, or that of the data.
-generator: torch's, of random numbers on the array's device.
-Order: collective over the world; a barrier on return.
-Errors: HeapExhaustedError, ArgumentError, DtypeError, NotInitializedError, on all PEs alike.
-"""
+"""Symmetric arrays, with the names of torch's functions. A barrier follows the fill: peers may use an array at once."""
 
 from __future__ import annotations
 
@@ -18,44 +11,91 @@ from pyshmem.host.memory import allocate, finish, is_symmetric
 from pyshmem.runtime.arguments import as_dtype, count_of, refuse_dtype, require_init, scalar
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-# torch has no fill, arange or comparison on these: NumPy does it on the same memory.
+# torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric array of shape ``size``, ints or one tuple; its contents are whatever was there."""
+    """Return an uninitialised symmetric array.
+
+    size: the shape, as ints or one tuple.
+    dtype: of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("empty", size, dtype, device, None)
 
 
 def zeros(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric array of zeros."""
+    """Return a symmetric array of zeros.
+
+    size: the shape, as ints or one tuple.
+    dtype: of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("zeros", size, dtype, device, 0)
 
 
 def ones(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric array of ones."""
+    """Return a symmetric array of ones.
+
+    size: the shape, as ints or one tuple.
+    dtype: of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("ones", size, dtype, device, 1)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric array of ``fill_value``, whose type gives the dtype where that is None, as in torch."""
+    """Return a symmetric array filled with ``fill_value``.
+
+    size: the shape, as ints or one tuple.
+    dtype: of torch or NumPy; None means the dtype that torch gives to fill_value.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _full("full", size, fill_value, dtype, device)
 
 
 def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric copy of ``data``: a tensor, a NumPy array or nested sequences; each PE may hold other values."""
+    """Return a symmetric copy of ``data``; the values may differ between PEs.
+
+    data: a tensor, a NumPy array or nested sequences of numbers.
+    dtype: of torch or NumPy; None means the dtype of data.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _array("array", data, dtype, device)
 
 
 def as_symmetric(data: Any) -> torch.Tensor:
-    """``data`` itself where it is contiguous and symmetric on this and so on every PE, else a symmetric copy of it."""
+    """Return ``data`` itself if it is contiguous and symmetric, otherwise a symmetric copy of it.
+
+    data: a tensor, a NumPy array or nested sequences of numbers; symmetric on all PEs or on none.
+    Order: a copy is collective over TEAM_WORLD, with a barrier on return; returning data itself is local.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, NotInitializedError, on all PEs alike.
+    """
     usable = isinstance(data, torch.Tensor) and is_symmetric(data) and data.is_contiguous()
     return data if usable else _array("as_symmetric", data, None, None)
 
 
 def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """A symmetric array of evenly spaced values; ``bounds``: end, (start, end) or (start, end, step), as in torch."""
+    """Return a symmetric array of evenly spaced values.
+
+    bounds: end, (start, end) or (start, end, step), as in torch.
+    dtype: of torch or NumPy; None means torch's choice.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     kind = None if dtype is None else as_dtype("arange", dtype)
     if kind in _NUMPY_ONLY:
         return _copied("arange", torch.from_numpy(np.arange(*bounds, dtype=_numpy(kind))), device)
@@ -63,7 +103,13 @@ def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.
 
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """``steps`` evenly spaced values from ``start`` to ``end``, both in, as a symmetric array."""
+    """Return a symmetric array of ``steps`` evenly spaced values from ``start`` to ``end``, both included.
+
+    dtype: of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _copied(
         "linspace",
         torch.linspace(start, end, steps, dtype=None if dtype is None else as_dtype("linspace", dtype), device="cpu"),
@@ -74,14 +120,30 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
 def rand(
     *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """A symmetric array of uniform random values in [0, 1), each PE's own unless torch's seeds are equal."""
+    """Return a symmetric array of random values, uniform in [0, 1).
+
+    size: the shape, as ints or one tuple.
+    dtype: a floating-point or complex dtype of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    generator: torch's generator of random numbers; each PE has its own values unless the seeds are equal.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return finish("rand", _new("rand", size, _random("rand", dtype), device).uniform_(generator=generator))
 
 
 def randn(
     *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """A symmetric array of normal random values, each PE's own unless torch's seeds are equal."""
+    """Return a symmetric array of random values of the normal distribution.
+
+    size: the shape, as ints or one tuple.
+    dtype: a floating-point or complex dtype of torch or NumPy; None means torch's default dtype.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    generator: torch's generator of random numbers; each PE has its own values unless the seeds are equal.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return finish("randn", _new("randn", size, _random("randn", dtype), device).normal_(generator=generator))
 
 
@@ -94,7 +156,15 @@ def randint(
     device: str | None = None,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """A symmetric array of random integers from ``low`` to below ``high``, each PE's own unless torch's seeds are equal."""
+    """Return a symmetric array of random integers, at least ``low`` and less than ``high``.
+
+    size: the shape, as ints or one tuple.
+    dtype: of torch or NumPy.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    generator: torch's generator of random numbers; each PE has its own values unless the seeds are equal.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     kind = as_dtype("randint", dtype)
     values = torch.randint(low, high, shape_of("randint", (size,)), generator=generator, device="cpu")
     return _copied(
@@ -105,27 +175,55 @@ def randint(
 
 
 def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """empty of the shape and dtype of ``other``."""
+    """Return an uninitialised symmetric array with the shape of ``other``.
+
+    other: any tensor or array.
+    dtype: of torch or NumPy; None means the dtype of other.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("empty_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, None)
 
 
 def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """zeros of the shape and dtype of ``other``."""
+    """Return a symmetric array of zeros with the shape of ``other``.
+
+    other: any tensor or array.
+    dtype: of torch or NumPy; None means the dtype of other.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("zeros_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 0)
 
 
 def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """ones of the shape and dtype of ``other``."""
+    """Return a symmetric array of ones with the shape of ``other``.
+
+    other: any tensor or array.
+    dtype: of torch or NumPy; None means the dtype of other.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _filled("ones_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 1)
 
 
 def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
-    """full of the shape and dtype of ``other``."""
+    """Return a symmetric array filled with ``fill_value``, with the shape of ``other``.
+
+    other: any tensor or array.
+    dtype: of torch or NumPy; None means the dtype of other.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
+    Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
+    """
     return _full("full_like", tuple(other.shape), fill_value, other.dtype if dtype is None else dtype, device)
 
 
 def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape that ``*size`` means: ints, or one sequence of them. Errors: ArgumentError, OutOfRangeError if negative."""
+    """The shape given by ``*size``, ints or one sequence of ints. Errors: ArgumentError, OutOfRangeError if negative."""
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
     return tuple(count_of(routine, "size", extent) for extent in size)
@@ -147,7 +245,9 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
     require_init(routine)
     if isinstance(data, np.ndarray):
         as_dtype(routine, data.dtype)
-        plain = data.flags.carray and min(data.strides, default=0) >= 0  # torch refuses those of extent 1 too
+        plain = (
+            data.flags.carray and min(data.strides, default=0) >= 0
+        )  # torch refuses negative strides, even of extent 1
         local = torch.from_numpy(data if plain else np.array(data, order="C"))
     else:
         try:

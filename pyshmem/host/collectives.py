@@ -1,7 +1,7 @@
 """Broadcast, collect, all-to-all, reductions and scans over a team. Spec: OpenSHMEM 1.6, 9.9.
 
-Here the arguments are checked and counted; the meeting of the team, of pyshmem.transport, moves the data. Targets are ready
-on all members before any of them calls, so members write to them without asking. No member needs to synchronise a source.
+This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
+on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
 
 
 class Pair(NamedTuple):
-    """The checked arrays of a call: addresses here and numbers of elements."""
+    """The checked arrays of a call: local addresses and numbers of elements."""
 
     heap: Any
     dest: int
@@ -49,11 +49,13 @@ class Pair(NamedTuple):
 
 
 def broadcast(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
-    """Copy the first ``size`` elements of ``source`` on the team's PE ``root``, all for None, to ``target`` on every member.
+    """Copy the first ``size`` elements of ``source`` on PE ``root`` of ``team`` to ``target`` on every member.
 
-    target, source: symmetric, contiguous, of one dtype, target at least size elements; the root's own is written too.
-    Order: collective over the team; target must be ready on all members before any calls; on return the local target holds
-    the data and source may be changed. The root does not wait for the others.
+    target, source: symmetric, contiguous, of one dtype, with at least size elements. The root's target is written too.
+    size: the number of elements; None means all of source.
+    team: a team of this PE; None is TEAM_WORLD. root counts in it.
+    Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
+        holds the data and source may be reused; the root does not wait for the others.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BROADCAST.
     """
@@ -69,11 +71,15 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
 
 
 def collect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """Put the first ``size`` elements of each member's ``source``, all for None, one after the other into every target.
+    """Concatenate the first ``size`` elements of ``source`` of all members, in their order, in ``target`` on every member.
 
-    size: may differ between the members, and be 0.  source: broadcast's.
-    target: symmetric, of source's dtype, at least the elements of all members.
-    Order and errors: broadcast's, but all wait for all; a target that is too small is refused on all members.
+    target, source: symmetric, contiguous, of one dtype; target has at least the elements of all members.
+    size: may differ between members, and be 0; None means all of source.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
+        holds the data and source may be reused; all members wait for all.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError. A target
+        that is too small is refused on all members.
     Spec: 9.9 SHMEM_COLLECT.
     """
     group, pair = member("collect", team), pair_of("collect", target, source)
@@ -92,7 +98,16 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
 
 
 def fcollect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """collect where every member brings the same ``size``. Spec: 9.9 SHMEM_FCOLLECT."""
+    """Concatenate ``size`` elements of ``source`` of each member, in their order, in ``target`` on every member.
+
+    target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
+    size: the same on all members; None means all of source.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
+        holds the data and source may be reused; all members wait for all.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_FCOLLECT.
+    """
     group = member("fcollect", team)
     if group.meeting.quick("fcollect", 1, 0, target, source, size):
         return
@@ -104,11 +119,15 @@ def fcollect(target: Any, source: Any, size: int | None = None, team: Team | Non
 
 
 def alltoall(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """Put block j of ``source`` into ``target`` on member j, as the block of this PE's number there.
+    """Copy block j of ``source`` to ``target`` on member j, at the block with the number of this PE.
 
-    size: elements of a block, an equal share of source for None.
-    target, source: symmetric, contiguous, of one dtype, as many blocks as members, apart.
-    Order and errors: broadcast's, but all wait for all.  Spec: 9.9 SHMEM_ALLTOALL.
+    target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
+    size: the elements of a block; None divides source equally.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
+        holds the data and source may be reused; all members wait for all.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_ALLTOALL.
     """
     group = member("alltoall", team)
     if group.meeting.quick("alltoall", 2, 0, target, source, size):
@@ -122,9 +141,15 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
 
 
 def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Team | None = None) -> None:
-    """alltoall of every sst-th element of ``source`` to every tst-th place of ``target``; ``size`` of them make a block.
+    """Exchange blocks of ``size`` elements as alltoall does, with stride ``sst`` in ``source`` and ``tst`` in ``target``.
 
-    tst, sst: strides in elements, 1 or more.  Order and errors: alltoall's.  Spec: 9.9 SHMEM_ALLTOALLS.
+    target, source: symmetric, contiguous, of one dtype, long enough for their strides; they must not overlap.
+    tst, sst: strides in elements, 1 or more. Block j starts after j * size strides.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
+        holds the data and source may be reused; all members wait for all.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_ALLTOALLS.
     """
     group, pair = member("alltoalls", team), pair_of("alltoalls", target, source)
     tst, sst = count_of("alltoalls", "tst", tst), count_of("alltoalls", "sst", sst)
@@ -143,13 +168,16 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
 
 
 def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Team | None = None) -> None:
-    """Combine ``source`` of all members element by element with ``op`` into every target, in the order of the members.
+    """Combine ``source`` of all members with ``op``, element by element and in their order, into every ``target``.
 
-    op: "sum", "prod", "min", "max" of numbers, complex ones too for the first two; "and", "or", "xor" of integers.
-    target, source: symmetric, contiguous, of one dtype, the same array or apart.  size: elements, all of source for None.
-    Half types are combined in float32 and rounded once. All members get the same bits.
-    Order and errors: broadcast's, but all wait for all.
-    Spec: 9.9 SHMEM_SUM_REDUCE and its kin.
+    op: "sum" or "prod" of numbers, also complex; "min" or "max" of real numbers; "and", "or" or "xor" of integers.
+    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
+    team: a team of this PE; None is TEAM_WORLD. All members get the same bits.
+    Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
+        on return target holds the result and source may be reused.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_SUM_REDUCE, and SHMEM_PROD_REDUCE, SHMEM_MIN_REDUCE, ...
     """
     require_operator("reduce", op)
     _fold("reduce", REDUCE, op, target, source, size, team)
@@ -160,14 +188,35 @@ def require_operator(routine: str, op: Any) -> None:
         refuse(ArgumentError, routine, "op", repr(op), "one of " + ", ".join(OPERATORS))
 
 
+_REDUCTION_DOC = """Combine ``source`` of all members by {what}, element by element, in their order, into every ``target``.
+
+    target, source: symmetric, contiguous, of one dtype, {types}; either the same array or without overlap.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
+    team: a team of this PE; None is TEAM_WORLD. All members get the same bits.
+    Order: collective over team; target must be ready on all members before any of them calls.
+        All members wait for all, and on return target holds the result and source may be reused.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_{name}.
+    """
+_REDUCTIONS = {
+    "sum": ("addition", "real or complex"),
+    "prod": ("multiplication", "real or complex"),
+    "min": ("minimum", "real"),
+    "max": ("maximum", "real"),
+    "and": ("bitwise and", "integers"),
+    "or": ("bitwise or", "integers"),
+    "xor": ("bitwise exclusive or", "integers"),
+}
+
+
 def _reduction(op: str) -> Callable[..., None]:
-    name = f"{op}_reduce"
+    name, (what, types) = f"{op}_reduce", _REDUCTIONS[op]
 
     def call(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
         _fold(name, REDUCE, op, target, source, size, team)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f'reduce with "{op}". Spec: 9.9 SHMEM_{name.upper()}.'
+    call.__doc__ = _REDUCTION_DOC.format(what=what, types=types, name=name.upper())
     return call
 
 
@@ -176,15 +225,30 @@ sum_reduce, prod_reduce, min_reduce, max_reduce = map(_reduction, ("sum", "prod"
 
 
 def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """Put the sum of ``source`` of the members up to and with this one into ``target``, element by element.
+    """Add ``source`` of the members up to and including this one, element by element, into ``target``.
 
-    Arguments, order and errors: reduce's, with "sum".  Spec: 9.9 SHMEM_SUM_INSCAN.
+    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
+        on return target holds the result and source may be reused.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_SUM_INSCAN.
     """
     _fold("sum_inscan", INSCAN, "sum", target, source, size, team)
 
 
 def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """sum_inscan of the members before this one: zeros on the first. Spec: 9.9 SHMEM_SUM_EXSCAN."""
+    """Add ``source`` of the members before this one, element by element, into ``target``; zeros on the first member.
+
+    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
+        on return target holds the result and source may be reused.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_SUM_EXSCAN.
+    """
     _fold("sum_exscan", EXSCAN, "sum", target, source, size, team)
 
 
@@ -223,7 +287,7 @@ def pair_of(routine: str, target: Any, source: Any) -> Pair:
 
 
 def elements_of(routine: str, pair: Pair, size: int | None) -> int:
-    """Elements of a call that has as many in both arrays."""
+    """The number of elements of a call that uses equally many in both arrays."""
     count = pair.length if size is None else count_of(routine, "size", size)
     if count > min(pair.room, pair.length):
         got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
@@ -232,14 +296,14 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
 
 
 def share_of(routine: str, pair: Pair, size: Any, members: int) -> int:
-    """Elements of a block that goes to each member, an equal part of source for None."""
+    """The number of elements in the block for each member; None divides source equally."""
     if size is None and pair.length % members:
         refuse(OutOfRangeError, routine, "source", f"{pair.length} elements", f"a multiple of {members}, or a size")
     return block_of(routine, pair, pair.length // members if size is None else size, (members, members))
 
 
 def block_of(routine: str, pair: Pair, size: Any, blocks: tuple[int, int]) -> int:
-    """Elements of a block, where target and source hold so many blocks."""
+    """The number of elements of a block, checked against the number of ``blocks`` in target and in source."""
     count = count_of(routine, "size", size)
     for name, held, number in (("target", pair.room, blocks[0]), ("source", pair.length, blocks[1])):
         if count * number > held:

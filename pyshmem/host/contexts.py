@@ -1,7 +1,7 @@
-"""Contexts: which PEs a call's numbers mean, and one ordering domain. Spec: OpenSHMEM 1.6, 9.5.
+"""Contexts: the team that numbers the PEs of a call, and an ordering domain. Spec: OpenSHMEM 1.6, 9.5.
 
-In CPU memory every operation is complete when its call returns, so there a context holds nothing back; on a GPU's heap each
-has a stream of its own. The options are promises of the program, of which nothing here needs to be told.
+In CPU memory every operation is complete when its call returns, so a context has no pending operations there; on a GPU heap
+each context has its own stream. The options are promises of the program; pyshmem does not use them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from pyshmem.transport import routes
 
 
 class CTX(IntFlag):
-    """What a program promises of a context. Spec: 9.5 SHMEM_CTX_CREATE."""
+    """Options of a context: promises that the program makes. Spec: 9.5 SHMEM_CTX_CREATE."""
 
     SERIALIZED = 1  # used by one thread at a time
-    PRIVATE = 2  # used by the thread that made it alone
+    PRIVATE = 2  # used only by the thread that created it
     NOSTORE = 4  # its fence and quiet need not order plain stores
 
 
 class SESSION(IntFlag):
-    """What a program expects of a session. Spec: 9.5 SHMEM_CTX_SESSION_START."""
+    """Options of a session. Spec: 9.5 SHMEM_CTX_SESSION_START."""
 
     BATCH = 1
 
 
 class Ctx:
-    """A context on a team. False before init, after destroy, after the team's end, and where none could be made."""
+    """A context on a team.
+
+    It is false before init, after destroy, after the end of its team, and if it could not be created.
+    """
 
     __slots__ = ("__weakref__", "generation", "options", "team")
 
@@ -48,9 +51,12 @@ class Ctx:
 
     @staticmethod
     def create(options: int = 0, team: Team | None = None) -> Ctx:
-        """A context on ``team``, the world for None; false, which is no error, where the team is none.
+        """Return a new context on ``team``. Local. If team is no team, the result is CTX_INVALID, which is false.
 
-        options: of CTX.  Local.  Errors: ArgumentError, NotInitializedError.  Spec: 9.5 SHMEM_CTX_CREATE.
+        options: 0, or members of CTX combined with ``|``.
+        team: a team of this PE; None is TEAM_WORLD.
+        Errors: ArgumentError, NotInitializedError.
+        Spec: 9.5 SHMEM_CTX_CREATE.
         """
         wishes = _flags("create", CTX, options)
         if isinstance(team, Team) and not team and job.inits:
@@ -58,9 +64,10 @@ class Ctx:
         return Ctx(member("create", team), wishes)
 
     def destroy(self) -> None:
-        """quiet, then end the context. Nothing for one that is none.
+        """Call quiet on the context, then end it. Does nothing for a context that has ended.
 
-        Errors: ArgumentError for CTX_DEFAULT. Spec: 9.5 SHMEM_CTX_DESTROY.
+        Errors: ArgumentError for CTX_DEFAULT.
+        Spec: 9.5 SHMEM_CTX_DESTROY.
         """
         if self is CTX_DEFAULT:
             refuse(ArgumentError, "destroy", "ctx", "CTX_DEFAULT", "a context that create made")
@@ -68,32 +75,34 @@ class Ctx:
         self.team = TEAM_INVALID
 
     def get_team(self) -> Team:
-        """The team it is on, TEAM_INVALID for no context. Spec: 9.5 SHMEM_CTX_GET_TEAM."""
+        """Return the team of the context, or TEAM_INVALID if the context has ended. Spec: 9.5 SHMEM_CTX_GET_TEAM."""
         return self.team if self else TEAM_INVALID
 
     def fence(self) -> None:
-        """shmem.fence(ctx=this)."""
+        """Order the earlier operations of the context before its later ones, for each PE. Errors: NotInitializedError."""
         if is_usable("fence", self):
             routes.order()
 
     def quiet(self) -> None:
-        """shmem.quiet(ctx=this)."""
+        """Complete all operations of the context. Errors: NotInitializedError."""
         if is_usable("quiet", self):
             routes.complete(self)
 
     def session_start(self, options: int = 0) -> None:
-        """Say that a phase of many operations begins: a hint, which nothing here makes use of.
+        """Declare that a phase of many operations begins; a hint, which pyshmem ignores.
 
-        options: of SESSION.  Errors: ArgumentError.  Spec: 9.5 SHMEM_CTX_SESSION_START.
+        options: 0, or members of SESSION combined with ``|``.
+        Errors: ArgumentError.
+        Spec: 9.5 SHMEM_CTX_SESSION_START.
         """
         _flags("session_start", SESSION, options)
 
     def session_stop(self) -> None:
-        """Say that the phase of session_start is over. Spec: 9.5 SHMEM_CTX_SESSION_STOP."""
+        """Declare that the phase that session_start began is over. Spec: 9.5 SHMEM_CTX_SESSION_STOP."""
 
 
 def pcontrol(level: int) -> None:
-    """Tell a profiler the ``level`` to record at; there is none here. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
+    """Set the ``level`` of a profiler; pyshmem has none and ignores it. Errors: ArgumentError. Spec: 10 SHMEM_PCONTROL."""
     if isinstance(level, bool) or not isinstance(level, int):
         refuse(ArgumentError, "pcontrol", "level", repr(level), "an int")
 
@@ -101,7 +110,7 @@ def pcontrol(level: int) -> None:
 def world_pe(routine: str, ctx: Any, pe: int) -> int:
     """The world PE of ``pe`` in the team of ``ctx``.
 
-    Errors: NotInitializedError, ArgumentError for no context, OutOfRangeError.
+    Errors: NotInitializedError, ArgumentError if ctx is not usable, OutOfRangeError.
     """
     if not check(routine, ctx):
         if not job.inits:
@@ -117,7 +126,7 @@ def world_pe(routine: str, ctx: Any, pe: int) -> int:
 
 
 def check(routine: str, ctx: Any) -> bool:
-    """Whether ``ctx`` is a context now. Errors: ArgumentError for what never was one."""
+    """Whether the context ``ctx`` is usable now. Errors: ArgumentError if it is not a Ctx."""
     if not isinstance(ctx, Ctx):
         refuse(ArgumentError, routine, "ctx", type(ctx).__name__, "a Ctx, or None for CTX_DEFAULT")
     return bool(ctx)
@@ -134,7 +143,7 @@ def is_usable(routine: str, ctx: Ctx | None) -> bool:
 
 
 def _flags(routine: str, kind: Any, options: Any) -> Any:
-    """``options`` as the flags they are. Errors: ArgumentError."""
+    """``options`` as flags of ``kind``. Errors: ArgumentError."""
     known = sum(kind)
     if isinstance(options, bool) or not isinstance(options, int) or options & ~known:
         names = ", ".join(f"{kind.__name__}.{flag.name}" for flag in kind)

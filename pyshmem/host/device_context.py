@@ -1,4 +1,4 @@
-"""Device contexts: what kernels take as their first argument. shmem.device_context makes them."""
+"""Device contexts, the first argument of kernels. shmem.device_context creates them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     heap.enter()
     _say_where()
     own = None if scratch is None else _given(heap, scratch)
-    key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
+    key = (heap.device, group.meeting.wires, own)  # an earlier team may have used the area
     found = _made.get(key)
     if found is None or found.generation != 2 * job.generation + 3:
         found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
@@ -39,7 +39,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
 
 
 def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
-    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
+    """The (address, bytes) of the program's scratch memory. Errors: ArgumentError, NotSymmetricError."""
     array = symmetric_array("device_context", "scratch", scratch)
     if array.heap is not heap:
         refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
@@ -48,7 +48,7 @@ def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
 
 
 def _heap(device: str | None) -> Heap:
-    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
+    """The heap that kernels use: the CPU heap in the interpreter, a GPU heap for compiled kernels. Errors: ArgumentError."""
     kind = "cpu" if interpreter.active() else "cuda"
     if device is None:
         device = default().device
@@ -88,7 +88,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
 
 
 def _require_mapped(group: Team, heap: Heap) -> None:
-    """Errors: UnreachableError where kernels have no way to a member."""
+    """Errors: UnreachableError if kernels cannot reach a member."""
     for pe in range(group.size):
         if group.start + pe * group.stride not in heap.deltas:
             refuse(
@@ -107,7 +107,7 @@ def _say_where() -> None:
 
 
 def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: device_context's."""
+    """The partition of a PartitionedTensor. Errors: those of device_context."""
     rows, cols = (*tensor.shape, 1)[:2]
     pitch = shard.shape[1] if shard.dim() == 2 else 1
     ctx = device_context(tensor.team, shard.device.type)

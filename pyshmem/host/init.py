@@ -1,4 +1,4 @@
-"""Start and end: MPI brings the processes together, the node's heaps are mapped, and a PE that dies takes the job along.
+"""Setup and exit: MPI connects the processes, the heaps of the node are mapped, and a PE that fails ends the job.
 
 Spec: OpenSHMEM 1.6, 9.1 (SHMEM_INIT, SHMEM_FINALIZE, SHMEM_GLOBAL_EXIT) and 9.2 (thread support).
 """
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class THREAD(IntEnum):
-    """Thread levels, MPI's and the spec's: a higher one allows more."""
+    """The thread levels of MPI and OpenSHMEM. A higher level allows more."""
 
     SINGLE = 0
     FUNNELED = 1
@@ -55,14 +55,15 @@ def init(
     thread_level: int = THREAD.MULTIPLE,
     device: str | None = None,
 ) -> None:
-    """Make the processes of ``comm`` (all of MPI's world) the PEs of the job, numbered as in it. Collective over it.
+    """Make the processes of ``comm`` the PEs of the job, with the same numbers. Collective over comm. Only the first call
+    has an effect, but calls are counted: finalize must be called as often.
 
-    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; before SHMEM_SYMMETRIC_SIZE. A heap in GPU memory
-    grows up to it, by itself, where the driver maps virtual memory.
-    device: the default heap's, "cuda" or "cpu", which then is the only one; before PYSHMEM_HEAP. None: the GPU's if all have
-    one.
-    thread_level: asked of MPI where it does not run already; it is then finalised when the process ends.
-    Counted, so a further call only counts, and as many calls of finalize are needed.
+    comm: an mpi4py intracommunicator; None is MPI's world.
+    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; it overrides SHMEM_SYMMETRIC_SIZE. A heap in GPU
+        memory grows up to it if the driver maps virtual memory.
+    thread_level: requested from MPI if MPI is not initialised yet; MPI is then finalised when the process ends.
+    device: "cuda" or "cpu", the default heap; it overrides PYSHMEM_HEAP. "cpu" is then the only heap. None is "cuda" if
+        every PE has a GPU.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
     Spec: 9.1 SHMEM_INIT, 9.2 SHMEM_INIT_THREAD.
     """
@@ -82,19 +83,24 @@ def init(
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
-    """init with the thread level ``requested``; the one provided, which may be lower, is returned.
+    """Initialise as init does, request thread level ``requested`` from MPI, and return the level provided.
 
-    options: comm, heap_size, device of init.  Errors: init's.  Spec: 9.2 SHMEM_INIT_THREAD.
+    requested: a member of THREAD; the level provided may be lower.
+    options: comm, heap_size and device, as for init.
+    Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
+    Spec: 9.2 SHMEM_INIT_THREAD.
     """
     init(thread_level=requested, **options)
     return query_thread()
 
 
 def finalize() -> None:
-    """End one init. The last one completes all communication, frees every symmetric array and leaves MPI up. Collective.
+    """End one init. The last call completes all communication and frees every symmetric array. Collective over TEAM_WORLD.
 
-    Tensors on the heap stay readable as memory, but are symmetric no longer: after a further init they are refused.
-    Errors: NotInitializedError. Spec: 9.1 SHMEM_FINALIZE.
+    MPI stays initialised. Tensors on the heap can still be read, but they are no longer symmetric, also after a further
+    init.
+    Errors: NotInitializedError, WaitTimeoutError.
+    Spec: 9.1 SHMEM_FINALIZE.
     """
     require_init("finalize")
     complete()
@@ -106,18 +112,25 @@ def finalize() -> None:
 
 
 def query_initialized() -> bool:
-    """Whether init was called more often than finalize. Legal at any time. Spec: 9.1 SHMEM_QUERY_INITIALIZED."""
+    """Return whether init was called more often than finalize. May be called at any time.
+
+    Spec: 9.1 SHMEM_QUERY_INITIALIZED.
+    """
     return job.inits > 0
 
 
 def query_thread() -> THREAD:
-    """The thread level provided by MPI. Errors: NotInitializedError. Spec: 9.2 SHMEM_QUERY_THREAD."""
+    """Return the thread level that MPI provides. Errors: NotInitializedError. Spec: 9.2 SHMEM_QUERY_THREAD."""
     require_init("query_thread")
     return THREAD(job.thread_level)
 
 
 def global_exit(status: int = 0) -> NoReturn:
-    """End all PEs at once with ``status``; any one PE may call it, and it does not return. Spec: 9.1 SHMEM_GLOBAL_EXIT."""
+    """End all PEs at once with exit status ``status``. Any one PE may call it; the call does not return.
+
+    Errors: NotInitializedError, ArgumentError.
+    Spec: 9.1 SHMEM_GLOBAL_EXIT.
+    """
     require_init("global_exit")
     number = integer_of(status)
     if not isinstance(number, int):
@@ -126,12 +139,12 @@ def global_exit(status: int = 0) -> NoReturn:
 
 
 def info_get_version() -> tuple[int, int]:
-    """(major, minor) of the OpenSHMEM specification that is followed. Spec: 9.1 SHMEM_INFO_GET_VERSION."""
+    """Return (major, minor), the version of OpenSHMEM that pyshmem implements. Spec: 9.1 SHMEM_INFO_GET_VERSION."""
     return OPENSHMEM
 
 
 def info_get_name() -> str:
-    """The library's name and version. Spec: 9.1 SHMEM_INFO_GET_NAME."""
+    """Return the name and version of the library. Spec: 9.1 SHMEM_INFO_GET_NAME."""
     return f"pyshmem {__version__}"
 
 
@@ -144,7 +157,7 @@ def _start_mpi(thread_level: int) -> Any:
 
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.initialize = (
-            False  # so that the thread level can be asked for; also leaves the end to pyshmem.runtime.exits
+            False  # so that the thread level can be requested, and pyshmem.runtime.exits finalizes MPI
         )
     from mpi4py import MPI
 
@@ -159,7 +172,7 @@ def _start_mpi(thread_level: int) -> Any:
 
 
 def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> None:
-    """Fill job, heap and teams, or raise on every PE alike and leave all as it was."""
+    """Set up job, heaps and teams, or raise the same error on every PE and change nothing."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
     node = job.node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
@@ -195,7 +208,7 @@ def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str |
     job.device = opening.decide([answer[2:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
     job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
-    # the usual size depends on free memory, which each PE reads at its own moment
+    # the default size depends on free memory, which each PE reads at a different time
     size = min(gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
     job.set_spins()
     try:
@@ -274,8 +287,8 @@ def _forget() -> None:
 
 
 def _at_exit() -> None:
-    """A program that ends without finalize has finalised: the kernel takes the memory back. Nothing collective is done,
-    the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
+    """Handle a program that ends without finalize: the operating system frees the memory. No collective step is possible,
+    because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
         _list_leaks()
 

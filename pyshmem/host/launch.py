@@ -1,4 +1,4 @@
-"""shmem.launch: a kernel that all PEs of a team start together."""
+"""shmem.launch: starts a kernel on all PEs of a team together."""
 
 from __future__ import annotations
 

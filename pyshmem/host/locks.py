@@ -1,6 +1,6 @@
-"""Locks: one symmetric int64 word each, zero at first, served first come, first served. Spec: OpenSHMEM 1.6, 9.12.
+"""Locks: one symmetric int64 word each, initially 0, first come, first served. Spec: OpenSHMEM 1.6, 9.12.
 
-The word on PE 0 of the world is the lock: the upper half is the next ticket, the lower half the ticket that is served. The
+The word on PE 0 of the world is the lock: its upper half is the next ticket, its lower half the ticket being served. The
 words on the other PEs are not used.
 """
 
@@ -22,11 +22,13 @@ _HALF, _WHOLE = _TICKET - 1, (1 << 64) - 1
 
 
 def set_lock(lock: Any) -> None:
-    """Wait for the turn of this PE, and have the lock.
+    """Wait until this PE's turn has come, and acquire the lock. PEs are served in the order of their calls.
 
-    lock: one symmetric int64, an element of an array too.  Order: what its last owner did before clear_lock is seen.
-    Errors: WaitTimeoutError, and then the lock is never free again; NotSymmetricError, ArgumentError, DtypeError,
-    NotInitializedError.  Spec: 9.12 SHMEM_SET_LOCK.
+    lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
+    Order: what the previous owner did before clear_lock is visible on return.
+    Errors: WaitTimeoutError, after which the lock cannot be used any more; NotSymmetricError, ArgumentError, DtypeError,
+        NotInitializedError.
+    Spec: 9.12 SHMEM_SET_LOCK.
     """
     to, home = _home("set_lock", lock)
     ticket = to.atomics["fetch_add"][_WORD](home, _TICKET) >> 32
@@ -38,9 +40,12 @@ def set_lock(lock: Any) -> None:
 
 
 def test_lock(lock: Any) -> bool:
-    """Take the lock if it is free: False then, as in C, and True where another has it. Never waits.
+    """Acquire the lock if it is free. Returns False if it was acquired and True if another PE holds it, as in C.
 
-    Arguments, order and errors: set_lock.  Spec: 9.12 SHMEM_TEST_LOCK.
+    lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
+    Order: what the previous owner did before clear_lock is visible if the lock was acquired. The call never waits.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.12 SHMEM_TEST_LOCK.
     """
     to, home = _home("test_lock", lock)
     seen = to.atomics["fetch"][_WORD](home)
@@ -51,10 +56,12 @@ def test_lock(lock: Any) -> bool:
 
 
 def clear_lock(lock: Any) -> None:
-    """Complete all this PE has started, as quiet does, then give the lock to the PE that asked for it next.
+    """Complete all operations of this PE, as quiet does, then pass the lock to the PE that asked for it next.
 
-    Arguments: set_lock.  Order: the next owner sees what this PE has stored, put and updated on any PE.
-    Errors: set_lock's, ArgumentError for a lock that nobody has.  Spec: 9.12 SHMEM_CLEAR_LOCK.
+    lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
+    Order: the next owner sees what this PE has stored, put and updated on any PE.
+    Errors: ArgumentError for a lock that no PE holds; NotSymmetricError, DtypeError, NotInitializedError.
+    Spec: 9.12 SHMEM_CLEAR_LOCK.
     """
     to, home = _home("clear_lock", lock)
     seen = to.atomics["fetch"][_WORD](home)
@@ -65,24 +72,30 @@ def clear_lock(lock: Any) -> None:
 
 
 class Lock:
-    """A lock with a word of its own; ``with lock:`` has it meanwhile. Making and destroying one is collective."""
+    """A lock with a symmetric word of its own.
+
+    ``with lock:`` holds it. Creating and destroying a lock is collective over TEAM_WORLD.
+    """
 
     def __init__(self) -> None:
         self.word = arrays.zeros(1, dtype=torch.int64)
 
     def acquire(self, blocking: bool = True) -> bool:
-        """set_lock, or test_lock where blocking is false: whether this PE has it now."""
+        """Acquire the lock and return True; with blocking false, return at once whether it was acquired.
+
+        Errors: WaitTimeoutError, NotInitializedError, NotSymmetricError after destroy.
+        """
         if not blocking:
             return not test_lock(self.word)
         set_lock(self.word)
         return True
 
     def release(self) -> None:
-        """clear_lock."""
+        """Complete all operations of this PE, then pass the lock on. Errors: ArgumentError for a lock that no PE holds."""
         clear_lock(self.word)
 
     def destroy(self) -> None:
-        """Free the word."""
+        """Free the lock's word. Collective over TEAM_WORLD. Errors: NotSymmetricError if it is already freed."""
         memory.free(self.word)
 
     def __enter__(self) -> Lock:
@@ -94,7 +107,7 @@ class Lock:
 
 
 def _home(routine: str, lock: Any) -> tuple[Any, int]:
-    """The route to PE 0, and the lock's place there."""
+    """The route to PE 0, and the place of the lock there."""
     to, place, dtype = word_on(routine, "lock", lock, 0)
     if dtype is not torch.int64:
         refuse_dtype(routine, "lock", dtype, (torch.int64,))

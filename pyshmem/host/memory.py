@@ -1,4 +1,4 @@
-"""Symmetric memory: allocation, and what may be asked about an address. Spec: OpenSHMEM 1.6, 9.3.
+"""Symmetric memory: allocation, and queries about addresses. Spec: OpenSHMEM 1.6, 9.3.
 
 Every routine that allocates or frees is collective over the world, with the same arguments in the same order on all PEs.
 """
@@ -39,9 +39,9 @@ from pyshmem.transport import routes
 def allocate(
     routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT
 ) -> torch.Tensor:
-    """A new symmetric array, not filled, before the barrier that ends every allocation. An empty one takes no memory.
+    """Allocate an uninitialised symmetric array, without the final barrier. An empty array takes no memory.
 
-    Errors: HeapExhaustedError on every PE alike, and nothing has changed.
+    Errors: HeapExhaustedError on every PE alike; nothing has changed then.
     """
     require_init(routine)
     heap = heap_for(routine, device)
@@ -57,7 +57,7 @@ def allocate(
 
 
 def heap_for(routine: str, device: Any) -> Heap:
-    """The heap that ``device`` names, "cpu" or "cuda" or torch's device; the default one for None. Errors: ArgumentError."""
+    """The heap that ``device`` names: "cpu", "cuda" or a torch device; None is the default heap. Errors: ArgumentError."""
     if device is None:
         return default()
     kind, _, index = str(device).partition(":")
@@ -85,7 +85,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
 
 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
-    """The barrier that ends an allocation, after the fill: peers may use the memory at once."""
+    """End an allocation with a barrier, after the fill, so that peers may use the memory at once."""
     if array.numel():
         heaps[array.device.type].direct.settle()
         TEAM_WORLD.meeting.sync(routine)
@@ -93,31 +93,54 @@ def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
 
 
 def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """``nbytes`` of symmetric memory as nbytes // itemsize elements of ``dtype``; its contents are whatever was there.
+    """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
 
-    Order: a barrier on return, none for size 0, which gives an empty tensor.
-    Errors: HeapExhaustedError, OutOfRangeError, NotInitializedError.  Spec: 9.3 SHMEM_MALLOC.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_MALLOC.
     """
     return finish("malloc", _bytes("malloc", nbytes, dtype, device))
 
 
 def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc; ``hints``, an int, say what the memory is for: here all serves all uses. Spec: 9.3 SHMEM_MALLOC_WITH_HINTS."""
+    """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
+
+    hints: an int that describes the use of the memory; pyshmem ignores it.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_MALLOC_WITH_HINTS.
+    """
     count_of("malloc_with_hints", "hints", hints)
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
 
 def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc of ``count`` times ``nbytes`` bytes, all zero. Spec: 9.3 SHMEM_CALLOC."""
+    """Allocate ``count`` times ``nbytes`` bytes of symmetric memory, set them to zero and return them as a tensor.
+
+    dtype: of the tensor; count * nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_CALLOC.
+    """
     array = _bytes("calloc", count_of("calloc", "count", count) * count_of("calloc", "nbytes", nbytes), dtype, device)
     array.view(torch.uint8).zero_()
     return finish("calloc", array)
 
 
 def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
-    """malloc at an address that is a multiple of ``alignment``: a power of two, 8 or more, up to a page of 4096.
+    """Allocate ``nbytes`` of symmetric memory at a multiple of ``alignment`` and return them as a tensor.
 
-    Errors: malloc's, ArgumentError.  Spec: 9.3 SHMEM_ALIGN.
+    alignment: a power of two from 8 to 4096, the size of a page.
+    dtype: of the tensor; nbytes // itemsize elements.
+    device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
+    Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
+    Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
+    Spec: 9.3 SHMEM_ALIGN.
     """
     power = count_of("align", "alignment", alignment)
     if power < 8 or power & (power - 1) or power > 4096:
@@ -126,11 +149,14 @@ def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | N
 
 
 def realloc(array: Any, nbytes: int) -> torch.Tensor:
-    """Resize an allocation to ``nbytes``, keeping its contents up to the smaller size; ``array`` is symmetric no longer.
+    """Resize the allocation ``array`` to ``nbytes``, keep its contents up to the smaller size, and return the new tensor.
 
-    array: what an allocation returned, or None or an empty array, then it is malloc; nbytes 0: then it is free.
-    Order: a barrier before and after.  Errors: HeapExhaustedError on every PE, and the array is as before;
-    NotSymmetricError.  Spec: 9.3 SHMEM_REALLOC.
+    array: a tensor that an allocation returned; it is no longer symmetric afterwards. For None or an empty array realloc
+        allocates; for nbytes 0 it frees.
+    Order: collective over TEAM_WORLD; a barrier on entry and on return.
+    Errors: HeapExhaustedError on every PE, which leaves array as it was; NotSymmetricError, OutOfRangeError,
+        NotInitializedError.
+    Spec: 9.3 SHMEM_REALLOC.
     """
     if array is None:
         return malloc(nbytes)
@@ -152,10 +178,13 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
 
 
 def free(array: Any) -> None:
-    """Give back the memory of ``array``, which an allocation returned; None and empty arrays are nothing to free.
+    """Free the memory of ``array``.
 
-    Order: a barrier on entry, so that no peer still uses it, and on a GPU heap after all this PE's work on the GPU.
-    Errors: NotSymmetricError for a view, freed or private memory; then nothing has changed.  Spec: 9.3 SHMEM_FREE.
+    array: a tensor that an allocation returned; None and empty arrays are ignored.
+    Order: collective over TEAM_WORLD; a barrier on entry, so that no peer still uses the memory. On a GPU heap the barrier
+        follows all work of this PE on the GPU.
+    Errors: NotSymmetricError for a view, freed or private memory, and NotInitializedError; nothing has changed then.
+    Spec: 9.3 SHMEM_FREE.
     """
     if array is None:
         return
@@ -172,11 +201,13 @@ def free(array: Any) -> None:
 
 
 def ptr(target: Any, pe: int) -> torch.Tensor | None:
-    """A tensor of target's shape and dtype on the memory of ``pe``, or None where it cannot be reached by load and store.
+    """Return a tensor on the memory of ``target`` on ``pe``, or None if loads and stores cannot reach it.
 
-    target: a symmetric array of any shape, with a dtype of torch. What is returned is not symmetric itself.
-    Order: accesses by it are plain ones; fence and quiet order them.
-    Errors: NotSymmetricError, ArgumentError, OutOfRangeError for a PE that does not exist.  Spec: 9.1 SHMEM_PTR.
+    target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.
+    pe: counts in TEAM_WORLD.
+    Order: accesses through the tensor are plain loads and stores; fence and quiet order them.
+    Errors: NotSymmetricError, ArgumentError, OutOfRangeError, NotInitializedError.
+    Spec: 9.1 SHMEM_PTR.
     """
     require_init("ptr")
     operand = describe("ptr", "target", target)
@@ -188,14 +219,21 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
 
 
 def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
-    """ptr with ``pe`` counted in ``team``; None where that is TEAM_INVALID. Spec: 9.1 SHMEM_TEAM_PTR."""
+    """Return a tensor on the memory of ``target`` on the PE ``pe`` of ``team``, or None if it cannot be reached.
+
+    target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.
+    team: pe counts in it; TEAM_INVALID gives None.
+    Order: accesses through the tensor are plain loads and stores; fence and quiet order them.
+    Errors: NotSymmetricError, ArgumentError, OutOfRangeError, NotInitializedError.
+    Spec: 9.1 SHMEM_TEAM_PTR.
+    """
     if isinstance(team, Team) and not team and job.inits:
         return None
     return ptr(target, member("team_ptr", team).world_pe("team_ptr", pe))
 
 
 def is_symmetric(array: Any) -> bool:
-    """Whether ``array`` lies in live symmetric memory of this PE, as a whole. Never raises."""
+    """Return whether all of ``array`` lies in live symmetric memory of this PE. Never raises an error."""
     try:
         operand = describe("is_symmetric", "array", array, contiguous=False)
     except ShmemError:
@@ -211,13 +249,16 @@ def is_symmetric(array: Any) -> bool:
 
 
 def pe_accessible(pe: int) -> bool:
-    """Whether ``pe`` is a PE of the job that can be reached; False for anything else. Spec: 9.1 SHMEM_PE_ACCESSIBLE."""
+    """Return whether ``pe`` is a PE of the job that can be reached; False for anything else.
+
+    Spec: 9.1 SHMEM_PE_ACCESSIBLE.
+    """
     number = integer_of(pe)
     return isinstance(number, (int, np.integer)) and routes.is_reachable(number)
 
 
 def addr_accessible(array: Any, pe: int) -> bool:
-    """Whether ``array`` is symmetric and so reachable on ``pe``; else False. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
+    """Return whether ``array`` is symmetric and ``pe`` can be reached. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
     return pe_accessible(pe) and is_symmetric(array)
 
 
@@ -227,7 +268,7 @@ def _bytes(routine: str, nbytes: int, dtype: Any, device: str | None, alignment:
 
 
 def _allocation(routine: str, operand: Operand) -> int:
-    """The heap offset of the live allocation that begins where the array does."""
+    """The heap offset of the live allocation that starts at the array's address."""
     offset = operand.address - operand.heap.base
     if operand.heap.allocator.size_of(offset) is None:
         require_symmetric(routine, "array", operand, operand.itemsize)
@@ -238,7 +279,7 @@ def _allocation(routine: str, operand: Operand) -> int:
 
 
 def _resized(heap: Heap, offset: int, nbytes: int) -> int:
-    """Resize in place or move; the new offset. On failure raises with everything as before."""
+    """Resize an allocation in place or move it, and return the new offset. An error leaves it unchanged."""
     if heap.allocator.resize(offset, nbytes):
         return offset
     moved = _room("realloc", heap, nbytes)
@@ -257,7 +298,7 @@ def _note_site(heap: Heap, offset: int) -> None:
 
 
 def _compare_calls(routine: str, nbytes: int, detail: str) -> None:
-    """Debug mode: all PEs must make the same call. Errors: OutOfRangeError on all of them."""
+    """In debug mode, check that all PEs make the same call. Errors: OutOfRangeError on all PEs."""
     if not job.debug:
         return
     assert job.comm is not None

@@ -1,12 +1,12 @@
 """Collectives that are enqueued on torch's current stream and return at once.
 
-OpenSHMEM has none of these; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
-order, and the calls of one team follow each other: two of them on two streams must be ordered by events. No target is
-written before its PE's stream has come to the call, so nothing stands between the program's kernels and these. What is on
-the stream afterwards finds the target whole and may change the source. CUDA graphs take them in, and may be replayed; the
-first call of a kind compiles, so make one before a capture.
-A wait over PYSHMEM_WAIT_TIMEOUT is told by the next call that looks: fence, quiet, barrier_all, a wait or a test.
-CPU memory has no streams: there all meet, and then do at once what the call without _on_stream does.
+OpenSHMEM has no such calls; the idea and the names are NVSHMEM's. All PEs of the team enqueue the same calls in the same
+order. The calls of one team are serialised: order two of them on two streams by events. No target is written before its PE's
+stream has reached the call, so no synchronisation is needed between the program's kernels and these calls. Later work on the
+stream finds the target complete and may change the source. CUDA graphs can capture and replay the calls; the first call of a
+kind compiles a kernel, so make one before a capture. If a kernel waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence,
+quiet, barrier_all, wait or test raises the error. CPU memory has no streams: there all members synchronise and then perform
+the call without _on_stream.
 """
 
 from __future__ import annotations
@@ -39,48 +39,75 @@ _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall
 def reduce_on_stream(
     target: Any, source: Any, op: str = "sum", size: int | None = None, team: Team | None = None
 ) -> None:
-    """Enqueue reduce: ``source`` of all members, combined element by element, into every target, the same bits on all.
+    """Enqueue a kernel that combines ``source`` of all members with ``op``, element by element, into every ``target``.
 
-    op: "sum", "prod", "min", "max", of integers also "and", "or", "xor".
-    target, source: symmetric, contiguous, of one dtype, the same array or apart; complex numbers only in CPU memory.
-    size: elements, all of source for None.  Half types are combined in float32, in the order of the members.
-    Order: collective over the team, in the order of the current stream, see the module.
-    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError.
-    Spec: none; 9.9 SHMEM_SUM_REDUCE and its kin, NVSHMEM's sum_reduce_on_stream.
+    op: "sum", "prod", "min" or "max"; for integers also "and", "or" or "xor".
+    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Complex numbers are
+        supported in CPU memory only.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32.
+    team: a team of this PE; None is TEAM_WORLD. All members get the same bits.
+    Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
+        later work on the stream finds target complete. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_SUM_REDUCE, and sum_reduce_on_stream of NVSHMEM.
     """
     _enqueue("reduce", op, target, source, size, team)
 
 
 def fcollect_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """Enqueue fcollect: ``size`` elements of each member's ``source``, one behind the other, into every target.
+    """Enqueue a kernel that concatenates ``size`` elements of ``source`` of each member in every ``target``.
 
-    Arguments: fcollect's.  Order and errors: reduce_on_stream's.  Spec: none; 9.9 SHMEM_FCOLLECT, NVSHMEM's of this name.
+    target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
+    size: the same on all members; None means all of source.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
+        later work on the stream finds target complete. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_FCOLLECT, and fcollect_on_stream of NVSHMEM.
     """
     _enqueue("fcollect", None, target, source, size, team)
 
 
 def alltoall_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
-    """Enqueue alltoall: block j of ``source`` into ``target`` on member j, as the block of this PE's number there.
+    """Enqueue a kernel that copies block j of ``source`` to ``target`` on member j, at this PE's block.
 
-    Arguments: alltoall's.  Order and errors: reduce_on_stream's.  Spec: none; 9.9 SHMEM_ALLTOALL, NVSHMEM's of this name.
+    target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
+    size: the elements of a block; None divides source equally.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
+        later work on the stream finds target complete. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_ALLTOALL, and alltoall_on_stream of NVSHMEM.
     """
     _enqueue("alltoall", None, target, source, size, team)
 
 
 def broadcast_on_stream(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
-    """Enqueue broadcast: ``size`` elements of ``source`` on the team's PE ``root`` into every target.
+    """Enqueue a kernel that copies ``size`` elements of ``source`` on PE ``root`` of ``team`` to every ``target``.
 
-    Arguments: broadcast's.  Order and errors: reduce_on_stream's.
-    Spec: none; 9.9 SHMEM_BROADCAST, NVSHMEM's of this name.
+    target, source: symmetric, contiguous, of one dtype, with at least size elements.
+    size: the number of elements; None means all of source.
+    team: a team of this PE; None is TEAM_WORLD. root counts in it.
+    Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
+        later work on the stream finds target complete. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_BROADCAST, and broadcast_on_stream of NVSHMEM.
     """
     _enqueue("broadcast", integer_of(root), target, source, size, team)
 
 
 def barrier_on_stream(team: Team | None = None) -> None:
-    """Enqueue a barrier: what is behind it on any member's stream begins when all streams have come to it.
+    """Enqueue a barrier on torch's current stream: later work on any member's stream starts after all streams reach it.
 
-    Order: what kernels and puts before it on those streams have stored is seen by all behind it.
-    Errors: ArgumentError, NotInitializedError.  Spec: none; 9.9 SHMEM_BARRIER_ALL, NVSHMEM's barrier_on_stream.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: what kernels and puts before the barrier have stored, on the streams of the members, is visible to all work after
+        it.
+    Errors: ArgumentError, NotInitializedError; a time-out is raised by a later call.
+    Spec: none; 9.9 SHMEM_BARRIER_ALL, and barrier_on_stream of NVSHMEM.
     """
     group = member("barrier_on_stream", team)
     direct = streams()
@@ -96,7 +123,9 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     """detail: reduce's operator, broadcast's root."""
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
-        size = count_of(_NAMES[routine], "size", size)  # plans are remembered by it, and a tensor's value may change
+        size = count_of(
+            _NAMES[routine], "size", size
+        )  # it is part of the plan's key, and the value of a tensor may change
     direct = streams()
     if direct is None:
         _first(routine, detail, group, target, source, size, None)
@@ -110,7 +139,7 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
 
 
 def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:
-    """A call not made before: checked, planned, and remembered under ``key`` where there is one."""
+    """The first call with these arguments: check and plan it, and cache the plan under ``key`` if there is one."""
     name = _NAMES[routine]
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
@@ -124,7 +153,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
 
 
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
-    """Elements of the call, of a block where there are blocks. Errors: what is wrong with it."""
+    """The number of elements of the call, or of a block. Errors: those of the call."""
     if routine == "fcollect":
         return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
     if routine == "alltoall":

@@ -13,9 +13,11 @@ from pyshmem.transport.routes import complete, pending
 
 
 def fence(ctx: Ctx | None = None) -> None:
-    """Order this PE's earlier puts, AMOs, put_signals and stores before its later ones, PE by PE. Completes nothing.
+    """Order this PE's earlier puts, AMOs, signals and stores before its later ones, for each PE. Completes nothing.
 
-    Errors: NotInitializedError. Spec: 9.11 SHMEM_FENCE.
+    ctx: None is CTX_DEFAULT.
+    Errors: NotInitializedError, ArgumentError.
+    Spec: 9.11 SHMEM_FENCE.
     """
     if (ctx is None and job.inits) or is_usable("fence", ctx):
         _native.fence()  # routes.order, without its call
@@ -24,17 +26,22 @@ def fence(ctx: Ctx | None = None) -> None:
 
 
 def quiet(ctx: Ctx | None = None) -> None:
-    """Complete all this PE has started, non-blocking gets and AMOs included, visible to all PEs.
+    """Complete all operations of this PE, including non-blocking gets and AMOs, and make them visible to all PEs.
 
-    Errors: NotInitializedError. Spec: 9.11 SHMEM_QUIET.
+    ctx: None is CTX_DEFAULT.
+    Errors: NotInitializedError, ArgumentError.
+    Spec: 9.11 SHMEM_QUIET.
     """
     if (ctx is None and job.inits) or is_usable("quiet", ctx):
         complete(ctx)
 
 
 def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
-    """quiet as far as it concerns the PEs ``pes`` of ctx's team: here of all. Errors: quiet's, OutOfRangeError.
+    """Complete all operations of this PE on ``pes``; pyshmem completes those on all PEs.
 
+    pes: PEs of ctx's team.
+    ctx: None is CTX_DEFAULT, on TEAM_WORLD.
+    Errors: NotInitializedError, ArgumentError, OutOfRangeError.
     Spec: 9.11 SHMEM_PE_QUIET.
     """
     if not is_usable("pe_quiet", ctx):
@@ -46,24 +53,34 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
 
 
 def barrier_all() -> None:
-    """quiet, then wait until every PE of the world has come here. Errors: NotInitializedError, WaitTimeoutError.
+    """Call quiet, then wait until every PE of TEAM_WORLD has called barrier_all.
 
+    Errors: NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BARRIER_ALL.
     """
     if not job.inits:
         require_init("barrier_all")
     for each in pending:
         each.settle()
-    TEAM_WORLD.meeting.sync("barrier_all")  # a full fence goes with it
+    TEAM_WORLD.meeting.sync("barrier_all")  # includes a full memory fence
 
 
 def sync_all() -> None:
-    """Wait until every PE of the world has come here; orders plain stores, completes no put. Spec: 9.9 SHMEM_SYNC_ALL."""
+    """Wait until every PE of TEAM_WORLD has called sync_all. Orders plain stores; does not complete puts.
+
+    Errors: NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_SYNC_ALL.
+    """
     if not job.inits:
         require_init("sync_all")
     TEAM_WORLD.meeting.sync("sync_all")
 
 
 def sync(team: Team | None = None) -> None:
-    """Wait until every PE of ``team`` has come here. Errors: ArgumentError outside it. Spec: 9.9 SHMEM_TEAM_SYNC."""
+    """Wait until every PE of ``team`` has called sync. Orders plain stores; does not complete puts.
+
+    team: a team of this PE; None is TEAM_WORLD.
+    Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
+    Spec: 9.9 SHMEM_TEAM_SYNC.
+    """
     member("sync", team).meeting.sync("sync")

@@ -1,4 +1,4 @@
-"""Tensors cut along one dimension over the PEs of a team. Kernels reach every element of one by its place in the whole."""
+"""Tensors distributed along one dimension over the PEs of a team. Kernels access their elements by global index."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pyshmem.runtime.arguments import as_dtype, count_of, describe, integer_of, 
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.transport.routes import complete
 
-_RANGES = 4  # of a PE, in a layout's text
+_RANGES = 4  # shown per PE in the text of a layout
 
 
 class Layout(NamedTuple):
-    """Which PE has which of ``extent`` indices: blocks of ``block`` go round the ``n_pes`` PEs, PE 0 first.
+    """The distribution of ``extent`` indices over ``n_pes`` PEs: blocks of ``block`` indices, cyclic, beginning with PE 0.
 
-    A PE's indices are numbered from 0 in their order: index i is number local_index(i) on PE owner(i).
+    The indices of a PE are numbered from 0 in their order: index i is number local_index(i) on PE owner(i).
     """
 
     extent: int
@@ -32,20 +32,20 @@ class Layout(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """How many blocks PE 0 has, the most of all."""
+        """The number of blocks on PE 0, the maximum over all PEs."""
         return -(-self.extent // (self.block * self.n_pes))
 
     def owner(self, index: int) -> int:
-        """The PE that has ``index``. Errors: OutOfRangeError."""
+        """Return the PE that owns ``index``. Errors: OutOfRangeError."""
         return self._index("owner", index) // self.block % self.n_pes
 
     def local_index(self, index: int) -> int:
-        """The number of ``index`` among those of its owner. Errors: OutOfRangeError."""
+        """Return the number of ``index`` among the indices of its owner. Errors: OutOfRangeError."""
         turn, place = divmod(self._index("local_index", index), self.block)
         return turn // self.n_pes * self.block + place
 
     def global_index(self, number: int, pe: int) -> int:
-        """The index that is ``number`` among those of ``pe``. Errors: OutOfRangeError."""
+        """Return the index that has ``number`` among the indices of ``pe``. Errors: OutOfRangeError."""
         most = self.n_local(pe)
         if not 0 <= number < most:
             refuse(OutOfRangeError, "global_index", "number", repr(number), f"one of the {most} of PE {pe}, from 0")
@@ -53,14 +53,14 @@ class Layout(NamedTuple):
         return (turn * self.n_pes + pe) * self.block + place
 
     def n_local(self, pe: int) -> int:
-        """How many indices ``pe`` has. Errors: OutOfRangeError."""
+        """Return the number of indices of ``pe``. Errors: OutOfRangeError."""
         if not 0 <= pe < self.n_pes:
             refuse(OutOfRangeError, "n_local", "pe", repr(pe), f"a PE from 0 to {self.n_pes - 1} of the tensor's team")
         whole, rest = divmod(self.extent, self.block * self.n_pes)
         return whole * self.block + min(max(rest - pe * self.block, 0), self.block)
 
     def __str__(self) -> str:
-        """Who has what, a line a PE."""
+        """The indices of each PE, one line per PE."""
         lines = [f"{self.extent} in blocks of {self.block} over {self.n_pes} PEs"]
         return "\n".join(lines + [f"PE {pe}: {self._ranges(pe)}" for pe in range(self.n_pes)])
 
@@ -77,11 +77,12 @@ class Layout(NamedTuple):
 
 
 class PartitionedTensor:
-    """A tensor of ``shape`` and ``dtype``, cut along ``dim`` over ``team`` as ``layout`` says. Made by shmem.partitioned.
+    """A tensor that shmem.partitioned has distributed along ``dim`` over ``team``, as ``layout`` describes.
 
-    local: this PE's part of it, a view of its symmetric memory; the other parts lie at the same place on their PEs.
-    partition: the same for kernels, one argument for pyshmem.device's load_at, store_at, load_tile, store_tile, ...
-    False on PEs outside the team, which have nothing but ``free``.
+    It is false on PEs outside the team, which may only call ``free``.
+    local: this PE's part, a view of its symmetric memory; the other parts have the same heap offset on their PEs.
+    partition: the tensor as one argument for kernels: load_at, store_at, load_tile, store_tile, ... of pyshmem.device take
+        it.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class PartitionedTensor:
     ) -> None:
         self.shape, self.dim, self.layout, self.team, self.dtype, self._memory = shape, dim, layout, team, dtype, memory
         most = _with_extent(shape, dim, layout.rounds * layout.block) if team else (0,)
-        # of one shape on all members: what not every PE has is at its end
+        # the same shape on all members; rows that not every PE has are at its end
         self._shard = memory[: math.prod(most) * dtype.itemsize].view(dtype).view(most)
         self.local = self._shard.narrow(dim, 0, layout.n_local(team.me)) if team else self._shard
 
@@ -102,9 +103,9 @@ class PartitionedTensor:
 
     @cached_property
     def partition(self) -> Any:
-        """What kernels take. It names the team, so that it goes with any device context.
+        """The argument that kernels take. It contains the team's device context.
 
-        Errors: ArgumentError on PEs outside the team, and where kernels cannot use the tensor's heap.
+        Errors: ArgumentError on PEs outside the team, and if kernels cannot use the tensor's heap.
         """
         from pyshmem.host.device_context import describe_partition  # imports triton, which host programs do not need
 
@@ -112,10 +113,11 @@ class PartitionedTensor:
         return describe_partition(self, self._shard)
 
     def scatter(self, source: Any = None, root: int = 0) -> None:
-        """Write the whole tensor from ``source`` on the team's PE ``root``: each PE gets its part.
+        """Distribute ``source`` of PE ``root`` of the team: each PE gets its part.
 
-        source: of this shape and dtype, any memory; nobody looks at it on the other PEs.
-        Order: collective over the team; nothing is written before all have called, all is there on return.
+        source: an array of the tensor's shape and dtype, in any memory; only the root's is read.
+        Order: collective over the team; nothing is written before all members have called, and all parts are complete on
+            return.
         Errors: ArgumentError, DtypeError, OutOfRangeError.
         """
         group = member("scatter", self.team)
@@ -128,9 +130,10 @@ class PartitionedTensor:
         self._meet("scatter")
 
     def gather(self, root: int | None = None) -> torch.Tensor | None:
-        """The whole tensor in private memory, on the team's PE ``root``, None on the others; for root None, on all.
+        """Return the whole tensor in private memory on PE ``root`` of the team and None on the others; for None, on all PEs.
 
-        Order: collective over the team; what all have written before is in it, and may be changed on return.
+        Order: collective over the team; the result contains what all members have written before, and the tensor may be
+            changed on return.
         Errors: ArgumentError, OutOfRangeError.
         """
         group = member("gather", self.team)
@@ -146,7 +149,7 @@ class PartitionedTensor:
         return whole
 
     def free(self) -> None:
-        """Give back the memory. Collective over the world, as shmem.free. Errors: NotSymmetricError where it is free."""
+        """Free the memory. Collective over TEAM_WORLD. Errors: NotSymmetricError if it is already freed."""
         free(self._memory)
 
     def _meet(self, routine: str) -> None:
@@ -162,23 +165,23 @@ class PartitionedTensor:
             got = f"{name_of(operand.dtype)} elements"
             refuse(DtypeError, "scatter", "source", got, f"{name_of(self.dtype)}: no casting between arrays")
         if isinstance(source, np.ndarray):
-            source = np.array(source, order="C")  # torch takes no negative strides, and warns of what is read-only
+            source = np.array(source, order="C")  # torch accepts no negative strides and warns about read-only arrays
         return torch.as_tensor(source).detach()
 
     def _cut(self, whole: torch.Tensor) -> torch.Tensor:
-        """The parts of all PEs, first dimension the PE; what they have beyond the tensor's end is undefined."""
+        """The parts of all PEs, with the PE as the first dimension; elements beyond the tensor's end are undefined."""
         layout, blocks = self.layout, self._blocks()
         filled = whole.new_empty(_with_extent(self.shape, self.dim, layout.rounds * layout.n_pes * layout.block))
         filled.narrow(self.dim, 0, layout.extent).copy_(whole)
         return filled.view(*blocks[: self.dim + 1], layout.n_pes, *blocks[self.dim + 1 :]).movedim(self.dim + 1, 0)
 
     def _join(self, parts: torch.Tensor) -> torch.Tensor:
-        """The inverse of _cut, of its parts in the shape of the shards."""
+        """The inverse of _cut, for parts in the shape of the shards."""
         blocks = parts.view(len(parts), *self._blocks()).movedim(0, self.dim + 1)
         return blocks.flatten(self.dim, self.dim + 2).narrow(self.dim, 0, self.layout.extent).contiguous()
 
     def _blocks(self) -> tuple[int, ...]:
-        """The shape of a shard with a dimension for its blocks."""
+        """The shape of a shard, with a separate dimension for its blocks."""
         return (*self.shape[: self.dim], self.layout.rounds, self.layout.block, *self.shape[self.dim + 1 :])
 
 
@@ -191,12 +194,14 @@ def partitioned(
     team: Team | None = None,
     device: str | None = None,
 ) -> PartitionedTensor:
-    """A tensor of zeros, cut along ``dim`` over the PEs of ``team``: blocks of ``block`` rows or columns go round them.
+    """Return a tensor of zeros that is distributed along ``dim`` over the PEs of ``team``, in blocks of ``block`` indices.
 
-    shape: one or two extents, of any size.  dim: 0 cuts rows, 1 (or -1) columns.  block: None gives each PE one block, as
-    equal as can be by rounding up: the last PEs may have less, or none.  dtype, device: as in zeros.
-    Order: collective over the world, as all allocation, ending with a barrier; PEs outside their ``team`` pass the false one
-    that the split gave them. Teams may differ, rows of split_2d say; then each gets a tensor of its own.
+    shape: one or two extents.
+    dtype, device: of torch or NumPy, None is torch's default dtype; the heap "cuda" or "cpu", None is the default heap.
+    dim: 0 distributes rows, 1 or -1 columns.
+    block: None means one block per PE, of ceil(extent / n_pes) indices; the last PEs may have fewer, or none.
+    team: None is TEAM_WORLD. PEs outside their team pass the false team of the split; teams may differ, as rows of split_2d.
+    Order: collective over TEAM_WORLD; a barrier on return.
     Errors: ArgumentError, OutOfRangeError, DtypeError, HeapExhaustedError, NotInitializedError.
     """
     require_init("partitioned")
@@ -227,7 +232,7 @@ def _axis(shape: tuple[int, ...], dim: int) -> int:
 
 
 def _block(block: int | None, extent: int, n_pes: int) -> int:
-    """The block size: at most the extent, since memory comes in whole blocks, but 1."""
+    """The block size, from 1 to the extent; memory is allocated in whole blocks."""
     if block is None:
         return max(-(-extent // n_pes), 1)
     if not count_of("partitioned", "block", block):
@@ -236,7 +241,7 @@ def _block(block: int | None, extent: int, n_pes: int) -> int:
 
 
 def _room(nbytes: int, device: str | None) -> torch.Tensor:
-    """Zeroed symmetric memory, as much as the PE needs that needs most: members of other teams may need less."""
+    """Zeroed symmetric memory of the largest size that any PE needs; members of other teams may need less."""
     needs = TEAM_WORLD.meeting.share("partitioned", nbytes.to_bytes(16, "little"))
     most = max(int.from_bytes(need, "little") for need in needs)
     return finish("partitioned", allocate("partitioned", (most,), torch.uint8, device).zero_())

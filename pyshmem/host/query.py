@@ -1,4 +1,4 @@
-"""Who am I, how many are we. Spec: OpenSHMEM 1.6, 9.1."""
+"""The PE's number and the number of PEs. Spec: OpenSHMEM 1.6, 9.1."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pyshmem.runtime.job import job
 
 
 def my_pe() -> int:
-    """This PE's number, from 0. Errors: NotInitializedError. Spec: 9.1 SHMEM_MY_PE."""
+    """Return the number of this PE, from 0. Errors: NotInitializedError. Spec: 9.1 SHMEM_MY_PE."""
     if not job.inits:
         require_init("my_pe")
     return job.my_pe
 
 
 def n_pes() -> int:
-    """How many PEs the job has. Errors: NotInitializedError. Spec: 9.1 SHMEM_N_PES."""
+    """Return the number of PEs of the job. Errors: NotInitializedError. Spec: 9.1 SHMEM_N_PES."""
     if not job.inits:
         require_init("n_pes")
     return job.n_pes

@@ -40,14 +40,17 @@ _GET_NAMES = ("source", "target")
 
 
 def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """Copy the first ``size`` elements of ``source``, all of them for None, to ``target`` on ``pe``.
+    """Copy the first ``size`` elements of ``source`` to ``target`` on ``pe``.
 
-    target: symmetric, contiguous, of source's dtype and at least size elements.
-    source: any contiguous torch, NumPy or CuPy array, free again on return.
-    Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier; words of at most 8 bytes are never
-    torn.
-    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; then
-    nothing is written.  Spec: 9.6 SHMEM_PUT.
+    target: symmetric, contiguous, of source's dtype, with at least size elements.
+    source: any contiguous torch, NumPy or CuPy array; it may be reused on return.
+    size: the number of elements; None means all of source.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier. Aligned words of at
+        most 8 bytes are never torn.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.6 SHMEM_PUT.
     """
     if ctx is not None:
         pe = world_pe("put", ctx, pe)
@@ -59,12 +62,16 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
 
 
 def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """Copy the first ``size`` elements of ``source`` on ``pe``, as many as target has for None, to ``target`` here.
+    """Copy the first ``size`` elements of ``source`` on ``pe`` to the local ``target``, which holds the data on return.
 
-    source: symmetric, contiguous, of target's dtype and at least size elements.
-    target: any contiguous torch, NumPy or CuPy array of source's dtype; it holds the data on return.
-    Order: reads what is there now: what pe's writer ordered before a flag that this PE has waited for.
-    Errors: put's.  Spec: 9.6 SHMEM_GET.
+    target: any contiguous torch, NumPy or CuPy array of source's dtype.
+    source: symmetric, contiguous, with at least size elements.
+    size: the number of elements; None means as many as target has.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
+    Spec: 9.6 SHMEM_GET.
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
@@ -76,9 +83,17 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
 
 
 def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """put that may return before source is free again: quiet makes it so. All else: put.
+    """Copy the first ``size`` elements of ``source`` to ``target`` on ``pe``; the call may return before source is read.
 
-    Until then source is kept, so it may be an expression that nobody else holds.
+    target: symmetric, contiguous, of source's dtype, with at least size elements.
+    source: any contiguous torch, NumPy or CuPy array. It may be reused after quiet; until then pyshmem holds a reference to
+        it.
+    size: the number of elements; None means all of source.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: complete after quiet. Visible on pe after a later fence or quiet followed by a flag or a signal, or after a
+        barrier.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
     Spec: 9.6 SHMEM_PUT_NBI.
     """
     if ctx is not None:
@@ -91,8 +106,15 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 
 
 def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
-    """get that may return before target holds the data: quiet makes it so, and target is kept until then. All else: get.
+    """Copy the first ``size`` elements of ``source`` on ``pe`` to the local ``target``, which holds the data after quiet.
 
+    target: any contiguous torch, NumPy or CuPy array of source's dtype. Until quiet pyshmem holds a reference to it.
+    source: symmetric, contiguous, with at least size elements.
+    size: the number of elements; None means as many as target has.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: complete after quiet or a barrier. Sees all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
     Spec: 9.6 SHMEM_GET_NBI.
     """
     if ctx is not None:
@@ -105,10 +127,15 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
 
 
 def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
-    """Write ``value`` into the one element of ``target`` on ``pe``, by a single store where it has at most 8 bytes.
+    """Write ``value`` to the one element of ``target`` on ``pe``, with a single store if it has at most 8 bytes.
 
-    target: one symmetric element of any dtype.  value: a scalar, or an array of one element, that it can hold.
-    Order: put's.  Errors: put's, DtypeError for a value that does not fit.  Spec: 9.6 SHMEM_P.
+    target: one symmetric element of any dtype.
+    value: a scalar, or an array of one element, that the dtype can hold.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
+    Errors: NotSymmetricError, OutOfRangeError, ArgumentError, UnreachableError, NotInitializedError, and DtypeError for a
+        value that the dtype cannot hold; nothing is written then.
+    Spec: 9.6 SHMEM_P.
     """
     if ctx is not None:
         pe = world_pe("p", ctx, pe)
@@ -126,7 +153,14 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
 
 
 def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
-    """The one element of ``source`` on ``pe``, as a Python number. Order and errors: get's. Spec: 9.6 SHMEM_G."""
+    """Return the one element of ``source`` on ``pe`` as a Python number.
+
+    source: one symmetric element of any dtype.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError.
+    Spec: 9.6 SHMEM_G.
+    """
     if ctx is not None:
         pe = world_pe("g", ctx, pe)
     to, place, dtype = word_on("g", "source", source, pe)
@@ -143,11 +177,11 @@ _INTEGERS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
 def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
-    """Store a value of any element type: built in private memory, then written as one word where it is one."""
+    """Store a value of any element type: it is built in private memory, then written, as one word if it is one."""
     if isinstance(dtype, torch.dtype):
         element: Any = torch.tensor([scalar(routine, "value", value, dtype)], dtype=dtype, device="cpu")
     else:
-        if not isinstance(value, np.generic):  # which may be longer than any Python number
+        if not isinstance(value, np.generic):  # it may have more bits than a Python number
             value = scalar_of(value)
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(
@@ -162,11 +196,17 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
 
 
 def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
-    """Copy ``size`` elements, every sst-th of ``source``, to every tst-th place of ``target`` on ``pe``.
+    """Copy ``size`` elements of ``source``, with stride ``sst``, to ``target`` on ``pe``, with stride ``tst``.
 
-    target, source: put's, but long enough for their strides; counted in flattened order from the first element.
-    tst, sst: strides in elements, 1 or more.
-    Order and errors: put.  Spec: 9.6 SHMEM_IPUT.
+    target: symmetric, contiguous, of source's dtype, long enough for its stride.
+    source: any contiguous torch, NumPy or CuPy array, long enough for its stride; it may be reused on return.
+    tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
+    size: the number of elements copied.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.6 SHMEM_IPUT.
     """
     if ctx is not None:
         pe = world_pe("iput", ctx, pe)
@@ -177,9 +217,17 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
 
 
 def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
-    """Copy ``size`` elements, every sst-th of ``source`` on ``pe``, to every tst-th place of ``target`` here.
+    """Copy ``size`` elements of ``source`` on ``pe``, with stride ``sst``, to the local ``target``, with stride ``tst``.
 
-    target, source: get's, but long enough for their strides.  tst, sst: iput's.  Order and errors: get's.
+    target: any contiguous torch, NumPy or CuPy array of source's dtype, long enough for its stride; it holds the data on
+        return.
+    source: symmetric, contiguous, long enough for its stride.
+    tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
+    size: the number of elements copied.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
     Spec: 9.6 SHMEM_IGET.
     """
     if ctx is not None:
@@ -211,7 +259,7 @@ def _strided(
 
 
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
-    """The array and its stride, once it is long enough."""
+    """The array and its stride, checked to be long enough."""
     operand = describe(routine, name, array)
     step = count_of(routine, stride_name, stride)
     if step < 1:
@@ -227,8 +275,15 @@ def ibput(
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` to ``target`` on ``pe``.
 
-    target, source: iput's.  tst, sst: elements from the begin of a block to that of the next, in target, where blocks
-    must not overlap, and in source; 1 or more.  Order and errors: put.  Spec: 9.6 SHMEM_IBPUT.
+    target: symmetric, contiguous, of source's dtype, long enough for its blocks.
+    source: any contiguous torch, NumPy or CuPy array, long enough for its blocks; it may be reused on return.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.6 SHMEM_IBPUT.
     """
     if ctx is not None:
         pe = world_pe("ibput", ctx, pe)
@@ -245,9 +300,18 @@ def ibput(
 def ibget(
     target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
 ) -> None:
-    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to ``target`` here.
+    """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to the local ``target``.
 
-    target, source: iget's.  tst, sst: ibput's.  Order and errors: get.  Spec: 9.6 SHMEM_IBGET.
+    target: any contiguous torch, NumPy or CuPy array of source's dtype, long enough for its blocks; it holds the data on
+        return.
+    source: symmetric, contiguous, long enough for its blocks.
+    tst, sst: elements from the start of one block to the start of the next in target, where blocks must not overlap, and in
+        source; 1 or more.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        copied then.
+    Spec: 9.6 SHMEM_IBGET.
     """
     if ctx is not None:
         pe = world_pe("ibget", ctx, pe)
@@ -265,7 +329,7 @@ def ibget(
 def _block_sides(
     routine: str, target: tuple[Any, int], source: tuple[Any, int], bsize: int, nblocks: int
 ) -> tuple[Operand, Operand, tuple[int, int, int, int]]:
-    """Target and source, each given with its stride, once the blocks are known to fit; and the four numbers as ints."""
+    """Target and source with their strides, checked to hold the blocks, and the four numbers as ints."""
     require_init(routine)
     bsize, nblocks = count_of(routine, "bsize", bsize), count_of(routine, "nblocks", nblocks)
     to, tst = _block_side(routine, "target", *target, bsize, nblocks)
@@ -288,5 +352,5 @@ def _block_side(routine: str, name: str, array: Any, stride: Any, bsize: int, nb
 
 
 def _span(stride: int, bsize: int, nblocks: int) -> int:
-    """Elements from the first one to behind the last."""
+    """The number of elements from the first to the last, inclusive."""
     return (nblocks - 1) * stride + bsize if bsize and nblocks else 0

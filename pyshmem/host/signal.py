@@ -1,4 +1,4 @@
-"""Signals: a put that says when it has arrived. Spec: OpenSHMEM 1.6, 9.8."""
+"""Signals: a put followed by an update of a flag on the target PE. Spec: OpenSHMEM 1.6, 9.8."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = ("target", "source")
 
 
 class SIGNAL(IntEnum):
-    """What put_signal does to the signal word."""
+    """The operations of put_signal on the signal word."""
 
     SET = 0
     ADD = 1
@@ -39,12 +39,18 @@ def put_signal(
     size: int | None = None,
     ctx: Ctx | None = None,
 ) -> None:
-    """Copy ``source`` to ``target`` on ``pe`` as put does, then set the signal there to ``value`` or add it.
+    """Copy the first ``size`` elements of ``source`` to ``target`` on ``pe``, then update ``signal`` there.
 
-    target, source: put's.  size: put's; 0 moves the signal alone.
-    signal: one symmetric uint64 outside target.  sigop: SIGNAL.SET or SIGNAL.ADD.
-    Order: a PE that sees the signal by signal_wait_until, wait_until or test sees this payload, and nothing put earlier
-    unless a fence stood between.  Errors: put's.  Spec: 9.8 SHMEM_PUT_SIGNAL.
+    target: symmetric, contiguous, of source's dtype, with at least size elements.
+    source: any contiguous torch, NumPy or CuPy array; it may be reused on return.
+    signal: one symmetric uint64 element outside target. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
+    size: the number of elements; None means all of source, 0 updates the signal alone.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: a PE that sees the signal with signal_wait_until, wait_until or test sees these data, and earlier puts only if a
+        fence or quiet was called in between.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.8 SHMEM_PUT_SIGNAL.
     """
     _put_signal("put_signal", target, source, pe, signal, value, sigop, size, ctx)
 
@@ -59,8 +65,17 @@ def put_signal_nbi(
     size: int | None = None,
     ctx: Ctx | None = None,
 ) -> None:
-    """put_signal that may return before source is free again: quiet makes it so. All else: put_signal.
+    """Copy ``size`` elements of ``source`` to ``target`` on ``pe``, then update ``signal`` there; source may be read later.
 
+    target: symmetric, contiguous, of source's dtype, with at least size elements.
+    source: any contiguous torch, NumPy or CuPy array; it may be reused after quiet.
+    signal: one symmetric uint64 element outside target. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
+    size: the number of elements; None means all of source, 0 updates the signal alone.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: complete after quiet. A PE that sees the signal sees these data, and earlier puts only if a fence or quiet was
+        called in between.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
     Spec: 9.8 SHMEM_PUT_SIGNAL_NBI.
     """
     _put_signal("put_signal_nbi", target, source, pe, signal, value, sigop, size, ctx)
@@ -95,9 +110,12 @@ def _put_signal(
 
 
 def signal_fetch(signal: Any) -> int:
-    """The signal here, read as an atomic. signal: one symmetric uint64.
+    """Return the local ``signal``, read atomically.
 
-    Order: an acquire, as signal_wait_until.  Errors: signal_wait_until's, but no time-out.  Spec: 9.8 SHMEM_SIGNAL_FETCH.
+    signal: one symmetric uint64 element.
+    Order: an acquire: the data of the put_signal that was seen are visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.8 SHMEM_SIGNAL_FETCH.
     """
     heap, address, dtype = word("signal_fetch", "signal", signal)
     _require_signal("signal_fetch", dtype)
@@ -105,16 +123,30 @@ def signal_fetch(signal: Any) -> int:
 
 
 def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Set the signal on ``pe`` to ``value``, an int from 0 to 2**64 - 1.
+    """Set ``signal`` on ``pe`` to ``value``, atomically.
 
-    signal: one symmetric uint64.  Order: atomic; seen on pe after what a fence ordered before.  Errors: put_signal's.
+    signal: one symmetric uint64 element.
+    value: an int from 0 to 2**64 - 1.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: a PE that sees the new value also sees what an earlier fence or quiet has ordered.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
     Spec: 9.8 SHMEM_SIGNAL_SET.
     """
     _update_signal("signal_set", signal, value, pe, ctx, "set")
 
 
 def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
-    """Add ``value`` to the signal on ``pe``. Arguments, order and errors: signal_set. Spec: 9.8 SHMEM_SIGNAL_ADD."""
+    """Add ``value`` to ``signal`` on ``pe``, atomically.
+
+    signal: one symmetric uint64 element.
+    value: an int from 0 to 2**64 - 1.
+    pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
+    Order: a PE that sees the new value also sees what an earlier fence or quiet has ordered.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
+        written then.
+    Spec: 9.8 SHMEM_SIGNAL_ADD.
+    """
     _update_signal("signal_add", signal, value, pe, ctx, "add")
 
 
@@ -127,10 +159,12 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
 
 
 def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
-    """Wait until the signal here compares so with ``value``; the value seen is returned.
+    """Wait until the comparison of the local ``signal`` with ``value`` is true; return the signal's value.
 
-    signal: one symmetric uint64.  cmp: wait_until's.
-    Order: an acquire: the payload of the put_signal that was seen is readable.  Errors: wait_until's.
+    signal: one symmetric uint64 element.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire: the data of the put_signal that was seen are visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     return wait_word("signal_wait_until", "signal", signal, cmp, value, (torch.uint64,))

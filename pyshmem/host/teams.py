@@ -1,6 +1,6 @@
-"""Teams: strided triplets of world PEs, and the meeting of each. Spec: OpenSHMEM 1.6, 9.4.
+"""Teams: strided triplets of world PEs, each with the meeting of its members. Spec: OpenSHMEM 1.6, 9.4.
 
-A team takes nothing of the user's memory: pyshmem.runtime.areas has areas for it.
+A team takes no memory from the symmetric heap: pyshmem.runtime.areas provides its area.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyshmem.transport.mapped import Mapped
 
 
 class TeamConfig(NamedTuple):
-    """What a team is made for. Spec: 9.4, shmem_team_config_t."""
+    """The configuration of a team. Spec: 9.4, shmem_team_config_t."""
 
     num_contexts: int = 0
 
@@ -26,7 +26,10 @@ _PLAIN = TeamConfig()
 
 
 class Team:
-    """PEs ``start + i * stride`` of the world, i below ``size``. False while it is no team, as before init."""
+    """The PEs ``start + i * stride`` of the world, for i less than ``size``.
+
+    It is false if it is no team, as before init.
+    """
 
     __slots__ = ("config", "launches", "me", "meeting", "name", "size", "slot", "start", "stride")
 
@@ -35,14 +38,14 @@ class Team:
         self.leave()
 
     def enter(self, start: int, stride: int, size: int, me: int, slot: int, config: TeamConfig = _PLAIN) -> None:
-        """Become a team. The area of ``slot`` is at the same place on all members and nobody else's."""
+        """Become a team. The area of ``slot`` has the same offset on all members; no other team uses it."""
         self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
-        self.launches = 0  # shmem.launch's
+        self.launches = 0  # by shmem.launch
         # how the members synchronise and combine; no other transport than that of mapped memory exists now
         self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot)
 
     def leave(self) -> None:
-        """Become no team, and equal to every other that is none."""
+        """Become no team; all such objects are equal."""
         self.start = self.stride = self.size = 0
         self.me = self.slot = -1
         self.config = _PLAIN
@@ -54,27 +57,30 @@ class Team:
         return self is other or (isinstance(other, Team) and not self and not other)
 
     def __hash__(self) -> int:
-        return hash(Team)  # a team may end, and then equals all that have
+        return hash(Team)  # a team may end, and then equals all that have ended
 
     def __repr__(self) -> str:
         return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
 
     def my_pe(self) -> int:
-        """This PE's number in the team, -1 outside it. Spec: 9.4 SHMEM_TEAM_MY_PE."""
+        """Return this PE's number in the team, or -1 if it is not a member. Spec: 9.4 SHMEM_TEAM_MY_PE."""
         return self.me
 
     def n_pes(self) -> int:
-        """How many PEs the team has, -1 when it is none. Spec: 9.4 SHMEM_TEAM_N_PES."""
+        """Return the number of PEs of the team, or -1 if it is no team. Spec: 9.4 SHMEM_TEAM_N_PES."""
         return self.size or -1
 
     def get_config(self) -> TeamConfig:
-        """What the team was made for. Errors: ArgumentError where it is none. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
+        """Return the configuration of the team. Errors: ArgumentError if it is no team. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
         if not self:
             refuse(ArgumentError, "get_config", "team", repr(self), "a team this PE is in")
         return self.config
 
     def translate_pe(self, pe: int, team: Team) -> int:
-        """The number in ``team`` of this team's ``pe``, -1 where it has none. Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE."""
+        """Return the number in ``team`` of PE ``pe`` of this team, or -1 if it has none.
+
+        Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE.
+        """
         pe = integer_of(pe)
         if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             return -1
@@ -87,12 +93,15 @@ class Team:
     def split_strided(
         self, start: int = 0, stride: int = 1, size: int | None = None, config: Any = None, **options: Any
     ) -> Team:
-        """A team of ``size`` PEs of this one, as many as there are for None, from ``start`` in steps of ``stride``.
+        """Return a team of ``size`` PEs of this team, beginning with ``start``, in steps of ``stride``.
 
-        stride: negative reverses; 0 goes with size 1.  config, options: num_contexts, how many contexts are wanted.
-        PEs outside the new team get TEAM_INVALID, and all do where PYSHMEM_MAX_TEAMS are in use.
-        Order: collective over this team, with the same arguments.  Errors: OutOfRangeError, ArgumentError, on all PEs
-        alike; WaitTimeoutError.  Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
+        stride: may be negative; it may be 0 if size is 1.
+        size: None means as many PEs as there are.
+        config, options: num_contexts, the number of contexts wanted.
+        Returns: TEAM_INVALID on PEs outside the new team, and on all PEs if PYSHMEM_MAX_TEAMS teams exist.
+        Order: collective over this team, with the same arguments.
+        Errors: OutOfRangeError, ArgumentError, NotInitializedError, on all PEs alike; WaitTimeoutError.
+        Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
         """
         settings = _config("split_strided", config, options)
         member("split_strided", self)
@@ -107,10 +116,13 @@ class Team:
         return _form("split_strided", self, range(first, last + (1 if step >= 0 else -1), step or 1), settings)
 
     def split_2d(self, xrange: int, xconfig: Any = None, yconfig: Any = None) -> tuple[Team, Team]:
-        """(x, y): the teams of the PEs in this PE's row and column, with rows of ``xrange`` PEs; the last may be short.
+        """Return the teams (x, y) of this PE's row and column, with rows of ``xrange`` PEs; the last row may be shorter.
 
-        PE i is number i % xrange in x and i // xrange in y.  xconfig, yconfig: as config of split_strided.
-        Order and errors: split_strided's.  Spec: 9.4 SHMEM_TEAM_SPLIT_2D.
+        PE i of this team is PE i % xrange of x and PE i // xrange of y.
+        xconfig, yconfig: num_contexts, the number of contexts wanted, as a TeamConfig, a dict or None.
+        Order: collective over this team, with the same arguments.
+        Errors: OutOfRangeError, ArgumentError, NotInitializedError, on all PEs alike; WaitTimeoutError.
+        Spec: 9.4 SHMEM_TEAM_SPLIT_2D.
         """
         settings = [_config("split_2d", each, {}) for each in (xconfig, yconfig)]
         member("split_2d", self)
@@ -127,22 +139,29 @@ class Team:
         return x, y
 
     def create_ctx(self, options: int = 0) -> Any:
-        """A context on this team: Ctx.create(options, team); false where this is none. Spec: 9.5 SHMEM_TEAM_CREATE_CTX."""
-        from pyshmem.host.contexts import Ctx  # here, since contexts are made of teams
+        """Return a new context on this team; CTX_INVALID if it is no team. Local.
+
+        options: 0, or members of CTX combined with ``|``.
+        Errors: ArgumentError, NotInitializedError.
+        Spec: 9.5 SHMEM_TEAM_CREATE_CTX.
+        """
+        from pyshmem.host.contexts import Ctx  # imported here because contexts imports teams
 
         return Ctx.create(options, self)
 
     def sync(self) -> None:
-        """Wait until every PE of the team has come here; completes no put. Errors: ArgumentError, WaitTimeoutError.
+        """Wait until every PE of the team has called sync. Orders plain stores; does not complete puts.
 
+        Errors: ArgumentError, NotInitializedError, WaitTimeoutError.
         Spec: 9.9 SHMEM_TEAM_SYNC.
         """
         member("sync", self).meeting.sync("sync")
 
     def destroy(self) -> None:
-        """End the team, and with it its contexts: it is false from now on. Nothing for a team that is none.
+        """End the team and its contexts; the team is false afterwards. Does nothing if it is no team.
 
-        Order: collective over the team, but nobody waits.  Errors: ArgumentError for TEAM_WORLD and TEAM_SHARED.
+        Order: collective over the team; the call does not wait.
+        Errors: ArgumentError for TEAM_WORLD and TEAM_SHARED.
         Spec: 9.4 SHMEM_TEAM_DESTROY.
         """
         if not self:
@@ -152,7 +171,7 @@ class Team:
         pool.give_back(self)
 
     def world_pe(self, routine: str, pe: int) -> int:
-        """The world PE of this team's ``pe``. Errors: NotInitializedError, OutOfRangeError."""
+        """Return the number in TEAM_WORLD of PE ``pe`` of this team. Errors: NotInitializedError, OutOfRangeError."""
         if not self:
             refuse_team(routine, self)
         if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
@@ -169,10 +188,10 @@ TEAM_INVALID = Team("TEAM_INVALID")
 
 
 def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Team:
-    """The team of this PE, and TEAM_INVALID where it is not among ``members``, PEs of ``parent``, or no slot is free.
+    """The new team of ``members``, PEs of ``parent``; TEAM_INVALID on other PEs, and no team if no slot is free.
 
-    All members of the parent take one slot, for teams that have no PE in common. Before anybody uses an area its owner
-    clears it: it holds what an earlier team left.
+    All members of the parent use one slot, for teams that have no PE in common. The owner of an area clears it before
+    its first use, because an earlier team may have used it.
     """
     slot = pool.agree(routine, parent)
     if slot is None:
@@ -190,7 +209,7 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
 
 
 def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
-    """``config``, a TeamConfig, mapping or None, with ``options`` over it. Errors: ArgumentError."""
+    """``config``, a TeamConfig, dict or None, updated with ``options``. Errors: ArgumentError."""
     if isinstance(config, TeamConfig):
         config = config._asdict()
     if not (config is None or isinstance(config, dict)):
@@ -203,11 +222,11 @@ def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:
 
 
 def member(routine: str, team: Team | None) -> Team:
-    """``team``, or the world for None, once this PE is known to be in it. Errors: NotInitializedError, ArgumentError."""
+    """``team``, or TEAM_WORLD for None, checked to include this PE. Errors: NotInitializedError, ArgumentError."""
     if team is None:
         team = TEAM_WORLD
     if not isinstance(team, Team):
-        wants = "a Team, or None for TEAM_WORLD; where C has it first, it is last here"
+        wants = "a Team, or None for TEAM_WORLD, as the last argument (in C it is the first)"
         refuse(ArgumentError, routine, "team", type(team).__name__, wants)
     if team.me < 0:
         refuse_team(routine, team)
@@ -215,7 +234,7 @@ def member(routine: str, team: Team | None) -> Team:
 
 
 def refuse_team(routine: str, team: Team) -> NoReturn:
-    """Refuse what is no team. Errors: NotInitializedError outside init and finalize, else ArgumentError."""
+    """Refuse an object that is no team. Errors: NotInitializedError outside init and finalize, otherwise ArgumentError."""
     if not job.inits:
         refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "init before it")
     refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")

@@ -1,4 +1,4 @@
-"""wait_until and test: this PE looks at its own memory until peers have written it. Spec: OpenSHMEM 1.6, 9.10.
+"""wait_until and test: this PE polls its own memory, which peers write. Spec: OpenSHMEM 1.6, 9.10.
 
 pyshmem.runtime.words waits for words in CPU memory, pyshmem.transport for words in GPU memory.
 """
@@ -21,7 +21,7 @@ from pyshmem.transport.routes import word_on
 
 
 class CMP(IntEnum):
-    """The comparisons; the text forms "==", "!=", ">", ">=", "<", "<=" mean the same."""
+    """The comparisons. The strings "==", "!=", ">", ">=", "<", "<=" are accepted as well."""
 
     EQ = 0
     NE = 1
@@ -36,11 +36,11 @@ _COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: cmp.
 
 
 def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
-    """Wait until the element of ``ivar`` here compares so with ``value``.
+    """Wait until the comparison of the local element ``ivar`` with ``value`` is true.
 
-    ivar: one symmetric int32, int64, uint32 or uint64, written by p, put, an AMO, a signal, or a kernel of a peer.
-    cmp: of CMP, or "==", "!=", ">", ">=", "<", "<=".
-    Order: an acquire: what its writer ordered before the word is readable after.
+    ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire: what the writer ordered before the word is visible on return.
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL.
     """
@@ -68,7 +68,14 @@ def wait_word(
 
 
 def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
-    """Whether the element of ``ivar`` here compares so with ``value``. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
+    """Return whether the comparison of the local element ``ivar`` with ``value`` is true.
+
+    ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    Order: an acquire if the result is true: what the writer ordered before the word is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST.
+    """
     here, place, dtype = word_on("test", "ivar", ivar, job.my_pe)
     native = TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, TYPES)
     if type(value) is not int:
@@ -80,51 +87,85 @@ def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
 
 
 def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
-    """Wait until every element of ``ivars`` has compared so with ``value``.
+    """Wait until the comparison with ``value`` has been true for every element of ``ivars``.
 
-    ivars: a symmetric array of wait_until's types.  status: one int for each element, not 0 leaves it out; None: all in.
-    cmp: wait_until's.  An empty set returns at once.  Order and errors: wait_until's.  Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: at once for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
     words.wait_all(_checked("wait_until_all", ivars, cmp, value, status))
 
 
 def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
-    """Wait until some element of ``ivars`` compares so with ``value``; its index is returned, None for an empty set.
+    """Wait until the comparison with ``value`` is true for some element of ``ivars``; return its index.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: the index; None for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
     return words.wait_any(_checked("wait_until_any", ivars, cmp, value, status))
 
 
 def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
-    """Wait until at least one element of ``ivars`` compares so; the indices of all that do, in order. [] for an empty set.
+    """Wait until the comparison with ``value`` is true for at least one element of ``ivars``.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: the indices of all elements for which it is true, in order; [] for an empty set.
+    Order: an acquire: what the writer ordered before the word is visible on return.
+    Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
     return words.wait_some(_checked("wait_until_some", ivars, cmp, value, status))
 
 
 def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
-    """Whether every element of ``ivars`` compares so; True for an empty set.
+    """Return whether the comparison with ``value`` is true for every element of ``ivars``.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ALL.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: True for an empty set.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_ALL.
     """
     return words.all_hold(_checked("test_all", ivars, cmp, value, status))
 
 
 def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
-    """The index of an element of ``ivars`` that compares so, None where none does.
+    """Return the index of an element of ``ivars`` for which the comparison with ``value`` is true.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_ANY.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: None if there is no such element.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_ANY.
     """
     checked = _checked("test_any", ivars, cmp, value, status)
     return words.any_holds(checked, checked.look())
 
 
 def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
-    """The indices of all elements of ``ivars`` that compare so, in order.
+    """Return the indices of all elements of ``ivars`` for which the comparison with ``value`` is true, in order.
 
-    Arguments, order and errors: wait_until_all.  Spec: 9.10 SHMEM_TEST_SOME.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Order: an acquire: what the writers ordered before the words that are true is visible on return.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_TEST_SOME.
     """
     return words.satisfied(_checked("test_some", ivars, cmp, value, status))
 
@@ -138,7 +179,7 @@ def comparison(routine: str, cmp: Any) -> int:
 
 
 def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
-    """One value for all elements; the vector forms put an array in its place."""
+    """The checked arguments of a call on many elements, with one value for all; the vector forms replace it by an array."""
     operand = symmetric_array(routine, "ivars", ivars)
     if operand.dtype not in TEST:
         refuse_dtype(routine, "ivars", operand.dtype, TYPES)
@@ -154,13 +195,24 @@ def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Wor
     return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
 
 
-# ---- the vector forms: a value for each element ----
+# ---- the vector forms: one value per element ----
 
-_DOC = """{plain} with a value for each element: that of ``cmp_values`` in its place.
+_DOC = """{summary}
 
-    cmp_values: an array of the dtype of ivars, or a list of ints, as many as ivars has.
-    Other arguments, result, order and errors: {plain}.  Spec: 9.10 SHMEM_{name}.
+    ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
+    cmp: a member of CMP, or one of "==", "!=", ">", ">=", "<", "<=".
+    cmp_values: one value per element of ivars, as an array of the dtype of ivars or a list of ints.
+    status: one int per element of ivars, non-zero to ignore the element; None means no element is ignored.
+    Returns: {returns}
+    Order: an acquire: what the writers ordered before the words is visible on return.
+    Errors: {timeout}NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
+    Spec: 9.10 SHMEM_{name}.
     """
+_RETURNS = {
+    "all": ("the comparison of every element of ``ivars`` with its value", "the answer; True for an empty set."),
+    "any": ("the comparison of some element of ``ivars`` with its value", "its index; None for an empty set."),
+    "some": ("the comparison of at least one element of ``ivars`` with its value", "all such indices, in order."),
+}
 
 
 def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
@@ -171,12 +223,22 @@ def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
         return finish(_checked(name, ivars, cmp, 0, status)._replace(value=values))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = _DOC.format(plain=plain, name=name.upper())
+    waits, (what, returns) = plain.startswith("wait"), _RETURNS[plain.rsplit("_", 1)[1]]
+    if plain == "wait_until_all":
+        returns = "None, at once for an empty set."
+    elif plain == "test_any":
+        returns = "its index; None if there is no such element."
+    call.__doc__ = _DOC.format(
+        summary=f"Wait until {what} is true." if waits else f"Test whether {what} is true.",
+        returns=returns,
+        timeout="WaitTimeoutError, " if waits else "",
+        name=name.upper(),
+    )
     return call
 
 
 def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
-    """A private copy, for what the caller passed may be no array, and may change meanwhile."""
+    """A private copy of cmp_values, which may be a list and may change during the wait."""
     operand = symmetric_array(routine, "ivars", ivars)
     if isinstance(cmp_values, (list, tuple)):
         exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]

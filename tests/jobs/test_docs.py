@@ -1,154 +1,156 @@
-"""What the reference is made of: docstrings say all that a page of it shows, and links lead to files that are there."""
+"""The reference: each docstring is complete by itself, each call has a page, and links lead to existing files."""
 
+import inspect
 import pathlib
 import re
 import sys
 
 import pytest
 
-import pyshmem
-import pyshmem.device
 from pyshmem.c_names.table import ROWS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-import docstrings  # noqa: E402
 import pages  # noqa: E402
 
-APIS = {module.__name__: docstrings.api(module) for module in (pyshmem, pyshmem.device)}
 # (section, routine without the prefix) of the specification's C interface
 ROUTINES = {(row.page.split(" ")[0], row.name.replace("<TYPENAME>_", "").removeprefix("shmem_")) for row in ROWS}
 SECTIONS = {routine: section for section, routine in ROUTINES}
-# parameters that are symmetric memory, wherever there is one of that name; what a call does to it has an order and refusals
+# parameters that are symmetric memory in every call; what a call does to it has an order and errors
 SYMMETRIC = {"target", "dest", "pointers", "ivar", "ivars", "signal", "sig_addr", "lock", "part"}
-SHAPE = r"\b(one|block|contiguous|elements|array|pointers?|word)\b"
+SHAPE = r"\b(one|block|contiguous|elements?|array|pointers?|word)\b"
 DTYPE = r"\b(dtype|pointee|u?int(32|64)|type|types|integers)\b"
+# text that leaves something to another docstring
+LEFT = r"""(?mx) (?:All\ else|Other\ arguments)\b
+    | \b(?:Arguments|Order|Errors|order\ and\ errors)[^:]*:\ +(?:as\ )?[a-z_]\w*(?:'s\b|\.?$|\.\ |,\ but\b)"""
+DEVICE = pytest.param(
+    "device", marks=pytest.mark.xfail(reason="docstrings of pyshmem.device are not complete yet", strict=True)
+)
+both = pytest.mark.parametrize("kind", pages.APIS)
+host_today = pytest.mark.parametrize("kind", ["host", DEVICE])
 
 
-def of(api, name):
-    return docstrings.parts(APIS[api][name])
+def calls(kind):
+    """The functions, by name."""
+    return {name: each for name, each in pages.KNOWN[kind].items() if not isinstance(each, type)}
 
 
-def said(api, name, label):
-    """All that is said of a label, by the function and by those that it leaves it to."""
-    return " ".join(text for _, text in docstrings.told(APIS[api], name, label))
+def docstring(called):
+    return inspect.getdoc(pages.plain(called)) or ""
 
 
-def symmetric(api, name):
-    return [each for each in docstrings.parameters(APIS[api][name]) if each in SYMMETRIC]
+def parameters(called):
+    return list(inspect.signature(pages.plain(called)).parameters)
+
+
+def labels(text):
+    return {label for part in pages.parts(text) for label in part.labels}
+
+
+def on_symmetric_memory(kind):
+    """The docstrings of the calls with a symmetric operand, by name."""
+    return {name: docstring(each) for name, each in calls(kind).items() if SYMMETRIC & set(parameters(each))}
 
 
 def lines(wrong):
     return "\n" + "\n".join(map(str, wrong))
 
 
-def calls(api):
-    return [name for name, each in APIS[api].items() if not isinstance(each, type)]
-
-
-@pytest.mark.parametrize("api", APIS)
-def test_everything_public_has_a_docstring_of_at_most_twelve_lines(api):
-    lengths = {name: len(docstrings.document(each).splitlines()) for name, each in APIS[api].items()}
+@both
+def test_everything_public_has_a_docstring_of_at_most_twelve_lines(kind):
+    lengths = {name: len(docstring(each).splitlines()) for name, each in pages.KNOWN[kind].items()}
     wrong = [each for each in lengths.items() if not 1 <= each[1] <= 12]
     assert not wrong, lines(wrong)
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_every_parameter_is_told_of(api):
-    known = APIS[api]
-    wrong = [
-        (name, each)
-        for name in calls(api)
-        for each in docstrings.parameters(known[name])
-        if not said(api, name, each) and not docstrings.mentioned(known, name, each)
-    ]
+@host_today
+def test_no_docstring_leaves_anything_to_another(kind):
+    texts = {name: docstring(each) for name, each in pages.KNOWN[kind].items()}
+    wrong = [(name, found[0]) for name, text in texts.items() if (found := re.search(LEFT, text))]
     assert not wrong, lines(wrong)
 
 
-@pytest.mark.parametrize("label", ["order", "errors"])
-@pytest.mark.parametrize("api", APIS)
-def test_what_is_done_to_symmetric_memory_has_an_order_and_refusals(api, label):
-    wrong = [name for name in calls(api) if symmetric(api, name) and not said(api, name, label)]
+@host_today
+def test_every_parameter_is_described(kind):
+    """By a label or in a sentence; ctx and pe of kernels, which every call takes, by the module."""
+    common = labels(pages.APIS[kind].__doc__) if kind == "device" else set()
+    wrong = []
+    for name, called in calls(kind).items():
+        words = set(re.findall(r"\w+", docstring(called))) | common
+        wrong += [(name, each) for each in parameters(called) if each not in words]
     assert not wrong, lines(wrong)
 
 
+@host_today
+@pytest.mark.parametrize("label", ["Order", "Errors"])
+def test_what_is_done_to_symmetric_memory_has_an_order_and_errors(kind, label):
+    wrong = [name for name, text in on_symmetric_memory(kind).items() if label not in labels(text)]
+    assert not wrong, lines(wrong)
+
+
+@host_today
 @pytest.mark.parametrize("wanted", [SHAPE, DTYPE], ids=["shape", "dtype"])
-@pytest.mark.parametrize("api", APIS)
-def test_symmetric_operands_have_a_shape_and_an_element_type(api, wanted):
+def test_symmetric_operands_have_a_shape_and_an_element_type(kind, wanted):
+    wrong = [name for name, text in on_symmetric_memory(kind).items() if not re.search(wanted, text)]
+    assert not wrong, lines(wrong)
+
+
+@both
+def test_a_routine_of_the_specification_names_it(kind):
+    wrong = [name for name, each in calls(kind).items() if name in SECTIONS and "Spec" not in labels(docstring(each))]
+    assert not wrong, lines(wrong)
+
+
+@both
+def test_a_routine_that_is_named_is_in_that_section_of_the_specification(kind):
     wrong = []
-    for name in calls(api):
-        operands = symmetric(api, name)
-        text = " ".join(said(api, name, each) for each in ("", *docstrings.parameters(APIS[api][name])))
-        if operands and not re.search(wanted, text):
-            wrong.append((name, text))
+    for name, called in calls(kind).items():
+        for text in [part.text for part in pages.parts(docstring(called)) if "Spec" in part.labels]:
+            found = re.match(r"(?:OpenSHMEM 1\.6, )?([\d.]+) SHMEM_(\w+)", text)
+            right = found and SECTIONS.get(found[2].lower()) in (found[1], "SHMEM_PCONTROL")
+            if not right and not text.startswith("none"):
+                wrong.append((name, text))
     assert not wrong, lines(wrong)
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_a_routine_of_the_specification_names_it(api):
-    routines = [name for name in calls(api) if name in SECTIONS]
-    wrong = [name for name in routines if not any("spec" in each.labels for each in of(api, name))]
-    assert not wrong, lines(wrong)
+def test_each_call_has_a_page_with_its_c_routine_and_the_same_call_of_the_other_api(tmp_path):
+    pages.write(tmp_path)
+    for kind, other in (("host", "device"), ("device", "host")):
+        known, folder = pages.KNOWN[kind], tmp_path / kind
+        assert {each.stem for each in folder.glob("*.rst")} == {*known, "index"}
+        for name in known:
+            text = (folder / f"{name}.rst").read_text().replace("<TYPENAME>_", "")
+            assert f":: {pages.APIS[kind].__name__}.{name}\n" in text
+            assert (f" shmem_{name}(" in text or f" *shmem_{name}(" in text) == (name in SECTIONS), name
+            assert (f"{pages.APIS[other].__name__}.{name}>" in text) == (name in pages.KNOWN[other]), name
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_a_routine_that_is_named_is_in_that_section_of_the_specification(api):
-    wrong = []
-    for name in calls(api):
-        for each in of(api, name):
-            if "spec" in each.labels:
-                found = re.match(r"(?:OpenSHMEM 1\.6, )?([\d.]+) SHMEM_(\w+)", each.text)
-                if each.text.startswith("none"):
-                    continue
-                if not found or SECTIONS.get(found[2].lower()) not in (found[1], "SHMEM_PCONTROL"):
-                    wrong.append((name, each.text))
-    assert not wrong, lines(wrong)
-
-
-@pytest.mark.parametrize("api", APIS)
-def test_what_is_left_to_another_function_is_said_there(api):
-    """``Errors: put's``: there is a put, and it has Errors."""
-    wrong = []
-    for name in calls(api):
-        for each in of(api, name)[1:]:
-            left = re.match(r"(?:as )?([a-z]\w*)(?:'s\b|\.$|, but)", each.text)
-            labels = [label for label in each.labels if label in ("order", "errors")]
-            if left and labels and not (left[1] in APIS[api] and all(said(api, left[1], label) for label in labels)):
-                wrong.append((name, each))
-    assert not wrong, lines(wrong)
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reference")
-    pages.write(folder)
-    return folder
-
-
-@pytest.mark.parametrize("kind", pages.APIS)
-def test_each_call_has_a_page_that_shows_what_is_told_of_it(reference, kind):
-    """By its own docstring, or by that of another one that it leaves it to."""
-    known, api = pages.KNOWN[kind], pages.APIS[kind].__name__
-    assert {each.stem for each in (reference / kind).glob("*.rst")} == {*known, "index"}
-    wrong = []
-    for name in calls(api):
-        text = (reference / kind / f"{name}.rst").read_text()
-        marks = {each: f"``{each}``" for each in docstrings.parameters(known[name])}
-        marks |= {"order": "**Order**", "errors": "**Errors**", "spec": "**Specification**"}
-        wrong += [(name, mark) for label, mark in marks.items() if said(api, name, label) and mark not in text]
-    assert not wrong, lines(wrong)
-
-
-@pytest.mark.parametrize(("kind", "other"), [("host", "device"), ("device", "host")])
-def test_a_page_names_the_c_routine_and_the_same_call_on_the_other_side(reference, kind, other):
-    for name in calls(pages.APIS[kind].__name__):
-        text = (reference / kind / f"{name}.rst").read_text().replace("<TYPENAME>_", "")
-        assert (f" shmem_{name}(" in text or f" *shmem_{name}(" in text) == (name in SECTIONS), name
-        assert (f"{pages.APIS[other].__name__}.{name}>" in text) == (name in pages.KNOWN[other]), name
+def test_parts_of_a_docstring_become_a_definition_list():
+    text = [
+        "Copy ``n`` elements.",
+        "",
+        "dest, source: as put_nbi.",
+        "    More *text*.",
+        "Errors: A.  Spec: 9.6 SHMEM_PUT.",
+    ]
+    pages.show(None, "function", "pyshmem.x", None, {}, text)
+    assert text == [
+        "Copy ``n`` elements.",
+        "",
+        "``dest``, ``source``",
+        r"   as :py:func:`put_nbi <pyshmem.put_nbi>`\ . More \*text\*.",
+        "",
+        "**Errors**",
+        "   A.",
+        "",
+        "**Specification**",
+        r"   OpenSHMEM 1.6, 9.6 SHMEM_PUT.",
+        "",
+    ]
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-LINKS = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!https?:)([^)(#]+)\)", page.read_text())]
+LINKS = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!https?:)([^)(#]+)[^)(]*\)", page.read_text())]
 
 
 @pytest.mark.parametrize(("page", "link"), LINKS, ids=[f"{page.name}: {link}" for page, link in LINKS])

@@ -107,7 +107,7 @@ def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monke
     line = refusal(capsys, "-n", 2, "--mpiexec", path, program(""))
     other = "openmpi 4.0.9" if library.family == "mpich" else "mpich 1.0"
     got = f"pyshmemrun: --mpiexec: got {path}, which is {other}, while mpi4py loads {library.version} from {library.path}; "
-    assert line.startswith(got + "wants both of one MPI: ") and "MPI4PY_LIBMPI" in line
+    assert line.startswith(got + "wants both from one MPI: ") and "MPI4PY_LIBMPI" in line
 
 
 def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys):
@@ -124,13 +124,15 @@ def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys)
 def test_what_cannot_be_run_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert refusal(capsys, "-n", 2, "absent.py").startswith(
-        "pyshmemrun: PROGRAM: got 'absent.py', which is no file; wants "
+        "pyshmemrun: PROGRAM: got 'absent.py', which is not a file; wants "
     )
-    assert refusal(capsys, "-n", 2, "absent").startswith("pyshmemrun: PROGRAM: got 'absent', which is no executable, ")
+    assert refusal(capsys, "-n", 2, "absent").startswith(
+        "pyshmemrun: PROGRAM: got 'absent', which is not an executable "
+    )
     line = refusal(capsys, "-n", 2, "--mpiexec", "/absent/mpiexec", "true")
-    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is no executable; wants ")
+    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is not an executable; wants ")
     line = refusal(capsys, "-n", 2, "--mpiexec", "true", "true")
-    assert line.startswith("pyshmemrun: --mpiexec: got 'true', which --version does not show to be one of ")
+    assert line.startswith("pyshmemrun: --mpiexec: got 'true', which --version does not identify as a ")
     assert os.listdir(tmp_path) == []
 
 
