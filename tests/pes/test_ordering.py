@@ -135,7 +135,7 @@ def test_fence_and_quiet_wait_for_nobody(me, npes):
 @pytest.mark.parametrize("team", [0, "world", None.__class__, shmem.CTX_DEFAULT], ids=str)
 def test_sync_refuses_what_is_no_team(team, me):
     with pytest.raises(
-        shmem.ArgumentError, match=rf"^sync: PE {me}: team: got \w+; wants a Team, or None for TEAM_WORLD; where"
+        shmem.ArgumentError, match=rf"^sync: PE {me}: team: got \w+; wants a Team, or None for TEAM_WORLD, as the last"
     ):
         shmem.sync(team)
 
