@@ -172,7 +172,7 @@ def device_context(team: Team | None = None, device: str | None = None, scratch:
 
     Valid until the last finalize.  Errors: NotInitializedError, ArgumentError, LaunchError where kernels cannot run.
     """
-    from pyshmem.device.context import device_context as make  # imports triton, which host programs do not need
+    from pyshmem.host.device_context import device_context as make  # imports triton, which host programs do not need
 
     return make(team, device, scratch)
 

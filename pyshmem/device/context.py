@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit
-from pyshmem.device.arch.places import PLACES
-from pyshmem.device.slots import divide, power_below
-from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime import areas, interpreter
-from pyshmem.runtime.arguments import require_init, symmetric_array
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import Heap, cpu, default, heaps
-from pyshmem.runtime.job import job
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import decoded, jit
 
 
 class DeviceContext(NamedTuple):
@@ -37,12 +28,13 @@ class DeviceContext(NamedTuple):
     step: int  # from one member's world PE to the next one's
     record: int  # address of the record that a wait over its limit fills, 0 for none
     limit: int  # of a wait, in nanoseconds, 0 for none
-    scratch: int  # address of what collectives exchange through, a slot for each program: pyshmem.device.scratch
+    scratch: int  # address of what collectives exchange through, a slot for each program: see collectives.scratch
     slot: int  # bytes of a slot
     programs: int  # how many slots there are
     piece: int  # bytes that a slot takes of one member at a time
-    where: tl.constexpr  # the index in PLACES: what kernels are compiled for
+    where: tl.constexpr  # the index in TARGETS: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
+    reach: tl.constexpr  # how the team's members are reached: DIRECT, by loads, stores and atomics on mapped memory
     least: tl.constexpr  # bytes that a piece has at least, a power of two: what is known to fit needs no loop
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
@@ -51,109 +43,32 @@ class DeviceContext(NamedTuple):
         return id(self)
 
 
-_made: dict[tuple[object, ...], DeviceContext] = {}
-_said = False
-
-
-def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
-    """See shmem.device_context."""
-    require_init("device_context")
-    group = TEAM_WORLD if team is None else member("device_context", team)
-    heap = _heap(device)
-    heap.enter()
-    _say_where()
-    own = None if scratch is None else _given(heap, scratch)
-    key = (heap.device, group.wires, own)  # an area may have served another team before
-    found = _made.get(key)
-    if found is None or found.generation != 2 * job.generation + 3:
-        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
-    return found
-
-
-def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
-    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
-    array = symmetric_array("device_context", "scratch", scratch)
-    if array.heap is not heap:
-        refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
-    start = -(-array.address // 64) * 64
-    return start, max(array.address + array.nelems * array.itemsize - start, 0)
-
-
-def _heap(device: str | None) -> Heap:
-    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
-    kind = "cpu" if interpreter.active() else "cuda"
-    if device is None:
-        device = default().device
-    if device not in heaps or device != kind:
-        how = "interpreted" if kind == "cpu" else "compiled"
-        refuse(ArgumentError, "device_context", "device", repr(device), f"{kind!r}: kernels are {how} here")
-    return heaps[device]
-
-
-def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
-    if group.size > areas.MOST_PES:
-        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
-    gpu = heap.device != "cpu"
-    place = heap.arch if gpu else "interpreter"
-    if place not in PLACES:
-        refuse(ArgumentError, "device_context", "device", f"a GPU of kind {place}", "one of " + ", ".join(PLACES[1:]))
-    divided = divide(scratch, nbytes, group.size)
-    return DeviceContext(
-        me=2 * group.me + 3,
-        n_pes=group.size,
-        stride=group.stride * heap.stride,
-        sync_area=heap.system + group.area - cpu.system,
-        generation=2 * job.generation + 3,
-        base=heap.base,
-        table=heap.table if gpu else 0,
-        start=2 * group.start + 3,
-        step=group.stride,
-        record=heap.record if gpu else 0,
-        limit=int(job.timeout * 1e9),
-        **divided,
-        where=tl.constexpr(PLACES.index(place)),
-        by_table=tl.constexpr(not heap.stride),
-        least=tl.constexpr(power_below(divided["piece"])),
-        members=tl.constexpr(1 << (group.size - 1).bit_length()),
-    )
-
-
-def _say_where() -> None:
-    global _said
-    if interpreter.chosen_here and not _said and job.my_pe == 0 and not read("PYSHMEM_QUIET"):
-        print(
-            "pyshmem: no GPU here, so kernels run in Triton's interpreter on the CPU (PYSHMEM_QUIET=1 hides this line)",
-            flush=True,
-        )
-    _said = True
-
-
 @jit
-def my_pe(ctx: DeviceContext) -> tl.tensor:
+def my_pe(ctx):
     """This PE's number in ctx's team. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
-    return (ctx.me - 3) // 2
+    return decoded(ctx.me)
 
 
 @jit
-def n_pes(ctx: DeviceContext) -> tl.tensor:
+def n_pes(ctx):
     """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
     return ctx.n_pes
 
 
 @jit
-def translate_pe(ctx: DeviceContext, pe: tl.tensor, dest_ctx: DeviceContext) -> tl.tensor:
+def translate_pe(ctx, pe, dest_ctx):
     """The number in dest_ctx's team of ``pe`` of ctx's, -1 where there is none.
 
     pe: a scalar or a block.  dest_ctx: a device context.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
     """
-    away = (ctx.start - 3) // 2 + pe * ctx.step - (dest_ctx.start - 3) // 2
+    away = decoded(ctx.start) + pe * ctx.step - decoded(dest_ctx.start)
     there = away // tl.where(dest_ctx.step == 0, 1, dest_ctx.step)  # 0 in a team of one
-    known = (pe >= 0) & (pe < ctx.n_pes) & (there >= 0) & (there < dest_ctx.n_pes) & (there * dest_ctx.step == away)
+    known = (pe >= 0) & (pe < n_pes(ctx)) & (there >= 0) & (there < n_pes(dest_ctx)) & (there * dest_ctx.step == away)
     return tl.where(known, there, -1)
 
 
 @jit
-def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
+def ptr(ctx, pointers, pe):
     """Pointers to the same places on ``pe``, for plain tl.load and tl.store.
 
     pointers: symmetric, one or a block, to any dtype, of this PE.  pe: a scalar, or a block that broadcasts against them.
@@ -161,4 +76,4 @@ def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
     Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
     """
     arch.check(ctx, "ptr", "pointers", pointers, pe)
-    return arch.translate(ctx, pointers, pe)
+    return transport.ptr(ctx, pointers, pe)

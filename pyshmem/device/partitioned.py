@@ -9,7 +9,7 @@ Errors: a masked-in element outside the tensor, freed memory, what is no partiti
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton.language as tl
@@ -17,8 +17,8 @@ import triton.language as tl
 from pyshmem.device import amo, arch, rma
 from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
-from pyshmem.device.context import DeviceContext, device_context
-from pyshmem.device.words import bits_of
+from pyshmem.device.collectives.packing import bits_of
+from pyshmem.device.context import DeviceContext
 
 
 class Partition(NamedTuple):
@@ -33,18 +33,8 @@ class Partition(NamedTuple):
     dim: tl.constexpr  # 0: rows are cut, 1: columns
 
 
-def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: device_context's."""
-    rows, cols = (*tensor.shape, 1)[:2]
-    pitch = shard.shape[1] if shard.dim() == 2 else 1
-    ctx = device_context(tensor.team, shard.device.type)
-    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
-
-
 @jit
-def load_at(
-    part: Partition, rows: tl.tensor, cols: tl.tensor = 0, mask: tl.tensor = None, other: tl.tensor = None
-) -> tl.tensor:
+def load_at(part, rows, cols=0, mask=None, other=None):
     """The elements at ``rows``, ``cols`` of the whole, a block of them, from their owners.
 
     other: what masked-out ones give.
@@ -55,7 +45,7 @@ def load_at(
 
 
 @jit
-def store_at(part: Partition, rows: tl.tensor, cols: tl.tensor, value: tl.tensor, mask: tl.tensor = None) -> None:
+def store_at(part, rows, cols, value, mask=None):
     """Write ``value``, a number or a block, to the elements at ``rows``, ``cols`` of the whole.
 
     value: of a type that the elements hold.
@@ -66,15 +56,7 @@ def store_at(part: Partition, rows: tl.tensor, cols: tl.tensor, value: tl.tensor
 
 
 @jit
-def atomic_add_at(
-    part: Partition,
-    rows: tl.tensor,
-    cols: tl.tensor,
-    value: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
+def atomic_add_at(part, rows, cols, value, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     """Add ``value``, a number or a block, to the elements at ``rows``, ``cols`` of the whole.
 
     value: of a type that the elements, of 4 or 8 bytes, hold.  sem, scope: as in atomic_add. Other AMOs: by locate.
@@ -85,7 +67,7 @@ def atomic_add_at(
 
 
 @jit
-def load_tile(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
+def load_tile(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
     """The block of ``BM`` by ``BN`` elements from ``row``, ``col`` on; 0 outside the tensor.
 
     row, col: integers, with the whole tile in one block of the cut, so that its owner is looked up once.
@@ -99,7 +81,7 @@ def load_tile(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr,
 
 
 @jit
-def store_tile(part: Partition, row: tl.tensor, col: tl.tensor, value: tl.tensor) -> None:
+def store_tile(part, row, col, value):
     """Write the block ``value`` to the elements from ``row``, ``col`` on; nothing outside the tensor.
 
     value: of two dimensions, of a type that the elements hold.  row, col: as in load_tile.  Errors: load_tile's.
@@ -113,14 +95,14 @@ def store_tile(part: Partition, row: tl.tensor, col: tl.tensor, value: tl.tensor
 
 
 @jit
-def locate(part: Partition, rows: tl.tensor, cols: tl.tensor = 0, mask: tl.tensor = None) -> tl.tensor:
+def locate(part, rows, cols=0, mask=None):
     """(pointers, pe) of the elements, one or a block: what every other call takes, atomic_or(part.ctx, pointers, 1, pe)."""
     arch.check_places(part, "locate", rows, cols, mask)
     return place(part, rows, cols)
 
 
 @jit
-def owner(part: Partition, index: tl.tensor) -> tl.tensor:
+def owner(part, index):
     """The PE that has row ``index`` of the whole, or column, whichever is cut: one or a block of integers."""
     arch.check_partition(part, "owner")
     pe, _ = cut(part, index)
@@ -128,7 +110,7 @@ def owner(part: Partition, index: tl.tensor) -> tl.tensor:
 
 
 @jit
-def local_index(part: Partition, index: tl.tensor) -> tl.tensor:
+def local_index(part, index):
     """Which of its owner's rows, or columns, row ``index`` of the whole is: one or a block of integers."""
     arch.check_partition(part, "local_index")
     _, number = cut(part, index)
@@ -136,7 +118,7 @@ def local_index(part: Partition, index: tl.tensor) -> tl.tensor:
 
 
 @jit
-def global_index(part: Partition, number: tl.tensor, pe: tl.tensor) -> tl.tensor:
+def global_index(part, number, pe):
     """Which row, or column, of the whole is ``number`` among those of ``pe``: one or a block of integers."""
     arch.check_partition(part, "global_index")
     block = wide(part.block)
@@ -144,7 +126,7 @@ def global_index(part: Partition, number: tl.tensor, pe: tl.tensor) -> tl.tensor
 
 
 @jit
-def n_local(part: Partition, pe: tl.tensor) -> tl.tensor:
+def n_local(part, pe):
     """How many rows, or columns, ``pe`` has: one or a block of integers."""
     arch.check_partition(part, "n_local")
     block = wide(part.block)
@@ -154,7 +136,7 @@ def n_local(part: Partition, pe: tl.tensor) -> tl.tensor:
 
 
 @jit
-def cut(part: Partition, index: tl.tensor) -> tl.tensor:
+def cut(part, index):
     """(owner, number there). For any index some PE of the team: a masked-out one may look it up in the table."""
     i, block, n = unsigned(index), unsigned(part.block), unsigned(part.ctx.n_pes)
     turn = i // block
@@ -164,7 +146,7 @@ def cut(part: Partition, index: tl.tensor) -> tl.tensor:
 
 
 @jit
-def place(part: Partition, rows: tl.tensor, cols: tl.tensor) -> tl.tensor:
+def place(part, rows, cols):
     """(this PE's pointers, pes)."""
     if part.dim == 0:
         pe, row = cut(part, rows)
@@ -175,25 +157,25 @@ def place(part: Partition, rows: tl.tensor, cols: tl.tensor) -> tl.tensor:
 
 
 @jit
-def place_of_tile(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
+def place_of_tile(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
     """(this PE's pointers, pe)."""
     first, pe = place(part, row, col)
     return first + (wide(tl.arange(0, BM))[:, None] * part.pitch + tl.arange(0, BN)[None, :]), pe
 
 
 @jit
-def inside(part: Partition, row: tl.tensor, col: tl.tensor, BM: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
+def inside(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
     """Which elements of a tile the tensor has."""
     return (row + tl.arange(0, BM)[:, None] < part.rows) & (col + tl.arange(0, BN)[None, :] < part.cols)
 
 
 @jit
-def wide(number: tl.tensor) -> tl.tensor:
+def wide(number):
     return tl.cast(0, tl.int64) + number  # which may be a constant
 
 
 @jit
-def unsigned(number: tl.tensor) -> tl.tensor:
+def unsigned(number):
     """The compiler divides unsigned numbers in fewer instructions, and a rest is never negative."""
     tensor = tl.cast(0, tl.int32) + number
     if tensor.dtype.primitive_bitwidth == 64:

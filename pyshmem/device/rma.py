@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit, translate
-from pyshmem.device.context import DeviceContext
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
 
 
 @jit
-def load(
-    ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor, mask: tl.tensor = None, other: tl.tensor = None
-) -> tl.tensor:
+def load(ctx, pointers, pe, mask=None, other=None):
     """tl.load from ``pe``: the values at ``pointers`` there.
 
     pointers: symmetric, one or a block, to any dtype, given as this PE's addresses.
@@ -24,21 +21,14 @@ def load(
 
 
 @jit
-def load_for(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-    other: tl.tensor,
-) -> tl.tensor:
+def load_for(ctx, routine: tl.constexpr, pointers, pe, mask, other):
     """load, as a part of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
-    return tl.load(translate(ctx, pointers, pe), mask=mask, other=other)
+    return transport.load(ctx, pointers, pe, mask, other)
 
 
 @jit
-def store(ctx: DeviceContext, pointers: tl.tensor, value: tl.tensor, pe: tl.tensor, mask: tl.tensor = None) -> None:
+def store(ctx, pointers, value, pe, mask=None):
     """tl.store to ``pe``: ``value`` at ``pointers`` there.
 
     pointers, pe, mask: load's.  value: of a type that the pointee holds, a scalar or a block.
@@ -48,22 +38,14 @@ def store(ctx: DeviceContext, pointers: tl.tensor, value: tl.tensor, pe: tl.tens
 
 
 @jit
-def store_for(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-) -> None:
+def store_for(ctx, routine: tl.constexpr, pointers, value, pe, mask):
     """store, as a part of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
-    there = translate(ctx, pointers, pe)
-    tl.store(there, arch.fit(routine, "value", value, there), mask=mask)
+    transport.store(ctx, routine, pointers, value, pe, mask)
 
 
 @jit
-def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+def put(ctx, dest, source, nelems, pe):
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``. The whole program calls it at once.
 
     dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.
@@ -75,7 +57,7 @@ def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
 
 
 @jit
-def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+def get(ctx, dest, source, nelems, pe):
     """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. The whole program calls it at once; it holds the data on return.
 
     dest: any pointer.  source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
@@ -86,54 +68,91 @@ def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tenso
 
 
 @jit
-def put_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+def put_nbi(ctx, dest, source, nelems, pe):
     """put that leaves ``source`` in use until quiet: no thread waits for the others' loads. Spec: 9.6 SHMEM_PUT_NBI."""
     start_put(ctx, "put_nbi", dest, source, nelems, pe)
 
 
 @jit
-def get_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
+def get_nbi(ctx, dest, source, nelems, pe):
     """get whose data is in ``dest`` after quiet, and not for all threads before. Spec: 9.6 SHMEM_GET_NBI."""
     start_get(ctx, "get_nbi", dest, source, nelems, pe)
 
 
 @jit
-def start_put(
-    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
-) -> None:
+def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
     """put, but that a thread may still load from source when another returns."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
-    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+    transport.put(ctx, dest, source, nelems, pe)
 
 
 @jit
-def start_get(
-    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
-) -> None:
+def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
     """get, but that a thread may still store to dest when another returns."""
     arch.check_one(ctx, routine, "source", source, pe, nelems)
     arch.expect(routine, "dest", dest, source.dtype.element_ty)
-    arch.copy(ctx, dest, translate(ctx, source, pe), nelems)
+    transport.get(ctx, dest, source, nelems, pe)
 
 
 @jit
-def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
+def p(ctx, dest, value, pe):
     """Write ``value`` to ``dest`` on ``pe``, by a single store.
 
     dest: one symmetric pointer to any dtype, this PE's address.  value: a scalar that the pointee holds.
     Order and errors: store's.  Spec: 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
-    there, element = translate(ctx, dest, pe), arch.fit("p", "value", value, dest)
-    arch.store_single(ctx, there, element)
+    transport.write(ctx, dest, arch.fit("p", "value", value, dest), pe)
 
 
 @jit
-def g(ctx: DeviceContext, source: tl.tensor, pe: tl.tensor) -> tl.tensor:
+def g(ctx, source, pe):
     """The element at ``source`` on ``pe``, as it is in memory now.
 
     source: one symmetric pointer to any dtype, this PE's address.  Order and errors: load's.  Spec: 9.6 SHMEM_G.
     """
     arch.check_one(ctx, "g", "source", source, pe)
-    return arch.read(ctx, translate(ctx, source, pe))  # what is there now, in a loop too
+    return transport.read(ctx, source, pe)  # what is there now, in a loop too
+
+
+@jit
+def iput(ctx, dest, source, dst, sst, nelems, pe):
+    """Copy ``source[i * sst]`` to ``dest[i * dst]`` on ``pe``, for i below nelems. Spec: 9.6 SHMEM_IPUT."""
+    put_blocks(ctx, "iput", dest, source, dst, sst, 1, nelems, pe)
+
+
+@jit
+def iget(ctx, dest, source, dst, sst, nelems, pe):
+    """Copy ``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here, for i below nelems. Spec: 9.6 SHMEM_IGET."""
+    get_blocks(ctx, "iget", dest, source, dst, sst, 1, nelems, pe)
+
+
+@jit
+def ibput(ctx, dest, source, dst, sst, bsize, nblocks, pe):
+    """Copy nblocks blocks of ``source`` to ``dest`` on ``pe``, their starts sst and dst apart. Spec: 9.6 SHMEM_IBPUT."""
+    put_blocks(ctx, "ibput", dest, source, dst, sst, bsize, nblocks, pe)
+
+
+@jit
+def ibget(ctx, dest, source, dst, sst, bsize, nblocks, pe):
+    """Copy nblocks blocks of ``source`` on ``pe`` to ``dest``, their starts sst and dst apart. Spec: 9.6 SHMEM_IBGET."""
+    get_blocks(ctx, "ibget", dest, source, dst, sst, bsize, nblocks, pe)
+
+
+@jit
+def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
+    """ibput, under any name."""
+    arch.check_blocks(ctx, routine, "dest", dest, pe, dst, sst, bsize, nblocks)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    transport.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
+    arch.join(ctx)  # source is free for every thread
+
+
+@jit
+def get_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
+    """ibget, under any name."""
+    arch.check_blocks(ctx, routine, "source", source, pe, dst, sst, bsize, nblocks)
+    arch.expect(routine, "dest", dest, source.dtype.element_ty)
+    transport.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
+    arch.join(ctx)  # dest is whole for every thread

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit, translate
-from pyshmem.device.context import DeviceContext
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
 
 SIGNAL_SET = tl.constexpr(0)
 SIGNAL_ADD = tl.constexpr(1)
 
 
 @jit
-def put_signal(
-    ctx: DeviceContext,
-    dest: tl.tensor,
-    source: tl.tensor,
-    nelems: tl.tensor,
-    sig_addr: tl.tensor,
-    signal: tl.tensor,
-    sig_op: tl.constexpr,
-    pe: tl.tensor,
-) -> None:
+def put_signal(ctx, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``, then update the signal there. The whole program calls it at once.
 
     dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.
@@ -36,32 +26,13 @@ def put_signal(
 
 
 @jit
-def put_signal_nbi(
-    ctx: DeviceContext,
-    dest: tl.tensor,
-    source: tl.tensor,
-    nelems: tl.tensor,
-    sig_addr: tl.tensor,
-    signal: tl.tensor,
-    sig_op: tl.constexpr,
-    pe: tl.tensor,
-) -> None:
+def put_signal_nbi(ctx, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     """put_signal: what the signal waits for is also what frees ``source``. Spec: 9.8 SHMEM_PUT_SIGNAL_NBI."""
     send(ctx, "put_signal_nbi", dest, source, nelems, sig_addr, signal, sig_op, pe)
 
 
 @jit
-def send(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    dest: tl.tensor,
-    source: tl.tensor,
-    nelems: tl.tensor,
-    sig_addr: tl.tensor,
-    signal: tl.tensor,
-    sig_op: tl.constexpr,
-    pe: tl.tensor,
-) -> None:
+def send(ctx, routine: tl.constexpr, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     """put_signal, under any name."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
@@ -69,19 +40,19 @@ def send(
     arch.check_apart(routine, sig_addr, dest, nelems)
     arch.check_choice(routine, "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")
     value = arch.fit(routine, "signal", signal, sig_addr)
-    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
-    update(ctx, translate(ctx, sig_addr, pe), value, sig_op)
+    transport.put(ctx, dest, source, nelems, pe)
+    update(ctx, sig_addr, value, sig_op, pe)
 
 
 @jit
-def signal_set(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
+def signal_set(ctx, sig_addr, signal, pe):
     """Set the signal on ``pe``. All else: signal_add. Spec: 9.8 SHMEM_SIGNAL_SET."""
     check_signal(ctx, "signal_set", sig_addr, pe)
-    update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_set", "signal", signal, sig_addr), SIGNAL_SET)
+    transport.set_signal(ctx, sig_addr, arch.fit("signal_set", "signal", signal, sig_addr), pe)
 
 
 @jit
-def signal_add(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: tl.tensor) -> None:
+def signal_add(ctx, sig_addr, signal, pe):
     """Add to the signal on ``pe``.
 
     sig_addr: one symmetric pointer to uint64, this PE's address.  signal: an integer.
@@ -89,18 +60,18 @@ def signal_add(ctx: DeviceContext, sig_addr: tl.tensor, signal: tl.tensor, pe: t
     Spec: 9.8 SHMEM_SIGNAL_ADD.
     """
     check_signal(ctx, "signal_add", sig_addr, pe)
-    update(ctx, translate(ctx, sig_addr, pe), arch.fit("signal_add", "signal", signal, sig_addr), SIGNAL_ADD)
+    transport.add_signal(ctx, sig_addr, arch.fit("signal_add", "signal", signal, sig_addr), pe)
 
 
 @jit
-def signal_fetch(ctx: DeviceContext, sig_addr: tl.tensor) -> tl.tensor:
+def signal_fetch(ctx, sig_addr):
     """The signal here, read as an atomic. All else: signal_wait_until, but it never waits. Spec: 9.8 SHMEM_SIGNAL_FETCH."""
     check_signal(ctx, "signal_fetch", sig_addr, None)
     return arch.fetch(ctx, sig_addr)
 
 
 @jit
-def signal_wait_until(ctx: DeviceContext, sig_addr: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
+def signal_wait_until(ctx, sig_addr, cmp, value):
     """Wait until the signal here compares so with ``value``; the value seen is returned. The whole program waits.
 
     sig_addr: one symmetric pointer to uint64.  cmp: CMP_EQ ... CMP_LE, constexpr.
@@ -112,16 +83,16 @@ def signal_wait_until(ctx: DeviceContext, sig_addr: tl.tensor, cmp: tl.tensor, v
 
 
 @jit
-def check_signal(ctx: DeviceContext, routine: tl.constexpr, sig_addr: tl.tensor, pe: tl.tensor) -> None:
+def check_signal(ctx, routine: tl.constexpr, sig_addr, pe):
     """Errors: what a signal's address may be refused for."""
     arch.check_one(ctx, routine, "sig_addr", sig_addr, pe)
     arch.expect(routine, "sig_addr", sig_addr, tl.uint64)
 
 
 @jit
-def update(ctx: DeviceContext, sig_addr: tl.tensor, value: tl.tensor, sig_op: tl.constexpr) -> None:
+def update(ctx, sig_addr, value, sig_op: tl.constexpr, pe):
     """Set or add, as a release of all that the program has stored."""
     if sig_op == SIGNAL_ADD:
-        arch.add_signal(ctx, sig_addr, value)
+        transport.add_signal(ctx, sig_addr, value, pe)
     else:
-        arch.set_signal(ctx, sig_addr, value)
+        transport.set_signal(ctx, sig_addr, value, pe)

@@ -107,7 +107,7 @@ class PartitionedTensor:
 
         Errors: ArgumentError on PEs outside the team, and where kernels cannot use the tensor's heap.
         """
-        from pyshmem.device.partitioned import describe_partition  # imports triton, which host programs do not need
+        from pyshmem.host.device_context import describe_partition  # imports triton, which host programs do not need
 
         member("partition", self.team)
         return describe_partition(self, self._shard)

@@ -12,7 +12,7 @@ from typing import Any
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
-from pyshmem.device.context import device_context
+from pyshmem.host.device_context import device_context
 from pyshmem.host.ordering import synchronise
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime import interpreter

@@ -13,16 +13,17 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch import instructions as gpu
-from pyshmem.device.arch.places import PLACES
-from pyshmem.device.collectives import cast_array, gather, swap
-from pyshmem.device.context import DeviceContext, device_context
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.targets import TARGETS as PLACES
+from pyshmem.device.collectives.arrays import cast_array, gather, swap
+from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
+from pyshmem.device.collectives.packing import bits_of, shared_by, words_in
+from pyshmem.device.collectives.reductions import fold
+from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, slot_at, slot_of
+from pyshmem.device.collectives.tiles import WORDS_MEMBERS
+from pyshmem.device.context import DeviceContext
 from pyshmem.device.ordering import barrier_all
-from pyshmem.device.reductions import fold
-from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot_of
-from pyshmem.device.tiles import WORDS_MEMBERS
-from pyshmem.device.words import bits_of, shared_by, words_in
-from pyshmem.device.words_exchange import combine_lanes, send_lanes
+from pyshmem.host.device_context import device_context
 from pyshmem.host.teams import Team
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened

@@ -6,9 +6,10 @@ import re
 import pyshmem.device as dev  # noqa: F401  before triton
 import torch
 import triton.language as tl
-from pyshmem.device.arch.places import PLACES
+from pyshmem.device.arch.targets import DIRECT
+from pyshmem.device.arch.targets import TARGETS as NAMES
 from pyshmem.device.context import DeviceContext
-from pyshmem.device.slots import divide, power_below
+from pyshmem.device.collectives.scratch import divide, power_below
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -40,8 +41,9 @@ def context(target, me=0, n_pes=4, by_table=False):
         record=0x7E00_0000_0000 + me * 4096,
         limit=300 * 10**9,
         **divided,
-        where=tl.constexpr(PLACES.index(target)),
+        where=tl.constexpr(NAMES.index(target)),
         by_table=tl.constexpr(by_table),
+        reach=tl.constexpr(DIRECT),
         least=tl.constexpr(power_below(divided["piece"])),
         members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )
@@ -92,7 +94,7 @@ def instructions(text):
 
 
 def _spelled(statement):
-    """The lines of one that is a loop (pyshmem.device.arch.spinning), with labels as the compiler's own."""
+    """The lines of one that is a loop (pyshmem.device.arch.gpu.spinning), with labels as the compiler's own."""
     text = re.sub(
         r"\b(AGAIN|CLOCK|LOOK|LEAVE|DONE)\b", rf"$L__BB_spin{statement.start()}_\1", statement[0].strip(" \t{}")
     )

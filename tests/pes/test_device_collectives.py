@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.runtime import interpreter
-from pyshmem.device.slots import divide
+from pyshmem.device.collectives.scratch import divide
 from support import GUARD, as_dtype, assert_same, from_pe, guarded, here, interpreted, name_of, payload, untouched
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand

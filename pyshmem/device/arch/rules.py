@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
@@ -51,3 +53,14 @@ def is_combined(op: str, element: tl.dtype) -> bool:
     if op in ("and", "or", "xor"):
         return element.is_int() and element.primitive_bitwidth > 1
     return element.primitive_bitwidth > (8 if element.is_floating() else 1)
+
+
+@triton.constexpr_function
+def count_of(block: tl.tensor) -> int:
+    """The elements of a block."""
+    return math.prod(int(extent) for extent in block.shape)
+
+
+@triton.constexpr_function
+def wanted_reach() -> str:
+    return "a device context of reach DIRECT, the one way to peers that this call has"

@@ -1,0 +1,169 @@
+"""What collectives in kernels exchange through: each program of a grid has a slot of its team's scratch, on every PE.
+
+A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
+Before the programs' slots is one without areas, for calls that a single program of each PE makes, whichever it is.
+A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of counters of its owner's:
+the exchanges, the broadcasts from here, and those of barrier_all_grid. Then come ARRAYS arrays with a word for each member,
+and after them an area of each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even
+ones. In an exchange nobody is done before all have come: who writes for a turn knows that the last but one has been read.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
+
+MOST_PROGRAMS = 256
+LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
+PIECES = 8  # of each member: four areas, two turns
+HEAD, WORDS_A_MEMBER = 64, 11  # bytes of a slot before its arrays of a word for each member, and how many those are
+# Arrays of a word a member. Of an exchange: how many this member has written its part of, here.
+FLAGS = tl.constexpr(0)
+# Of messages: own counts of those to and from a member; by that member: how many from it are here, how many to it are read.
+SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
+# Of broadcasts from a member: by it, how many are here; own count; by others, how many of this PE's they have read.
+CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
+# Of broadcasts straight into arrays, from a member: by it, how many are here; own count.
+ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
+# Of collect: by a member, how much it brings.
+LENGTHS = tl.constexpr(10)
+# Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
+BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
+LINE, ARRAYS = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER)
+
+
+def divide(scratch: int, nbytes: int, n_pes: int) -> dict[str, int]:
+    """The device context's fields for ``nbytes`` of scratch at that address.
+
+    Before the slots of ``programs`` is one without areas, for calls by one program; -1 where there is no room even for it.
+    """
+    head = -(-(HEAD + 8 * WORDS_A_MEMBER * n_pes) // 64) * 64
+    room = nbytes - head
+    programs = min(MOST_PROGRAMS, room // (head + PIECES * n_pes * LEAST_PIECE)) if room >= 0 else -1
+    slot = max(room, 0) // max(programs, 1) // 64 * 64
+    piece = max(slot - head, 0) // (PIECES * n_pes) // 16 * 16
+    return {"scratch": scratch, "slot": slot, "programs": programs, "piece": piece}
+
+
+def power_below(nbytes: int) -> int:
+    """The greatest power of two that is not more, 0 for 0."""
+    return 1 << nbytes.bit_length() - 1 if nbytes else 0
+
+
+@jit
+def program():
+    """The calling program's number in its grid."""
+    return tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
+
+
+@jit
+def programs():
+    """How many programs the grid has."""
+    return tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
+
+
+@jit
+def slot_of(ctx, routine: tl.constexpr):
+    """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
+    return slot_at(ctx, arch.check_slot(ctx, routine, program()))
+
+
+@jit
+def slot_at(ctx, number):
+    """The address here of the slot of a program that has one."""
+    return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
+
+
+@jit
+def slot_of_one(ctx, routine: tl.constexpr):
+    """The address here of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
+    arch.check_slot(ctx, routine, tl.cast(-1, tl.int32))
+    return tl.multiple_of(ctx.scratch, 64) + tl.cast(0, tl.int64)
+
+
+@jit
+def head(ctx):
+    """Bytes of a slot's counters and flags, in whole lines."""
+    return (LINE + 8 * ARRAYS * ctx.n_pes + 63) // 64 * 64
+
+
+@jit
+def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
+    """(slot, first, count) of a call on arrays: which of ``nelems`` elements the calling program moves.
+
+    grid: whether all programs of the grid call, so that each has an equal part, whole 16s that keep the alignment.
+    """
+    whole = tl.cast(nelems, tl.int64)
+    if grid:
+        each = (whole + 16 * programs() - 1) // (16 * programs()) * 16
+        first = tl.minimum(each * program(), whole)
+        return slot_of(ctx, routine), first, tl.minimum(each, whole - first)
+    else:
+        return slot_of_one(ctx, routine), tl.cast(0, tl.int64), whole
+
+
+@jit
+def words_of(ctx, slot, array: tl.constexpr):
+    """The address of one of the arrays above."""
+    return slot + LINE + 8 * ctx.n_pes * array
+
+
+@jit
+def piece_of(ctx, slot, kind: tl.constexpr, turn, member):
+    """The address of ``member``'s piece of an area, for that turn."""
+    return tl.multiple_of(even_piece(ctx, slot, kind, member) + odd(ctx, turn), 16)
+
+
+@jit
+def even_piece(ctx, slot, kind: tl.constexpr, member):
+    """piece_of for even turns."""
+    return tl.multiple_of(slot + head(ctx) + (member + 2 * ctx.n_pes * kind) * ctx.piece, 16)
+
+
+@jit
+def odd(ctx, turn):
+    """Bytes from a piece for even turns to the one for that turn."""
+    # a choice: a product with the turn would wait for its load
+    return tl.where((turn & 1) != 0, ctx.piece * ctx.n_pes, 0)
+
+
+@jit
+def after(ctx, pe):
+    """The member after ``pe``, the first after the last: loops over all begin with the next one, so that no two PEs send to
+    one at a time."""
+    return tl.where(pe + 1 == ctx.n_pes, 0, pe + 1)
+
+
+@jit
+def within(lane, first, count):
+    return (lane >= first) & (lane < first + count)
+
+
+@jit
+def count_of(slot, place: tl.constexpr):
+    """A pointer to a counter: 0, exchanges; 1, broadcasts; 2 and 3, barrier_all_grid's."""
+    return (slot + 8 * place).to(tl.pointer_type(tl.int64))
+
+
+@jit
+def begin(slot):
+    """The number of the exchange that begins."""
+    return tl.load(count_of(slot, 0)) + 1
+
+
+@jit
+def exchange(ctx, routine: tl.constexpr, slot, turn):
+    """Let all members know what this program has written for that turn, and wait until it has all of theirs."""
+    flags = words_of(ctx, slot, FLAGS)
+    arch.join(ctx)
+    transport.tell_all(ctx, flags, turn)
+    arch.await_all(ctx, routine, flags, turn)
+
+
+@jit
+def end(ctx, slot, turn):
+    """Every thread has read what it needs of that turn. A barrier stands between its begin and this."""
+    tl.store(count_of(slot, 0), turn)
+    arch.join(ctx)

@@ -1,0 +1,109 @@
+"""Makes what kernels take: the device context of a team and a heap, and the partition of a partitioned tensor.
+
+pyshmem.device says what their fields are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton.language as tl
+
+from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.targets import DIRECT, TARGETS
+from pyshmem.device.collectives.scratch import divide, power_below
+from pyshmem.device.context import DeviceContext
+from pyshmem.device.partitioned import Partition
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime import areas, interpreter
+from pyshmem.runtime.arguments import require_init, symmetric_array
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import Heap, cpu, default, heaps
+from pyshmem.runtime.job import job
+
+_made: dict[tuple[object, ...], DeviceContext] = {}
+_said = False
+
+
+def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
+    """See shmem.device_context."""
+    require_init("device_context")
+    group = TEAM_WORLD if team is None else member("device_context", team)
+    heap = _heap(device)
+    heap.enter()
+    _say_where()
+    own = None if scratch is None else _given(heap, scratch)
+    key = (heap.device, group.wires, own)  # an area may have served another team before
+    found = _made.get(key)
+    if found is None or found.generation != encoded(job.generation):
+        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
+    return found
+
+
+def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
+    """The partition of a PartitionedTensor. Errors: device_context's."""
+    rows, cols = (*tensor.shape, 1)[:2]
+    pitch = shard.shape[1] if shard.dim() == 2 else 1
+    ctx = device_context(tensor.team, shard.device.type)
+    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
+
+
+def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
+    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
+    array = symmetric_array("device_context", "scratch", scratch)
+    if array.heap is not heap:
+        refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
+    start = -(-array.address // 64) * 64
+    return start, max(array.address + array.nelems * array.itemsize - start, 0)
+
+
+def _heap(device: str | None) -> Heap:
+    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
+    kind = "cpu" if interpreter.active() else "cuda"
+    if device is None:
+        device = default().device
+    if device not in heaps or device != kind:
+        how = "interpreted" if kind == "cpu" else "compiled"
+        refuse(ArgumentError, "device_context", "device", repr(device), f"{kind!r}: kernels are {how} here")
+    return heaps[device]
+
+
+def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
+    if group.size > areas.MOST_PES:
+        refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
+    gpu = heap.device != "cpu"
+    target = heap.arch if gpu else "interpreter"
+    if target not in TARGETS:
+        refuse(ArgumentError, "device_context", "device", f"a GPU of kind {target}", "one of " + ", ".join(TARGETS[1:]))
+    divided = divide(scratch, nbytes, group.size)
+    return DeviceContext(
+        me=encoded(group.me),
+        n_pes=group.size,
+        stride=group.stride * heap.stride,
+        sync_area=heap.system + group.area - cpu.system,
+        generation=encoded(job.generation),
+        base=heap.base,
+        table=heap.table if gpu else 0,
+        start=encoded(group.start),
+        step=group.stride,
+        record=heap.record if gpu else 0,
+        limit=int(job.timeout * 1e9),
+        **divided,
+        where=tl.constexpr(TARGETS.index(target)),
+        by_table=tl.constexpr(not heap.stride),
+        reach=tl.constexpr(DIRECT),
+        least=tl.constexpr(power_below(divided["piece"])),
+        members=tl.constexpr(1 << (group.size - 1).bit_length()),
+    )
+
+
+def _say_where() -> None:
+    global _said
+    if interpreter.chosen_here and not _said and job.my_pe == 0 and not read("PYSHMEM_QUIET"):
+        print(
+            "pyshmem: no GPU here, so kernels run in Triton's interpreter on the CPU (PYSHMEM_QUIET=1 hides this line)",
+            flush=True,
+        )
+    _said = True
