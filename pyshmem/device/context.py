@@ -13,29 +13,29 @@ from pyshmem.device.arch import decoded, jit
 class DeviceContext(NamedTuple):
     """A team and a heap, as scalars that a kernel takes as one argument. Made by shmem.device_context.
 
-    Fields that differ between PEs, teams or inits are 2 * x + 3 or addresses of whole cache lines: neither is a value that
-    Triton compiles a variant for (1, multiples of 16), or all are.
+    One compiled kernel serves all teams whose ``members`` are equal, on all PEs: every other field is an address of whole
+    cache lines, equal in the whole job, a multiple of 16 of 32 bits, or encoded by pyshmem.device.arch.fields, so that
+    Triton reads no PE's or team's number, size, start, step or scratch as a special one.
     """
 
-    me: int  # 2 * (this PE's number in the team) + 3
-    n_pes: int
-    stride: int  # bytes from one member's heap to the next one's, 0 where a table holds them
+    me: int  # this PE's number in the team, encoded
+    n_pes: int  # encoded
+    stride: int  # bytes from one member's heap to the next one's, 0 where a table holds them, an encoded distance
     sync_area: int  # address of the team's barrier area here
-    generation: int  # 2 * (which init it belongs to) + 3
+    generation: int  # which init it belongs to, encoded
     base: int  # address of this PE's heap
     table: int  # address of a table by world PE: bytes from this PE's heap to that one's
-    start: int  # 2 * (the world PE that is the team's first) + 3
-    step: int  # from one member's world PE to the next one's
+    start: int  # the world PE that is the team's first, encoded
+    step: int  # from one member's world PE to the next one's, encoded
     record: int  # address of the record that a wait over its limit fills, 0 for none
     limit: int  # of a wait, in nanoseconds, 0 for none
     scratch: int  # address of what collectives exchange through, a slot for each program: see collectives.scratch
-    slot: int  # bytes of a slot
-    programs: int  # how many slots there are
-    piece: int  # bytes that a slot takes of one member at a time
+    slot: int  # bytes of a slot, a multiple of 64
+    slots: int  # how many there are, with the one for calls by one program, encoded
+    piece: int  # bytes that a slot takes of one member at a time, a multiple of 16
     where: tl.constexpr  # the index in TARGETS: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
     reach: tl.constexpr  # how the team's members are reached: DIRECT, by loads, stores and atomics on mapped memory
-    least: tl.constexpr  # bytes that a piece has at least, a power of two: what is known to fit needs no loop
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:
@@ -52,7 +52,7 @@ def my_pe(ctx):
 @jit
 def n_pes(ctx):
     """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
-    return ctx.n_pes
+    return decoded(ctx.n_pes)
 
 
 @jit
@@ -61,9 +61,10 @@ def translate_pe(ctx, pe, dest_ctx):
 
     pe: a scalar or a block.  dest_ctx: a device context.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
     """
-    away = decoded(ctx.start) + pe * ctx.step - decoded(dest_ctx.start)
-    there = away // tl.where(dest_ctx.step == 0, 1, dest_ctx.step)  # 0 in a team of one
-    known = (pe >= 0) & (pe < n_pes(ctx)) & (there >= 0) & (there < n_pes(dest_ctx)) & (there * dest_ctx.step == away)
+    step = decoded(dest_ctx.step)
+    away = decoded(ctx.start) + pe * decoded(ctx.step) - decoded(dest_ctx.start)
+    there = away // tl.where(step == 0, 1, step)  # 0 in a team of one
+    known = (pe >= 0) & (pe < n_pes(ctx)) & (there >= 0) & (there < n_pes(dest_ctx)) & (there * step == away)
     return tl.where(known, there, -1)
 
 

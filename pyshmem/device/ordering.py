@@ -45,6 +45,7 @@ def barrier_all(ctx):
     Order: what the calling programs have stored before is read by all of them after.
     Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
     """
+    arch.check_context(ctx, "barrier_all")
     transport.synchronise(ctx, "barrier_all")
 
 
@@ -54,6 +55,7 @@ def sync_all(ctx):
 
     Errors: barrier_all's.  Spec: 9.9 SHMEM_SYNC_ALL.
     """
+    arch.check_context(ctx, "sync_all")
     transport.synchronise(ctx, "sync_all")
 
 

@@ -18,7 +18,7 @@ from pyshmem.device import amo, arch, rma
 from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
 from pyshmem.device.collectives.packing import bits_of
-from pyshmem.device.context import DeviceContext
+from pyshmem.device.context import DeviceContext, n_pes
 
 
 class Partition(NamedTuple):
@@ -122,7 +122,7 @@ def global_index(part, number, pe):
     """Which row, or column, of the whole is ``number`` among those of ``pe``: one or a block of integers."""
     arch.check_partition(part, "global_index")
     block = wide(part.block)
-    return number // block * (block * part.ctx.n_pes) + pe * block + number % block
+    return number // block * (block * n_pes(part.ctx)) + pe * block + number % block
 
 
 @jit
@@ -131,14 +131,14 @@ def n_local(part, pe):
     arch.check_partition(part, "n_local")
     block = wide(part.block)
     extent = wide(part.rows) if part.dim == 0 else wide(part.cols)
-    step = block * part.ctx.n_pes
+    step = block * n_pes(part.ctx)
     return extent // step * block + tl.minimum(tl.maximum(extent % step - pe * block, 0), block)
 
 
 @jit
 def cut(part, index):
     """(owner, number there). For any index some PE of the team: a masked-out one may look it up in the table."""
-    i, block, n = unsigned(index), unsigned(part.block), unsigned(part.ctx.n_pes)
+    i, block, n = unsigned(index), unsigned(part.block), unsigned(n_pes(part.ctx))
     turn = i // block
     rounds = turn // n
     # Differences, not rests: Triton knows what divides the rest of a block's indices, but not of one number.

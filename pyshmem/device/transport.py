@@ -236,9 +236,9 @@ def store_rows(ctx, address, rows, places, mask):
     arch.check_reach("store_rows", ctx.reach)
     pe = tl.arange(0, ctx.members)
     mine = pointer_to(address, rows.dtype)
-    away = arch.distance(ctx, tl.minimum(pe, ctx.n_pes - 1)) // (rows.dtype.primitive_bitwidth // 8)
+    away = arch.distance(ctx, tl.minimum(pe, arch.decoded(ctx.n_pes) - 1)) // (rows.dtype.primitive_bitwidth // 8)
     away = tl.multiple_of(away, together(rows.dtype))
-    tl.store(mine + away[:, None] + places[None, :], rows, mask=mask[None, :] & (pe < ctx.n_pes)[:, None])
+    tl.store(mine + away[:, None] + places[None, :], rows, mask=mask[None, :] & (pe < arch.decoded(ctx.n_pes))[:, None])
 
 
 @jit

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded, encoded_distance
 from pyshmem.device.arch.targets import DIRECT, TARGETS
-from pyshmem.device.collectives.scratch import divide, power_below
+from pyshmem.device.collectives.scratch import divide
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.partitioned import Partition
 from pyshmem.host.teams import TEAM_WORLD, Team, member
@@ -77,24 +77,22 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
     target = heap.arch if gpu else "interpreter"
     if target not in TARGETS:
         refuse(ArgumentError, "device_context", "device", f"a GPU of kind {target}", "one of " + ", ".join(TARGETS[1:]))
-    divided = divide(scratch, nbytes, group.size)
     return DeviceContext(
         me=encoded(group.me),
-        n_pes=group.size,
-        stride=group.stride * heap.stride,
+        n_pes=encoded(group.size),
+        stride=encoded_distance(group.stride * heap.stride),
         sync_area=heap.system + group.area - cpu.system,
         generation=encoded(job.generation),
         base=heap.base,
         table=heap.table if gpu else 0,
         start=encoded(group.start),
-        step=group.stride,
+        step=encoded(group.stride),
         record=heap.record if gpu else 0,
         limit=int(job.timeout * 1e9),
-        **divided,
+        **divide(scratch, nbytes, group.size),
         where=tl.constexpr(TARGETS.index(target)),
         by_table=tl.constexpr(not heap.stride),
         reach=tl.constexpr(DIRECT),
-        least=tl.constexpr(power_below(divided["piece"])),
         members=tl.constexpr(1 << (group.size - 1).bit_length()),
     )
 

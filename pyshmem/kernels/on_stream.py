@@ -19,7 +19,7 @@ from pyshmem.device.collectives.arrays import cast_array, gather, swap
 from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
 from pyshmem.device.collectives.packing import bits_of, shared_by, words_in
 from pyshmem.device.collectives.reductions import fold
-from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, slot_at, slot_of
+from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, programs_of, slot_at, slot_of
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.ordering import barrier_all
@@ -160,7 +160,7 @@ def reduction(group: Team, op: str, dtype: torch.dtype, count: int, aligned: boo
         lanes = -(-count // shared_by(2, element))
         block = min(words // words_in(element), triton.next_power_of_2(lanes))
         programs = -(-lanes // block)
-        if nbytes <= most and programs <= context.programs and 8 * words <= context.piece:
+        if nbytes <= most and programs <= programs_of(context) and 8 * words <= context.piece:
             early, ours = bool(early_launcher()), of_team(context)
             odd = count % shared_by(2, element) == 1
             warps = words // 32
@@ -174,7 +174,7 @@ def waited_for(group: Team, op: str, dtype: torch.dtype, count: int) -> Plan | N
     if dtype not in NUMBERS or group.size > MOST_PES or heaps["cuda"].arch not in PLACES:
         return None
     context = device_context(group, "cuda")
-    return _arrays(context, op, dtype, count) if context.programs > 0 else None
+    return _arrays(context, op, dtype, count) if programs_of(context) > 0 else None
 
 
 def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan:
@@ -198,7 +198,7 @@ def barrier(group: Team) -> Plan:
 
 
 def _at_most(programs: int, context: DeviceContext) -> int:
-    return max(min(programs, context.programs), 1)
+    return max(min(programs, programs_of(context)), 1)
 
 
 def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
@@ -208,5 +208,5 @@ def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool
 @cache
 def of_team(context: DeviceContext) -> DeviceContext:
     """The same with what is equal on all members as constants, for kernels that are compiled for one team."""
-    same = ("n_pes", "stride", "slot", "programs", "piece")
+    same = ("n_pes", "stride", "slot", "slots", "piece")
     return context._replace(**{name: tl.constexpr(getattr(context, name)) for name in same})

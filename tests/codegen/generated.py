@@ -11,7 +11,8 @@ import pathlib
 import re
 import sys
 
-UNNAMED = ("reach", "n_pes")  # fields of the device context that are no part of a kernel's name
+# fields of the device context that are no part of a kernel's name: how they are encoded has changed
+UNNAMED = ("reach", "n_pes", "step", "stride", "programs", "slots", "least")
 
 
 def recording(compile, folder):

@@ -28,7 +28,7 @@ from pyshmem.device.collectives.scratch import (
     exchange,
     words_of,
 )
-from pyshmem.device.context import my_pe
+from pyshmem.device.context import my_pe, n_pes
 
 
 @jit
@@ -74,7 +74,7 @@ def cast_array(ctx, grid: tl.constexpr, dest, source, nelems, root):
 def push(ctx, dest, source, count):
     """Copy from here to every PE, beginning with the next one."""
     pe = my_pe(ctx)
-    for _ in range(ctx.n_pes):
+    for _ in range(n_pes(ctx)):
         pe = after(ctx, pe)
         transport.put(ctx, dest, source, count, pe)
 
@@ -96,7 +96,7 @@ def fcollect_grid(ctx, dest, source, nelems):
 
 @jit
 def gather(ctx, grid: tl.constexpr, dest, source, nelems):
-    check(ctx, "fcollect", dest, source, nelems * ctx.n_pes, nelems)
+    check(ctx, "fcollect", dest, source, nelems * n_pes(ctx), nelems)
     slot, first, count = enter(ctx, "fcollect", grid, nelems)
     turn = begin(slot)
     push(ctx, dest + tl.cast(nelems, tl.int64) * my_pe(ctx) + first, source + first, count)
@@ -122,7 +122,7 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     slot, first, count = enter(ctx, "collect", grid, nelems)
     turn = begin(slot)
     pe = arch.arange(ctx.members)
-    inside = pe < ctx.n_pes
+    inside = pe < n_pes(ctx)
     lengths = words_of(ctx, slot, LENGTHS)
     transport.store_number(ctx, lengths + 8 * my_pe(ctx), tl.cast(nelems, tl.int64), pe, inside)
     exchange(ctx, "collect", slot, turn)
@@ -154,12 +154,12 @@ def alltoall_grid(ctx, dest, source, nelems):
 
 @jit
 def swap(ctx, grid: tl.constexpr, dest, source, nelems):
-    check(ctx, "alltoall", dest, source, nelems * ctx.n_pes, nelems * ctx.n_pes)
+    check(ctx, "alltoall", dest, source, nelems * n_pes(ctx), nelems * n_pes(ctx))
     slot, first, count = enter(ctx, "alltoall", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
     pe = my_pe(ctx)
-    for _ in range(ctx.n_pes):
+    for _ in range(n_pes(ctx)):
         pe = after(ctx, pe)
         transport.put(ctx, dest + block * my_pe(ctx) + first, source + block * pe + first, count, pe)
     exchange(ctx, "alltoall", slot, turn)
@@ -183,14 +183,14 @@ def alltoalls_grid(ctx, dest, source, dst, sst, nelems):
 
 @jit
 def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
-    arch.check_blocks(ctx, "alltoalls", "dest", dest, None, dst, sst, 1, nelems * ctx.n_pes)
-    arch.check_blocks(ctx, "alltoalls", "source", source, None, dst, sst, 1, nelems * ctx.n_pes)
+    arch.check_blocks(ctx, "alltoalls", "dest", dest, None, dst, sst, 1, nelems * n_pes(ctx))
+    arch.check_blocks(ctx, "alltoalls", "source", source, None, dst, sst, 1, nelems * n_pes(ctx))
     arch.expect("alltoalls", "source", source, dest.dtype.element_ty)
     slot, first, count = enter(ctx, "alltoalls", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
     pe = my_pe(ctx)
-    for _ in range(ctx.n_pes):
+    for _ in range(n_pes(ctx)):
         pe = after(ctx, pe)
         to, of = dest + (block * my_pe(ctx) + first) * dst, source + (block * pe + first) * sst
         transport.put_blocks(ctx, to, of, dst, sst, 1, count, pe)

@@ -31,7 +31,7 @@ from pyshmem.device.collectives.scratch import (
     words_of,
 )
 from pyshmem.device.collectives.tiles import flatten, load_at, piece_elements, shaped
-from pyshmem.device.context import my_pe
+from pyshmem.device.context import my_pe, n_pes
 
 
 @jit
@@ -154,7 +154,7 @@ def cast_piece(ctx, slot, flat, first):
     arch.await_all(ctx, "broadcast", words_of(ctx, slot, CAST_READ), turn - 2)
     mine = piece_of(ctx, slot, CASTS, turn, my_pe(ctx))
     pe = my_pe(ctx)
-    for _ in range(1, ctx.n_pes):
+    for _ in range(1, n_pes(ctx)):
         pe = after(ctx, pe)
         put_piece(ctx, transport.piece_on(ctx, mine, pe), flat, first)
     tl.store(count_of(slot, 1), turn)

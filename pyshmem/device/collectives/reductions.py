@@ -21,7 +21,7 @@ from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.collectives.packing import combine, summed_in
 from pyshmem.device.collectives.scratch import after, begin, end, enter, exchange
-from pyshmem.device.context import my_pe
+from pyshmem.device.context import my_pe, n_pes
 from pyshmem.device.transport import together
 
 TOGETHER = tl.constexpr(8)  # members whose elements a thread loads at once
@@ -150,13 +150,13 @@ def fold(
     slot, first, count = enter(ctx, routine, grid, nelems)
     turn = begin(slot)
     exchange(ctx, routine, slot, turn)
-    each = (count + 16 * ctx.n_pes - 1) // (16 * ctx.n_pes) * 16
+    each = (count + 16 * n_pes(ctx) - 1) // (16 * n_pes(ctx)) * 16
     mine = tl.minimum(each * my_pe(ctx), count)
     part, own = tl.minimum(each, count - mine), dest + first + mine
     fold_part(ctx, op, own, source + first + mine, part, apart)
     if apart:
         pe = my_pe(ctx)
-        for _ in range(1, ctx.n_pes):
+        for _ in range(1, n_pes(ctx)):
             pe = after(ctx, pe)
             transport.put(ctx, own, own, part, pe)
     exchange(ctx, routine, slot, turn + 1)
@@ -192,7 +192,7 @@ def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.const
     """The elements at ``lane``: all, aligned to 16 bytes, where they are ``whole``, else those below ``count``."""
     if op == "exscan":
         total = tl.cast(lane * 0, summed_in(source.dtype.element_ty))
-        for pe in range(ctx.n_pes):
+        for pe in range(n_pes(ctx)):
             value = load_from(ctx, source, pe, lane, count, whole)
             transport.store_block(ctx, dest, lane, total, pe, count, whole)
             total += value
@@ -200,7 +200,7 @@ def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.const
         total = load_from(ctx, source, 0, lane, count, whole)
         if op == "inscan":
             transport.store_block(ctx, dest, lane, total, 0, count, whole)
-            for pe in range(1, ctx.n_pes):
+            for pe in range(1, n_pes(ctx)):
                 total += load_from(ctx, source, pe, lane, count, whole)
                 transport.store_block(ctx, dest, lane, total, pe, count, whole)
         else:
@@ -208,7 +208,7 @@ def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.const
             if apart:
                 transport.store_block(ctx, dest, lane, total, my_pe(ctx), count, whole)
             else:
-                for pe in range(ctx.n_pes):
+                for pe in range(n_pes(ctx)):
                     transport.store_block(ctx, dest, lane, total, pe, count, whole)
 
 
@@ -217,10 +217,10 @@ def combined(ctx, op: tl.constexpr, total, source, lane, count, whole: tl.conste
     """``total`` of the first PE, and of the others in their order; of few with all loads on their way at once."""
     if ctx.members <= TOGETHER:
         for pe in tl.static_range(1, ctx.members):
-            value = load_from(ctx, source, tl.minimum(ctx.n_pes - 1, pe), lane, count, whole)
-            total = tl.where(ctx.n_pes > pe, combine(op, total, value), total)
+            value = load_from(ctx, source, tl.minimum(n_pes(ctx) - 1, pe), lane, count, whole)
+            total = tl.where(n_pes(ctx) > pe, combine(op, total, value), total)
     else:
-        for pe in range(1, ctx.n_pes):
+        for pe in range(1, n_pes(ctx)):
             total = combine(op, total, load_from(ctx, source, pe, lane, count, whole))
     return total
 

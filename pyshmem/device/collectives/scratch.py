@@ -14,6 +14,8 @@ import triton.language as tl
 
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
+from pyshmem.device.arch.fields import decoded, encoded
+from pyshmem.device.context import n_pes
 
 MOST_PROGRAMS = 256
 LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
@@ -31,25 +33,25 @@ ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
 LENGTHS = tl.constexpr(10)
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
-LINE, ARRAYS = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER)
+LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)
 
 
-def divide(scratch: int, nbytes: int, n_pes: int) -> dict[str, int]:
+def divide(scratch: int, nbytes: int, members: int) -> dict[str, int]:
     """The device context's fields for ``nbytes`` of scratch at that address.
 
-    Before the slots of ``programs`` is one without areas, for calls by one program; -1 where there is no room even for it.
+    Before the slots of ``programs`` is one without areas, for calls by one program; there may be no room even for it.
     """
-    head = -(-(HEAD + 8 * WORDS_A_MEMBER * n_pes) // 64) * 64
+    head = -(-(HEAD + 8 * WORDS_A_MEMBER * members) // 64) * 64
     room = nbytes - head
-    programs = min(MOST_PROGRAMS, room // (head + PIECES * n_pes * LEAST_PIECE)) if room >= 0 else -1
+    programs = min(MOST_PROGRAMS, room // (head + PIECES * members * LEAST_PIECE)) if room >= 0 else -1
     slot = max(room, 0) // max(programs, 1) // 64 * 64
-    piece = max(slot - head, 0) // (PIECES * n_pes) // 16 * 16
-    return {"scratch": scratch, "slot": slot, "programs": programs, "piece": piece}
+    piece = max(slot - head, 0) // (PIECES * members) // 16 * 16
+    return {"scratch": scratch, "slot": slot, "slots": encoded(programs + 1), "piece": piece}
 
 
-def power_below(nbytes: int) -> int:
-    """The greatest power of two that is not more, 0 for 0."""
-    return 1 << nbytes.bit_length() - 1 if nbytes else 0
+def programs_of(context) -> int:
+    """How many programs of a grid have a slot in a device context's scratch: for the host."""
+    return decoded(context.slots) - 1
 
 
 @jit
@@ -86,7 +88,7 @@ def slot_of_one(ctx, routine: tl.constexpr):
 @jit
 def head(ctx):
     """Bytes of a slot's counters and flags, in whole lines."""
-    return (LINE + 8 * ARRAYS * ctx.n_pes + 63) // 64 * 64
+    return (LINE + 8 * ARRAYS * n_pes(ctx) + 63) // 64 * 64
 
 
 @jit
@@ -107,7 +109,7 @@ def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
 @jit
 def words_of(ctx, slot, array: tl.constexpr):
     """The address of one of the arrays above."""
-    return slot + LINE + 8 * ctx.n_pes * array
+    return slot + LINE + 8 * n_pes(ctx) * array
 
 
 @jit
@@ -119,21 +121,21 @@ def piece_of(ctx, slot, kind: tl.constexpr, turn, member):
 @jit
 def even_piece(ctx, slot, kind: tl.constexpr, member):
     """piece_of for even turns."""
-    return tl.multiple_of(slot + head(ctx) + (member + 2 * ctx.n_pes * kind) * ctx.piece, 16)
+    return tl.multiple_of(slot + head(ctx) + (member + 2 * n_pes(ctx) * kind) * ctx.piece, 16)
 
 
 @jit
 def odd(ctx, turn):
     """Bytes from a piece for even turns to the one for that turn."""
     # a choice: a product with the turn would wait for its load
-    return tl.where((turn & 1) != 0, ctx.piece * ctx.n_pes, 0)
+    return tl.where((turn & 1) != 0, ctx.piece * n_pes(ctx), 0)
 
 
 @jit
 def after(ctx, pe):
     """The member after ``pe``, the first after the last: loops over all begin with the next one, so that no two PEs send to
     one at a time."""
-    return tl.where(pe + 1 == ctx.n_pes, 0, pe + 1)
+    return tl.where(pe + 1 == n_pes(ctx), 0, pe + 1)
 
 
 @jit

@@ -20,7 +20,7 @@ from pyshmem.device.arch.rules import count_of
 from pyshmem.device.collectives.low_latency import reduce_words
 from pyshmem.device.collectives.packing import combine, summed_in
 from pyshmem.device.collectives.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
-from pyshmem.device.context import my_pe
+from pyshmem.device.context import my_pe, n_pes
 from pyshmem.device.transport import pointer_to, together
 
 WORDS_BYTES = tl.constexpr(4096)  # of a tile, up to which words that are their own flags are faster
@@ -132,13 +132,13 @@ def two_shot(ctx, slot, flat, op: tl.constexpr):
     """Everybody combines its part of all tiles and sends it to all: two exchanges a turn, of a part each."""
     width: tl.constexpr = flat.shape[0]
     lane = tl.arange(0, width)
-    part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, ctx.n_pes))
+    part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, n_pes(ctx)))
     part = tl.multiple_of(part, together(flat.dtype))
     result = tl.zeros([width], flat.dtype)
     turn = begin(slot)
-    for first in range(0, width, part * ctx.n_pes):
+    for first in range(0, width, part * n_pes(ctx)):
         pe = my_pe(ctx)
-        for _ in range(ctx.n_pes):
+        for _ in range(n_pes(ctx)):
             pe = after(ctx, pe)
             start = first + pe * part
             there = transport.piece_on(ctx, piece_of(ctx, slot, BULK, turn, my_pe(ctx)), pe)
@@ -150,7 +150,7 @@ def two_shot(ctx, slot, flat, op: tl.constexpr):
         end(ctx, slot, turn)
         send_all(ctx, slot, turn + 1, summed, lane - first_own, own)
         exchange(ctx, "all_reduce", slot, turn + 1)
-        for pe in range(ctx.n_pes):
+        for pe in range(n_pes(ctx)):
             start = first + pe * part
             inside = within(lane, start, part)
             piece = load_at(piece_of(ctx, slot, BULK, turn + 1, pe), lane - start, inside, flat.dtype)
@@ -168,7 +168,7 @@ def send_all(ctx, slot, turn, flat, places, inside):
     """Store to this PE's piece on every member, beginning with the next one."""
     mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx))
     pe = my_pe(ctx)
-    for _ in range(ctx.n_pes):
+    for _ in range(n_pes(ctx)):
         pe = after(ctx, pe)
         transport.store_piece(ctx, transport.piece_on(ctx, mine, pe), flat, places, inside)
 
@@ -179,7 +179,7 @@ def read_rows(ctx, slot, turn, places, inside, element: tl.constexpr):
     pe = tl.arange(0, ctx.members)
     start = pointer_to(piece_of(ctx, slot, BULK, turn, 0), element)
     pointers = start + (pe * piece_elements(ctx, element))[:, None] + places[None, :]
-    return tl.load(pointers, mask=inside[None, :] & (pe < ctx.n_pes)[:, None], other=0)
+    return tl.load(pointers, mask=inside[None, :] & (pe < n_pes(ctx))[:, None], other=0)
 
 
 @jit
@@ -187,7 +187,7 @@ def combined(ctx, slot, turn, places, inside, element: tl.constexpr, op: tl.cons
     """All pieces, combined in the order of PEs, of the type they are combined in."""
     wide: tl.constexpr = summed_in(element)
     total = load_at(piece_of(ctx, slot, BULK, turn, 0), places, inside, element).to(wide)
-    for pe in range(1, ctx.n_pes):
+    for pe in range(1, n_pes(ctx)):
         total = combine(op, total, load_at(piece_of(ctx, slot, BULK, turn, pe), places, inside, element).to(wide))
     return total
 

@@ -9,6 +9,7 @@ from pyshmem.device.arch.gpu import blocks, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.record import is_over, leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
+from pyshmem.device.arch.gpu.values import decoded
 from pyshmem.device.arch.targets import is_nvidia
 from pyshmem.runtime import comparisons
 
@@ -33,15 +34,16 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
         found = spinning.as_many(wanted + tl.zeros_like(places), count)
+        last = decoded(ctx.n_pes) - 1
         polled = False
         while (
             not polled
         ):  # once: what comes out of a loop is not computed twice, for each layout that Triton wants of it
-            found = spinning.spin_words(ctx, routine, pointers, wanted, mask.to(tl.int32), count, EDITION)
+            found = spinning.spin_words(ctx, routine, pointers, last, wanted, mask.to(tl.int32), count, EDITION)
             polled = True
     else:
         spin_amd(ctx, routine, pointers, wanted, mask, count)
-        found = spinning.load_many(ctx, pointers, count, EDITION)
+        found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
     gpu.barrier(ctx)  # each thread has seen its own words only
     return spinning.words_of(found, count)
 
@@ -70,9 +72,9 @@ def spin_amd(ctx, routine: tl.constexpr, pointers, wanted, mask, count: tl.const
 @triton.jit
 def absent(ctx, pointers, wanted, mask, count: tl.constexpr):
     """Of each lane: a member whose word is not there yet, or -1."""
-    found = spinning.load_many(ctx, pointers, count, EDITION)
+    found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
     missing = tl.full([mask.shape[0]], -1, tl.int32)
     for member in tl.static_range(count):
         there = (found[member] >> 32).to(tl.int32) == wanted
-        missing = tl.where(mask & (not there), tl.minimum(member, ctx.n_pes - 1), missing)
+        missing = tl.where(mask & (not there), tl.minimum(member, decoded(ctx.n_pes) - 1), missing)
     return missing

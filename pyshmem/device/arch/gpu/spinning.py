@@ -13,6 +13,7 @@ from typing import Any
 import triton.language as tl
 from triton.language import core
 
+from pyshmem.device.arch import fields
 from pyshmem.device.arch.targets import is_gfx90a
 from pyshmem.runtime import timeouts
 
@@ -20,20 +21,27 @@ from pyshmem.runtime import timeouts
 EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
 
 
-def _pointers(ctx: Any, pointers: Any, count: int, semantic: Any) -> list[Any]:
+def _pointers(ctx: Any, pointers: Any, last: Any, count: int, semantic: Any) -> list[Any]:
     """The same places in the pieces of members 0 ... count - 1; where there are no more, in the last member's."""
     step = semantic.cast(semantic.floordiv(semantic.to_tensor(ctx.piece), semantic.to_tensor(8)), tl.int64)
-    last = semantic.sub(semantic.to_tensor(ctx.n_pes), semantic.to_tensor(1), True)
-    places = []
+    final, places = semantic.to_tensor(last), []
     for member in range(count):
-        which = semantic.cast(core.minimum(semantic.to_tensor(member), last, _semantic=semantic), tl.int64)
+        which = semantic.cast(core.minimum(semantic.to_tensor(member), final, _semantic=semantic), tl.int64)
         places.append(semantic.add(pointers, semantic.mul(which, step, True), True))
     return places
 
 
 @core.builtin
 def spin_words(
-    ctx: Any, routine: Any, pointers: Any, wanted: Any, inside: Any, count: Any, edition: Any, _semantic: Any = None
+    ctx: Any,
+    routine: Any,
+    pointers: Any,
+    last: Any,
+    wanted: Any,
+    inside: Any,
+    count: Any,
+    edition: Any,
+    _semantic: Any = None,
 ) -> Any:
     """NVIDIA: poll words of 8 bytes, one of each member, until the upper half of all is ``wanted``; the lower halves.
 
@@ -51,7 +59,7 @@ def spin_words(
     registers = [f".reg .b64 word{k}; .reg .b32 mark{k}; mov.b32 ${k}, 0;" for k in range(n)]
     text = _text(registers, f"${2 * n + 1}", poll, _limit(ctx, routine, 2 * n + 2))
     constraints = ",".join(["=&r"] * n + ["l"] * n + ["r", "r", *_CONSTRAINTS])
-    operands = [*_pointers(ctx, pointers, n, _semantic), wanted, inside, *_operands(ctx, _semantic)]
+    operands = [*_pointers(ctx, pointers, last, n, _semantic), wanted, inside, *_operands(ctx, _semantic)]
     kinds = (tl.int32,) * n if n > 1 else tl.int32
     found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
     return found if n > 1 else core.tuple([found])
@@ -107,7 +115,7 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
     if isinstance(ctx.record, tl.constexpr):  # there is none
         return [*over, "LOOK: bra AGAIN; LEAVE: bra DONE;"]
     words = {
-        "PE": f"sub.s32 some, {me}, 3; shr.s32 some, some, 1; cvt.s64.s32 now, some;",
+        "PE": f"sub.s32 some, {me}, {fields.ODD}; shr.s32 some, some, 1; cvt.s64.s32 now, some;",
         "MISSING": "cvt.s64.s32 now, missing;",
         "LIMIT": f"mov.b64 now, {limit};",
     }
@@ -125,14 +133,14 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
 
 
 @core.builtin
-def load_many(ctx: Any, pointers: Any, count: Any, edition: Any, _semantic: Any = None) -> Any:
+def load_many(ctx: Any, pointers: Any, last: Any, count: Any, edition: Any, _semantic: Any = None) -> Any:
     """AMD: the words of 8 bytes at the same places in each member's piece, as they are in memory now."""
     n = core._unwrap_if_constexpr(count)
     past = "glc" if core._unwrap_if_constexpr(is_gfx90a(core._unwrap_if_constexpr(ctx.where))) else "sc0 sc1"
     loads = [f"global_load_dwordx2 ${k}, ${n + k}, off {past}" for k in range(n)]
     text = "\n ".join([*loads, "s_waitcnt vmcnt(0)"])
     constraints = ",".join(["=&v"] * n + ["v"] * n)
-    operands = _pointers(ctx, pointers, n, _semantic)
+    operands = _pointers(ctx, pointers, last, n, _semantic)
     kinds = (tl.int64,) * n if n > 1 else tl.int64
     found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
     return found if n > 1 else core.tuple([found])

@@ -7,7 +7,6 @@ import triton.language as tl
 
 from pyshmem.device.arch.gpu import blocks, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.device.arch.gpu.checks import check_context
 from pyshmem.device.arch.gpu.record import is_over, leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.translation import distance
@@ -20,14 +19,7 @@ NUMBERS = tl.constexpr(areas.NUMBERS)
 
 @triton.jit
 def synchronise(ctx, routine: tl.constexpr):
-    """The barrier of ctx's team, after all that this program's threads have stored."""
-    check_context(ctx, routine)
-    meet(ctx, routine)
-
-
-@triton.jit
-def meet(ctx, routine: tl.constexpr):
-    """Tell every member, after all that this program's threads have stored, that it has come the next time; wait for theirs.
+    """The barrier of ctx's team, after all that this program's threads have stored: tell every member, wait for each.
 
     The team's area holds, from NUMBERS on, the number of the barrier that each other member came to last, and before that
     this PE's next one's. They only grow, so nothing is reset and the next barrier may follow at once. The own one is stored
@@ -54,7 +46,7 @@ def tell_all(ctx, address, value, spared=-1):
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
         pe = first + blocks.arange(count)
-        inside = (pe < ctx.n_pes) & (pe != spared)
+        inside = (pe < decoded(ctx.n_pes)) & (pe != spared)
         there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
         gpu.store_release_each(ctx, there + me, value + blocks.zeros(count, tl.int64), inside)
 
@@ -66,8 +58,8 @@ def await_all(ctx, routine: tl.constexpr, address, value, spared=-1):
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
         lane = first + blocks.arange(count)
-        pe = tl.minimum(lane, ctx.n_pes - 1)
-        await_flags(ctx, routine, words + pe, value, pe, (lane < ctx.n_pes) & (pe != spared))
+        pe = tl.minimum(lane, decoded(ctx.n_pes) - 1)
+        await_flags(ctx, routine, words + pe, value, pe, (lane < decoded(ctx.n_pes)) & (pe != spared))
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
 
@@ -123,6 +115,7 @@ def await_member(ctx, routine: tl.constexpr, address, value, pe):
 @triton.jit
 def check_slot(ctx, routine: tl.constexpr, program):
     """The program's number, or the last that has a slot: then the record says so. -1: calls by one program."""
-    if program >= ctx.programs:
-        leave_record(ctx, routine, timeouts.NO_SLOT, comparisons.LT, ctx.programs, program, False, 0)
-    return tl.maximum(tl.minimum(program, ctx.programs - 1), 0)
+    programs = decoded(ctx.slots) - 1
+    if program >= programs:
+        leave_record(ctx, routine, timeouts.NO_SLOT, comparisons.LT, programs, program, False, 0)
+    return tl.maximum(tl.minimum(program, programs - 1), 0)

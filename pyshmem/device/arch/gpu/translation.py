@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.gpu.values import decoded
+from pyshmem.device.arch.gpu.values import decoded, decoded_distance
 
 
 @triton.jit
@@ -13,9 +13,9 @@ def distance(ctx, pe, mask=None):
     """Bytes from an address in this PE's heap to the same place on ``pe``: whole pages."""
     if ctx.by_table:
         deltas = ctx.table.to(tl.pointer_type(tl.int64)) + decoded(ctx.start)
-        return tl.load(deltas + pe * ctx.step, mask=mask)
+        return tl.load(deltas + pe * decoded(ctx.step), mask=mask)
     else:
-        return (pe - decoded(ctx.me)).to(tl.int64) * ctx.stride
+        return (pe - decoded(ctx.me)).to(tl.int64) * decoded_distance(ctx.stride)
 
 
 @triton.jit

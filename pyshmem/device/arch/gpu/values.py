@@ -12,6 +12,7 @@ from pyshmem.device.arch.gpu.checks import check_value, is_number, wrap
 
 jit = triton.jit
 decoded = triton.jit(fields.decoded)
+decoded_distance = triton.jit(fields.decoded_distance)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import decoded, encoded
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, item_bytes, memory, number
 from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of, wanted_reach
@@ -228,7 +228,7 @@ def integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _check_pes(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: str = "pe") -> None:
-    members = number(ctx.n_pes)
+    members = decoded(number(ctx.n_pes))
     wrong = pes[(pes < 0) | (pes >= members)]
     if wrong.size:
         wants = f"a PE from 0 to {members - 1} of the context's team"

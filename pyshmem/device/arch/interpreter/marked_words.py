@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
 from pyshmem.device.arch.interpreter.team_flags import await_word
-from pyshmem.device.arch.interpreter.values import array, number
+from pyshmem.device.arch.interpreter.values import array, decoded, number
 from pyshmem.runtime import _native
 
 
@@ -29,7 +29,7 @@ def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, ma
     inside, lanes = array(mask), array(places)
     found = []
     for member in range(count.value if isinstance(count, tl.constexpr) else count):
-        member = min(member, number(ctx.n_pes) - 1)
+        member = min(member, decoded(number(ctx.n_pes)) - 1)
         first = number(address) + member * number(ctx.piece)
         words = np.zeros(inside.shape, np.int32)
         for lane in np.flatnonzero(inside):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyshmem.device.arch.interpreter.checks import check_context
 from pyshmem.device.arch.interpreter.refusing import refuse_call, refuse_wait
-from pyshmem.device.arch.interpreter.values import decoded, number
+from pyshmem.device.arch.interpreter.values import decoded, decoded_distance, number
 from pyshmem.runtime import _native
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError
@@ -15,11 +14,10 @@ from pyshmem.runtime.job import job
 
 def synchronise(ctx: Any, routine: str) -> None:
     """The barrier of ctx's team, after all that this PE has stored. Errors: WaitTimeoutError."""
-    check_context(ctx, routine)
     _native.fence()
-    me, members = decoded(number(ctx.me)), number(ctx.n_pes)
+    me, members = decoded(number(ctx.me)), decoded(number(ctx.n_pes))
     try:
-        _native.sync(number(ctx.sync_area), number(ctx.stride), me, members, job.timeout, job.spins)
+        _native.sync(number(ctx.sync_area), decoded_distance(number(ctx.stride)), me, members, job.timeout, job.spins)
     except TimeoutError:
         refuse_wait(routine, "ctx", "no word from some PE of its team", "all of them to call it")
 
@@ -27,20 +25,22 @@ def synchronise(ctx: Any, routine: str) -> None:
 def tell_all(ctx: Any, address: Any, value: Any) -> None:
     """Store ``value`` as this PE's word of the array of int64 at ``address`` on every member, after everything before."""
     me = decoded(number(ctx.me))
-    for pe in range(number(ctx.n_pes)):
-        _native.set_int64(number(address) + 8 * me + (pe - me) * number(ctx.stride), number(value))
+    for pe in range(decoded(number(ctx.n_pes))):
+        _native.set_int64(number(address) + 8 * me + (pe - me) * decoded_distance(number(ctx.stride)), number(value))
 
 
 def await_all(ctx: Any, routine: str, address: Any, value: Any) -> None:
     """Wait as an acquire until each member's word of the array here has come to ``value``. Errors: WaitTimeoutError."""
-    for pe in range(number(ctx.n_pes)):
+    for pe in range(decoded(number(ctx.n_pes))):
         await_word(routine, pe, number(address) + 8 * pe, number(value))
 
 
 def tell_member(ctx: Any, address: Any, value: Any, pe: Any) -> None:
     """tell_all to one member."""
     me = decoded(number(ctx.me))
-    _native.set_int64(number(address) + 8 * me + (number(pe) - me) * number(ctx.stride), number(value))
+    _native.set_int64(
+        number(address) + 8 * me + (number(pe) - me) * decoded_distance(number(ctx.stride)), number(value)
+    )
 
 
 def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> None:
@@ -50,8 +50,9 @@ def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> N
 
 def check_slot(ctx: Any, routine: str, program: Any) -> Any:
     """The program's number, -1 for calls by one program. Errors: OutOfRangeError where it has no slot."""
-    if number(program) >= number(ctx.programs):
-        most = max(number(ctx.programs), 0)
+    programs = decoded(number(ctx.slots)) - 1
+    if number(program) >= programs:
+        most = max(programs, 0)
         wants = f"at most {most}: PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
         refuse_call(OutOfRangeError, routine, "grid", f"program {max(number(program), 0)}, so more programs", wants)
     return program

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
 from pyshmem.device.arch.fields import decoded as decoded
+from pyshmem.device.arch.fields import decoded_distance as decoded_distance
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.runtime.errors import ArgumentError, DtypeError
 
