@@ -1,4 +1,4 @@
-"""The device context: which team, which heap, and what is known without asking anybody."""
+"""The device context: a team and a heap as one kernel argument, and queries that need no communication."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class DeviceContext(NamedTuple):
 
 @jit
 def my_pe(ctx):
-    """This PE's number in ctx's team. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
+    """Return this PE's number in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
     return decoded(ctx.me)
 
 
 @jit
 def n_pes(ctx):
-    """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
+    """Return the number of PEs in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
     return decoded(ctx.n_pes)
 
 
 @jit
 def translate_pe(ctx, pe, dest_ctx):
-    """The number in dest_ctx's team of ``pe`` of ctx's, -1 where there is none.
+    """Return the number in dest_ctx's team of PE ``pe`` of ctx's team, or -1 if it is not a member.
 
-    pe: a scalar or a block.  dest_ctx: a device context.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
+    ctx, dest_ctx: device contexts.  pe: a scalar or a block.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
     """
     step = decoded(dest_ctx.step)
     away = decoded(ctx.start) + pe * decoded(ctx.step) - decoded(dest_ctx.start)
@@ -70,11 +70,14 @@ def translate_pe(ctx, pe, dest_ctx):
 
 @jit
 def ptr(ctx, pointers, pe):
-    """Pointers to the same places on ``pe``, for plain tl.load and tl.store.
+    """Return pointers to the same elements on ``pe``, for plain tl.load and tl.store.
 
-    pointers: symmetric, one or a block, to any dtype, of this PE.  pe: a scalar, or a block that broadcasts against them.
-    Order: accesses by them are plain ones; fence and quiet order them.
-    Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.
+    Order: accesses through the result are plain ones; waits, tests, fence and quiet order them.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
     """
     arch.check(ctx, "ptr", "pointers", pointers, pe)
     return transport.ptr(ctx, pointers, pe)

@@ -1,10 +1,6 @@
-"""Partitioned tensors in kernels: elements by their place in the whole, wherever they are. Made by shmem.partitioned.
+"""Partitioned tensors in kernels: elements by their indices in the whole tensor, wherever they are.
 
-part: a PartitionedTensor's partition, of any dtype. It holds its team's device context, part.ctx, so that no other is
-needed and none can be wrong; PEs are counted in that team.  rows, cols: integers, or blocks that broadcast against each
-other; a tensor of one dimension has one column.  mask: which elements are meant.
-Order: load's, store's and atomic_add's of the same kind.
-Errors: a masked-in element outside the tensor, freed memory, what is no partition.
+shmem.partitioned makes the tensor; its ``partition`` is the argument of a kernel, and holds its team's device context.
 """
 
 from __future__ import annotations
@@ -19,6 +15,36 @@ from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
 from pyshmem.device.collectives.packing import bits_of
 from pyshmem.device.context import DeviceContext, n_pes
+from pyshmem.device.templates import documented
+
+AT = """{what}
+
+part: a PartitionedTensor's partition, of any dtype; PEs count in its team.
+rows, cols: integers, one or blocks that broadcast against each other; a tensor of one dimension has one column.
+mask: lanes where it is false are left out.
+{operands}Order: {order}; waits, tests, fence and quiet order it.
+Errors: ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for masked-in elements
+    outside the tensor and NotSymmetricError for freed memory.
+Spec: none.
+"""
+TILE = """{what}
+
+part: a PartitionedTensor's partition, of any dtype; PEs count in its team.
+row, col: integers. The tile lies in one block of the partition, so that its owner is looked up once.
+{operands}
+Order: {order}; waits, tests, fence and quiet order it.
+Errors: ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for masked-in elements
+    outside the tensor and NotSymmetricError for freed memory.
+Spec: none.
+"""
+INDEX = """{what}
+
+part: a PartitionedTensor's partition, of any dtype; PEs count in its team.
+{operands}
+Order: it reads no memory.
+Errors: ArgumentError for operands of a wrong type; OutOfRangeError in interpreted kernels.
+Spec: none.
+"""
 
 
 class Partition(NamedTuple):
@@ -33,46 +59,56 @@ class Partition(NamedTuple):
     dim: tl.constexpr  # 0: rows are cut, 1: columns
 
 
+@documented(
+    AT,
+    what=("Load the elements at ``rows``, ``cols`` of the whole tensor, a block of them, from their owners."),
+    operands="other: the value of lanes left out.\n",
+    order="plain loads",
+)
 @jit
 def load_at(part, rows, cols=0, mask=None, other=None):
-    """The elements at ``rows``, ``cols`` of the whole, a block of them, from their owners.
-
-    other: what masked-out ones give.
-    """
     arch.check_places(part, "load_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
     return rma.load_for(part.ctx, "load_at", pointers, pe, mask, other)
 
 
+@documented(
+    AT,
+    what="Store ``value`` to the elements at ``rows``, ``cols`` of the whole tensor.",
+    operands="value: a number or a block, of a type that the elements hold.\n",
+    order="plain stores",
+)
 @jit
 def store_at(part, rows, cols, value, mask=None):
-    """Write ``value``, a number or a block, to the elements at ``rows``, ``cols`` of the whole.
-
-    value: of a type that the elements hold.
-    """
     arch.check_places(part, "store_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
     rma.store_for(part.ctx, "store_at", pointers, value, pe, mask)
 
 
+@documented(
+    AT,
+    what=("Add ``value`` to the elements at ``rows``, ``cols`` of the whole tensor. locate serves other atomics."),
+    operands=(
+        "value: a number or a block, of a type that the elements, of 4 or 8 bytes, hold.  sem, "
+        "scope: those of atomic_add.\n"
+    ),
+    order="atomic with respect to every AMO",
+)
 @jit
 def atomic_add_at(part, rows, cols, value, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
-    """Add ``value``, a number or a block, to the elements at ``rows``, ``cols`` of the whole.
-
-    value: of a type that the elements, of 4 or 8 bytes, hold.  sem, scope: as in atomic_add. Other AMOs: by locate.
-    """
     arch.check_places(part, "atomic_add_at", rows, cols, mask)
     pointers, pe = place(part, rows, cols)
     amo.modify(part.ctx, "atomic_add_at", "add", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    TILE,
+    what="Load the block of ``BM`` by ``BN`` elements from ``row``, ``col`` on; 0 outside the tensor.",
+    operands="BM, BN: constants, powers of two.",
+    order="plain loads",
+)
 @jit
 def load_tile(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
-    """The block of ``BM`` by ``BN`` elements from ``row``, ``col`` on; 0 outside the tensor.
-
-    row, col: integers, with the whole tile in one block of the cut, so that its owner is looked up once.
-    Errors: a tile of two blocks, a row or column below 0; load_at's.
-    """
     arch.check_tile_place(part, "load_tile", row, col, BM, BN)
     pointers, pe = place_of_tile(part, row, col, BM, BN)
     element: tl.constexpr = part.data.dtype.element_ty
@@ -80,12 +116,14 @@ def load_tile(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
     return rma.load_for(part.ctx, "load_tile", pointers, pe, inside(part, row, col, BM, BN), zero)
 
 
+@documented(
+    TILE,
+    what=("Store the block ``value`` to the elements from ``row``, ``col`` on; nothing outside the tensor."),
+    operands="value: a block of two dimensions, of a type that the elements hold.",
+    order="plain stores",
+)
 @jit
 def store_tile(part, row, col, value):
-    """Write the block ``value`` to the elements from ``row``, ``col`` on; nothing outside the tensor.
-
-    value: of two dimensions, of a type that the elements hold.  row, col: as in load_tile.  Errors: load_tile's.
-    """
     arch.check_plane("store_tile", value)
     BM: tl.constexpr = value.shape[0]
     BN: tl.constexpr = value.shape[1]
@@ -94,40 +132,57 @@ def store_tile(part, row, col, value):
     rma.store_for(part.ctx, "store_tile", pointers, value, pe, inside(part, row, col, BM, BN))
 
 
+@documented(
+    AT,
+    what=("Return (pointers, pe) of the elements, for any other call: atomic_or(part.ctx, pointers, 1, pe)."),
+    operands="",
+    order="it accesses nothing by itself",
+)
 @jit
 def locate(part, rows, cols=0, mask=None):
-    """(pointers, pe) of the elements, one or a block: what every other call takes, atomic_or(part.ctx, pointers, 1, pe)."""
     arch.check_places(part, "locate", rows, cols, mask)
     return place(part, rows, cols)
 
 
+@documented(
+    INDEX,
+    what="Return the PE that owns row ``index`` of the whole tensor, or column, whichever is cut.",
+    operands="index: one integer or a block.",
+)
 @jit
 def owner(part, index):
-    """The PE that has row ``index`` of the whole, or column, whichever is cut: one or a block of integers."""
     arch.check_partition(part, "owner")
     pe, _ = cut(part, index)
     return pe
 
 
+@documented(
+    INDEX,
+    what="Return the number of row ``index`` of the whole tensor, or column, among those of its owner.",
+    operands="index: one integer or a block.",
+)
 @jit
 def local_index(part, index):
-    """Which of its owner's rows, or columns, row ``index`` of the whole is: one or a block of integers."""
     arch.check_partition(part, "local_index")
     _, number = cut(part, index)
     return number
 
 
+@documented(
+    INDEX,
+    what="Return the row, or column, of the whole tensor that is ``number`` among those of ``pe``.",
+    operands="number, pe: integers, one each or blocks.",
+)
 @jit
 def global_index(part, number, pe):
-    """Which row, or column, of the whole is ``number`` among those of ``pe``: one or a block of integers."""
     arch.check_partition(part, "global_index")
     block = wide(part.block)
     return number // block * (block * n_pes(part.ctx)) + pe * block + number % block
 
 
+@documented(INDEX, what="Return how many rows, or columns, ``pe`` has.", operands="pe: one integer or a block.")
 @jit
 def n_local(part, pe):
-    """How many rows, or columns, ``pe`` has: one or a block of integers."""
     arch.check_partition(part, "n_local")
     block = wide(part.block)
     extent = wide(part.rows) if part.dim == 0 else wide(part.cols)
@@ -137,7 +192,7 @@ def n_local(part, pe):
 
 @jit
 def cut(part, index):
-    """(owner, number there). For any index some PE of the team: a masked-out one may look it up in the table."""
+    """Return (owner, number there). Any index gives some PE of the team: masked-out lanes may look it up in the table."""
     i, block, n = unsigned(index), unsigned(part.block), unsigned(n_pes(part.ctx))
     turn = i // block
     rounds = turn // n

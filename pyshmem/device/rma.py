@@ -1,4 +1,4 @@
-"""Remote memory access in kernels. Spec: OpenSHMEM 1.6, 9.6; load and store are the tile forms, as Triton users expect."""
+"""Remote memory access in kernels. Spec: OpenSHMEM 1.6, 9.6. load and store are the forms for tiles of Triton."""
 
 from __future__ import annotations
 
@@ -6,82 +6,116 @@ import triton.language as tl
 
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
+from pyshmem.device.templates import documented
+
+PUT = """Copy ``source[:nelems]`` to ``dest`` on ``pe``. All threads of the program make the call together.{returns}
+
+ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
+dest: one symmetric pointer, given as this PE's address.  source: one pointer to dest's dtype, in any memory.
+Order: {visible}.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+GET = """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. All threads of the program make the call together.{returns}
+
+ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
+dest: one pointer to source's dtype, in any memory.  source: one symmetric pointer, given as this PE's address.
+Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+STRIDED_PUT = """Copy {what} on ``pe``. All threads of the program make the call together; source is free on return.
+
+ctx: a device context.  pe, {counts}: ints; pe counts in ctx's team.
+dest: one symmetric pointer, given as this PE's address.  source: one pointer to dest's dtype, in any memory.
+dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
+Order: {visible}.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+STRIDED_GET = """Copy {what}. All threads of the program make the call together; dest holds the data on return.
+
+ctx: a device context.  pe, {counts}: ints; pe counts in ctx's team.
+dest: one pointer to source's dtype, in any memory.  source: one symmetric pointer, given as this PE's address.
+dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
+Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
 
 
 @jit
 def load(ctx, pointers, pe, mask=None, other=None):
-    """tl.load from ``pe``: the values at ``pointers`` there.
+    """Load the elements at ``pointers`` on ``pe``, as tl.load does from local memory.
 
-    pointers: symmetric, one or a block, to any dtype, given as this PE's addresses.
-    pe: a scalar or a block that broadcasts against them.  mask, other: as in tl.load.
-    Order: none but what fence, quiet and waits give.
-    Errors: a masked-in address out of live memory, a pe out of range.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.  mask, other: those of tl.load.
+    Order: a plain load; waits, tests, fence and quiet order it.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: none; the tile form of SHMEM_GET.
     """
     return load_for(ctx, "load", pointers, pe, mask, other)
 
 
 @jit
 def load_for(ctx, routine: tl.constexpr, pointers, pe, mask, other):
-    """load, as a part of ``routine``."""
+    """load, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
     return transport.load(ctx, pointers, pe, mask, other)
 
 
 @jit
 def store(ctx, pointers, value, pe, mask=None):
-    """tl.store to ``pe``: ``value`` at ``pointers`` there.
+    """Store ``value`` at ``pointers`` on ``pe``, as tl.store does to local memory.
 
-    pointers, pe, mask: load's.  value: of a type that the pointee holds, a scalar or a block.
-    Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.  Errors: load's, DtypeError.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.  mask: that of tl.store.
+    value: a scalar or a block: integers for integer elements, any numbers for floating ones.
+    Order: the data is visible on pe after a later fence or quiet and then a flag, after put_signal, or after barrier_all.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: none; the tile form of SHMEM_PUT.
     """
     store_for(ctx, "store", pointers, value, pe, mask)
 
 
 @jit
 def store_for(ctx, routine: tl.constexpr, pointers, value, pe, mask):
-    """store, as a part of ``routine``."""
+    """store, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
     transport.store(ctx, routine, pointers, value, pe, mask)
 
 
+@documented(PUT, returns="\nOn return source is free.", spec="PUT")
 @jit
 def put(ctx, dest, source, nelems, pe):
-    """Copy ``source[:nelems]`` to ``dest`` on ``pe``. The whole program calls it at once.
-
-    dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.
-    nelems, pe: run-time ints.  Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.
-    Errors: two pointees, an address out of live memory, a pe out of range.  Spec: 9.6 SHMEM_PUT.
-    """
     start_put(ctx, "put", dest, source, nelems, pe)
     arch.join(ctx)  # source is free for every thread
 
 
+@documented(GET, returns="\nOn return dest holds the data.", spec="GET")
 @jit
 def get(ctx, dest, source, nelems, pe):
-    """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. The whole program calls it at once; it holds the data on return.
-
-    dest: any pointer.  source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
-    Order: load's.  Errors: put's.  Spec: 9.6 SHMEM_GET.
-    """
     start_get(ctx, "get", dest, source, nelems, pe)
     arch.join(ctx)  # dest is whole for every thread
 
 
+@documented(PUT, returns="\nsource must not change before a later quiet.", spec="PUT_NBI")
 @jit
 def put_nbi(ctx, dest, source, nelems, pe):
-    """put that leaves ``source`` in use until quiet: no thread waits for the others' loads. Spec: 9.6 SHMEM_PUT_NBI."""
     start_put(ctx, "put_nbi", dest, source, nelems, pe)
 
 
+@documented(GET, returns="\ndest holds the data after a later quiet.", spec="GET_NBI")
 @jit
 def get_nbi(ctx, dest, source, nelems, pe):
-    """get whose data is in ``dest`` after quiet, and not for all threads before. Spec: 9.6 SHMEM_GET_NBI."""
     start_get(ctx, "get_nbi", dest, source, nelems, pe)
 
 
 @jit
 def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
-    """put, but that a thread may still load from source when another returns."""
+    """put_nbi, in the name of ``routine``: a thread may still load from source when another one returns."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
     transport.put(ctx, dest, source, nelems, pe)
@@ -89,7 +123,7 @@ def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
 
 @jit
 def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
-    """get, but that a thread may still store to dest when another returns."""
+    """get_nbi, in the name of ``routine``: a thread may still store to dest when another one returns."""
     arch.check_one(ctx, routine, "source", source, pe, nelems)
     arch.expect(routine, "dest", dest, source.dtype.element_ty)
     transport.get(ctx, dest, source, nelems, pe)
@@ -97,10 +131,14 @@ def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
 
 @jit
 def p(ctx, dest, value, pe):
-    """Write ``value`` to ``dest`` on ``pe``, by a single store.
+    """Write ``value`` to ``dest`` on ``pe`` by a single store.
 
-    dest: one symmetric pointer to any dtype, this PE's address.  value: a scalar that the pointee holds.
-    Order and errors: store's.  Spec: 9.6 SHMEM_P.
+    ctx: a device context.  pe: an int, counts in its team.
+    dest: one symmetric pointer, given as this PE's address, to any dtype.  value: a scalar that the element can hold.
+    Order: the value is visible on pe after a later fence or quiet and then a flag, after put_signal, or after barrier_all.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
     transport.write(ctx, dest, arch.fit("p", "value", value, dest), pe)
@@ -108,41 +146,63 @@ def p(ctx, dest, value, pe):
 
 @jit
 def g(ctx, source, pe):
-    """The element at ``source`` on ``pe``, as it is in memory now.
+    """Return the element at ``source`` on ``pe`` as it is in memory now, in a loop too.
 
-    source: one symmetric pointer to any dtype, this PE's address.  Order and errors: load's.  Spec: 9.6 SHMEM_G.
+    ctx: a device context.  pe: an int, counts in its team.
+    source: one symmetric pointer, given as this PE's address, to any dtype.
+    Order: a plain load; waits, tests, fence and quiet order it.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.6 SHMEM_G.
     """
     arch.check_one(ctx, "g", "source", source, pe)
     return transport.read(ctx, source, pe)  # what is there now, in a loop too
 
 
+@documented(
+    STRIDED_PUT, what="``source[i * sst]`` to ``dest[i * dst]`` for i below nelems", counts="nelems", spec="IPUT"
+)
 @jit
 def iput(ctx, dest, source, dst, sst, nelems, pe):
-    """Copy ``source[i * sst]`` to ``dest[i * dst]`` on ``pe``, for i below nelems. Spec: 9.6 SHMEM_IPUT."""
     put_blocks(ctx, "iput", dest, source, dst, sst, 1, nelems, pe)
 
 
+@documented(
+    STRIDED_GET,
+    what="``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here for i below nelems",
+    counts="nelems",
+    spec="IGET",
+)
 @jit
 def iget(ctx, dest, source, dst, sst, nelems, pe):
-    """Copy ``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here, for i below nelems. Spec: 9.6 SHMEM_IGET."""
     get_blocks(ctx, "iget", dest, source, dst, sst, 1, nelems, pe)
 
 
+@documented(
+    STRIDED_PUT,
+    what="nblocks blocks of bsize elements of ``source`` to ``dest``",
+    counts="bsize, nblocks",
+    spec="IBPUT",
+)
 @jit
 def ibput(ctx, dest, source, dst, sst, bsize, nblocks, pe):
-    """Copy nblocks blocks of ``source`` to ``dest`` on ``pe``, their starts sst and dst apart. Spec: 9.6 SHMEM_IBPUT."""
     put_blocks(ctx, "ibput", dest, source, dst, sst, bsize, nblocks, pe)
 
 
+@documented(
+    STRIDED_GET,
+    what="nblocks blocks of bsize elements of ``source`` on ``pe`` to ``dest`` here",
+    counts="bsize, nblocks",
+    spec="IBGET",
+)
 @jit
 def ibget(ctx, dest, source, dst, sst, bsize, nblocks, pe):
-    """Copy nblocks blocks of ``source`` on ``pe`` to ``dest``, their starts sst and dst apart. Spec: 9.6 SHMEM_IBGET."""
     get_blocks(ctx, "ibget", dest, source, dst, sst, bsize, nblocks, pe)
 
 
 @jit
 def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
-    """ibput, under any name."""
+    """ibput, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "dest", dest, pe, dst, sst, bsize, nblocks)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
     transport.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
@@ -151,7 +211,7 @@ def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblock
 
 @jit
 def get_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
-    """ibget, under any name."""
+    """ibget, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "source", source, pe, dst, sst, bsize, nblocks)
     arch.expect(routine, "dest", dest, source.dtype.element_ty)
     transport.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)

@@ -1,14 +1,6 @@
-"""OpenSHMEM's collectives that move arrays, in kernels. Spec: OpenSHMEM 1.6, 9.9.
+"""Collectives in kernels that move symmetric arrays. Spec: OpenSHMEM 1.6, 9.9.
 
-Each has two forms. The plain name is called by one program of each PE at a time, whichever that is. The one that ends in
-_grid is called by all programs of grids that are as large on all PEs: each moves an equal part, and meets only the program
-of its number. So there what other programs have written of source must be ready before the kernel or a barrier_all_grid, and
-only behind one is dest whole for all programs.
-dest, source: pointers to one dtype, whatever it is, symmetric, given as this PE's addresses, to arrays that lie apart.
-Order: all PEs of ctx's team call in the same order. dest is ready on all of them before any calls; on return dest is whole
-here and source free again. Calls may follow each other with no barrier between.
-Errors: two pointees, an address out of live memory, a grid of more programs than ctx has slots for, a wait over
-PYSHMEM_WAIT_TIMEOUT.
+The plain form is called by one program of each PE, the form with _grid by all programs of a grid.
 """
 
 from __future__ import annotations
@@ -29,25 +21,51 @@ from pyshmem.device.collectives.scratch import (
     words_of,
 )
 from pyshmem.device.context import my_pe, n_pes
+from pyshmem.device.templates import documented
+
+ARRAY = """{what}
+
+ctx: a device context.  dest, source: one pointer each, to one dtype, symmetric, given as this PE's addresses.{apart}
+{operands}
+Order: all PEs of the team call in the same order, with no barrier between. dest must be ready on all PEs before any of
+    them calls; on return dest is complete here and source is free. {who}
+Errors: DtypeError and ArgumentError for operands of a wrong type; in interpreted kernels NotSymmetricError and
+    OutOfRangeError; {overdue}, or too many programs.
+Spec: OpenSHMEM 1.6, 9.9 SHMEM_{spec}.
+"""
+APART = " They do not overlap."
+ONE = "One program of each PE calls it at a time."
+GRID = """All programs of grids of one size call it: a barrier_all_grid before
+    it orders other programs' stores to source, and one after it their loads of dest."""
 
 
+@documented(
+    ARRAY,
+    what=("Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included."),
+    apart="",
+    operands=(
+        "nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody."
+    ),
+    who=ONE,
+    spec="BROADCAST",
+)
 @jit
 def broadcast_array(ctx, dest, source, nelems, PE_root):
-    """Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of ctx's team, the root's own too.
-
-    dest, source: as in all collectives; they may be the same.  nelems, PE_root: ints, the same on all PEs.
-    Order: as in all collectives; the root waits for nobody.  Errors: theirs, a root that is no PE.
-    Spec: 9.9 SHMEM_BROADCAST.
-    """
     cast_array(ctx, False, dest, source, nelems, PE_root)
 
 
+@documented(
+    ARRAY,
+    what=("Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included."),
+    apart="",
+    operands=(
+        "nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody."
+    ),
+    who=GRID,
+    spec="BROADCAST",
+)
 @jit
 def broadcast_grid(ctx, dest, source, nelems, PE_root):
-    """broadcast of an array by all programs.
-
-    nelems, PE_root: ints, the same on all PEs.  Order: the root waits for nobody.  Spec: 9.9 SHMEM_BROADCAST.
-    """
     cast_array(ctx, True, dest, source, nelems, PE_root)
 
 
@@ -79,18 +97,29 @@ def push(ctx, dest, source, count):
         transport.put(ctx, dest, source, count, pe)
 
 
+@documented(
+    ARRAY,
+    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
+    apart=APART,
+    operands="nelems: an int, the same on all PEs.",
+    who=ONE,
+    spec="FCOLLECT",
+)
 @jit
 def fcollect(ctx, dest, source, nelems):
-    """Put ``source[:nelems]`` of each PE, one behind the other, into ``dest`` on every PE.
-
-    nelems: an int, the same on all PEs.  Spec: 9.9 SHMEM_FCOLLECT.
-    """
     gather(ctx, False, dest, source, nelems)
 
 
+@documented(
+    ARRAY,
+    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
+    apart=APART,
+    operands="nelems: an int, the same on all PEs.",
+    who=GRID,
+    spec="FCOLLECT",
+)
 @jit
 def fcollect_grid(ctx, dest, source, nelems):
-    """fcollect by all programs. Spec: 9.9 SHMEM_FCOLLECT."""
     gather(ctx, True, dest, source, nelems)
 
 
@@ -104,15 +133,29 @@ def gather(ctx, grid: tl.constexpr, dest, source, nelems):
     end(ctx, slot, turn)
 
 
+@documented(
+    ARRAY,
+    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
+    apart=APART,
+    operands="nelems: an int, each PE's own; it may be 0.",
+    who=ONE,
+    spec="COLLECT",
+)
 @jit
 def collect(ctx, dest, source, nelems):
-    """fcollect where each PE brings its own ``nelems``, which may be 0. Spec: 9.9 SHMEM_COLLECT."""
     gather_uneven(ctx, False, dest, source, nelems)
 
 
+@documented(
+    ARRAY,
+    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
+    apart=APART,
+    operands="nelems: an int, each PE's own; it may be 0.",
+    who=GRID,
+    spec="COLLECT",
+)
 @jit
 def collect_grid(ctx, dest, source, nelems):
-    """collect by all programs. Spec: 9.9 SHMEM_COLLECT."""
     gather_uneven(ctx, True, dest, source, nelems)
 
 
@@ -137,18 +180,29 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     arch.check_one(ctx, "collect", "dest", dest, None, total)
 
 
+@documented(
+    ARRAY,
+    what="Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
+    apart=APART,
+    operands="nelems: the elements of a block, an int, the same on all PEs; both arrays have n_pes blocks.",
+    who=ONE,
+    spec="ALLTOALL",
+)
 @jit
 def alltoall(ctx, dest, source, nelems):
-    """Put block j of ``source`` into ``dest`` on PE j, as the block of this PE's number there.
-
-    nelems: of a block, an int, the same on all PEs; both arrays have n_pes blocks.  Spec: 9.9 SHMEM_ALLTOALL.
-    """
     swap(ctx, False, dest, source, nelems)
 
 
+@documented(
+    ARRAY,
+    what="Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
+    apart=APART,
+    operands="nelems: the elements of a block, an int, the same on all PEs; both arrays have n_pes blocks.",
+    who=GRID,
+    spec="ALLTOALL",
+)
 @jit
 def alltoall_grid(ctx, dest, source, nelems):
-    """alltoall by all programs, each with a part of every block. Spec: 9.9 SHMEM_ALLTOALL."""
     swap(ctx, True, dest, source, nelems)
 
 
@@ -166,18 +220,29 @@ def swap(ctx, grid: tl.constexpr, dest, source, nelems):
     end(ctx, slot, turn)
 
 
+@documented(
+    ARRAY,
+    what="Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
+    apart=APART,
+    operands=("dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs."),
+    who=ONE,
+    spec="ALLTOALLS",
+)
 @jit
 def alltoalls(ctx, dest, source, dst, sst, nelems):
-    """alltoall of every sst-th element of ``source`` to every dst-th place of ``dest``; ``nelems`` of them make a block.
-
-    dst, sst: ints, 1 or more, the same on all PEs.  Spec: 9.9 SHMEM_ALLTOALLS.
-    """
     swap_strided(ctx, False, dest, source, dst, sst, nelems)
 
 
+@documented(
+    ARRAY,
+    what="Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
+    apart=APART,
+    operands=("dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs."),
+    who=GRID,
+    spec="ALLTOALLS",
+)
 @jit
 def alltoalls_grid(ctx, dest, source, dst, sst, nelems):
-    """alltoalls by all programs, each with a part of every block. Spec: 9.9 SHMEM_ALLTOALLS."""
     swap_strided(ctx, True, dest, source, dst, sst, nelems)
 
 
@@ -200,7 +265,7 @@ def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
 
 @jit
 def check(ctx, routine: tl.constexpr, dest, source, room, length):
-    """Errors: as all collectives'. room, length: elements of dest and source."""
+    """Errors: those of all collectives. room, length: the elements of dest and source."""
     arch.check_one(ctx, routine, "dest", dest, None, room)
     arch.check_one(ctx, routine, "source", source, None, length)
     arch.expect(routine, "source", source, dest.dtype.element_ty)

@@ -1,7 +1,6 @@
-"""all_reduce of small tiles: words that are their own flags, so that one way to the peers and no fence is all it takes.
+"""all_reduce of small tiles by words that are their own flags, with no fence on the way, as NCCL's LL protocol does.
 
-The idea is NCCL's LL protocol: 4 bytes of data and 4 of a mark travel as one store of 8 bytes. A thread waits for the words
-that it combines, and threads meet only once a turn.
+4 bytes of data and a mark of 4 bytes travel as one store of 8 bytes. A thread waits only for the words that it combines.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def reduce_in_turns(ctx, slot, turn, lanes, element: tl.constexpr, shared: tl.co
 
 @jit
 def reduce_lanes(ctx, slot, turn, lanes, places, inside, element: tl.constexpr, shared: tl.constexpr, op: tl.constexpr):
-    """One turn: the sums of the lanes inside."""
+    """One turn: combine the lanes inside."""
     send_lanes(ctx, slot, turn, lanes, places, inside, words_in(element))
     summed = combine_lanes(ctx, slot, turn, places, inside, element, shared, op)
     end(ctx, slot, turn)
@@ -81,7 +80,7 @@ def send_lanes(ctx, slot, turn, lanes, places, inside, words: tl.constexpr):
 
 @jit
 def combine_lanes(ctx, slot, turn, places, inside, element: tl.constexpr, shared: tl.constexpr, op: tl.constexpr):
-    """What all members' lanes make, combined in the order of PEs."""
+    """Combine the lanes of all members in the order of PEs."""
     first = piece_of(ctx, slot, WORDS, turn, 0)
     found = arch.await_words(ctx, "all_reduce", first, places, turn, inside, ctx.members)
     if words_in(element) == 2:
@@ -109,5 +108,5 @@ def combine_one(ctx, found, element: tl.constexpr, place: tl.constexpr, op: tl.c
 
 @jit
 def whole(low, high):
-    """Two words as the number of 64 bits that they were."""
+    """Two words as one number of 64 bits."""
     return (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)

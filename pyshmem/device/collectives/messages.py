@@ -1,9 +1,7 @@
-"""Tiles that go one way: messages between two PEs, and broadcasts. Program p talks with program p of the other PE.
+"""Messages between two PEs, and broadcasts. Program p exchanges tiles only with program p on the other PEs.
 
-A sender is at most two pieces ahead of who reads, so calls may follow each other with no barrier between, and a message of
-more than two pieces (ctx.piece bytes each) waits for its receiver.
-
-Errors: tile; pe out of range; a grid of more programs than there are slots; a wait over PYSHMEM_WAIT_TIMEOUT.
+Calls need no barrier between them: a sender runs at most two pieces of scratch ahead of the receiver, and waits for its
+acknowledgement before it reuses a piece.
 """
 
 from __future__ import annotations
@@ -36,10 +34,14 @@ from pyshmem.device.context import my_pe, n_pes
 
 @jit
 def send(ctx, tile, pe):
-    """Send a tile to ``pe``, whose same program calls recv. Messages to one PE arrive in the order of sends.
+    """Send a tile to ``pe``, where the same program calls recv. Messages to one PE arrive in the order of the sends.
 
-    tile: a block of numbers or a scalar, of the shape and dtype that recv gives.  pe: a scalar.
-    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Send.
+    ctx: a device context.  pe: an int, counts in its team.
+    tile: a block of numbers or a scalar, of the shape and dtype that recv names. Up to two pieces are sent ahead of recv.
+    Order: it orders no other memory: fence and quiet do.
+    Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
+        WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: none; MPI's Send.
     """
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "send", "tile", tile)
@@ -53,10 +55,14 @@ def send(ctx, tile, pe):
 
 @jit
 def recv(ctx, like, pe):
-    """The tile that the same program of ``pe`` sends next.
+    """Return the next tile that the same program of ``pe`` sends.
 
-    like: a tile of its shape and dtype, of any value.  pe: a scalar.  Returns: a tile like ``like``.
-    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Recv.
+    ctx: a device context.  pe: an int, counts in its team.
+    like: a tile of the shape and dtype sent, of any value.
+    Order: it orders no other memory: fence and quiet do.
+    Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
+        WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: none; MPI's Recv.
     """
     like = arch.in_registers(like)
     arch.check_tile(ctx, "recv", "like", like)
@@ -71,11 +77,14 @@ def recv(ctx, like, pe):
 
 @jit
 def sendrecv(ctx, tile, to, of):
-    """send to ``to`` and recv from ``of`` in one, piece by piece, so that a ring of PEs may call it with tiles of any size.
+    """Send a tile to ``to`` and return the tile that ``of`` sends, piece by piece: a ring of PEs may call it with any size.
 
-    tile: send's.  to, of: scalars; who is sent to calls it or recv with a tile of the same shape and dtype.
-    Returns: a tile like ``tile``.
-    Order: none of other memory.  Errors: this module's.  Spec: none; MPI's Sendrecv.
+    ctx: a device context.  to, of: ints, count in its team; the PEs there call sendrecv, or recv and send.
+    tile: a block of numbers or a scalar, of the shape and dtype received.
+    Order: it orders no other memory: fence and quiet do.
+    Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
+        WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: none; MPI's Sendrecv.
     """
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "sendrecv", "tile", tile)
@@ -93,13 +102,15 @@ def sendrecv(ctx, tile, to, of):
 
 @jit
 def broadcast(ctx, dest, source, nelems=None, PE_root=None):
-    """OpenSHMEM's broadcast of arrays, or with three arguments that of a tile: broadcast(ctx, tile, root).
+    """Copy an array from ``PE_root`` to every PE of the team; broadcast(ctx, tile, root) returns the root's tile.
 
-    dest, source: symmetric pointers to one dtype; ``source[:nelems]`` of PE_root goes to ``dest`` on all, the root too;
-    called by one program of each PE.  Or dest: a tile, of one shape and dtype on all; source: the root, a scalar.
-    nelems, PE_root: ints, the same on all PEs.  Returns: for a tile, the root's.
-    Order: for arrays that of sum_reduce; for tiles none of other memory.
-    Errors: those of fcollect, or of all_reduce.  Spec: 9.9 SHMEM_BROADCAST.
+    ctx: a device context. One program of each PE calls it with arrays; program p of every PE calls it with tiles.
+    dest, source: symmetric pointers to one dtype, this PE's addresses; or a tile of one shape and dtype, and the root.
+    nelems, PE_root: ints, the same on all PEs, for arrays.
+    Order: all PEs call in the same order, with no barrier between. An array's dest must be ready before any PE calls.
+    Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
+        WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: OpenSHMEM 1.6, 9.9 SHMEM_BROADCAST.
     """
     if nelems is None:
         return broadcast_tile(ctx, dest, source)
@@ -109,7 +120,7 @@ def broadcast(ctx, dest, source, nelems=None, PE_root=None):
 
 @jit
 def broadcast_tile(ctx, tile, root):
-    """broadcast, of values in registers."""
+    """broadcast of a tile."""
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "broadcast", "tile", tile)
     arch.check_pe(ctx, "broadcast", "root", root)
@@ -137,7 +148,7 @@ def send_piece(ctx, routine: tl.constexpr, slot, flat, first, pe):
 
 @jit
 def recv_piece(ctx, routine: tl.constexpr, slot, found, first, pe):
-    """``found`` with the piece from ``first`` on in its place."""
+    """Return ``found`` with the piece received in its place, from ``first`` on."""
     taken = (words_of(ctx, slot, TAKEN) + 8 * pe).to(tl.pointer_type(tl.int64))
     turn = tl.load(taken) + 1
     arch.await_member(ctx, routine, words_of(ctx, slot, HERE), turn, pe)

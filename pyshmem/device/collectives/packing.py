@@ -1,4 +1,4 @@
-"""Values in registers as words of 32 bits, which travel with a mark beside each; and how two values become one.
+"""Packing of values in registers into words of 32 bits, which travel with a mark beside each; and how two values combine.
 
 A lane is what one thread sends at a time: two elements of 16 bits, or one of another size. Its bits are an int32, or an
 int64 that travels as two words.

@@ -1,16 +1,6 @@
-"""OpenSHMEM's reductions and scans of arrays, in kernels. Spec: OpenSHMEM 1.6, 9.9.
+"""Reductions and scans of symmetric arrays in kernels. Spec: OpenSHMEM 1.6, 9.9.
 
-Element by element, in the order of PEs, with the same bits on all PEs; half types are combined in float32 and rounded once.
-The plain name is called by one program of each PE at a time, whichever that is. The one that ends in _grid is called by all
-programs of grids that are as large on all PEs: each combines an equal part, and meets only the program of its number. So
-there what other programs have written of source must be ready before the kernel or a barrier_all_grid, and only behind one
-is dest whole for all programs.
-dest, source: pointers to one dtype, integers or floats (and, or, xor: integers), symmetric, given as this PE's addresses,
-to the same array or to arrays that lie apart.  nreduce, nelems: elements, an int, the same on all PEs.
-Order: all PEs of ctx's team call in the same order. dest is ready on all of them before any calls; on return dest is whole
-here and source free again. Calls may follow each other with no barrier between.
-Errors: two pointees, a dtype that the operator is not defined for, an address out of live memory, a grid of more programs
-than ctx has slots for, a wait over PYSHMEM_WAIT_TIMEOUT.
+The plain form is called by one program of each PE, the form with _grid by all programs of a grid.
 """
 
 from __future__ import annotations
@@ -22,116 +12,259 @@ from pyshmem.device.arch import jit
 from pyshmem.device.collectives.packing import combine, summed_in
 from pyshmem.device.collectives.scratch import after, begin, end, enter, exchange
 from pyshmem.device.context import my_pe, n_pes
+from pyshmem.device.templates import documented
 from pyshmem.device.transport import together
 
 TOGETHER = tl.constexpr(8)  # members whose elements a thread loads at once
 
+REDUCTION = """{what}
 
+ctx: a device context.  {count}: an int, the same on all PEs.
+dest, source: one pointer each, to one dtype, {types}, symmetric, given as this PE's addresses. They are
+    the same array or do not overlap. Half types are combined in float32 and rounded once; all PEs get the same bits.
+Order: all PEs of the team call in the same order, with no barrier between. dest must be ready on all PEs before any of
+    them calls; on return dest is complete here and source is free. {who}
+Errors: DtypeError and ArgumentError for operands of a wrong type; in interpreted kernels NotSymmetricError and
+    OutOfRangeError; {overdue}, or too many programs.
+Spec: OpenSHMEM 1.6, 9.9 SHMEM_{spec}.
+"""
+ONE = "One program of each PE calls it at a time."
+GRID = """All programs of grids of one size call it: a barrier_all_grid before
+    it orders other programs' stores to source, and one after it their loads of dest."""
+NUMBERS, INTEGERS = "integers or floats", "integers"
+
+
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.",
+    count="nreduce",
+    types=INTEGERS,
+    who=ONE,
+    spec="AND_REDUCE",
+)
 @jit
 def and_reduce(ctx, dest, source, nreduce):
-    """Combine ``source[:nreduce]`` of all PEs by bitwise and into ``dest`` on every PE. Spec: 9.9 SHMEM_AND_REDUCE."""
     fold(ctx, "and_reduce", "and", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.",
+    count="nreduce",
+    types=INTEGERS,
+    who=GRID,
+    spec="AND_REDUCE",
+)
 @jit
 def and_reduce_grid(ctx, dest, source, nreduce):
-    """and_reduce by all programs. Spec: 9.9 SHMEM_AND_REDUCE."""
     fold(ctx, "and_reduce", "and", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.",
+    count="nreduce",
+    types=INTEGERS,
+    who=ONE,
+    spec="OR_REDUCE",
+)
 @jit
 def or_reduce(ctx, dest, source, nreduce):
-    """and_reduce by bitwise or. Spec: 9.9 SHMEM_OR_REDUCE."""
     fold(ctx, "or_reduce", "or", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.",
+    count="nreduce",
+    types=INTEGERS,
+    who=GRID,
+    spec="OR_REDUCE",
+)
 @jit
 def or_reduce_grid(ctx, dest, source, nreduce):
-    """or_reduce by all programs. Spec: 9.9 SHMEM_OR_REDUCE."""
     fold(ctx, "or_reduce", "or", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.",
+    count="nreduce",
+    types=INTEGERS,
+    who=ONE,
+    spec="XOR_REDUCE",
+)
 @jit
 def xor_reduce(ctx, dest, source, nreduce):
-    """and_reduce by bitwise exclusive or. Spec: 9.9 SHMEM_XOR_REDUCE."""
     fold(ctx, "xor_reduce", "xor", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.",
+    count="nreduce",
+    types=INTEGERS,
+    who=GRID,
+    spec="XOR_REDUCE",
+)
 @jit
 def xor_reduce_grid(ctx, dest, source, nreduce):
-    """xor_reduce by all programs. Spec: 9.9 SHMEM_XOR_REDUCE."""
     fold(ctx, "xor_reduce", "xor", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.",
+    count="nreduce",
+    types=NUMBERS,
+    who=ONE,
+    spec="SUM_REDUCE",
+)
 @jit
 def sum_reduce(ctx, dest, source, nreduce):
-    """Add ``source[:nreduce]`` of all PEs up into ``dest`` on every PE. Spec: 9.9 SHMEM_SUM_REDUCE."""
     fold(ctx, "sum_reduce", "sum", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.",
+    count="nreduce",
+    types=NUMBERS,
+    who=GRID,
+    spec="SUM_REDUCE",
+)
 @jit
 def sum_reduce_grid(ctx, dest, source, nreduce):
-    """sum_reduce by all programs. Spec: 9.9 SHMEM_SUM_REDUCE."""
     fold(ctx, "sum_reduce", "sum", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.",
+    count="nreduce",
+    types=NUMBERS,
+    who=ONE,
+    spec="PROD_REDUCE",
+)
 @jit
 def prod_reduce(ctx, dest, source, nreduce):
-    """sum_reduce of products. Spec: 9.9 SHMEM_PROD_REDUCE."""
     fold(ctx, "prod_reduce", "prod", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.",
+    count="nreduce",
+    types=NUMBERS,
+    who=GRID,
+    spec="PROD_REDUCE",
+)
 @jit
 def prod_reduce_grid(ctx, dest, source, nreduce):
-    """prod_reduce by all programs. Spec: 9.9 SHMEM_PROD_REDUCE."""
     fold(ctx, "prod_reduce", "prod", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN."),
+    count="nreduce",
+    types=NUMBERS,
+    who=ONE,
+    spec="MIN_REDUCE",
+)
 @jit
 def min_reduce(ctx, dest, source, nreduce):
-    """sum_reduce to the smallest; NaN where any is NaN. Spec: 9.9 SHMEM_MIN_REDUCE."""
     fold(ctx, "min_reduce", "min", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN."),
+    count="nreduce",
+    types=NUMBERS,
+    who=GRID,
+    spec="MIN_REDUCE",
+)
 @jit
 def min_reduce_grid(ctx, dest, source, nreduce):
-    """min_reduce by all programs. Spec: 9.9 SHMEM_MIN_REDUCE."""
     fold(ctx, "min_reduce", "min", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN."),
+    count="nreduce",
+    types=NUMBERS,
+    who=ONE,
+    spec="MAX_REDUCE",
+)
 @jit
 def max_reduce(ctx, dest, source, nreduce):
-    """sum_reduce to the largest; NaN where any is NaN. Spec: 9.9 SHMEM_MAX_REDUCE."""
     fold(ctx, "max_reduce", "max", False, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN."),
+    count="nreduce",
+    types=NUMBERS,
+    who=GRID,
+    spec="MAX_REDUCE",
+)
 @jit
 def max_reduce_grid(ctx, dest, source, nreduce):
-    """max_reduce by all programs. Spec: 9.9 SHMEM_MAX_REDUCE."""
     fold(ctx, "max_reduce", "max", True, dest, source, nreduce)
 
 
+@documented(
+    REDUCTION,
+    what="Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.",
+    count="nelems",
+    types=NUMBERS,
+    who=ONE,
+    spec="SUM_INSCAN",
+)
 @jit
 def sum_inscan(ctx, dest, source, nelems):
-    """Put the sum of ``source[:nelems]`` of the PEs up to and with this one into ``dest``. Spec: 9.9 SHMEM_SUM_INSCAN."""
     fold(ctx, "sum_inscan", "inscan", False, dest, source, nelems)
 
 
+@documented(
+    REDUCTION,
+    what="Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.",
+    count="nelems",
+    types=NUMBERS,
+    who=GRID,
+    spec="SUM_INSCAN",
+)
 @jit
 def sum_inscan_grid(ctx, dest, source, nelems):
-    """sum_inscan by all programs. Spec: 9.9 SHMEM_SUM_INSCAN."""
     fold(ctx, "sum_inscan", "inscan", True, dest, source, nelems)
 
 
+@documented(
+    REDUCTION,
+    what=("Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``."),
+    count="nelems",
+    types=NUMBERS,
+    who=ONE,
+    spec="SUM_EXSCAN",
+)
 @jit
 def sum_exscan(ctx, dest, source, nelems):
-    """sum_inscan of the PEs before this one: zeros on the first. Spec: 9.9 SHMEM_SUM_EXSCAN."""
     fold(ctx, "sum_exscan", "exscan", False, dest, source, nelems)
 
 
+@documented(
+    REDUCTION,
+    what=("Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``."),
+    count="nelems",
+    types=NUMBERS,
+    who=GRID,
+    spec="SUM_EXSCAN",
+)
 @jit
 def sum_exscan_grid(ctx, dest, source, nelems):
-    """sum_exscan by all programs. Spec: 9.9 SHMEM_SUM_EXSCAN."""
     fold(ctx, "sum_exscan", "exscan", True, dest, source, nelems)
 
 
@@ -139,9 +272,9 @@ def sum_exscan_grid(ctx, dest, source, nelems):
 def fold(
     ctx, routine: tl.constexpr, op: tl.constexpr, grid: tl.constexpr, dest, source, nelems, apart: tl.constexpr = False
 ):
-    """Of each program's part every PE combines a part of all PEs' sources, and stores it on all PEs: nobody else touches it.
+    """Each PE combines a part of all PEs' sources for each program's part, and stores it on all PEs.
 
-    op: an operator of combine, "inscan" or "exscan".  apart: whether to load all before anything is sent on.
+    op: an operator of combine, "inscan" or "exscan".  apart: whether to load everything before anything is sent.
     """
     arch.check_one(ctx, routine, "dest", dest, None, nelems)
     arch.check_one(ctx, routine, "source", source, None, nelems)
@@ -165,7 +298,7 @@ def fold(
 
 @jit
 def fold_part(ctx, op: tl.constexpr, dest, source, count, apart: tl.constexpr):
-    """Where both are aligned to it by accesses of 16 bytes, four of a thread in flight, then one; the rest one by one."""
+    """Accesses of 16 bytes where both are aligned, four of a thread in flight, then one; single elements for the rest."""
     threads: tl.constexpr = arch.threads(ctx)
     each: tl.constexpr = together(dest.dtype.element_ty)
     done = tl.cast(0, tl.int64)
@@ -179,7 +312,7 @@ def fold_part(ctx, op: tl.constexpr, dest, source, count, apart: tl.constexpr):
 
 @jit
 def fold_wide(ctx, op: tl.constexpr, dest, source, done, count, block: tl.constexpr, apart: tl.constexpr):
-    """Whole blocks from element ``done`` on; how far that is."""
+    """Combine whole blocks from element ``done`` on; return where they end."""
     each: tl.constexpr = together(dest.dtype.element_ty)
     most = count // block * block
     for start in range(done, most, block):
@@ -189,7 +322,7 @@ def fold_wide(ctx, op: tl.constexpr, dest, source, done, count, block: tl.conste
 
 @jit
 def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.constexpr, apart: tl.constexpr):
-    """The elements at ``lane``: all, aligned to 16 bytes, where they are ``whole``, else those below ``count``."""
+    """Combine the elements at ``lane``: all, aligned to 16 bytes, if ``whole``, else those below ``count``."""
     if op == "exscan":
         total = tl.cast(lane * 0, summed_in(source.dtype.element_ty))
         for pe in range(n_pes(ctx)):
@@ -214,7 +347,7 @@ def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.const
 
 @jit
 def combined(ctx, op: tl.constexpr, total, source, lane, count, whole: tl.constexpr):
-    """``total`` of the first PE, and of the others in their order; of few with all loads on their way at once."""
+    """``total`` of the first PE combined with the others in their order. In a small team all loads are in flight at once."""
     if ctx.members <= TOGETHER:
         for pe in tl.static_range(1, ctx.members):
             value = load_from(ctx, source, tl.minimum(n_pes(ctx) - 1, pe), lane, count, whole)
@@ -227,6 +360,6 @@ def combined(ctx, op: tl.constexpr, total, source, lane, count, whole: tl.conste
 
 @jit
 def load_from(ctx, source, pe, lane, count, whole: tl.constexpr):
-    """Elements on ``pe``, of the type in which they are combined."""
+    """Elements on ``pe``, in the type in which they are combined."""
     found = transport.load_block(ctx, source, lane, pe, count, whole)
     return found.to(summed_in(source.dtype.element_ty))

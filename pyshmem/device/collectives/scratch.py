@@ -1,11 +1,10 @@
-"""What collectives in kernels exchange through: each program of a grid has a slot of its team's scratch, on every PE.
+"""Scratch slots for kernel collectives. Program p exchanges data only with program p on the other PEs.
 
-A program meets the program of its number on the other PEs, so all programs may call at once, and a grid of any size may.
-Before the programs' slots is one without areas, for calls that a single program of each PE makes, whichever it is.
-A slot's counters and flags only grow, from 0, and none is ever reset. It begins with a line of counters of its owner's:
-the exchanges, the broadcasts from here, and those of barrier_all_grid. Then come ARRAYS arrays with a word for each member,
-and after them an area of each KIND below. An area holds 2 * n_pes pieces: one of each member for odd turns and one for even
-ones. In an exchange nobody is done before all have come: who writes for a turn knows that the last but one has been read.
+Every program has a slot on every PE of the team. A further slot, without areas, serves calls that one program of each PE
+makes. A slot begins with a line of the owner's counters: of exchanges, of broadcasts from here, of barrier_all_grid. ARRAYS
+arrays of a word for each member follow, then the areas, each with two pieces for each member. Counters and flags only grow,
+from 0. Pieces are double-buffered by epoch parity: no PE leaves epoch e before all have entered it, so the buffers of e-2
+are free.
 """
 
 from __future__ import annotations
@@ -68,19 +67,19 @@ def programs():
 
 @jit
 def slot_of(ctx, routine: tl.constexpr):
-    """The address here of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
+    """The address of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
     return slot_at(ctx, arch.check_slot(ctx, routine, program()))
 
 
 @jit
 def slot_at(ctx, number):
-    """The address here of the slot of a program that has one."""
+    """The address of the slot of a program that has one."""
     return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
 
 
 @jit
 def slot_of_one(ctx, routine: tl.constexpr):
-    """The address here of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
+    """The address of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
     arch.check_slot(ctx, routine, tl.cast(-1, tl.int32))
     return tl.multiple_of(ctx.scratch, 64) + tl.cast(0, tl.int64)
 
@@ -108,13 +107,13 @@ def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
 
 @jit
 def words_of(ctx, slot, array: tl.constexpr):
-    """The address of one of the arrays above."""
+    """The address of one of the arrays of words."""
     return slot + LINE + 8 * n_pes(ctx) * array
 
 
 @jit
 def piece_of(ctx, slot, kind: tl.constexpr, turn, member):
-    """The address of ``member``'s piece of an area, for that turn."""
+    """The address of ``member``'s piece of an area, for turn ``turn``."""
     return tl.multiple_of(even_piece(ctx, slot, kind, member) + odd(ctx, turn), 16)
 
 
@@ -126,15 +125,14 @@ def even_piece(ctx, slot, kind: tl.constexpr, member):
 
 @jit
 def odd(ctx, turn):
-    """Bytes from a piece for even turns to the one for that turn."""
+    """The bytes from a piece for even turns to the piece for turn ``turn``."""
     # a choice: a product with the turn would wait for its load
     return tl.where((turn & 1) != 0, ctx.piece * n_pes(ctx), 0)
 
 
 @jit
 def after(ctx, pe):
-    """The member after ``pe``, the first after the last: loops over all begin with the next one, so that no two PEs send to
-    one at a time."""
+    """The next member, the first after the last. Loops over all begin with the next one, so that no two PEs send to one."""
     return tl.where(pe + 1 == n_pes(ctx), 0, pe + 1)
 
 
@@ -157,7 +155,7 @@ def begin(slot):
 
 @jit
 def exchange(ctx, routine: tl.constexpr, slot, turn):
-    """Let all members know what this program has written for that turn, and wait until it has all of theirs."""
+    """Tell all members that this program has written for turn ``turn``, and wait until it has heard from all of them."""
     flags = words_of(ctx, slot, FLAGS)
     arch.join(ctx)
     transport.tell_all(ctx, flags, turn)
@@ -166,6 +164,6 @@ def exchange(ctx, routine: tl.constexpr, slot, turn):
 
 @jit
 def end(ctx, slot, turn):
-    """Every thread has read what it needs of that turn. A barrier stands between its begin and this."""
+    """End turn ``turn``: every thread has read its data. A barrier stands between begin and this."""
     tl.store(count_of(slot, 0), turn)
     arch.join(ctx)

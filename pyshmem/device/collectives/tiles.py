@@ -1,12 +1,7 @@
-"""Collectives on tiles: values in a program's registers, combined or exchanged with those of the same program on other PEs.
+"""Collectives on tiles: values in registers, combined or exchanged between the programs of one number on all PEs.
 
-Program p of a grid meets program p of the team's other PEs, so all programs may call at once, one after the other as often
-as they like, with no barrier between. What one turn cannot hold takes several: ctx.piece bytes of each PE, which
-PYSHMEM_SCRATCH and device_context(scratch=) set.
-
-tile: a block of numbers, or a scalar, of one shape and dtype on every PE.
-Order: every PE calls in the same order. No other memory is ordered: fence and quiet do that.
-Errors: tile, op; a grid of more programs than there are slots; a wait over PYSHMEM_WAIT_TIMEOUT.
+A tile that does not fit in a piece of scratch takes several turns: ctx.piece bytes of each PE, which PYSHMEM_SCRATCH and
+device_context(scratch=) set.
 """
 
 from __future__ import annotations
@@ -21,21 +16,37 @@ from pyshmem.device.collectives.low_latency import reduce_words
 from pyshmem.device.collectives.packing import combine, summed_in
 from pyshmem.device.collectives.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
 from pyshmem.device.context import my_pe, n_pes
+from pyshmem.device.templates import documented
 from pyshmem.device.transport import pointer_to, together
 
 WORDS_BYTES = tl.constexpr(4096)  # of a tile, up to which words that are their own flags are faster
 WORDS_MEMBERS = tl.constexpr(8)  # of a team, for the same: a thread polls a word of each at once
 ONE_SHOT_BYTES = tl.constexpr(16384)  # of a tile, up to which all is sent to all; above each PE sums a part
 
+TILE = """{what}
 
+ctx: a device context. Program p of a grid exchanges data with program p on the team's other PEs.
+tile: {tile}
+{operands}Order: all PEs call in the same order, with no barrier between. It orders no other memory: fence and quiet do.
+Errors: ArgumentError for a wrong tile{op_too}; WaitTimeoutError, raised by the next host call, for a grid of more
+    programs than the scratch has slots for, or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+Spec: {spec}.
+"""
+ANY = "a block of numbers, or a scalar, of one shape and dtype on all PEs."
+ROWS = "a block of numbers with ctx.members rows; rows from n_pes on go nowhere{rest}."
+OPERATOR = 'op: "sum", "prod", "min", "max", "and", "or" or "xor". Half types are combined in float32, in PE order.\n'
+
+
+@documented(
+    TILE,
+    what=("Combine the tiles of all PEs element by element. Returns: the same bits on every PE, like ``tile``."),
+    tile=ANY,
+    operands=OPERATOR,
+    op_too=" or operator",
+    spec="OpenSHMEM 1.6, 9.9 SHMEM_SUM_REDUCE and its kin, on registers",
+)
 @jit
 def all_reduce(ctx, tile, op: tl.constexpr):
-    """The tiles of all PEs, combined element by element: the same bits on every PE.
-
-    op: "sum", "prod", "min", "max", for integers also "and", "or", "xor"; half types are combined in float32, in the order
-    of PEs.  Returns: a tile like ``tile``.  Order, errors: this module's.
-    Spec: 9.9 SHMEM_SUM_REDUCE and its kin, of registers.
-    """
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "all_reduce", "tile", tile)
     arch.check_reduced("all_reduce", op, tile)
@@ -50,38 +61,47 @@ def all_reduce(ctx, tile, op: tl.constexpr):
     return shaped(total, tile)
 
 
+@documented(
+    TILE,
+    what="Combine the tiles of all PEs element by element. Returns: row my_pe of the result.",
+    tile=ROWS.format(rest=""),
+    operands=OPERATOR,
+    op_too=" or operator",
+    spec="none; MPI's Reduce_scatter_block",
+)
 @jit
 def reduce_scatter(ctx, tile, op: tl.constexpr):
-    """Row my_pe of all PEs' tiles, combined element by element.
-
-    tile: ctx.members rows, of which row j goes to PE j and those from n_pes on to nobody.  op: as in all_reduce.
-    Returns: a tile of a row's shape.  Order, errors: this module's.  Spec: none; MPI's Reduce_scatter_block.
-    """
     arch.check_tile(ctx, "reduce_scatter", "tile", tile, ctx.members)
     arch.check_reduced("reduce_scatter", op, tile)
     return row_shaped(in_turns(ctx, "reduce_scatter", in_rows(ctx, tile), op), tile)
 
 
+@documented(
+    TILE,
+    what="Gather the tiles of all PEs. Returns: ctx.members rows, row j from PE j, zeros from n_pes on.",
+    tile=ANY,
+    operands="",
+    op_too="",
+    spec="OpenSHMEM 1.6, 9.9 SHMEM_FCOLLECT, on registers",
+)
 @jit
 def all_gather(ctx, tile):
-    """The tiles of all PEs, one behind the other.
-
-    Returns: ctx.members rows of tile's shape, row j of PE j; zeros from n_pes on.
-    Order, errors: this module's.  Spec: 9.9 SHMEM_FCOLLECT, of registers.
-    """
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "all_gather", "tile", tile)
     rows = in_turns(ctx, "all_gather", flatten(tile), None)
     return tl.reshape(rows, with_rows(ctx.members, tile)).to(tile.dtype, bitcast=True)
 
 
+@documented(
+    TILE,
+    what="Send row j to PE j. Returns: a tile like ``tile``, with row j from PE j.",
+    tile=ROWS.format(rest=" and return as zeros"),
+    operands="",
+    op_too="",
+    spec="OpenSHMEM 1.6, 9.9 SHMEM_ALLTOALL, on registers",
+)
 @jit
 def all_to_all(ctx, tile):
-    """Row j goes to PE j, and row j of what returns is from PE j.
-
-    tile: ctx.members rows; those from n_pes on go nowhere and return as zeros.  Returns: a tile like ``tile``.
-    Order, errors: this module's.  Spec: 9.9 SHMEM_ALLTOALL, of registers.
-    """
     arch.check_tile(ctx, "all_to_all", "tile", tile, ctx.members)
     rows = in_turns(ctx, "all_to_all", in_rows(ctx, tile), None)
     return tl.reshape(rows, tile.shape).to(tile.dtype, bitcast=True)
@@ -92,9 +112,9 @@ def all_to_all(ctx, tile):
 
 @jit
 def in_turns(ctx, routine: tl.constexpr, values, op: tl.constexpr):
-    """One row goes to every member; of ctx.members rows row j goes to member j. What comes, combined, or all rows of it.
+    """Send one row to every member, or of ctx.members rows row j to member j; return what arrives.
 
-    op: None for the rows.
+    op: combines the rows that arrive; None returns them all.
     """
     slot = slot_of(ctx, routine)
     width: tl.constexpr = values.shape[-1]
@@ -120,7 +140,7 @@ def in_turns(ctx, routine: tl.constexpr, values, op: tl.constexpr):
 
 @jit
 def nothing_of(ctx, width: tl.constexpr, element: tl.constexpr, op: tl.constexpr):
-    """Zeros, as in_turns returns values before they are rounded."""
+    """Zeros of the type that in_turns works in, before rounding."""
     if op is None:
         return tl.zeros([ctx.members, width], element)
     else:
@@ -129,7 +149,7 @@ def nothing_of(ctx, width: tl.constexpr, element: tl.constexpr, op: tl.constexpr
 
 @jit
 def two_shot(ctx, slot, flat, op: tl.constexpr):
-    """Everybody combines its part of all tiles and sends it to all: two exchanges a turn, of a part each."""
+    """Each PE combines its part of all tiles and sends the result to all: two exchanges of a part a turn."""
     width: tl.constexpr = flat.shape[0]
     lane = tl.arange(0, width)
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, n_pes(ctx)))
@@ -175,7 +195,7 @@ def send_all(ctx, slot, turn, flat, places, inside):
 
 @jit
 def read_rows(ctx, slot, turn, places, inside, element: tl.constexpr):
-    """All pieces, a row each; zeros where there is none."""
+    """All pieces, one a row; zeros where there is no member."""
     pe = tl.arange(0, ctx.members)
     start = pointer_to(piece_of(ctx, slot, BULK, turn, 0), element)
     pointers = start + (pe * piece_elements(ctx, element))[:, None] + places[None, :]
@@ -184,7 +204,7 @@ def read_rows(ctx, slot, turn, places, inside, element: tl.constexpr):
 
 @jit
 def combined(ctx, slot, turn, places, inside, element: tl.constexpr, op: tl.constexpr):
-    """All pieces, combined in the order of PEs, of the type they are combined in."""
+    """All pieces combined in the order of PEs, in the type they are combined in."""
     wide: tl.constexpr = summed_in(element)
     total = load_at(piece_of(ctx, slot, BULK, turn, 0), places, inside, element).to(wide)
     for pe in range(1, n_pes(ctx)):
@@ -207,7 +227,7 @@ def piece_elements(ctx, element: tl.constexpr):
 
 @jit
 def bits_to_move(values):
-    """What moves: floats of 8 bits, which Triton makes of no other number, as their bits."""
+    """The values, but floats of 8 bits as integers: Triton converts no number to these."""
     if values.dtype.is_fp8():
         return values.to(tl.int8, bitcast=True)
     else:
@@ -216,7 +236,7 @@ def bits_to_move(values):
 
 @jit
 def flatten(tile):
-    """A block of one dimension, of what moves."""
+    """The tile as a block of one dimension, of what bits_to_move gives."""
     values = bits_to_move(tile)
     if is_block(tile):
         return tl.reshape(values, [count_of(tile)])
@@ -226,13 +246,13 @@ def flatten(tile):
 
 @jit
 def in_rows(ctx, tile):
-    """A row for each PE, of what moves."""
+    """One row for each PE, of what bits_to_move gives."""
     return tl.reshape(bits_to_move(tile), [ctx.members, count_of(tile) // ctx.members])
 
 
 @jit
 def shaped(flat, tile):
-    """In the shape and dtype of ``tile``, of its bits."""
+    """``flat`` in the shape and dtype of ``tile``."""
     if is_block(tile):
         return tl.reshape(flat, tile.shape).to(tile.dtype, bitcast=True)
     else:
