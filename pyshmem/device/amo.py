@@ -36,7 +36,7 @@ def modify(
     ctx, routine: tl.constexpr, op: tl.constexpr, pointers, value, pe, mask, sem: tl.constexpr, scope: tl.constexpr
 ):
     """Apply one operator on ``pe`` and return the old value, in the name of ``routine``."""
-    arch.check_atomic(ctx, routine, op, pointers, pe, mask)
+    arch.check_atomic(ctx, routine, op, pointers, pe, mask, sem, scope)
     return transport.atomic(ctx, routine, op, pointers, value, pe, mask, sem, scope)
 
 
@@ -227,7 +227,7 @@ def atomic_fetch(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scop
 @jit
 def fetch_element(ctx, routine: tl.constexpr, pointers, pe, mask, sem: tl.constexpr, scope: tl.constexpr):
     """atomic_fetch, in the name of ``routine``."""
-    arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask)
+    arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask, sem, scope)
     words = transport.as_words(pointers)
     # 0 added to the bits: adding 0.0 would turn -0.0 into 0.0, and AMD has no or across GPUs but a loop
     found = transport.atomic(ctx, routine, "add", words, 0, pe, mask, sem, scope)
@@ -249,7 +249,7 @@ def atomic_compare_swap(ctx, pointers, cond, value, pe, sem: tl.constexpr = ACQ_
 @jit
 def compare_swap(ctx, routine: tl.constexpr, pointers, cond, value, pe, sem: tl.constexpr, scope: tl.constexpr):
     """atomic_compare_swap, in the name of ``routine``."""
-    arch.check_atomic(ctx, routine, "swap", pointers, pe, None)
+    arch.check_atomic(ctx, routine, "swap", pointers, pe, None, sem, scope)
     return transport.compare_swap(ctx, routine, pointers, cond, value, pe, sem, scope)
 
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from pyshmem.device import amo, arch, rma
 from pyshmem.device.amo import ACQ_REL, SYS
 from pyshmem.device.arch import jit
-from pyshmem.device.collectives.packing import bits_of
+from pyshmem.device.collectives.packing import moved_as
 from pyshmem.device.context import DeviceContext, n_pes
 from pyshmem.device.templates import documented
 
@@ -112,8 +112,9 @@ def load_tile(part, row, col, BM: tl.constexpr, BN: tl.constexpr):
     arch.check_tile_place(part, "load_tile", row, col, BM, BN)
     pointers, pe = place_of_tile(part, row, col, BM, BN)
     element: tl.constexpr = part.data.dtype.element_ty
-    zero = tl.cast(0, bits_of(element)).to(element, bitcast=True)  # Triton makes no float of 8 bits of a 0
-    return rma.load_for(part.ctx, "load_tile", pointers, pe, inside(part, row, col, BM, BN), zero)
+    moved = pointers.to(tl.pointer_type(moved_as(element)), bitcast=True)
+    found = rma.load_for(part.ctx, "load_tile", moved, pe, inside(part, row, col, BM, BN), 0)
+    return found.to(element, bitcast=True)
 
 
 @documented(
@@ -147,11 +148,11 @@ def locate(part, rows, cols=0, mask=None):
 @documented(
     INDEX,
     what="Return the PE that owns row ``index`` of the whole tensor, or column, whichever is cut.",
-    operands="index: one integer or a block.",
+    operands="index: one integer or a block.  mask: lanes where it is false are not checked.",
 )
 @jit
-def owner(part, index):
-    arch.check_partition(part, "owner")
+def owner(part, index, mask=None):
+    arch.check_index(part, "owner", index, mask)
     pe, _ = cut(part, index)
     return pe
 
@@ -159,11 +160,11 @@ def owner(part, index):
 @documented(
     INDEX,
     what="Return the number of row ``index`` of the whole tensor, or column, among those of its owner.",
-    operands="index: one integer or a block.",
+    operands="index: one integer or a block.  mask: lanes where it is false are not checked.",
 )
 @jit
-def local_index(part, index):
-    arch.check_partition(part, "local_index")
+def local_index(part, index, mask=None):
+    arch.check_index(part, "local_index", index, mask)
     _, number = cut(part, index)
     return number
 
@@ -171,11 +172,11 @@ def local_index(part, index):
 @documented(
     INDEX,
     what="Return the row, or column, of the whole tensor that is ``number`` among those of ``pe``.",
-    operands="number, pe: integers, one each or blocks.",
+    operands="number, pe: integers, one each or blocks.  mask: lanes where it is false are not checked.",
 )
 @jit
-def global_index(part, number, pe):
-    arch.check_partition(part, "global_index")
+def global_index(part, number, pe, mask=None):
+    arch.check_number(part, "global_index", number, pe, mask)
     block = wide(part.block)
     return number // block * (block * n_pes(part.ctx)) + pe * block + number % block
 
@@ -183,7 +184,7 @@ def global_index(part, number, pe):
 @documented(INDEX, what="Return how many rows, or columns, ``pe`` has.", operands="pe: one integer or a block.")
 @jit
 def n_local(part, pe):
-    arch.check_partition(part, "n_local")
+    arch.check_member(part, "n_local", pe)
     block = wide(part.block)
     extent = wide(part.rows) if part.dim == 0 else wide(part.cols)
     step = block * n_pes(part.ctx)

@@ -79,7 +79,8 @@ def signal_fetch(ctx, sig_addr):
     Errors: DtypeError and ArgumentError for operands of a wrong type; NotSymmetricError in interpreted kernels.
     Spec: OpenSHMEM 1.6, 9.8 SHMEM_SIGNAL_FETCH.
     """
-    check_signal(ctx, "signal_fetch", sig_addr, None)
+    arch.check_here(ctx, "signal_fetch", "sig_addr", sig_addr)
+    arch.expect("signal_fetch", "sig_addr", sig_addr, tl.uint64)
     return arch.fetch(ctx, sig_addr)
 
 
@@ -94,7 +95,8 @@ def signal_wait_until(ctx, sig_addr, cmp, value):
         WaitTimeoutError, raised by the next host call, where the wait takes longer than PYSHMEM_WAIT_TIMEOUT.
     Spec: OpenSHMEM 1.6, 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
-    check_signal(ctx, "signal_wait_until", sig_addr, None)
+    arch.check_here(ctx, "signal_wait_until", "sig_addr", sig_addr)
+    arch.expect("signal_wait_until", "sig_addr", sig_addr, tl.uint64)
     return arch.wait(ctx, "signal_wait_until", "sig_addr", sig_addr, cmp, value)
 
 

@@ -43,7 +43,7 @@ COUNT = "Returns: how many were found, as uint64.\n"
 )
 @jit
 def wait_until(ctx, ivar, cmp, value):
-    arch.check_one(ctx, "wait_until", "ivar", ivar, None)
+    arch.check_here(ctx, "wait_until", "ivar", ivar)
     arch.wait(ctx, "wait_until", "ivar", ivar, cmp, value)
 
 
@@ -52,7 +52,7 @@ def wait_until(ctx, ivar, cmp, value):
 )
 @jit
 def test(ctx, ivar, cmp, value):
-    arch.check_one(ctx, "test", "ivar", ivar, None)
+    arch.check_here(ctx, "test", "ivar", ivar)
     return arch.test(ctx, "test", "ivar", ivar, cmp, value)
 
 

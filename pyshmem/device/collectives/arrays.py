@@ -71,7 +71,7 @@ def broadcast_grid(ctx, dest, source, nelems, PE_root):
 
 @jit
 def cast_array(ctx, grid: tl.constexpr, dest, source, nelems, root):
-    arch.check_one(ctx, "broadcast", "dest", dest, None, nelems)
+    arch.check_here(ctx, "broadcast", "dest", dest, nelems)
     arch.check_one(ctx, "broadcast", "source", source, root, nelems)
     arch.expect("broadcast", "source", source, dest.dtype.element_ty)
     slot, first, count = enter(ctx, "broadcast", grid, nelems)
@@ -177,7 +177,7 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     exchange(ctx, "collect", slot, turn + 1)
     end(ctx, slot, turn + 1)
     # not before all have passed the exchange: a program that catches this finds the next call in order
-    arch.check_one(ctx, "collect", "dest", dest, None, total)
+    arch.check_here(ctx, "collect", "dest", dest, total)
 
 
 @documented(
@@ -248,8 +248,9 @@ def alltoalls_grid(ctx, dest, source, dst, sst, nelems):
 
 @jit
 def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
-    arch.check_blocks(ctx, "alltoalls", "dest", dest, None, dst, sst, 1, nelems * n_pes(ctx))
-    arch.check_blocks(ctx, "alltoalls", "source", source, None, dst, sst, 1, nelems * n_pes(ctx))
+    arch.check_context(ctx, "alltoalls")
+    arch.check_blocks(ctx, "alltoalls", "dest", dest, my_pe(ctx), dst, sst, 1, nelems * n_pes(ctx))
+    arch.check_blocks(ctx, "alltoalls", "source", source, my_pe(ctx), dst, sst, 1, nelems * n_pes(ctx))
     arch.expect("alltoalls", "source", source, dest.dtype.element_ty)
     slot, first, count = enter(ctx, "alltoalls", grid, nelems)
     turn = begin(slot)
@@ -266,6 +267,6 @@ def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
 @jit
 def check(ctx, routine: tl.constexpr, dest, source, room, length):
     """Errors: those of all collectives. room, length: the elements of dest and source."""
-    arch.check_one(ctx, routine, "dest", dest, None, room)
-    arch.check_one(ctx, routine, "source", source, None, length)
+    arch.check_here(ctx, routine, "dest", dest, room)
+    arch.check_here(ctx, routine, "source", source, length)
     arch.expect(routine, "source", source, dest.dtype.element_ty)

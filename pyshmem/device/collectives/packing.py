@@ -32,6 +32,12 @@ def bits_of(element: tl.dtype) -> tl.dtype:
 
 
 @triton.constexpr_function
+def moved_as(element: tl.dtype) -> tl.dtype:
+    """The type in which elements only move: floats of 8 bits as integers, since Triton converts no number to these."""
+    return tl.int8 if element.is_fp8() else element
+
+
+@triton.constexpr_function
 def summed_in(element: tl.dtype) -> tl.dtype:
     """The type in which elements are combined: half types in float32."""
     return tl.float32 if element.is_floating() and element.primitive_bitwidth < 32 else element

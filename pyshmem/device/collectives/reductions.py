@@ -276,8 +276,8 @@ def fold(
 
     op: an operator of combine, "inscan" or "exscan".  apart: whether to load everything before anything is sent.
     """
-    arch.check_one(ctx, routine, "dest", dest, None, nelems)
-    arch.check_one(ctx, routine, "source", source, None, nelems)
+    arch.check_here(ctx, routine, "dest", dest, nelems)
+    arch.check_here(ctx, routine, "source", source, nelems)
     arch.check_combined(routine, op, dest)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
     slot, first, count = enter(ctx, routine, grid, nelems)

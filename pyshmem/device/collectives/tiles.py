@@ -13,7 +13,7 @@ from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.rules import count_of
 from pyshmem.device.collectives.low_latency import reduce_words
-from pyshmem.device.collectives.packing import combine, summed_in
+from pyshmem.device.collectives.packing import combine, moved_as, summed_in
 from pyshmem.device.collectives.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
 from pyshmem.device.context import my_pe, n_pes
 from pyshmem.device.templates import documented
@@ -227,11 +227,8 @@ def piece_elements(ctx, element: tl.constexpr):
 
 @jit
 def bits_to_move(values):
-    """The values, but floats of 8 bits as integers: Triton converts no number to these."""
-    if values.dtype.is_fp8():
-        return values.to(tl.int8, bitcast=True)
-    else:
-        return values
+    """The values, in the type in which they move."""
+    return values.to(moved_as(values.dtype), bitcast=True)
 
 
 @jit

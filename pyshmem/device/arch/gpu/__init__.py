@@ -15,6 +15,7 @@ from pyshmem.device.arch.gpu.checks import (
     check_combined,
     check_context,
     check_fetch,
+    check_here,
     check_many,
     check_one,
     check_pe,
@@ -29,7 +30,15 @@ from pyshmem.device.arch.gpu.copies import copy, copy_blocks
 from pyshmem.device.arch.gpu.instructions import read, store_single, threads
 from pyshmem.device.arch.gpu.marked_words import await_words, store_words
 from pyshmem.device.arch.gpu.ordering import add_signal, fence, join, quiet, set_signal
-from pyshmem.device.arch.gpu.partition_checks import check_partition, check_places, check_plane, check_tile_place
+from pyshmem.device.arch.gpu.partition_checks import (
+    check_index,
+    check_member,
+    check_number,
+    check_partition,
+    check_places,
+    check_plane,
+    check_tile_place,
+)
 from pyshmem.device.arch.gpu.team_flags import await_all, await_member, check_slot, synchronise, tell_all, tell_member
 from pyshmem.device.arch.gpu.translation import distance, translate
 from pyshmem.device.arch.gpu.values import decoded, fit, jit, rounded

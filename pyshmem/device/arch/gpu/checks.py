@@ -7,7 +7,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of, wanted_reach
+from pyshmem.device.arch.rules import (
+    called,
+    covers,
+    describe,
+    fault_of,
+    fault_of_order,
+    is_combined,
+    wanted_of,
+    wanted_reach,
+)
 from pyshmem.device.arch.targets import is_direct
 from pyshmem.runtime.errors import ArgumentError, DtypeError
 
@@ -28,17 +37,6 @@ def refuse_call(kind: type, routine: str, argument: str, value: object, wants: s
 
 
 @triton.constexpr_function
-def describe(value: object) -> str:
-    """``value`` as errors name it."""
-    if not isinstance(value, tl.tensor):
-        return f"a {type(value).__name__}" if isinstance(value, (tl.tuple, str, type(None))) else repr(value)
-    block = value.type.is_block()
-    if value.dtype.is_ptr():
-        return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
-    return f"{'a block' if block else 'a value'} of {value.dtype}"
-
-
-@triton.constexpr_function
 def is_number(value: object) -> bool:
     """Whether ``value`` is known to the compiler."""
     return not isinstance(value, tl.tensor)
@@ -53,18 +51,35 @@ def check(ctx, routine: tl.constexpr, argument: tl.constexpr, pointers, pe, mask
 
 
 @triton.jit
-def check_atomic(ctx, routine: tl.constexpr, op: tl.constexpr, pointers, pe, mask):
+def check_atomic(
+    ctx, routine: tl.constexpr, op: tl.constexpr, pointers, pe, mask, sem: tl.constexpr, scope: tl.constexpr
+):
     """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
     check(ctx, routine, "pointers", pointers, pe)
     check_operator(routine, op, pointers)
+    check_order(routine, sem, scope)
+
+
+@triton.constexpr_function
+def check_order(routine: str, sem: object, scope: object) -> None:
+    fault = fault_of_order(sem, scope)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], fault[1], fault[2])
 
 
 @triton.jit
 def check_one(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe, nelems=1):
-    """check of one pointer, one PE and one count. pe None: this PE. Errors: check's."""
+    """check of one pointer, one PE and one count. Errors: check's."""
+    check_here(ctx, routine, argument, pointer, nelems)
+    check_count(routine, called(routine, "pe"), pe)
+
+
+@triton.jit
+def check_here(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, nelems=1):
+    """check_one without a PE. Errors: check's."""
     check_context(ctx, routine)
     check_pointers(routine, argument, pointer)
-    check_scalars(routine, argument, pointer, pe, nelems)
+    check_scalars(routine, argument, pointer, nelems)
 
 
 @triton.constexpr_function
@@ -141,11 +156,10 @@ def check_operator(routine: str, op: str, pointers: tl.tensor) -> None:
 
 
 @triton.constexpr_function
-def check_scalars(routine: str, argument: str, pointer: tl.tensor, pe: object, nelems: object) -> None:
+def check_scalars(routine: str, argument: str, pointer: tl.tensor, nelems: object) -> None:
     if pointer.type.is_block():
         refuse_call(ArgumentError, routine, argument, pointer, "one pointer; load, store and atomics take blocks")
-    for name, value in (("nelems", nelems), ("pe", 0 if pe is None else pe)):
-        check_count(routine, called(routine, name), value)
+    check_count(routine, called(routine, "nelems"), nelems)
 
 
 @triton.constexpr_function
@@ -241,7 +255,7 @@ def check_count(routine: str, argument: str, value: object) -> None:
 @triton.jit
 def check_many(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr):
     """Errors: check_one's and check_waited's, DtypeError for a status that is neither None nor a pointer to int32."""
-    check_one(ctx, routine, "ivars", ivars, None, nelems)
+    check_here(ctx, routine, "ivars", ivars, nelems)
     check_waited(routine, "ivars", ivars, cmp)
     if status is not None:
         expect(routine, "status", status, tl.int32)

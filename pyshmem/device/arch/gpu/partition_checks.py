@@ -16,6 +16,24 @@ def check_partition(part: object, routine: str) -> None:
 
 
 @triton.constexpr_function
+def check_index(part: object, routine: str, index: object, mask: object) -> None:
+    check_partition(part, routine)
+    check_integer(routine, "index", index, "an integer")
+
+
+@triton.constexpr_function
+def check_member(part: object, routine: str, pe: object) -> None:
+    check_partition(part, routine)
+    check_integer(routine, "pe", pe, "an integer")
+
+
+@triton.constexpr_function
+def check_number(part: object, routine: str, row: object, pe: object, mask: object) -> None:
+    check_member(part, routine, pe)
+    check_integer(routine, "number", row, "an integer")
+
+
+@triton.constexpr_function
 def check_places(part: object, routine: str, rows: object, cols: object, mask: object = None) -> None:
     check_partition(part, routine)
     check_integer(routine, "rows", rows, "an integer")

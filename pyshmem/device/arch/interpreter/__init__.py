@@ -14,6 +14,7 @@ from pyshmem.device.arch.interpreter.checks import (
     check_combined,
     check_context,
     check_fetch,
+    check_here,
     check_many,
     check_one,
     check_pe,
@@ -28,6 +29,9 @@ from pyshmem.device.arch.interpreter.copies import copy, copy_blocks, read, stor
 from pyshmem.device.arch.interpreter.marked_words import await_words, store_words
 from pyshmem.device.arch.interpreter.ordering import add_signal, fence, join, quiet, set_signal
 from pyshmem.device.arch.interpreter.partition_checks import (
+    check_index,
+    check_member,
+    check_number,
     check_partition,
     check_places,
     check_plane,

@@ -10,7 +10,7 @@ import triton.language as tl
 from pyshmem.device.arch.fields import decoded, encoded
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, item_bytes, memory, number
-from pyshmem.device.arch.rules import called, covers, fault_of, is_combined, wanted_of, wanted_reach
+from pyshmem.device.arch.rules import called, covers, fault_of, fault_of_order, is_combined, wanted_of, wanted_reach
 from pyshmem.device.arch.targets import is_direct
 from pyshmem.runtime.errors import (
     ArgumentError,
@@ -41,11 +41,11 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
         refuse_call(ArgumentError, routine, argument, f"shapes {shapes}", "pe and mask that broadcast against pointers")
     if chosen:
         places, pes = places[chosen[0]], pes[chosen[0]]
-    _check_pes(ctx, routine, pes)
+    check_members(ctx, routine, pes)
     _check_live(routine, argument, places, item_bytes(pointers))
 
 
-def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any) -> None:
+def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
     """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
     check(ctx, routine, "pointers", pointers, pe, mask)
     element = pointers.dtype.element_ty
@@ -53,27 +53,37 @@ def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: 
     if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
         wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
         refuse_call(DtypeError, routine, "pointers", describe(pointers), wanted)
+    fault = fault_of_order(sem, scope)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], describe(fault[1]), fault[2])
 
 
 def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = 1) -> None:
-    """Stop a call on ``nelems`` elements from one pointer that are not live, or whose pe is none. pe None: this PE.
-
-    Errors: check's.
-    """
-    check_context(ctx, routine)
-    _check_pointers(routine, argument, pointer)
-    _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
-    count = _count(routine, called(routine, "nelems"), nelems, 0)
-    if pe is not None:
-        check_pe(ctx, routine, called(routine, "pe"), pe)
+    """Stop a call on ``nelems`` elements from one pointer that are not live, or with a pe that is none. Errors: check's."""
+    count = _check_counted(ctx, routine, argument, pointer, nelems)
+    check_pe(ctx, routine, called(routine, "pe"), pe)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
 
 
+def check_here(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any = 1) -> None:
+    """check_one without a PE. Errors: check's."""
+    count = _check_counted(ctx, routine, argument, pointer, nelems)
+    if count:
+        _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
+
+
+def _check_counted(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> int:
+    check_context(ctx, routine)
+    _check_pointers(routine, argument, pointer)
+    _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
+    return _count(routine, called(routine, "nelems"), nelems, 0)
+
+
 def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bool:
-    """Whether check_one finds nothing to refuse."""
+    """Whether check_here finds nothing to refuse."""
     try:
-        check_one(ctx, routine, argument, pointer, None, nelems)
+        check_here(ctx, routine, argument, pointer, nelems)
     except ShmemError:
         return False
     return True
@@ -89,7 +99,7 @@ def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
     """Errors: ArgumentError for what is no scalar integer, OutOfRangeError for no PE of ctx's team."""
     pes = integers(routine, argument, pe)
     _check_scalar(routine, argument, pe, "one PE")
-    _check_pes(ctx, routine, pes, argument)
+    check_members(ctx, routine, pes, argument)
 
 
 def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) -> None:
@@ -162,7 +172,7 @@ def check_blocks(
 
 def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
     """Stop a wait or test on words that are not live or that cannot be waited on. Errors: check's, DtypeError."""
-    check_one(ctx, routine, "ivars", ivars, None, nelems)
+    check_here(ctx, routine, "ivars", ivars, nelems)
     check_waited(routine, "ivars", ivars, cmp)
     if status is not None:
         expect(routine, "status", status, tl.int32)
@@ -180,7 +190,7 @@ def check_pes(ctx: Any, routine: str, target_pes: Any, npes: Any) -> None:
     """Stop a list of PEs with one that is none. Errors: check's, DtypeError."""
     check_context(ctx, routine)
     expect(routine, "target_pes", target_pes, tl.int32)
-    _check_pes(ctx, routine, memory(target_pes, _count(routine, "npes", npes, 0)), "target_pes")
+    check_members(ctx, routine, memory(target_pes, _count(routine, "npes", npes, 0)), "target_pes")
 
 
 def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
@@ -227,7 +237,7 @@ def integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
     return entries
 
 
-def _check_pes(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: str = "pe") -> None:
+def check_members(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: str = "pe") -> None:
     members = decoded(number(ctx.n_pes))
     wrong = pes[(pes < 0) | (pes >= members)]
     if wrong.size:

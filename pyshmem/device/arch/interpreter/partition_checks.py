@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from pyshmem.device.arch.interpreter.checks import check_context, integers
+from pyshmem.device.arch.interpreter.checks import check_context, check_members, integers
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
-from pyshmem.device.arch.interpreter.values import array, number
+from pyshmem.device.arch.interpreter.values import array, decoded, number
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError
 
 
@@ -19,6 +19,53 @@ def check_partition(part: Any, routine: str) -> None:
             ArgumentError, routine, "part", describe(part), "the partition of a PartitionedTensor, before all else"
         )
     check_context(part.ctx, routine)
+
+
+def check_index(part: Any, routine: str, index: Any, mask: Any) -> None:
+    """Stop a row or column, whichever is cut, outside of the tensor. Errors: ArgumentError, OutOfRangeError."""
+    check_partition(part, routine)
+    _check_range(
+        routine, "index", _chosen(integers(routine, "index", index), mask), _extent(part), "of the whole tensor"
+    )
+
+
+def check_member(part: Any, routine: str, pe: Any) -> None:
+    """Errors: ArgumentError for what is no integer, OutOfRangeError for no PE of the partition's team."""
+    check_partition(part, routine)
+    check_members(part.ctx, routine, integers(routine, "pe", pe))
+
+
+def check_number(part: Any, routine: str, row: Any, pe: Any, mask: Any) -> None:
+    """Stop a row or column that ``pe`` does not have. Errors: ArgumentError, OutOfRangeError."""
+    check_partition(part, routine)
+    rows, pes = np.broadcast_arrays(integers(routine, "number", row), integers(routine, "pe", pe))
+    rows, pes = _chosen(rows, mask), _chosen(pes, mask)
+    check_members(part.ctx, routine, pes)
+    block, members = number(part.block), decoded(number(part.ctx.n_pes))
+    rounds, rest = divmod(_extent(part), block * members)
+    most = rounds * block + np.clip(rest - pes * block, 0, block)
+    _check_range(routine, "number", rows, most, "of those that pe has")
+
+
+def _chosen(indices: Any, mask: Any) -> Any:
+    """The lanes that a mask, or None, leaves."""
+    if mask is None:
+        return indices
+    indices, chosen = np.broadcast_arrays(indices, array(mask).astype(bool))
+    return indices[chosen]
+
+
+def _extent(part: Any) -> int:
+    """How many rows, or columns, are cut."""
+    return int(number(part.cols if number(part.dim) else part.rows))
+
+
+def _check_range(routine: str, argument: str, indices: Any, most: Any, of: str) -> None:
+    indices, bounds = np.broadcast_arrays(indices, most)
+    wrong = np.flatnonzero((indices < 0) | (indices >= bounds))
+    if wrong.size:
+        index, bound = indices.flat[wrong[0]], bounds.flat[wrong[0]]
+        refuse_call(OutOfRangeError, routine, argument, str(index), f"one from 0 to {bound - 1} {of}")
 
 
 def check_places(part: Any, routine: str, rows: Any, cols: Any, mask: Any = None) -> None:
@@ -31,10 +78,7 @@ def check_places(part: Any, routine: str, rows: Any, cols: Any, mask: Any = None
         shapes = ", ".join(str(each.shape) for each in lanes)
         refuse_call(ArgumentError, routine, "rows", f"shapes {shapes}", "rows, cols and mask that broadcast")
     for name, indices, extent in zip(("rows", "cols"), places, (part.rows, part.cols), strict=True):
-        indices, most = indices[chosen.astype(bool)], number(extent)
-        wrong = indices[(indices < 0) | (indices >= most)]
-        if wrong.size:
-            refuse_call(OutOfRangeError, routine, name, str(wrong[0]), f"one from 0 to {most - 1} of the whole tensor")
+        _check_range(routine, name, indices[chosen.astype(bool)], number(extent), "of the whole tensor")
 
 
 def check_tile_place(part: Any, routine: str, row: Any, col: Any, BM: int, BN: int) -> None:

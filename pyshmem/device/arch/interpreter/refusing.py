@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import triton.language as tl
 from triton.runtime.interpreter import GridExecutor
 
+from pyshmem.device.arch.rules import describe as describe
 from pyshmem.runtime.errors import ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.job import job
-
-
-def describe(value: Any) -> str:
-    """``value`` as errors name it."""
-    if not isinstance(value, tl.tensor):
-        return f"a {type(value).__name__}"
-    block = value.type.is_block()
-    if value.dtype.is_ptr():
-        return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
-    return f"{'a block' if block else 'a value'} of {value.dtype}"
 
 
 def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
