@@ -18,33 +18,31 @@ from pyshmem.device.amo import (
     atomic_add,
     atomic_and,
     atomic_compare_swap,
+    atomic_compare_swap_nbi,
     atomic_fetch,
     atomic_fetch_add,
+    atomic_fetch_add_nbi,
     atomic_fetch_and,
+    atomic_fetch_and_nbi,
     atomic_fetch_inc,
+    atomic_fetch_inc_nbi,
     atomic_fetch_max,
     atomic_fetch_min,
+    atomic_fetch_nbi,
     atomic_fetch_or,
+    atomic_fetch_or_nbi,
     atomic_fetch_xor,
+    atomic_fetch_xor_nbi,
     atomic_inc,
     atomic_max,
     atomic_min,
     atomic_or,
     atomic_set,
     atomic_swap,
+    atomic_swap_nbi,
     atomic_xor,
 )
-from pyshmem.device.amo_nbi import (
-    atomic_compare_swap_nbi,
-    atomic_fetch_add_nbi,
-    atomic_fetch_and_nbi,
-    atomic_fetch_inc_nbi,
-    atomic_fetch_nbi,
-    atomic_fetch_or_nbi,
-    atomic_fetch_xor_nbi,
-    atomic_swap_nbi,
-)
-from pyshmem.device.collectives import (
+from pyshmem.device.collectives.arrays import (
     alltoall,
     alltoall_grid,
     alltoalls,
@@ -55,24 +53,8 @@ from pyshmem.device.collectives import (
     fcollect,
     fcollect_grid,
 )
-from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
-from pyshmem.device.grid import barrier_all_grid
-from pyshmem.device.one_way import broadcast, recv, send, sendrecv
-from pyshmem.device.ordering import barrier_all, fence, pe_quiet, quiet, sync_all
-from pyshmem.device.partitioned import (
-    Partition,
-    atomic_add_at,
-    global_index,
-    load_at,
-    load_tile,
-    local_index,
-    locate,
-    n_local,
-    owner,
-    store_at,
-    store_tile,
-)
-from pyshmem.device.reductions import (
+from pyshmem.device.collectives.messages import broadcast, recv, send, sendrecv
+from pyshmem.device.collectives.reductions import (
     and_reduce,
     and_reduce_grid,
     max_reduce,
@@ -92,7 +74,23 @@ from pyshmem.device.reductions import (
     xor_reduce,
     xor_reduce_grid,
 )
-from pyshmem.device.rma import g, get, get_nbi, load, p, put, put_nbi, store
+from pyshmem.device.collectives.tiles import all_gather, all_reduce, all_to_all, reduce_scatter
+from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
+from pyshmem.device.ordering import barrier_all, barrier_all_grid, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.partitioned import (
+    Partition,
+    atomic_add_at,
+    global_index,
+    load_at,
+    load_tile,
+    local_index,
+    locate,
+    n_local,
+    owner,
+    store_at,
+    store_tile,
+)
+from pyshmem.device.rma import g, get, get_nbi, ibget, ibput, iget, iput, load, p, put, put_nbi, store
 from pyshmem.device.signal import (
     SIGNAL_ADD,
     SIGNAL_SET,
@@ -103,16 +101,26 @@ from pyshmem.device.signal import (
     signal_set,
     signal_wait_until,
 )
-from pyshmem.device.strided import ibget, ibput, iget, iput
-from pyshmem.device.tiles import all_gather, all_reduce, all_to_all, reduce_scatter
-from pyshmem.device.wait import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, test, wait_until
-from pyshmem.device.wait_many import test_all, test_any, test_some, wait_until_all, wait_until_any, wait_until_some
-from pyshmem.device.wait_vector import (
+from pyshmem.device.wait import (
+    CMP_EQ,
+    CMP_GE,
+    CMP_GT,
+    CMP_LE,
+    CMP_LT,
+    CMP_NE,
+    test,
+    test_all,
     test_all_vector,
+    test_any,
     test_any_vector,
+    test_some,
     test_some_vector,
+    wait_until,
+    wait_until_all,
     wait_until_all_vector,
+    wait_until_any,
     wait_until_any_vector,
+    wait_until_some,
     wait_until_some_vector,
 )
 

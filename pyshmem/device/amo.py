@@ -1,351 +1,379 @@
-"""Atomic memory operations in kernels, on one pointer or a block of them. Spec: OpenSHMEM 1.6, 9.7.
+"""Atomic memory operations in kernels, on one pointer or a block of pointers. Spec: OpenSHMEM 1.6, 9.7.
 
-pointers: symmetric, one or a block, to integers or floats of 4 or 8 bytes (and, or, xor: integers), this PE's addresses.
-value, cond: integers for integer pointees, numbers for floating ones; scalars, or blocks that broadcast to the pointers;
-min and max order integers by their signedness and floats by IEEE 754's totalOrder: -0.0 < 0.0, NaN over infinity, NaN with a
-sign under -infinity.
-pe: a scalar, or a block that broadcasts against them.  mask: where it is false nothing happens.
-sem: "relaxed", "acquire", "release" or "acq_rel".  scope: "sys" reaches every PE, "gpu" and "cta" only this GPU's programs.
-Order: atomic against every AMO, wait and test on the word; done after quiet. As a release it comes after what its thread
-has stored, as an acquire before what its thread loads; a fence orders the whole program's.
-Errors: pointee or value of a wrong type, a masked-in address out of live memory, a pe out of range.
+Only fetching operations have a form with _nbi, which stores the old value to memory: the others complete after quiet anyway.
 """
 
 from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit, translate
-from pyshmem.device.context import DeviceContext
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
+from pyshmem.device.templates import documented
 
 ACQ_REL, SYS = tl.constexpr("acq_rel"), tl.constexpr("sys")  # Triton 3.6 compiles no plain text as a default
+
+AMO = """{what}
+
+ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+pointers: symmetric, one or a block, given as this PE's addresses, to {types} of 4 or 8 bytes.
+{operands}
+sem: "relaxed", "acquire", "release" or "acq_rel".  scope: "sys", or "gpu" or "cta" for programs of this GPU alone.
+Order: atomic with respect to every AMO, wait and test of the word, and complete after quiet. A release comes after the
+    calling thread's earlier stores, an acquire before its later loads.
+{refused}
+Spec: {spec}.
+"""
+VALUE = "value: a number or a block that broadcasts against the pointers.  "
+MASK = "mask: lanes where it is false do nothing."
+COND = "cond, value: numbers, or blocks that broadcast against the pointers. There is no mask."
+FETCH = "fetch: pointers to the same type, in any memory here; they hold the old values after quiet.\n"
+NUMBERS, INTEGERS = "integers or floats", "integers"
 
 
 @jit
 def modify(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    op: tl.constexpr,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-    sem: tl.constexpr,
-    scope: tl.constexpr,
-) -> tl.tensor:
-    """Apply one operator on ``pe``; what was there."""
-    arch.check_atomic(ctx, routine, op, pointers, pe, mask)
-    there = translate(ctx, pointers, pe)
-    fitting = arch.fit(routine, "value", value, there)
-    if op == "swap":
-        words = as_words(there)
-        swapped = arch.atomic(ctx, op, words, in_bits(fitting, words), mask, sem, scope)
-        return swapped.to(there.dtype.element_ty, bitcast=True)
-    else:
-        return arch.atomic(ctx, op, there, fitting, mask, sem, scope)
+    ctx, routine: tl.constexpr, op: tl.constexpr, pointers, value, pe, mask, sem: tl.constexpr, scope: tl.constexpr
+):
+    """Apply one operator on ``pe`` and return the old value, in the name of ``routine``."""
+    arch.check_atomic(ctx, routine, op, pointers, pe, mask, sem, scope)
+    return transport.atomic(ctx, routine, op, pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO, what="Write ``value``.", types=NUMBERS, operands=VALUE + MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SET"
+)
 @jit
-def as_words(pointers: tl.tensor) -> tl.tensor:
-    """Pointers to the elements' bits, as integers: swaps and fetches move bits, and there are none on floats in between."""
-    word: tl.constexpr = tl.int32 if pointers.dtype.element_ty.primitive_bitwidth == 32 else tl.int64
-    return pointers.to(tl.pointer_type(word), bitcast=True)
-
-
-@jit
-def in_bits(value: tl.tensor, words: tl.tensor) -> tl.tensor:
-    return value.to(words.dtype.element_ty, bitcast=True)
-
-
-@jit
-def atomic_set(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Write ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_SET."""
+def atomic_set(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_set", "swap", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Write ``value`` and return the old value.",
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SWAP",
+)
 @jit
-def atomic_swap(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Write ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_SWAP."""
+def atomic_swap(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_swap", "swap", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Add ``value`` and return the old value.",
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_ADD",
+)
 @jit
-def atomic_fetch_add(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Add ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_ADD."""
+def atomic_fetch_add(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_add", "add", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO, what="Add ``value``.", types=NUMBERS, operands=VALUE + MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_ADD"
+)
 @jit
-def atomic_add(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Add ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_ADD."""
+def atomic_add(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_add", "add", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise and and return the old value.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_AND",
+)
 @jit
-def atomic_fetch_and(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Bitwise and with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_AND."""
+def atomic_fetch_and(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_and", "and", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise and.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_AND",
+)
 @jit
-def atomic_and(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Bitwise and with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_AND."""
+def atomic_and(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_and", "and", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise or and return the old value.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_OR",
+)
 @jit
-def atomic_fetch_or(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Bitwise or with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_OR."""
+def atomic_fetch_or(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_or", "or", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise or.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_OR",
+)
 @jit
-def atomic_or(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Bitwise or with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_OR."""
+def atomic_or(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_or", "or", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise exclusive or and return the old value.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_XOR",
+)
 @jit
-def atomic_fetch_xor(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Bitwise exclusive or with ``value`` and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_XOR."""
+def atomic_fetch_xor(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_xor", "xor", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise exclusive or.",
+    types=INTEGERS,
+    operands=VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_XOR",
+)
 @jit
-def atomic_xor(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Bitwise exclusive or with ``value``. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_XOR."""
+def atomic_xor(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_xor", "xor", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what=("Write the lesser of ``value`` and the element (IEEE 754's totalOrder) and return the old value."),
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="none; the specification has no such operation",
+)
 @jit
-def atomic_fetch_min(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Write the lesser of ``value`` and the element, and return what was there. Not in the specification."""
+def atomic_fetch_min(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_min", "min", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Write the lesser of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.",
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="none; the specification has no such operation",
+)
 @jit
-def atomic_min(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Write the lesser of ``value`` and the element. Done after quiet. Not in the specification."""
+def atomic_min(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_min", "min", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what=("Write the greater of ``value`` and the element (IEEE 754's totalOrder) and return the old value."),
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="none; the specification has no such operation",
+)
 @jit
-def atomic_fetch_max(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Write the greater of ``value`` and the element, and return what was there. Not in the specification."""
+def atomic_fetch_max(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_max", "max", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Write the greater of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.",
+    types=NUMBERS,
+    operands=VALUE + MASK,
+    spec="none; the specification has no such operation",
+)
 @jit
-def atomic_max(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Write the greater of ``value`` and the element. Done after quiet. Not in the specification."""
+def atomic_max(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_max", "max", pointers, value, pe, mask, sem, scope)
 
 
+@documented(
+    AMO,
+    what="Add 1 and return the old value.",
+    types=NUMBERS,
+    operands=MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_INC",
+)
 @jit
-def atomic_fetch_inc(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Add 1 and return what was there. Spec: 9.7 SHMEM_ATOMIC_FETCH_INC."""
+def atomic_fetch_inc(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_inc", "add", pointers, 1, pe, mask, sem, scope)
 
 
+@documented(AMO, what="Add 1.", types=NUMBERS, operands=MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_INC")
 @jit
-def atomic_inc(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> None:
-    """Add 1. Done after quiet. Spec: 9.7 SHMEM_ATOMIC_INC."""
+def atomic_inc(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_inc", "add", pointers, 1, pe, mask, sem, scope)
 
 
+@documented(AMO, what="Return the element.", types=NUMBERS, operands=MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH")
 @jit
-def atomic_fetch(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor = None,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Return the element. Spec: 9.7 SHMEM_ATOMIC_FETCH."""
-    return fetch(ctx, "atomic_fetch", pointers, pe, mask, sem, scope)
+def atomic_fetch(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
+    return fetch_element(ctx, "atomic_fetch", pointers, pe, mask, sem, scope)
 
 
 @jit
-def fetch(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-    sem: tl.constexpr,
-    scope: tl.constexpr,
-) -> tl.tensor:
-    """atomic_fetch, under any name."""
-    arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask)
-    words = as_words(translate(ctx, pointers, pe))
+def fetch_element(ctx, routine: tl.constexpr, pointers, pe, mask, sem: tl.constexpr, scope: tl.constexpr):
+    """atomic_fetch, in the name of ``routine``."""
+    arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask, sem, scope)
+    words = transport.as_words(pointers)
     # 0 added to the bits: adding 0.0 would turn -0.0 into 0.0, and AMD has no or across GPUs but a loop
-    found = arch.atomic(ctx, "add", words, arch.fit(routine, "value", 0, words), mask, sem, scope)
+    found = transport.atomic(ctx, routine, "add", words, 0, pe, mask, sem, scope)
     return found.to(pointers.dtype.element_ty, bitcast=True)
 
 
+@documented(
+    AMO,
+    what="Write ``value`` where the element equals ``cond``, and return the old value.",
+    types=NUMBERS,
+    operands=COND,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_COMPARE_SWAP",
+)
 @jit
-def atomic_compare_swap(
-    ctx: DeviceContext,
-    pointers: tl.tensor,
-    cond: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    sem: tl.constexpr = ACQ_REL,
-    scope: tl.constexpr = SYS,
-) -> tl.tensor:
-    """Write ``value`` where the element equals ``cond``, and return what was there. No mask: Triton's has none.
-
-    Spec: 9.7 SHMEM_ATOMIC_COMPARE_SWAP.
-    """
+def atomic_compare_swap(ctx, pointers, cond, value, pe, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return compare_swap(ctx, "atomic_compare_swap", pointers, cond, value, pe, sem, scope)
 
 
 @jit
-def compare_swap(
-    ctx: DeviceContext,
+def compare_swap(ctx, routine: tl.constexpr, pointers, cond, value, pe, sem: tl.constexpr, scope: tl.constexpr):
+    """atomic_compare_swap, in the name of ``routine``."""
+    arch.check_atomic(ctx, routine, "swap", pointers, pe, None, sem, scope)
+    return transport.compare_swap(ctx, routine, pointers, cond, value, pe, sem, scope)
+
+
+@documented(
+    AMO,
+    what="Store the element to ``fetch``.",
+    types=NUMBERS,
+    operands=FETCH + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_NBI",
+)
+@jit
+def atomic_fetch_nbi(ctx, fetch, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
+    arch.check_fetch("atomic_fetch_nbi", fetch, pointers)
+    tl.store(fetch, fetch_element(ctx, "atomic_fetch_nbi", pointers, pe, mask, sem, scope), mask=mask)
+
+
+@documented(
+    AMO,
+    what="Write ``value`` where the element equals ``cond``, and store the old value to ``fetch``.",
+    types=NUMBERS,
+    operands=FETCH + COND,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_COMPARE_SWAP_NBI",
+)
+@jit
+def atomic_compare_swap_nbi(
+    ctx, fetch, pointers, cond, value, pe, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
+):
+    arch.check_fetch("atomic_compare_swap_nbi", fetch, pointers)
+    tl.store(fetch, compare_swap(ctx, "atomic_compare_swap_nbi", pointers, cond, value, pe, sem, scope))
+
+
+@jit
+def modify_nbi(
+    ctx,
     routine: tl.constexpr,
-    pointers: tl.tensor,
-    cond: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
+    op: tl.constexpr,
+    fetch,
+    pointers,
+    value,
+    pe,
+    mask,
     sem: tl.constexpr,
     scope: tl.constexpr,
-) -> tl.tensor:
-    """atomic_compare_swap, under any name."""
-    arch.check_atomic(ctx, routine, "swap", pointers, pe, None)
-    there = translate(ctx, pointers, pe)
-    words = as_words(there)
-    expected = in_bits(arch.fit(routine, "cond", cond, there), words)
-    wanted = in_bits(arch.fit(routine, "value", value, there), words)
-    expected, _ = tl.broadcast(expected, words)  # Triton does so for every atomic but this one
-    wanted, _ = tl.broadcast(wanted, words)
-    found = arch.compare_swap(ctx, words, expected, wanted, sem, scope)
-    return found.to(there.dtype.element_ty, bitcast=True)
+):
+    """Apply one operator on ``pe`` and store the old value to ``fetch``."""
+    arch.check_fetch(routine, fetch, pointers)
+    tl.store(fetch, modify(ctx, routine, op, pointers, value, pe, mask, sem, scope), mask=mask)
+
+
+@documented(
+    AMO,
+    what="Write ``value`` and store the old value to ``fetch``.",
+    types=NUMBERS,
+    operands=FETCH + VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SWAP_NBI",
+)
+@jit
+def atomic_swap_nbi(ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
+    modify_nbi(ctx, "atomic_swap_nbi", "swap", fetch, pointers, value, pe, mask, sem, scope)
+
+
+@documented(
+    AMO,
+    what="Add 1 and store the old value to ``fetch``.",
+    types=NUMBERS,
+    operands=FETCH + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_INC_NBI",
+)
+@jit
+def atomic_fetch_inc_nbi(ctx, fetch, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
+    modify_nbi(ctx, "atomic_fetch_inc_nbi", "add", fetch, pointers, 1, pe, mask, sem, scope)
+
+
+@documented(
+    AMO,
+    what="Add ``value`` and store the old value to ``fetch``.",
+    types=NUMBERS,
+    operands=FETCH + VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_ADD_NBI",
+)
+@jit
+def atomic_fetch_add_nbi(
+    ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
+):
+    modify_nbi(ctx, "atomic_fetch_add_nbi", "add", fetch, pointers, value, pe, mask, sem, scope)
+
+
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise and and store the old value to ``fetch``.",
+    types=INTEGERS,
+    operands=FETCH + VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_AND_NBI",
+)
+@jit
+def atomic_fetch_and_nbi(
+    ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
+):
+    modify_nbi(ctx, "atomic_fetch_and_nbi", "and", fetch, pointers, value, pe, mask, sem, scope)
+
+
+@documented(
+    AMO,
+    what="Combine the element with ``value`` by bitwise or and store the old value to ``fetch``.",
+    types=INTEGERS,
+    operands=FETCH + VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_OR_NBI",
+)
+@jit
+def atomic_fetch_or_nbi(
+    ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
+):
+    modify_nbi(ctx, "atomic_fetch_or_nbi", "or", fetch, pointers, value, pe, mask, sem, scope)
+
+
+@documented(
+    AMO,
+    what=("Combine the element with ``value`` by bitwise exclusive or and store the old value to ``fetch``."),
+    types=INTEGERS,
+    operands=FETCH + VALUE + MASK,
+    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_XOR_NBI",
+)
+@jit
+def atomic_fetch_xor_nbi(
+    ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
+):
+    modify_nbi(ctx, "atomic_fetch_xor_nbi", "xor", fetch, pointers, value, pe, mask, sem, scope)

@@ -1,4 +1,4 @@
-"""The device context: which team, which heap, and what is known without asking anybody."""
+"""The device context: a team and a heap as one kernel argument, and queries that need no communication."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from typing import NamedTuple
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import decoded, jit
 
 
 class DeviceContext(NamedTuple):
     """A team and a heap, as scalars that a kernel takes as one argument. Made by shmem.device_context.
 
-    Fields that differ between PEs, teams or inits are 2 * x + 3 or addresses of whole cache lines: neither is a value that
-    Triton compiles a variant for (1, multiples of 16), or all are.
+    One compiled kernel serves all teams whose ``members`` are equal, on all PEs: every other field is an address of whole
+    cache lines, equal in the whole job, a multiple of 16 of 32 bits, or encoded by pyshmem.device.arch.fields, so that
+    Triton reads no PE's or team's number, size, start, step or scratch as a special one.
     """
 
-    me: int  # 2 * (this PE's number in the team) + 3
-    n_pes: int
-    stride: int  # bytes from one member's heap to the next one's, 0 where a table holds them
+    me: int  # this PE's number in the team, encoded
+    n_pes: int  # encoded
+    stride: int  # bytes from one member's heap to the next one's, 0 where a table holds them, an encoded distance
     sync_area: int  # address of the team's barrier area here
-    generation: int  # 2 * (which init it belongs to) + 3
+    generation: int  # which init it belongs to, encoded
     base: int  # address of this PE's heap
     table: int  # address of a table by world PE: bytes from this PE's heap to that one's
-    start: int  # 2 * (the world PE that is the team's first) + 3
-    step: int  # from one member's world PE to the next one's
+    start: int  # the world PE that is the team's first, encoded
+    step: int  # from one member's world PE to the next one's, encoded
     record: int  # address of the record that a wait over its limit fills, 0 for none
     limit: int  # of a wait, in nanoseconds, 0 for none
-    scratch: int  # address of what collectives exchange through, a slot for each program: pyshmem.device.scratch
-    slot: int  # bytes of a slot
-    programs: int  # how many slots there are
-    piece: int  # bytes that a slot takes of one member at a time
-    where: tl.constexpr  # the index in PLACES: what kernels are compiled for
+    scratch: int  # address of what collectives exchange through, a slot for each program: see collectives.scratch
+    slot: int  # bytes of a slot, a multiple of 64
+    slots: int  # how many there are, with the one for calls by one program, encoded
+    piece: int  # bytes that a slot takes of one member at a time, a multiple of 16
+    where: tl.constexpr  # the index in TARGETS: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
-    least: tl.constexpr  # bytes that a piece has at least, a power of two: what is known to fit needs no loop
+    reach: tl.constexpr  # how the team's members are reached: DIRECT, by loads, stores and atomics on mapped memory
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:
@@ -43,36 +44,40 @@ class DeviceContext(NamedTuple):
 
 
 @jit
-def my_pe(ctx: DeviceContext) -> tl.tensor:
-    """This PE's number in ctx's team. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
-    return (ctx.me - 3) // 2
+def my_pe(ctx):
+    """Return this PE's number in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
+    return decoded(ctx.me)
 
 
 @jit
-def n_pes(ctx: DeviceContext) -> tl.tensor:
-    """How many PEs ctx's team has. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
-    return ctx.n_pes
+def n_pes(ctx):
+    """Return the number of PEs in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
+    return decoded(ctx.n_pes)
 
 
 @jit
-def translate_pe(ctx: DeviceContext, pe: tl.tensor, dest_ctx: DeviceContext) -> tl.tensor:
-    """The number in dest_ctx's team of ``pe`` of ctx's, -1 where there is none.
+def translate_pe(ctx, pe, dest_ctx):
+    """Return the number in dest_ctx's team of PE ``pe`` of ctx's team, or -1 if it is not a member.
 
-    pe: a scalar or a block.  dest_ctx: a device context.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
+    ctx, dest_ctx: device contexts.  pe: a scalar or a block.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
     """
-    away = (ctx.start - 3) // 2 + pe * ctx.step - (dest_ctx.start - 3) // 2
-    there = away // tl.where(dest_ctx.step == 0, 1, dest_ctx.step)  # 0 in a team of one
-    known = (pe >= 0) & (pe < ctx.n_pes) & (there >= 0) & (there < dest_ctx.n_pes) & (there * dest_ctx.step == away)
+    step = decoded(dest_ctx.step)
+    away = decoded(ctx.start) + pe * decoded(ctx.step) - decoded(dest_ctx.start)
+    there = away // tl.where(step == 0, 1, step)  # 0 in a team of one
+    known = (pe >= 0) & (pe < n_pes(ctx)) & (there >= 0) & (there < n_pes(dest_ctx)) & (there * step == away)
     return tl.where(known, there, -1)
 
 
 @jit
-def ptr(ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor) -> tl.tensor:
-    """Pointers to the same places on ``pe``, for plain tl.load and tl.store.
+def ptr(ctx, pointers, pe):
+    """Return pointers to the same elements on ``pe``, for plain tl.load and tl.store.
 
-    pointers: symmetric, one or a block, to any dtype, of this PE.  pe: a scalar, or a block that broadcasts against them.
-    Order: accesses by them are plain ones; fence and quiet order them.
-    Errors: an address out of live memory, a pe out of range.  Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.
+    Order: accesses through the result are plain ones; waits, tests, fence and quiet order them.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.1 SHMEM_PTR.
     """
     arch.check(ctx, "ptr", "pointers", pointers, pe)
-    return arch.translate(ctx, pointers, pe)
+    return transport.ptr(ctx, pointers, pe)

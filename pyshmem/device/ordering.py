@@ -4,53 +4,97 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
+from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
-from pyshmem.device.context import DeviceContext
+from pyshmem.device.collectives.scratch import count_of, programs, slot_of_one
+from pyshmem.runtime import comparisons
 
 
 @jit
-def fence(ctx: DeviceContext) -> None:
-    """Order the calling program's earlier puts, stores and AMOs before its later ones. Spec: 9.11 SHMEM_FENCE."""
+def fence(ctx):
+    """Order the calling program's earlier puts, stores and AMOs before its later ones, to each PE.
+
+    ctx: a device context.  Errors: ArgumentError for what is no device context.  Spec: OpenSHMEM 1.6, 9.11 SHMEM_FENCE.
+    """
     arch.check_context(ctx, "fence")
-    arch.fence(ctx)
+    transport.fence(ctx)
 
 
 @jit
-def quiet(ctx: DeviceContext) -> None:
-    """Complete all the calling program has started, visible to all PEs; what it reads later is read later.
+def quiet(ctx):
+    """Complete everything that the calling program has started. All PEs see it, and later loads come after it.
 
-    Spec: 9.11 SHMEM_QUIET.
+    ctx: a device context.  Errors: ArgumentError for what is no device context.  Spec: OpenSHMEM 1.6, 9.11 SHMEM_QUIET.
     """
     arch.check_context(ctx, "quiet")
-    arch.quiet(ctx)
+    transport.quiet(ctx)
 
 
 @jit
-def pe_quiet(ctx: DeviceContext, target_pes: tl.tensor, npes: tl.tensor) -> None:
-    """quiet as far as it concerns the PEs ``target_pes[:npes]`` of ctx's team: here of all.
+def pe_quiet(ctx, target_pes, npes):
+    """Complete what the calling program has started to the PEs ``target_pes[:npes]``; at present, to all PEs.
 
-    target_pes: a pointer in any memory to npes numbers, int32.  npes: a run-time int.
-    Errors: pointee, a PE out of range.  Spec: 9.11 SHMEM_PE_QUIET.
+    ctx: a device context; the PEs count in its team.
+    target_pes: a pointer to int32, in any memory.  npes: an int.
+    Errors: DtypeError and ArgumentError for operands of a wrong type; OutOfRangeError for a PE in interpreted kernels.
+    Spec: OpenSHMEM 1.6, 9.11 SHMEM_PE_QUIET.
     """
     arch.check_pes(ctx, "pe_quiet", target_pes, npes)
-    arch.quiet(ctx)
+    transport.quiet(ctx)
 
 
 @jit
-def barrier_all(ctx: DeviceContext) -> None:
-    """quiet, then wait until every PE of ctx's team is here. Entered by exactly one program per PE at a time.
+def barrier_all(ctx):
+    """Complete everything that the calling program has started, and wait until every PE of the team has called this.
 
-    Order: what the calling programs have stored before is read by all of them after.
-    Errors: a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.9 SHMEM_BARRIER_ALL.
+    ctx: a device context. Exactly one program of each PE calls barrier_all or sync_all of a team at a time.
+    Order: what the calling programs stored before it, all of them read after it.
+    Errors: ArgumentError for what is no device context; WaitTimeoutError, raised by the next host call, where the wait takes
+        longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: OpenSHMEM 1.6, 9.9 SHMEM_BARRIER_ALL.
     """
-    arch.synchronise(ctx, "barrier_all")
+    arch.check_context(ctx, "barrier_all")
+    transport.synchronise(ctx, "barrier_all")
 
 
 @jit
-def sync_all(ctx: DeviceContext) -> None:
-    """Wait until every PE of ctx's team is here; completes no put. Entered as barrier_all.
+def sync_all(ctx):
+    """Wait until every PE of the team has called this. It does not complete puts.
 
-    Errors: barrier_all's.  Spec: 9.9 SHMEM_SYNC_ALL.
+    ctx: a device context. Exactly one program of each PE calls barrier_all or sync_all of a team at a time.
+    Errors: ArgumentError for what is no device context; WaitTimeoutError, raised by the next host call, where the wait takes
+        longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: OpenSHMEM 1.6, 9.9 SHMEM_SYNC_ALL.
     """
-    arch.synchronise(ctx, "sync_all")
+    arch.check_context(ctx, "sync_all")
+    transport.synchronise(ctx, "sync_all")
+
+
+@jit
+def barrier_all_grid(ctx):
+    """Complete what all programs have started, and wait until every program of the grids on all PEs of the team is here.
+
+    ctx: a device context. All programs call it; grids may differ between PEs. The programs of a grid must run at the
+        same time: start it by shmem.launch with cooperative=True. No program is in barrier_all or sync_all meanwhile.
+    Order: what any of the programs stored before it, all of them read after it.
+    Errors: ArgumentError for what is no device context, and in interpreted kernels for a grid of several programs;
+        WaitTimeoutError, raised by the next host call, where the wait takes longer than PYSHMEM_WAIT_TIMEOUT.
+    Spec: OpenSHMEM 1.6, 9.9 SHMEM_BARRIER_ALL.
+    """
+    arch.check_alone(ctx, "barrier_all_grid", programs())
+    slot = slot_of_one(ctx, "barrier_all_grid")
+    come, released = word_of(slot, 2), word_of(slot, 3)
+    transport.fence(ctx)
+    before = arch.fetch(ctx, released)
+    last = before + tl.cast(programs(), tl.uint64)  # what ``come`` grows to with the last program
+    if arch.atomic(ctx, "add", come, tl.cast(1, tl.uint64), None, "acq_rel", "sys") + 1 == last:
+        transport.synchronise(ctx, "barrier_all_grid")
+        arch.set_signal(ctx, released, last)
+    else:
+        arch.wait(ctx, "barrier_all_grid", "ctx", released, comparisons.NE, before)
+
+
+@jit
+def word_of(slot, place: tl.constexpr):
+    """A counter of a slot, as a pointer to uint64."""
+    return count_of(slot, place).to(tl.pointer_type(tl.uint64), bitcast=True)

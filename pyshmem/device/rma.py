@@ -1,139 +1,218 @@
-"""Remote memory access in kernels. Spec: OpenSHMEM 1.6, 9.6; load and store are the tile forms, as Triton users expect."""
+"""Remote memory access in kernels. Spec: OpenSHMEM 1.6, 9.6. load and store are the forms for tiles of Triton."""
 
 from __future__ import annotations
 
 import triton.language as tl
 
-from pyshmem.device import arch
-from pyshmem.device.arch import jit, translate
-from pyshmem.device.context import DeviceContext
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
+from pyshmem.device.templates import documented
+
+PUT = """Copy ``source[:nelems]`` to ``dest`` on ``pe``. All threads of the program make the call together.{returns}
+
+ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
+dest: one symmetric pointer, given as this PE's address.  source: one pointer to dest's dtype, in any memory.
+Order: {visible}.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+GET = """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. All threads of the program make the call together.{returns}
+
+ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
+dest: one pointer to source's dtype, in any memory.  source: one symmetric pointer, given as this PE's address.
+Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+STRIDED_PUT = """Copy {what} on ``pe``. All threads of the program make the call together; source is free on return.
+
+ctx: a device context.  pe, {counts}: ints; pe counts in ctx's team.
+dest: one symmetric pointer, given as this PE's address.  source: one pointer to dest's dtype, in any memory.
+dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
+Order: {visible}.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
+STRIDED_GET = """Copy {what}. All threads of the program make the call together; dest holds the data on return.
+
+ctx: a device context.  pe, {counts}: ints; pe counts in ctx's team.
+dest: one pointer to source's dtype, in any memory.  source: one symmetric pointer, given as this PE's address.
+dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
+Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
+{refused}
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+"""
 
 
 @jit
-def load(
-    ctx: DeviceContext, pointers: tl.tensor, pe: tl.tensor, mask: tl.tensor = None, other: tl.tensor = None
-) -> tl.tensor:
-    """tl.load from ``pe``: the values at ``pointers`` there.
+def load(ctx, pointers, pe, mask=None, other=None):
+    """Load the elements at ``pointers`` on ``pe``, as tl.load does from local memory.
 
-    pointers: symmetric, one or a block, to any dtype, given as this PE's addresses.
-    pe: a scalar or a block that broadcasts against them.  mask, other: as in tl.load.
-    Order: none but what fence, quiet and waits give.
-    Errors: a masked-in address out of live memory, a pe out of range.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.  mask, other: those of tl.load.
+    Order: a plain load; waits, tests, fence and quiet order it.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: none; the tile form of SHMEM_GET.
     """
     return load_for(ctx, "load", pointers, pe, mask, other)
 
 
 @jit
-def load_for(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    pointers: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-    other: tl.tensor,
-) -> tl.tensor:
-    """load, as a part of ``routine``."""
+def load_for(ctx, routine: tl.constexpr, pointers, pe, mask, other):
+    """load, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
-    return tl.load(translate(ctx, pointers, pe), mask=mask, other=other)
+    return transport.load(ctx, pointers, pe, mask, other)
 
 
 @jit
-def store(ctx: DeviceContext, pointers: tl.tensor, value: tl.tensor, pe: tl.tensor, mask: tl.tensor = None) -> None:
-    """tl.store to ``pe``: ``value`` at ``pointers`` there.
+def store(ctx, pointers, value, pe, mask=None):
+    """Store ``value`` at ``pointers`` on ``pe``, as tl.store does to local memory.
 
-    pointers, pe, mask: load's.  value: of a type that the pointee holds, a scalar or a block.
-    Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.  Errors: load's, DtypeError.
+    ctx: a device context.  pe: counts in its team; a scalar, or a block that broadcasts against the pointers.
+    pointers: symmetric, one or a block, given as this PE's addresses, to any dtype.  mask: that of tl.store.
+    value: a scalar or a block: integers for integer elements, any numbers for floating ones.
+    Order: the data is visible on pe after a later fence or quiet and then a flag, after put_signal, or after barrier_all.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: none; the tile form of SHMEM_PUT.
     """
     store_for(ctx, "store", pointers, value, pe, mask)
 
 
 @jit
-def store_for(
-    ctx: DeviceContext,
-    routine: tl.constexpr,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    pe: tl.tensor,
-    mask: tl.tensor,
-) -> None:
-    """store, as a part of ``routine``."""
+def store_for(ctx, routine: tl.constexpr, pointers, value, pe, mask):
+    """store, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
-    there = translate(ctx, pointers, pe)
-    tl.store(there, arch.fit(routine, "value", value, there), mask=mask)
+    transport.store(ctx, routine, pointers, value, pe, mask)
 
 
+@documented(PUT, returns="\nOn return source is free.", spec="PUT")
 @jit
-def put(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
-    """Copy ``source[:nelems]`` to ``dest`` on ``pe``. The whole program calls it at once.
-
-    dest, source: pointers to one dtype; dest symmetric, given as this PE's address; source any, free again on return.
-    nelems, pe: run-time ints.  Order: seen on pe after a later fence or quiet and a flag, put_signal, or barrier_all.
-    Errors: two pointees, an address out of live memory, a pe out of range.  Spec: 9.6 SHMEM_PUT.
-    """
+def put(ctx, dest, source, nelems, pe):
     start_put(ctx, "put", dest, source, nelems, pe)
     arch.join(ctx)  # source is free for every thread
 
 
+@documented(GET, returns="\nOn return dest holds the data.", spec="GET")
 @jit
-def get(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
-    """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. The whole program calls it at once; it holds the data on return.
-
-    dest: any pointer.  source: symmetric, given as this PE's address, of dest's dtype.  nelems, pe: run-time ints.
-    Order: load's.  Errors: put's.  Spec: 9.6 SHMEM_GET.
-    """
+def get(ctx, dest, source, nelems, pe):
     start_get(ctx, "get", dest, source, nelems, pe)
     arch.join(ctx)  # dest is whole for every thread
 
 
+@documented(PUT, returns="\nsource must not change before a later quiet.", spec="PUT_NBI")
 @jit
-def put_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
-    """put that leaves ``source`` in use until quiet: no thread waits for the others' loads. Spec: 9.6 SHMEM_PUT_NBI."""
+def put_nbi(ctx, dest, source, nelems, pe):
     start_put(ctx, "put_nbi", dest, source, nelems, pe)
 
 
+@documented(GET, returns="\ndest holds the data after a later quiet.", spec="GET_NBI")
 @jit
-def get_nbi(ctx: DeviceContext, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor) -> None:
-    """get whose data is in ``dest`` after quiet, and not for all threads before. Spec: 9.6 SHMEM_GET_NBI."""
+def get_nbi(ctx, dest, source, nelems, pe):
     start_get(ctx, "get_nbi", dest, source, nelems, pe)
 
 
 @jit
-def start_put(
-    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
-) -> None:
-    """put, but that a thread may still load from source when another returns."""
+def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
+    """put_nbi, in the name of ``routine``: a thread may still load from source when another one returns."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
-    arch.copy(ctx, translate(ctx, dest, pe), source, nelems)
+    transport.put(ctx, dest, source, nelems, pe)
 
 
 @jit
-def start_get(
-    ctx: DeviceContext, routine: tl.constexpr, dest: tl.tensor, source: tl.tensor, nelems: tl.tensor, pe: tl.tensor
-) -> None:
-    """get, but that a thread may still store to dest when another returns."""
+def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
+    """get_nbi, in the name of ``routine``: a thread may still store to dest when another one returns."""
     arch.check_one(ctx, routine, "source", source, pe, nelems)
     arch.expect(routine, "dest", dest, source.dtype.element_ty)
-    arch.copy(ctx, dest, translate(ctx, source, pe), nelems)
+    transport.get(ctx, dest, source, nelems, pe)
 
 
 @jit
-def p(ctx: DeviceContext, dest: tl.tensor, value: tl.tensor, pe: tl.tensor) -> None:
-    """Write ``value`` to ``dest`` on ``pe``, by a single store.
+def p(ctx, dest, value, pe):
+    """Write ``value`` to ``dest`` on ``pe`` by a single store.
 
-    dest: one symmetric pointer to any dtype, this PE's address.  value: a scalar that the pointee holds.
-    Order and errors: store's.  Spec: 9.6 SHMEM_P.
+    ctx: a device context.  pe: an int, counts in its team.
+    dest: one symmetric pointer, given as this PE's address, to any dtype.  value: a scalar that the element can hold.
+    Order: the value is visible on pe after a later fence or quiet and then a flag, after put_signal, or after barrier_all.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
-    there, element = translate(ctx, dest, pe), arch.fit("p", "value", value, dest)
-    arch.store_single(ctx, there, element)
+    transport.write(ctx, dest, arch.fit("p", "value", value, dest), pe)
 
 
 @jit
-def g(ctx: DeviceContext, source: tl.tensor, pe: tl.tensor) -> tl.tensor:
-    """The element at ``source`` on ``pe``, as it is in memory now.
+def g(ctx, source, pe):
+    """Return the element at ``source`` on ``pe`` as it is in memory now, in a loop too.
 
-    source: one symmetric pointer to any dtype, this PE's address.  Order and errors: load's.  Spec: 9.6 SHMEM_G.
+    ctx: a device context.  pe: an int, counts in its team.
+    source: one symmetric pointer, given as this PE's address, to any dtype.
+    Order: a plain load; waits, tests, fence and quiet order it.
+    Errors: DtypeError and ArgumentError for operands of a wrong type. Interpreted kernels also raise OutOfRangeError for
+        a PE and NotSymmetricError for a masked-in address outside live memory.
+    Spec: OpenSHMEM 1.6, 9.6 SHMEM_G.
     """
     arch.check_one(ctx, "g", "source", source, pe)
-    return arch.read(ctx, translate(ctx, source, pe))  # what is there now, in a loop too
+    return transport.read(ctx, source, pe)  # what is there now, in a loop too
+
+
+@documented(
+    STRIDED_PUT, what="``source[i * sst]`` to ``dest[i * dst]`` for i below nelems", counts="nelems", spec="IPUT"
+)
+@jit
+def iput(ctx, dest, source, dst, sst, nelems, pe):
+    put_blocks(ctx, "iput", dest, source, dst, sst, 1, nelems, pe)
+
+
+@documented(
+    STRIDED_GET,
+    what="``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here for i below nelems",
+    counts="nelems",
+    spec="IGET",
+)
+@jit
+def iget(ctx, dest, source, dst, sst, nelems, pe):
+    get_blocks(ctx, "iget", dest, source, dst, sst, 1, nelems, pe)
+
+
+@documented(
+    STRIDED_PUT,
+    what="nblocks blocks of bsize elements of ``source`` to ``dest``",
+    counts="bsize, nblocks",
+    spec="IBPUT",
+)
+@jit
+def ibput(ctx, dest, source, dst, sst, bsize, nblocks, pe):
+    put_blocks(ctx, "ibput", dest, source, dst, sst, bsize, nblocks, pe)
+
+
+@documented(
+    STRIDED_GET,
+    what="nblocks blocks of bsize elements of ``source`` on ``pe`` to ``dest`` here",
+    counts="bsize, nblocks",
+    spec="IBGET",
+)
+@jit
+def ibget(ctx, dest, source, dst, sst, bsize, nblocks, pe):
+    get_blocks(ctx, "ibget", dest, source, dst, sst, bsize, nblocks, pe)
+
+
+@jit
+def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
+    """ibput, in the name of ``routine``."""
+    arch.check_blocks(ctx, routine, "dest", dest, pe, dst, sst, bsize, nblocks)
+    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    transport.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
+    arch.join(ctx)  # source is free for every thread
+
+
+@jit
+def get_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
+    """ibget, in the name of ``routine``."""
+    arch.check_blocks(ctx, routine, "source", source, pe, dst, sst, bsize, nblocks)
+    arch.expect(routine, "dest", dest, source.dtype.element_ty)
+    transport.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
+    arch.join(ctx)  # dest is whole for every thread

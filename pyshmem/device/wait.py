@@ -1,4 +1,4 @@
-"""wait_until and test in kernels. Spec: OpenSHMEM 1.6, 9.10. All are acquires."""
+"""Waits and tests in kernels: of one word, and of arrays of words. Spec: OpenSHMEM 1.6, 9.10."""
 
 from __future__ import annotations
 
@@ -6,30 +6,247 @@ import triton.language as tl
 
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
-from pyshmem.device.context import DeviceContext
+from pyshmem.device.templates import documented
+from pyshmem.runtime import comparisons
 
-CMP_EQ = tl.constexpr(0)
-CMP_NE = tl.constexpr(1)
-CMP_GT = tl.constexpr(2)
-CMP_GE = tl.constexpr(3)
-CMP_LT = tl.constexpr(4)
-CMP_LE = tl.constexpr(5)
+CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE = (
+    tl.constexpr(getattr(comparisons, name)) for name in comparisons.NAMES
+)
+
+ONE = """{what}
+
+ctx: a device context.  ivar: one symmetric pointer to int32, int64, uint32 or uint64, this PE's address.
+cmp: CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT or CMP_LE, a constant.  value: an integer, compared with ivar's signedness.
+Order: an acquire: what the word's writer ordered before the word is readable.
+Errors: DtypeError and ArgumentError for operands of a wrong type; NotSymmetricError in interpreted kernels{waited}.
+Spec: OpenSHMEM 1.6, 9.10 SHMEM_{spec}.
+"""
+MANY = """{what}
+
+ctx: a device context.  ivars: a symmetric pointer to nelems words of int32, int64, uint32 or uint64.  nelems: an int.
+status: None, or a pointer to int32, in any memory; a word whose status is not 0 is left out.{indices}
+cmp: CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT or CMP_LE, a constant.  {values}
+{returns}Order: an acquire: what the writers of the words seen ordered before them is readable. All threads call it together.
+Errors: DtypeError and ArgumentError for operands of a wrong type; NotSymmetricError in interpreted kernels{waited}.
+Spec: OpenSHMEM 1.6, 9.10 SHMEM_{spec}.
+"""
+WAITED = ";\n    WaitTimeoutError, raised by the next host call, where the wait takes longer than PYSHMEM_WAIT_TIMEOUT"
+VALUE = "value: an integer for all words."
+VALUES = "cmp_values: a pointer to nelems values of the words' type, in any memory."
+INDICES = "\nindices: a pointer to uint64, in any memory, with room for nelems; it gets the indices found, in order."
+INDEX = "Returns: the index, or SIZE_MAX (2**64 - 1); of several words each is found at one time or another.\n"
+COUNT = "Returns: how many were found, as uint64.\n"
 
 
+@documented(
+    ONE, what="Wait until the word at ``ivar`` here compares true with ``value``.", waited=WAITED, spec="WAIT_UNTIL"
+)
 @jit
-def wait_until(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> None:
-    """Wait until the word at ``ivar`` here compares so with ``value``. The whole program waits.
-
-    ivar: one symmetric pointer to int32, int64, uint32 or uint64, compared with its signedness.  cmp: CMP_EQ ... CMP_LE.
-    Order: an acquire: what its writer ordered before the word is readable after.
-    Errors: address, pointee, a wait over PYSHMEM_WAIT_TIMEOUT.  Spec: 9.10 SHMEM_WAIT_UNTIL.
-    """
-    arch.check_one(ctx, "wait_until", "ivar", ivar, None)
+def wait_until(ctx, ivar, cmp, value):
+    arch.check_here(ctx, "wait_until", "ivar", ivar)
     arch.wait(ctx, "wait_until", "ivar", ivar, cmp, value)
 
 
+@documented(
+    ONE, what="Return whether the word at ``ivar`` here compares true with ``value`` now.", waited="", spec="TEST"
+)
 @jit
-def test(ctx: DeviceContext, ivar: tl.tensor, cmp: tl.tensor, value: tl.tensor) -> tl.tensor:
-    """Whether the word at ``ivar`` here compares so with ``value`` now. All else: wait_until. Spec: 9.10 SHMEM_TEST."""
-    arch.check_one(ctx, "test", "ivar", ivar, None)
+def test(ctx, ivar, cmp, value):
+    arch.check_here(ctx, "test", "ivar", ivar)
     return arch.test(ctx, "test", "ivar", ivar, cmp, value)
+
+
+@documented(
+    MANY,
+    what="Wait until every word has compared true; at once where none is left.",
+    indices="",
+    values=VALUE,
+    returns="",
+    waited=WAITED,
+    spec="WAIT_UNTIL_ALL",
+)
+@jit
+def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "wait_until_all", ivars, nelems, status, cmp)
+    wanted = arch.fit("wait_until_all", "value", value, ivars)
+    arch.wait_all(ctx, "wait_until_all", ivars, nelems, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Wait until a word compares true; at once, with SIZE_MAX, where none is left.",
+    indices="",
+    values=VALUE,
+    returns=INDEX,
+    waited=WAITED,
+    spec="WAIT_UNTIL_ANY",
+)
+@jit
+def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "wait_until_any", ivars, nelems, status, cmp)
+    wanted = arch.fit("wait_until_any", "value", value, ivars)
+    return arch.wait_any(ctx, "wait_until_any", ivars, nelems, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Wait until at least one word compares true; at once, with 0, where none is left.",
+    indices=INDICES,
+    values=VALUE,
+    returns=COUNT,
+    waited=WAITED,
+    spec="WAIT_UNTIL_SOME",
+)
+@jit
+def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "wait_until_some", ivars, nelems, status, cmp)
+    arch.expect("wait_until_some", "indices", indices, tl.uint64)
+    wanted = arch.fit("wait_until_some", "value", value, ivars)
+    return arch.wait_some(ctx, "wait_until_some", ivars, nelems, indices, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Return whether every word compares true now; true where none is left.",
+    indices="",
+    values=VALUE,
+    returns="",
+    waited="",
+    spec="TEST_ALL",
+)
+@jit
+def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "test_all", ivars, nelems, status, cmp)
+    wanted = arch.fit("test_all", "value", value, ivars)
+    return arch.test_all(ctx, ivars, nelems, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Return the index of a word that compares true now.",
+    indices="",
+    values=VALUE,
+    returns=INDEX,
+    waited="",
+    spec="TEST_ANY",
+)
+@jit
+def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "test_any", ivars, nelems, status, cmp)
+    wanted = arch.fit("test_any", "value", value, ivars)
+    return arch.test_any(ctx, ivars, nelems, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Find the words that compare true now.",
+    indices=INDICES,
+    values=VALUE,
+    returns=COUNT,
+    waited="",
+    spec="TEST_SOME",
+)
+@jit
+def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
+    arch.check_many(ctx, "test_some", ivars, nelems, status, cmp)
+    arch.expect("test_some", "indices", indices, tl.uint64)
+    wanted = arch.fit("test_some", "value", value, ivars)
+    return arch.test_some(ctx, ivars, nelems, indices, status, cmp, wanted)
+
+
+@documented(
+    MANY,
+    what="Wait until every word has compared true; at once where none is left.",
+    indices="",
+    values=VALUES,
+    returns="",
+    waited=WAITED,
+    spec="WAIT_UNTIL_ALL_VECTOR",
+)
+@jit
+def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "wait_until_all_vector", ivars, nelems, status, cmp)
+    arch.expect("wait_until_all_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    arch.wait_all(ctx, "wait_until_all_vector", ivars, nelems, status, cmp, cmp_values)
+
+
+@documented(
+    MANY,
+    what="Wait until a word compares true; at once, with SIZE_MAX, where none is left.",
+    indices="",
+    values=VALUES,
+    returns=INDEX,
+    waited=WAITED,
+    spec="WAIT_UNTIL_ANY_VECTOR",
+)
+@jit
+def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "wait_until_any_vector", ivars, nelems, status, cmp)
+    arch.expect("wait_until_any_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    return arch.wait_any(ctx, "wait_until_any_vector", ivars, nelems, status, cmp, cmp_values)
+
+
+@documented(
+    MANY,
+    what="Wait until at least one word compares true; at once, with 0, where none is left.",
+    indices=INDICES,
+    values=VALUES,
+    returns=COUNT,
+    waited=WAITED,
+    spec="WAIT_UNTIL_SOME_VECTOR",
+)
+@jit
+def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "wait_until_some_vector", ivars, nelems, status, cmp)
+    arch.expect("wait_until_some_vector", "indices", indices, tl.uint64)
+    arch.expect("wait_until_some_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    return arch.wait_some(ctx, "wait_until_some_vector", ivars, nelems, indices, status, cmp, cmp_values)
+
+
+@documented(
+    MANY,
+    what="Return whether every word compares true now; true where none is left.",
+    indices="",
+    values=VALUES,
+    returns="",
+    waited="",
+    spec="TEST_ALL_VECTOR",
+)
+@jit
+def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "test_all_vector", ivars, nelems, status, cmp)
+    arch.expect("test_all_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    return arch.test_all(ctx, ivars, nelems, status, cmp, cmp_values)
+
+
+@documented(
+    MANY,
+    what="Return the index of a word that compares true now.",
+    indices="",
+    values=VALUES,
+    returns=INDEX,
+    waited="",
+    spec="TEST_ANY_VECTOR",
+)
+@jit
+def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "test_any_vector", ivars, nelems, status, cmp)
+    arch.expect("test_any_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    return arch.test_any(ctx, ivars, nelems, status, cmp, cmp_values)
+
+
+@documented(
+    MANY,
+    what="Find the words that compare true now.",
+    indices=INDICES,
+    values=VALUES,
+    returns=COUNT,
+    waited="",
+    spec="TEST_SOME_VECTOR",
+)
+@jit
+def test_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
+    arch.check_many(ctx, "test_some_vector", ivars, nelems, status, cmp)
+    arch.expect("test_some_vector", "indices", indices, tl.uint64)
+    arch.expect("test_some_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    return arch.test_some(ctx, ivars, nelems, indices, status, cmp, cmp_values)

@@ -1,4 +1,7 @@
-"""Device contexts, the first argument of kernels. shmem.device_context creates them."""
+"""Makes what kernels take: the device context of a team and a heap, and the partition of a partitioned tensor.
+
+pyshmem.device says what their fields are.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from pyshmem.device.arch.places import PLACES
+from pyshmem.device.arch.fields import encoded, encoded_distance
+from pyshmem.device.arch.targets import DIRECT, TARGETS
+from pyshmem.device.collectives.scratch import divide
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.partitioned import Partition
-from pyshmem.device.slots import divide, power_below
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime import areas, interpreter
 from pyshmem.runtime.arguments import require_init, symmetric_array
@@ -31,15 +35,23 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     heap.enter()
     _say_where()
     own = None if scratch is None else _given(heap, scratch)
-    key = (heap.device, group.meeting.wires, own)  # an earlier team may have used the area
+    key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
     found = _made.get(key)
-    if found is None or found.generation != 2 * job.generation + 3:
+    if found is None or found.generation != encoded(job.generation):
         found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
     return found
 
 
+def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
+    """The partition of a PartitionedTensor. Errors: device_context's."""
+    rows, cols = (*tensor.shape, 1)[:2]
+    pitch = shard.shape[1] if shard.dim() == 2 else 1
+    ctx = device_context(tensor.team, shard.device.type)
+    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
+
+
 def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
-    """The (address, bytes) of the program's scratch memory. Errors: ArgumentError, NotSymmetricError."""
+    """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
     array = symmetric_array("device_context", "scratch", scratch)
     if array.heap is not heap:
         refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
@@ -48,7 +60,7 @@ def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
 
 
 def _heap(device: str | None) -> Heap:
-    """The heap that kernels use: the CPU heap in the interpreter, a GPU heap for compiled kernels. Errors: ArgumentError."""
+    """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
     kind = "cpu" if interpreter.active() else "cuda"
     if device is None:
         device = default().device
@@ -62,33 +74,31 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
     _require_mapped(group, heap)
     if group.size > areas.MOST_PES:
         refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
-    if heap.arch not in PLACES:
-        refuse(
-            ArgumentError, "device_context", "device", f"a GPU of kind {heap.arch}", "one of " + ", ".join(PLACES[1:])
-        )
-    divided = divide(scratch, nbytes, group.size)
+    if heap.arch not in TARGETS:
+        wants = "one of " + ", ".join(TARGETS[1:])
+        refuse(ArgumentError, "device_context", "device", f"a GPU of kind {heap.arch}", wants)
     return DeviceContext(
-        me=2 * group.me + 3,
-        n_pes=group.size,
-        stride=group.stride * heap.stride,
+        me=encoded(group.me),
+        n_pes=encoded(group.size),
+        stride=encoded_distance(group.stride * heap.stride),
         sync_area=areas.area(group.slot, heap),
-        generation=2 * job.generation + 3,
+        generation=encoded(job.generation),
         base=heap.base,
         table=heap.table,
-        start=2 * group.start + 3,
-        step=group.stride,
+        start=encoded(group.start),
+        step=encoded(group.stride),
         record=heap.record,
         limit=int(job.timeout * 1e9),
-        **divided,
-        where=tl.constexpr(PLACES.index(heap.arch)),
+        **divide(scratch, nbytes, group.size),
+        where=tl.constexpr(TARGETS.index(heap.arch)),
         by_table=tl.constexpr(not heap.stride),
-        least=tl.constexpr(power_below(divided["piece"])),
+        reach=tl.constexpr(DIRECT),
         members=tl.constexpr(1 << (group.size - 1).bit_length()),
     )
 
 
 def _require_mapped(group: Team, heap: Heap) -> None:
-    """Errors: UnreachableError if kernels cannot reach a member."""
+    """Errors: UnreachableError where kernels have no way to a member."""
     for pe in range(group.size):
         if group.start + pe * group.stride not in heap.deltas:
             refuse(
@@ -104,11 +114,3 @@ def _say_where() -> None:
             flush=True,
         )
     _said = True
-
-
-def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: those of device_context."""
-    rows, cols = (*tensor.shape, 1)[:2]
-    pitch = shard.shape[1] if shard.dim() == 2 else 1
-    ctx = device_context(tensor.team, shard.device.type)
-    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.runtime import words
+from pyshmem.runtime import comparisons, words
 from pyshmem.runtime.arguments import describe, name_of, refuse_dtype, require_one_dtype, scalar, symmetric_array, word
+from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
@@ -23,16 +24,15 @@ from pyshmem.transport.routes import word_on
 class CMP(IntEnum):
     """The comparisons. The strings "==", "!=", ">", ">=", "<", "<=" are accepted as well."""
 
-    EQ = 0
-    NE = 1
-    GT = 2
-    GE = 3
-    LT = 4
-    LE = 5
+    EQ = comparisons.EQ
+    NE = comparisons.NE
+    GT = comparisons.GT
+    GE = comparisons.GE
+    LT = comparisons.LT
+    LE = comparisons.LE
 
 
-_SIGNS = dict(zip(CMP, ("==", "!=", ">", ">=", "<", "<="), strict=True))
-_COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: cmp.value for cmp, sign in _SIGNS.items()}}
+_COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: code for code, sign in enumerate(SIGNS)}}
 
 
 def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
@@ -61,7 +61,7 @@ def wait_word(
         return int(heap.direct.wait_word(address, dtype, code, value))
     except TimeoutError:
         seen = LOAD[dtype](heap.direct.look(address, dtype.itemsize))
-        sign = _SIGNS[CMP(code)]
+        sign = SIGNS[code]
         refuse_timeout(routine, argument, f"{seen} at heap offset {address - heap.base}", f"a value {sign} {value}")
     except OverflowError:
         return int(scalar(routine, "value", value, dtype))
@@ -175,7 +175,7 @@ def comparison(routine: str, cmp: Any) -> int:
     try:
         return _COMPARISONS[cmp]
     except (KeyError, TypeError):
-        refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(_SIGNS.values()))
+        refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(SIGNS))
 
 
 def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:

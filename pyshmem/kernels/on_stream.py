@@ -13,16 +13,16 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch import instructions as gpu
-from pyshmem.device.arch.places import PLACES
-from pyshmem.device.collectives import cast_array, gather, swap
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.targets import TARGETS
+from pyshmem.device.collectives.arrays import cast_array, gather, swap
+from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
+from pyshmem.device.collectives.packing import bits_of, shared_by, words_in
+from pyshmem.device.collectives.reductions import fold
+from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, programs_of, slot_at, slot_of
+from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.ordering import barrier_all
-from pyshmem.device.reductions import fold
-from pyshmem.device.scratch import begin, count_of, end, exchange, slot_at, slot_of
-from pyshmem.device.tiles import WORDS_MEMBERS
-from pyshmem.device.words import bits_of, shared_by, words_in
-from pyshmem.device.words_exchange import combine_lanes, send_lanes
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
 
@@ -157,7 +157,7 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
         lanes = -(-count // shared_by(2, element))
         block = min(words // words_in(element), triton.next_power_of_2(lanes))
         programs = -(-lanes // block)
-        if nbytes <= most and programs <= context.programs and 8 * words <= context.piece:
+        if nbytes <= most and programs <= programs_of(context) and 8 * words <= context.piece:
             early, ours = bool(early_launcher()), of_team(context)
             odd = count % shared_by(2, element) == 1
             warps = words // 32
@@ -168,12 +168,12 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
 
 def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
     """Whether there is a kernel that reduces arrays of ``dtype`` in a team of so many PEs, on GPUs of that architecture."""
-    return dtype in NUMBERS and members <= MOST_PES and arch in PLACES
+    return dtype in NUMBERS and members <= MOST_PES and arch in TARGETS
 
 
 def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan | None:
     """A reduction that the host waits for; None where the team's scratch has no room for a program, on any member."""
-    return _arrays(context, op, dtype, count) if context.programs > 0 else None
+    return _arrays(context, op, dtype, count) if programs_of(context) > 0 else None
 
 
 def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan:
@@ -197,7 +197,7 @@ def barrier(context: DeviceContext) -> Plan:
 
 
 def _at_most(programs: int, context: DeviceContext) -> int:
-    return max(min(programs, context.programs), 1)
+    return max(min(programs, programs_of(context)), 1)
 
 
 def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
@@ -207,5 +207,5 @@ def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool
 @cache
 def of_team(context: DeviceContext) -> DeviceContext:
     """The same with what is equal on all members as constants, for kernels that are compiled for one team."""
-    same = ("n_pes", "stride", "slot", "programs", "piece")
+    same = ("n_pes", "stride", "slot", "slots", "piece")
     return context._replace(**{name: tl.constexpr(getattr(context, name)) for name in same})

@@ -64,6 +64,13 @@ def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants:
     raise kind(f"{routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")
 
 
+def listed(pes: list[int]) -> str:
+    """PE 1; PEs 1 and 2; PEs 1, 2 and 3."""
+    if len(pes) < 2:
+        return f"PE {pes[0]}" if pes else "some PE"
+    return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
+
+
 def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Word a wait that gave up."""
     refuse(

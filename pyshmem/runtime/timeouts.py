@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyshmem.runtime.comparisons import SIGNS
+
 WORDS = 16
 ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range(10)
 # ROUTINE: one of CODES.  CLAIM: 1 once a program fills the record.  PE: who waited, as its team counts.
-# OFFSET: of the word, in bytes from the heap's start.  SIGN: the index in SIGNS.  WANTED, SEEN: its values.
+# OFFSET: of the word, in bytes from the heap's start.  SIGN: of pyshmem.runtime.comparisons.  WANTED, SEEN: its values.
 # UNSIGNED: 1 for uint32 and uint64.  MISSING: in barriers, a PE of the team that did not come.  LIMIT: in nanoseconds.
 
 ROUTINES = (
@@ -24,7 +26,6 @@ ROUTINES = (
     "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
 )  # fmt: skip
 NO_SLOT = -1  # OFFSET of a program that has no slot: of WANTED that there are, SEEN is its number
-SIGNS = ("==", "!=", ">", ">=", "<", "<=")
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # of those not here: ctx
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr")

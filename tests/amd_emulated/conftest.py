@@ -39,7 +39,7 @@ def amd(request):
     emulated = Device(request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JITFunction, "run", lambda kernel, *args, **named: emulated.launch(kernel, *args, **named))
-        patch.setattr("pyshmem.device.context._heap", lambda device: emulated)
+        patch.setattr("pyshmem.host.device_context._heap", lambda device: emulated)
         yield emulated
 
 

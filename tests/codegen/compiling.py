@@ -6,9 +6,11 @@ import re
 import pyshmem.device as dev  # noqa: F401  before triton
 import torch
 import triton.language as tl
-from pyshmem.device.arch.places import PLACES
+from pyshmem.device.arch.fields import encoded, encoded_distance
+from pyshmem.device.arch.targets import DIRECT
+from pyshmem.device.arch.targets import TARGETS as NAMES
 from pyshmem.device.context import DeviceContext
-from pyshmem.device.slots import divide, power_below
+from pyshmem.device.collectives.scratch import divide
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -23,26 +25,28 @@ TARGETS = {
 HEAP = 1 << 30
 
 
-def context(target, me=0, n_pes=4, by_table=False):
-    """The device context of PE ``me`` as init would make it: heaps at one stride, or found by a table."""
+def context(target, me=0, n_pes=4, by_table=False, start=0, step=1, scratch=1 << 26):
+    """The device context of PE ``me`` as init would make it: heaps at one stride, or found by a table.
+
+    start, step: the world PE of the team's first member, and from one to the next.  scratch: the bytes that its team has.
+    """
     base = 0x7F00_0000_0000 + (me * 0x40_0000_0000 if by_table else me * HEAP)
-    divided = divide(base + HEAP - (1 << 28), 1 << 26, n_pes)
     return DeviceContext(
-        me=2 * me + 3,
-        n_pes=n_pes,
-        stride=0 if by_table else HEAP,
+        me=encoded(me),
+        n_pes=encoded(n_pes),
+        stride=encoded_distance(0 if by_table else step * HEAP),
         sync_area=base + HEAP - (1 << 16),
-        generation=5,
+        generation=encoded(1),
         base=base,
         table=base + (1 << 34) if by_table else 0,
-        start=3,
-        step=1,
+        start=encoded(start),
+        step=encoded(step),
         record=0x7E00_0000_0000 + me * 4096,
         limit=300 * 10**9,
-        **divided,
-        where=tl.constexpr(PLACES.index(target)),
+        **divide(base + HEAP - (1 << 28), scratch, n_pes),
+        where=tl.constexpr(NAMES.index(target)),
         by_table=tl.constexpr(by_table),
-        least=tl.constexpr(power_below(divided["piece"])),
+        reach=tl.constexpr(DIRECT),
         members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )
 
@@ -92,7 +96,7 @@ def instructions(text):
 
 
 def _spelled(statement):
-    """The lines of one that is a loop (pyshmem.device.arch.spinning), with labels as the compiler's own."""
+    """The lines of one that is a loop (pyshmem.device.arch.gpu.spinning), with labels as the compiler's own."""
     text = re.sub(
         r"\b(AGAIN|CLOCK|LOOK|LEAVE|DONE)\b", rf"$L__BB_spin{statement.start()}_\1", statement[0].strip(" \t{}")
     )

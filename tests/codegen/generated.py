@@ -8,9 +8,11 @@ Prints the kernels whose instructions differ, or that only one folder has; the e
 import difflib
 import hashlib
 import pathlib
+import re
 import sys
 
-UNNAMED = ("reach", "n_pes")  # fields of the device context that are no part of a kernel's name
+# fields of the device context that are no part of a kernel's name: how they are encoded has changed
+UNNAMED = ("reach", "n_pes", "step", "stride", "programs", "slots", "least")
 
 
 def recording(compile, folder):
@@ -62,17 +64,29 @@ def _write(folder, name, text):
 
 
 def differences(old, new):
-    """(name, unified diff) of every kernel that is not the same in both folders."""
-    names = sorted({path.name for folder in (old, new) for path in folder.iterdir()})
-    texts = [
-        [(folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new)] for name in names
-    ]
-    for name, (before, after) in zip(names, texts, strict=True):
+    """(name, unified diff) of every kernel that is not the same in both folders. Labels are numbered as they come.
+
+    Two kernels of one name are two files of one folder; which of them is which depends on what was compiled first.
+    """
+    folders = [_texts(folder) for folder in (old, new)]
+    for name in sorted({*folders[0], *folders[1]}):
+        before, after = (folder.get(name, set()) for folder in folders)
         if before != after:
-            yield (
-                name,
-                list(difflib.unified_diff(before.splitlines(), after.splitlines(), "old", "new", lineterm="", n=2)),
-            )
+            gone, come = ("".join(sorted(each)).splitlines() for each in (before - after, after - before))
+            yield name, list(difflib.unified_diff(gone, come, "old", "new", lineterm="", n=2))
+
+
+def _texts(folder):
+    texts = {}
+    for path in folder.iterdir():
+        texts.setdefault(path.stem, set()).add(_relabelled(path.read_text()))
+    return texts
+
+
+def _relabelled(text):
+    """Without the numbers of a spin's labels, which are its place in the text."""
+    known = {}
+    return re.sub(r"_spin(\d+)_", lambda found: f"_spin{known.setdefault(found[1], len(known))}_", text)
 
 
 if __name__ == "__main__":
@@ -80,5 +94,5 @@ if __name__ == "__main__":
     found = list(differences(old, new))
     for name, lines in found:
         print(f"{name}: {len(lines)} lines of difference", *lines[:30], sep="\n")
-    print(f"{len(found)} of {len(list(old.iterdir()))} kernels differ")
+    print(f"{len(found)} of {len(_texts(old))} kernels differ")
     sys.exit(bool(found))

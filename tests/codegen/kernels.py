@@ -257,6 +257,14 @@ def ring(ctx, dest, source, n, signal):
     dev.signal_wait_until(ctx, signal, dev.CMP_GE, 1)
 
 
+@triton.jit
+def put_to_all(ctx, dest, source, n):
+    pe = 1
+    while pe < dev.n_pes(ctx):
+        dev.put(ctx, dest, source, n, pe)
+        pe += 1
+
+
 F32, I32, U32, I64, U64 = torch.float32, torch.int32, torch.uint32, torch.int64, torch.uint64
 EVERY = [
     (put, F32, F32, 1000, 3),

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import torch
 from compiling import array, assembly, cache_key, context
-from kernels import EVERY, I32, U64, name_of, ring, sync_twice, wait_until
+from kernels import EVERY, F32, I32, U64, name_of, put_to_all, ring, sync_twice, wait_until
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
@@ -70,3 +70,29 @@ def test_one_binary_serves_all_pes(case, target):
         args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
         keys = {cache_key(case[0], target, [context(target, me, 32, by_table), *args]) for me in (0, 1, 2, 13, 16)}
         assert len(keys) == 1
+
+
+# Of equal members: (PE's number, members, the rest of the context).
+TEAMS = [
+    (0, 4, {}), (3, 4, {"start": 1}), (1, 4, {"start": 16, "step": 2}), (2, 4, {"step": 16}), (0, 3, {"start": 2, "step": -1}),
+    (1, 3, {"scratch": 1 << 18}), (1, 4, {"scratch": 1 << 16}), (3, 4, {"scratch": 1 << 10}), (0, 4, {"scratch": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EVERY[::6], ids=name_of)
+def test_one_binary_serves_teams_of_other_starts_steps_and_scratch(case, target):
+    for by_table in (False, True):
+        args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
+        contexts = [context(target, me, n_pes, by_table, **rest) for me, n_pes, rest in TEAMS]
+        assert len({cache_key(case[0], target, [each, *args]) for each in contexts}) == 1
+
+
+def test_one_binary_serves_teams_of_one(target):
+    contexts = [context(target, 0, 1, start=start, step=step) for start, step in ((0, 1), (1, 1), (16, 0), (3, 4))]
+    assert len({cache_key(sync_twice, target, [each]) for each in contexts}) == 1
+
+
+@pytest.mark.parametrize("case", [(put_to_all, F32, F32, 1000), (put_to_all, I32, I32, 1)], ids=name_of)
+def test_a_loop_over_all_pes_around_a_bulk_put_compiles_in_a_team_of_one(case, target):
+    """Triton 3.6 fails on loops that it knows to be dead."""
+    refuse_spills(assembly(case[0], target, *case[1:], n_pes=1), target)

@@ -5,7 +5,7 @@ import pytest
 import triton.language as tl
 from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
 from pyshmem.kernels import on_stream
-from pyshmem.device.words import words_in
+from pyshmem.device.collectives.packing import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills
 from test_memory_model import ACQUIRE, BARRIER, DRAIN, OWN, POLL, RELEASE

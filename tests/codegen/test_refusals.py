@@ -82,6 +82,21 @@ def float_pe(ctx, data):
 
 
 @triton.jit
+def no_pe(ctx, data):
+    dev.put(ctx, data, data, 8, None)
+
+
+@triton.jit
+def no_order(ctx, data):
+    dev.atomic_add(ctx, data, 1, 0, sem="seq_cst")
+
+
+@triton.jit
+def no_scope(ctx, data):
+    dev.atomic_compare_swap(ctx, data, 1, 2, 0, scope="world")
+
+
+@triton.jit
 def block_for_one(ctx, data):
     dev.p(ctx, data, tl.arange(0, 8), 0)
 
@@ -146,6 +161,9 @@ REFUSED = [
     (block_of_pointers, (F32,), "put: PE ?: dest: got a block of pointers to fp32; wants one pointer"),
     (float_count, (F32,), "get: PE ?: nelems: got 1.5; wants an integer"),
     (float_pe, (F32,), "store: PE ?: pe: got 0.5; wants an integer"),
+    (no_pe, (F32,), "put: PE ?: pe: got None; wants an integer"),
+    (no_order, (I32,), "atomic_add: PE ?: sem: got 'seq_cst'; wants one of relaxed, acquire, release, acq_rel"),
+    (no_scope, (I32,), "atomic_compare_swap: PE ?: scope: got 'world'; wants one of sys, gpu, cta"),
     (block_for_one, (I32,), "p: PE ?: value: got a block of int32; wants a scalar, for one pointer"),
     (float_stride, (F32,), "iput: PE ?: dst: got 1.5; wants an integer"),
     (blocks_of_two_pointees, (F32, I32), "ibget: PE ?: dest: got a pointer to int32; wants a pointer to fp32"),

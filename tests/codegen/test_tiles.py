@@ -57,19 +57,22 @@ def test_tile_collectives_compile_and_spill_nothing(case, target):
 
 
 def test_nvidia_words_carry_their_marks_in_one_store_and_need_no_fence_on_their_way():
-    lines = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:], record=False))
-    assert len(places(lines, r"st\.relaxed\.sys\.global\.b64")) == 16  # 128 threads, 512 words, to 4 members
-    loads = places(lines, r"ld\.relaxed\.sys\.global\.b64 word")
-    assert len(loads) == 16  # of each thread four times four members' at once
-    assert all(set(range(loads[k], loads[k] + 4)) <= set(loads) for k in range(0, 16, 4))
-    first, last = places(lines, r"st\.relaxed\.sys")[0], loads[-1]
-    assert not places(lines[first:last], r"ld\.acquire|st\.release|bar\.sync")
-    assert not places(lines[first : loads[0]], "fence")
-    plain = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:], record=False))  # a record that is left has a fence
-    first, last = places(plain, r"st\.relaxed\.sys")[0], places(plain, r"ld\.relaxed\.sys\.global\.b64 word")[-1]
-    assert not places(plain[first:last], r"fence|ld\.acquire|st\.release|bar\.sync")
+    """Twice: in one turn, and for a piece that is too small in several."""
+    lines = instructions(assembly(SMALL[0], "nvidia", *SMALL[1:], record=False))  # a record that is left has a fence
+    sent, polled = (
+        places(lines, each) for each in (r"st\.relaxed\.sys\.global\.b64", r"ld\.relaxed\.sys\.global\.b64 word")
+    )
+    assert len(sent) == len(polled) == 2 * 16  # 128 threads, 512 words, to and from 4 members
+    for turn in (slice(0, 16), slice(16, 32)):
+        stores, loads = sent[turn], polled[turn]
+        # of each thread four times four members' at once
+        assert all(set(range(loads[k], loads[k] + 4)) <= set(loads) for k in range(0, 16, 4))
+        assert stores[-1] < loads[0]
+        assert not places(lines[stores[0] : loads[-1]], r"ld\.acquire|st\.release|bar\.sync")
+        assert not places(lines[stores[0] : loads[0]], "fence")
+        in_order(lines[loads[-1] :], BAR)
     in_order(lines, r"ld\.relaxed\.sys\.global\.b64 word", BAR, r"st\.global\.v4")  # read by all before any goes on
-    assert len(places(lines, "%globaltimer")) == 4  # a limit
+    assert len(places(lines, "%globaltimer")) == 2 * 4  # a limit
 
 
 def joined(lines, kind, barrier):

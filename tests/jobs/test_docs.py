@@ -23,11 +23,7 @@ DTYPE = r"\b(dtype|pointee|u?int(32|64)|type|types|integers)\b"
 # text that leaves something to another docstring
 LEFT = r"""(?mx) (?:All\ else|Other\ arguments)\b
     | \b(?:Arguments|Order|Errors|order\ and\ errors)[^:]*:\ +(?:as\ )?[a-z_]\w*(?:'s\b|\.?$|\.\ |,\ but\b)"""
-DEVICE = pytest.param(
-    "device", marks=pytest.mark.xfail(reason="docstrings of pyshmem.device are not complete yet", strict=True)
-)
 both = pytest.mark.parametrize("kind", pages.APIS)
-host_today = pytest.mark.parametrize("kind", ["host", DEVICE])
 
 
 def calls(kind):
@@ -63,14 +59,14 @@ def test_everything_public_has_a_docstring_of_at_most_twelve_lines(kind):
     assert not wrong, lines(wrong)
 
 
-@host_today
+@both
 def test_no_docstring_leaves_anything_to_another(kind):
     texts = {name: docstring(each) for name, each in pages.KNOWN[kind].items()}
     wrong = [(name, found[0]) for name, text in texts.items() if (found := re.search(LEFT, text))]
     assert not wrong, lines(wrong)
 
 
-@host_today
+@both
 def test_every_parameter_is_described(kind):
     """By a label or in a sentence; ctx and pe of kernels, which every call takes, by the module."""
     common = labels(pages.APIS[kind].__doc__) if kind == "device" else set()
@@ -81,14 +77,14 @@ def test_every_parameter_is_described(kind):
     assert not wrong, lines(wrong)
 
 
-@host_today
+@both
 @pytest.mark.parametrize("label", ["Order", "Errors"])
 def test_what_is_done_to_symmetric_memory_has_an_order_and_errors(kind, label):
     wrong = [name for name, text in on_symmetric_memory(kind).items() if label not in labels(text)]
     assert not wrong, lines(wrong)
 
 
-@host_today
+@both
 @pytest.mark.parametrize("wanted", [SHAPE, DTYPE], ids=["shape", "dtype"])
 def test_symmetric_operands_have_a_shape_and_an_element_type(kind, wanted):
     wrong = [name for name, text in on_symmetric_memory(kind).items() if not re.search(wanted, text)]

@@ -7,7 +7,8 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.runtime import interpreter
-from pyshmem.device.slots import divide
+from pyshmem.device.arch.fields import encoded
+from pyshmem.device.collectives.scratch import divide
 from support import GUARD, as_dtype, assert_same, from_pe, guarded, here, interpreted, name_of, payload, untouched
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand
@@ -341,7 +342,7 @@ def test_a_refused_call_says_what_is_wrong_and_moves_nothing(kernel, name, opera
 @interpreted
 def test_a_grid_without_a_slot_for_each_program_is_refused(me, npes):
     """Scratch for the calls of one program and for two programs."""
-    nbytes = next(n for n in range(0, 1 << 24, 64) if divide(0, n, npes)["programs"] == 2)
+    nbytes = next(n for n in range(0, 1 << 24, 64) if divide(0, n, npes)["slots"] == encoded(2 + 1))
     ctx = shmem.device_context(scratch=shmem.zeros(nbytes + 64, dtype=torch.uint8))
     array = shmem.ones(4)
     plain[(2,)](ctx, array, array, 4, dev.sum_reduce_grid)

@@ -6,7 +6,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.runtime import interpreter
-from pyshmem.device.arch.places import PLACES
+from pyshmem.device.arch.targets import TARGETS
 from support import assert_same, guarded, neighbours, payload, untouched
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -85,7 +85,7 @@ def go_round(kernel, send):
     """TURNS times round the ring: every payload names its sender and its turn."""
     left, me, right = neighbours()
     ctx = shmem.device_context()
-    nvidia = PLACES[ctx.where.value] == "nvidia"
+    nvidia = TARGETS[ctx.where.value] == "nvidia"
     if kernel is beside_each_other and not nvidia:
         pytest.skip("Triton specialises warps on NVIDIA's GPUs, and on AMD's after gfx950")
     rows = gl.BlockedLayout([4], [32 if nvidia else 64], [4], [0])
@@ -126,7 +126,7 @@ def words(ctx, word, out, pe, left, LANES: gl.constexpr):
 def test_atomics_p_g_strided_puts_and_barriers_of_a_gluon_kernel():
     left, me, right = neighbours()
     n_pes, ctx = shmem.n_pes(), shmem.device_context()
-    lanes = gl.BlockedLayout([1], [32 if PLACES[ctx.where.value] == "nvidia" else 64], [4], [0])
+    lanes = gl.BlockedLayout([1], [32 if TARGETS[ctx.where.value] == "nvidia" else 64], [4], [0])
     word, out = shmem.zeros(64, dtype=torch.int64), torch.zeros(66, dtype=torch.int64)
     words[(1,)](ctx, word, out, right, left, lanes)
     total = sum(range(1, n_pes + 1))

@@ -247,11 +247,9 @@ def test_a_kernel_may_be_launched_from_another_thread():
 
 
 def test_device_functions_have_only_annotations_that_triton_compiles():
-    """typing.Any, for one, is a global that Triton's compiler refuses to read."""
+    """Of constants. Triton reads no others, and typing.Any, for one, is a global that its compiler refuses."""
     for name in dev.__all__:
         routine = getattr(dev, name)
         if inspect.isfunction(routine):
-            first = next(iter(inspect.signature(routine).parameters))
-            kinds = {"ctx": "DeviceContext", "part": "Partition"}
-            assert routine.__annotations__[first] == kinds[first], name
-            assert set(routine.__annotations__.values()) <= {*kinds.values(), "tl.tensor", "tl.constexpr", "None"}, name
+            assert next(iter(inspect.signature(routine).parameters)) in ("ctx", "part"), name
+            assert set(routine.__annotations__.values()) <= {"tl.constexpr"}, name

@@ -97,7 +97,7 @@ def one_dimension(part, out, BLOCK: tl.constexpr):
     """A reversed copy; every PE's owners write."""
     i = tl.arange(0, BLOCK)
     tl.store(out + i, dev.load_at(part, part.rows - 1 - i, mask=i < part.rows), mask=i < part.rows)
-    here = (i < part.rows) & (dev.owner(part, i) == dev.my_pe(part.ctx))
+    here = (i < part.rows) & (dev.owner(part, i, i < part.rows) == dev.my_pe(part.ctx))
     dev.barrier_all(part.ctx)
     dev.store_at(part, i, 0, -i, here)
 
@@ -180,10 +180,11 @@ def test_store_tile_writes_the_tensor_and_nothing_outside(case, me):
 def tell_indices(part, out, EXTENT: tl.constexpr, BLOCK: tl.constexpr):
     """Of every index of the cut dimension its owner, number and itself again; then how many every PE has."""
     i = tl.arange(0, BLOCK)
-    pe, number = dev.owner(part, i), dev.local_index(part, i)
+    here = i < EXTENT
+    pe, number = dev.owner(part, i, here), dev.local_index(part, i, here)
     tl.store(out + i, pe, mask=i < EXTENT)
     tl.store(out + EXTENT + i, number, mask=i < EXTENT)
-    tl.store(out + 2 * EXTENT + i, dev.global_index(part, number, pe), mask=i < EXTENT)
+    tl.store(out + 2 * EXTENT + i, dev.global_index(part, number, pe, here), mask=here)
     for member in range(dev.n_pes(part.ctx)):
         tl.store(out + 3 * EXTENT + member, dev.n_local(part, member))
 
@@ -204,10 +205,10 @@ def test_the_indices_in_kernels_are_the_layouts(extent, block, dim, npes):
 @triton.jit
 def tell_owners(part, out, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    tl.store(out + i, dev.owner(part, i - BLOCK // 2))
+    tl.store(out + i, dev.owner(part, i - BLOCK // 2, i < 0))
 
 
-def test_an_index_outside_the_tensor_has_an_owner_in_the_team(npes):
+def test_a_masked_out_index_outside_the_tensor_has_an_owner_in_the_team(npes):
     """A masked-out lane's owner is looked up where a table holds the peers' distances."""
     out = torch.full((64,), -1)
     tell_owners[(1,)](shmem.partitioned(5, dtype=torch.int8, block=2).partition, out, 64)
@@ -297,7 +298,7 @@ def test_places_outside_the_tensor_are_refused_and_nothing_is_written(name, me):
     for argument, row, col, got, most in (("rows", 7, 0, 7, 6), ("rows", -1, 0, -1, 6), ("cols", 0, 5, 5, 4)):
         words = rf"{name}: PE {me}: {argument}: got {got}; wants one from 0 to {most} of the whole tensor"
         refused(shmem.OutOfRangeError, words, bad_call, tensor.partition, getattr(dev, name), (row, col, *value))
-    words = rf"{name}: PE {me}: rows: got a .*; wants an integer"
+    words = rf"{name}: PE {me}: rows: got 1.5; wants an integer"
     refused(shmem.ArgumentError, words, bad_call, tensor.partition, getattr(dev, name), (1.5, 0, *value))
     words = (
         rf"{name}: PE {me}: part: got a pointer to fp32; wants the partition of a PartitionedTensor, before all else"
@@ -367,3 +368,20 @@ def test_a_partition_is_of_members_only(me, npes):
             _ = tensor.partition
     tensor.free()
     team.destroy()
+
+
+@interpreted
+@pytest.mark.parametrize("dim", [0, 1])
+def test_indices_and_pes_that_there_are_not_are_refused(me, npes, dim):
+    tensor = shmem.partitioned((7, 7), dtype=torch.int32, dim=dim)
+    with_row = r"index: got {}; wants one from 0 to 6 of the whole tensor"
+    cases = [(dev.owner, (index,), with_row.format(index)) for index in (-1, 7)]
+    cases += [(dev.local_index, (index,), with_row.format(index)) for index in (-1, 7)]
+    cases += [(dev.n_local, (pe,), rf"pe: got {pe}; wants a PE from 0 to {npes - 1} .*") for pe in (-1, npes)]
+    cases += [(dev.global_index, (0, npes), rf"pe: got {npes}; wants a PE from 0 to {npes - 1} .*")]
+    cases += [(dev.global_index, (7, me), r"number: got 7; wants one from 0 to \d+ of those that pe has")]
+    for call, arguments, words in cases:
+        refused(
+            shmem.OutOfRangeError, f"{call.__name__}: PE {me}: {words}", bad_call, tensor.partition, call, arguments
+        )
+    shmem.barrier_all()

@@ -206,7 +206,8 @@ def test_bulk_calls_refuse_private_memory_and_pes_counts_and_pointers_that_are_n
         (shmem.OutOfRangeError, f"pe: got {npes}; wants .*", bulk(name, refused.whole, refused.private, 4, npes)),
         (shmem.OutOfRangeError, "pe: got -1; wants .*", bulk(name, refused.whole, refused.private, 4, -1)),
         (shmem.OutOfRangeError, "nelems: got -1; wants 0 or more", bulk(name, refused.whole, refused.private, -1, me)),
-        (shmem.ArgumentError, "nelems: got a .*; wants an integer", bulk(name, refused.whole, refused.private, 1.5, me)),
+        (shmem.ArgumentError, "nelems: got 1.5; wants an integer", bulk(name, refused.whole, refused.private, 1.5, me)),
+        (shmem.ArgumentError, "pe: got None; wants an integer", bulk(name, refused.whole, refused.private, 4, None)),
         (shmem.ArgumentError, "pe: got a pointer to int64; wants an integer", (good[0], (*good[1][:3], refused.whole))),
         (shmem.DtypeError, f"{far}: got a pointer to fp64; wants a pointer to int64",
          bulk(name, refused.whole, refused.private.double(), 4, me)),
@@ -216,6 +217,15 @@ def test_bulk_calls_refuse_private_memory_and_pes_counts_and_pointers_that_are_n
     ]  # fmt: skip
     for kind, words, arguments in cases:
         refused(kind, f"{head} {words}", bad_call, *arguments)
+
+
+def test_atomics_refuse_an_order_or_a_scope_that_there_is_not(refused, me):
+    for wrong, words in (
+        (("seq_cst", "sys"), "sem: got 'seq_cst'; wants one of relaxed, acquire, release, acq_rel"),
+        (("release", "world"), "scope: got 'world'; wants one of sys, gpu, cta"),
+    ):
+        arguments = dev.atomic_add, (refused.whole[:1], 1, me, None, *wrong)
+        refused(shmem.ArgumentError, f"atomic_add: PE {me}: {words}", bad_call, *arguments)
 
 
 def test_calls_on_one_pointer_refuse_blocks_and_name_what_takes_them(refused, me):

@@ -100,7 +100,7 @@ def test_strided_copies_refuse_what_does_not_fit_and_write_nothing(name, me, npe
         (shmem.OutOfRangeError, "sst: got -1; wants 1 or more", (2, -1, bsize, 3, me)),
         (shmem.OutOfRangeError, f"{count}: got -3; wants 0 or more", (2, 2, bsize, -3, me)),
         (shmem.OutOfRangeError, f"pe: got {npes}; wants a PE .*", (2, 2, bsize, 3, npes)),
-        (shmem.ArgumentError, "dst: got a float; wants an integer", (2.5, 2, bsize, 3, me)),
+        (shmem.ArgumentError, "dst: got 2.5; wants an integer", (2.5, 2, bsize, 3, me)),
         (shmem.NotSymmetricError, f"{near}: got {nbytes + 8} bytes at .*", (50, 50, bsize, 3, me)),
     ]
     if bsize > 1:

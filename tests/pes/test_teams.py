@@ -9,6 +9,7 @@ from support import work
 from team_shapes import group  # noqa: F401
 
 import pyshmem as shmem
+from pyshmem.device.arch.fields import decoded
 from pyshmem.runtime import areas
 
 WORLD = shmem.TEAM_WORLD
@@ -255,7 +256,7 @@ def test_a_device_context_is_its_teams_alone(me, npes, device):
     for start, stride in ((0, 1), (npes - 1, -1), (0, 1)):
         team = WORLD.split_strided(start, stride, npes)
         ctx = shmem.device_context(team)
-        assert ((ctx.me - 3) // 2, ctx.n_pes) == (team.my_pe(), npes) and shmem.device_context(team) is ctx
+        assert (decoded(ctx.me), decoded(ctx.n_pes)) == (team.my_pe(), npes) and shmem.device_context(team) is ctx
         slot = team.slot
         team.destroy()
     assert slot == areas.RESERVED

@@ -5,14 +5,7 @@ from __future__ import annotations
 import triton.language as tl
 
 
-def operate(
-    op: tl.constexpr,
-    pointers: tl.tensor,
-    value: tl.tensor,
-    mask: tl.tensor,
-    sem: tl.constexpr,
-    scope: tl.constexpr,
-) -> tl.tensor:
+def operate(op: tl.constexpr, pointers, value, mask, sem: tl.constexpr, scope: tl.constexpr):
     if op == "swap":
         return tl.atomic_xchg(pointers, value, mask=mask, sem=sem, scope=scope)
     elif op == "add":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
@@ -51,3 +53,37 @@ def is_combined(op: str, element: tl.dtype) -> bool:
     if op in ("and", "or", "xor"):
         return element.is_int() and element.primitive_bitwidth > 1
     return element.primitive_bitwidth > (8 if element.is_floating() else 1)
+
+
+@triton.constexpr_function
+def count_of(block: tl.tensor) -> int:
+    """The elements of a block."""
+    return math.prod(int(extent) for extent in block.shape)
+
+
+@triton.constexpr_function
+def wanted_reach() -> str:
+    return "a device context of reach DIRECT, the one way to peers that this call has"
+
+
+@triton.constexpr_function
+def describe(value: object) -> str:
+    """``value`` as errors name it."""
+    if not isinstance(value, tl.tensor):
+        plain = isinstance(value, (str, bool, int, float, type(None)))
+        return repr(value) if plain else f"a {type(value).__name__}"
+    block = value.type.is_block()
+    if value.dtype.is_ptr():
+        return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
+    return f"{'a block' if block else 'a value'} of {value.dtype}"
+
+
+@triton.constexpr_function
+def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None:
+    """(argument, what it is, what is wanted) of an atomic's order that there is not."""
+    sems, scopes = ("relaxed", "acquire", "release", "acq_rel"), ("sys", "gpu", "cta")
+    if sem not in sems:
+        return "sem", sem, "one of " + ", ".join(sems)
+    if scope not in scopes:
+        return "scope", scope, "one of " + ", ".join(scopes)
+    return None

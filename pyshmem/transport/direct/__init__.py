@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pyshmem.runtime import comparisons
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import OnCpu
 
-COMPARE = (operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le)  # by CMP
+COMPARE = tuple(getattr(operator, name.lower()) for name in comparisons.NAMES)
 Atomics = dict[str, dict[Any, Callable[..., Any]]]
 
 

@@ -18,6 +18,7 @@ import torch
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import BOUNDS
+from pyshmem.runtime.comparisons import NE
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.gpu.heap import gpu, raw_stream
@@ -30,7 +31,7 @@ from pyshmem.transport.direct.cpu import CpuDirect
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
 
-_UNLIKELY, _NOT_EQUAL = 0x5BD1E995A7F3C2D9, 1  # what a landing holds before the GPU writes there; CMP.NE
+_UNLIKELY = 0x5BD1E995A7F3C2D9  # what a landing holds before the GPU writes there
 _LOOK_SECONDS = 0.01  # after which a landing that has not changed is taken as it is, if the stream is done
 _MOST_KEPT = 64  # arrays of non-blocking calls, after which a look is taken whether they are done
 _IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
@@ -200,7 +201,7 @@ class GpuDirect(Direct):
         """Wait until the GPU has written there: by looking, which is 2 us faster than waiting for the stream."""
         while True:
             try:
-                _native.wait_uint32(at, _NOT_EQUAL, _UNLIKELY & 0xFFFFFFFF, _LOOK_SECONDS, job.spins)
+                _native.wait_uint32(at, NE, _UNLIKELY & 0xFFFFFFFF, _LOOK_SECONDS, job.spins)
             except TimeoutError:
                 if not self.heap.driver.idle(stream):
                     continue

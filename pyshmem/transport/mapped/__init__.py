@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import refuse_timeout
+from pyshmem.runtime.errors import listed, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.mapped import kernels, tensors
@@ -94,12 +94,5 @@ class Mapped:
 
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Name the members that have not come to the call that this PE is in."""
-        got = f"no word from {_listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
+        got = f"no word from {listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
         refuse_timeout(routine, "team", got, "all of them to call it")
-
-
-def _listed(pes: list[int]) -> str:
-    """PE 1; PEs 1 and 2; PEs 1, 2 and 3."""
-    if len(pes) < 2:
-        return f"PE {pes[0]}" if pes else "some PE"
-    return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"

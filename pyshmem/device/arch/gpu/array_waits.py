@@ -1,0 +1,212 @@
+"""Waits and tests on many words, on GPUs: each thread has a word, and blocks of words follow each other.
+
+The answer is a reduction over all threads, so that all of them leave a loop together. Words that status leaves out, and the
+lanes behind the last word, do not count.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.gpu import blocks
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.gpu.ordering import join
+from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.waits import holds
+
+
+@triton.jit
+def wait_all(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr, value):
+    """Wait as an acquire until each word has compared so. value: one for all, or a pointer to one for each."""
+    join(ctx)  # other threads may have written status and values
+    n = blocks.number(0, tl.int64) + nelems
+    for first in range(0, n, gpu.threads(ctx)):
+        wait_block(ctx, routine, ivars, n, first, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+
+
+@triton.jit
+def wait_any(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr, value):
+    """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts."""
+    join(ctx)
+    n = blocks.number(0, tl.int64) + nelems
+    found = wait_for_one(ctx, routine, find_any, first_place(ctx, n), ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return (found - 1).to(tl.uint64)
+
+
+@triton.jit
+def wait_some(ctx, routine: tl.constexpr, ivars, nelems, indices, status, cmp: tl.constexpr, value):
+    """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are."""
+    join(ctx)
+    n = blocks.number(0, tl.int64) + nelems
+    found = wait_for_one(ctx, routine, find_some, indices, ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    join(ctx)  # indices are there for every thread
+    return found.to(tl.uint64)
+
+
+@triton.jit
+def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    """Whether each word compares so now, as an acquire."""
+    join(ctx)
+    n = blocks.number(0, tl.int64) + nelems
+    missing = blocks.number(0, tl.int32)
+    for first in range(0, n, gpu.threads(ctx)):
+        _, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        missing = missing | tl.max((counts & (holds(seen, cmp, wanted) == 0)).to(tl.int32), axis=0)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return missing == 0
+
+
+@triton.jit
+def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
+    """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
+    join(ctx)
+    n = blocks.number(0, tl.int64) + nelems
+    found = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return (found - 1).to(tl.uint64)
+
+
+@triton.jit
+def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
+    """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
+    join(ctx)
+    n = blocks.number(0, tl.int64) + nelems
+    found = find_some(ctx, indices, ivars, n, status, cmp, value)
+    gpu.after_poll(ctx)
+    join(ctx)
+    return found.to(tl.uint64)
+
+
+@triton.jit
+def look(ctx, ivars, n, first, status, value):
+    """The words from ``first`` on, one a thread: (index, whether it counts, its value, what is wanted of it)."""
+    index = first + blocks.arange(gpu.threads(ctx))
+    place = tl.minimum(index, n - 1)
+    counts = index < n
+    if status is not None:
+        counts = counts & (tl.load(status + place) == 0)
+    seen = gpu.poll(ctx, ivars + place)
+    if value.dtype.is_ptr():
+        return index, counts, seen, tl.load(value + place)
+    else:
+        return index, counts, seen, value
+
+
+@triton.jit
+def find_any(ctx, start, ivars, n, status, cmp: tl.constexpr, value):
+    """1 + the index of the first word that compares so, from ``start`` on and round; 0 for none."""
+    nearest = n
+    for first in range(0, n, gpu.threads(ctx)):
+        index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        away = tl.where(index < start, index - start + n, index - start)
+        nearest = tl.minimum(nearest, tl.min(tl.where(counts & holds(seen, cmp, wanted), away, n), axis=0))
+    found = start + nearest
+    return tl.where(nearest == n, 0, tl.where(found < n, found, found - n) + 1)
+
+
+@triton.jit
+def find_some(ctx, indices, ivars, n, status, cmp: tl.constexpr, value):
+    """How many words compare so; their indices are written in order."""
+    found = blocks.number(0, tl.int64)
+    for first in range(0, n, gpu.threads(ctx)):
+        index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+        one = (counts & holds(seen, cmp, wanted)).to(tl.int32)
+        here = tl.sum(one, axis=0)
+        if here != 0:
+            tl.store(indices + (found + tl.cumsum(one, axis=0) - one), index.to(tl.uint64), mask=one != 0)
+        found += here
+    return found
+
+
+@triton.jit
+def is_empty(ctx, n, status):
+    """Whether no word counts."""
+    empty = n == 0
+    if status is not None:
+        empty = n == n
+        for first in range(0, n, gpu.threads(ctx)):
+            index = first + blocks.arange(gpu.threads(ctx))
+            excluded = tl.load(status + tl.minimum(index, n - 1))
+            empty = empty & (not any_thread(ctx, (index < n) & (excluded == 0)))
+    return empty
+
+
+@triton.jit
+def first_place(ctx, n):
+    """Where to begin, the same for all threads: by the clock, so that no index starves.
+
+    Its low bits times 2**32 over the golden ratio: the high bits differ much from one moment to the next.
+    """
+    now = tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + gpu.nanoseconds(ctx).to(tl.int32), axis=0)
+    return ((now * -1640531527).to(tl.uint32).to(tl.int64) * n) >> 32
+
+
+@triton.jit
+def wait_for_one(ctx, routine: tl.constexpr, find: tl.constexpr, operand, ivars, n, status, cmp: tl.constexpr, value):
+    """What ``find`` gives first that is not 0, 0 where no word counts or the limit is over."""
+    found = find(ctx, operand, ivars, n, status, cmp, value)
+    waiting = (found == 0) & (not is_empty(ctx, n, status))
+    polls = 0
+    start = blocks.number(0, tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        found = find(ctx, operand, ivars, n, status, cmp, value)
+        waiting = found == 0
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = any_thread(ctx, is_over(ctx, now - start))
+            if waiting & over:
+                for first in range(0, n, gpu.threads(ctx)):
+                    index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+                    tell(ctx, routine, ivars, index, counts, seen, cmp, wanted)
+            waiting = waiting & (not over)
+    return found
+
+
+@triton.jit
+def wait_block(ctx, routine: tl.constexpr, ivars, n, first, status, cmp: tl.constexpr, value):
+    """Poll the words from ``first`` on until each has compared so once, or the limit is over."""
+    index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+    missing = counts & (holds(seen, cmp, wanted) == 0)
+    waiting = any_thread(ctx, missing)
+    polls = 0
+    start = blocks.number(0, tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        seen = gpu.poll(ctx, ivars + tl.minimum(index, n - 1))
+        missing = missing & (holds(seen, cmp, wanted) == 0)
+        waiting = any_thread(ctx, missing)
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = any_thread(ctx, is_over(ctx, now - start))
+            if waiting & over:
+                tell(ctx, routine, ivars, index, missing, seen, cmp, wanted)
+            waiting = waiting & (not over)
+
+
+@triton.jit
+def any_thread(ctx, flag):
+    """Whether ``flag``, each thread's own, is set in any: the same answer in all."""
+    return tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + flag.to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def tell(ctx, routine: tl.constexpr, ivars, index, mask, seen, cmp: tl.constexpr, wanted):
+    """Leave a record of one of the words in ``mask``."""
+    unsigned: tl.constexpr = ivars.dtype.element_ty.is_int_unsigned()
+    offset = (ivars + index).to(tl.int64) - ctx.base
+    leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, tl.where(mask, 0, -1))

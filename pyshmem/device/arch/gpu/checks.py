@@ -1,0 +1,281 @@
+"""What the compiler stops: operands of wrong types. Addresses and PEs are run-time values, and only the interpreter looks
+at them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.rules import (
+    called,
+    covers,
+    describe,
+    fault_of,
+    fault_of_order,
+    is_combined,
+    wanted_of,
+    wanted_reach,
+)
+from pyshmem.device.arch.targets import is_direct
+from pyshmem.runtime.errors import ArgumentError, DtypeError
+
+
+@triton.constexpr_function
+def refuse_call(kind: type, routine: str, argument: str, value: object, wants: str) -> None:
+    """refuse, with the kernel's name before the routine's."""
+    import sys  # both here: Triton compiles no function that names a Python function of its module
+
+    from pyshmem.runtime.errors import refuse
+
+    kernel, frame = "?", sys._getframe(1)
+    while frame is not None:
+        compiling = frame.f_locals.get("self")  # of Triton's compiler: one per function, the kernel's outermost
+        kernel = compiling.jit_fn.__name__ if hasattr(compiling, "jit_fn") else kernel
+        frame = frame.f_back
+    refuse(kind, f"kernel {kernel}: {routine}", argument, describe(value), wants)
+
+
+@triton.constexpr_function
+def is_number(value: object) -> bool:
+    """Whether ``value`` is known to the compiler."""
+    return not isinstance(value, tl.tensor)
+
+
+@triton.jit
+def check(ctx, routine: tl.constexpr, argument: tl.constexpr, pointers, pe, mask=None):
+    """Errors: ArgumentError for what is no context, no pointer, no PE."""
+    check_context(ctx, routine)
+    check_pointers(routine, argument, pointers)
+    check_integer(routine, "pe", pe, "an integer")
+
+
+@triton.jit
+def check_atomic(
+    ctx, routine: tl.constexpr, op: tl.constexpr, pointers, pe, mask, sem: tl.constexpr, scope: tl.constexpr
+):
+    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    check(ctx, routine, "pointers", pointers, pe)
+    check_operator(routine, op, pointers)
+    check_order(routine, sem, scope)
+
+
+@triton.constexpr_function
+def check_order(routine: str, sem: object, scope: object) -> None:
+    fault = fault_of_order(sem, scope)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], fault[1], fault[2])
+
+
+@triton.jit
+def check_one(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe, nelems=1):
+    """check of one pointer, one PE and one count. Errors: check's."""
+    check_here(ctx, routine, argument, pointer, nelems)
+    check_count(routine, called(routine, "pe"), pe)
+
+
+@triton.jit
+def check_here(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, nelems=1):
+    """check_one without a PE. Errors: check's."""
+    check_context(ctx, routine)
+    check_pointers(routine, argument, pointer)
+    check_scalars(routine, argument, pointer, nelems)
+
+
+@triton.constexpr_function
+def check_context(ctx: object, routine: str) -> None:
+    if not isinstance(ctx, tl.tuple):  # Triton 3.6 hides the names of its fields here
+        refuse_call(ArgumentError, routine, "ctx", ctx, "what shmem.device_context() returns, before all else")
+
+
+@triton.constexpr_function
+def check_reach(routine: str, reach: object) -> None:
+    """Errors: ArgumentError for a team that is not reached as this transport does."""
+    if not is_direct(reach):
+        refuse_call(ArgumentError, routine, "ctx", reach, wanted_reach())
+
+
+@triton.constexpr_function
+def check_pe(ctx: object, routine: str, argument: str, pe: object) -> None:
+    """Errors: ArgumentError for what is no scalar integer."""
+    check_integer(routine, argument, pe, "an integer")
+    if isinstance(pe, tl.tensor) and pe.type.is_block():
+        refuse_call(ArgumentError, routine, argument, pe, "one number")
+
+
+@triton.constexpr_function
+def check_tile(ctx: object, routine: str, argument: str, tile: object, rows: int = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
+    check_context(ctx, routine)
+    wants = wanted_of(tile, rows)
+    if wants is not None:
+        refuse_call(ArgumentError, routine, argument, tile, wants)
+
+
+@triton.constexpr_function
+def check_reduced(routine: str, op: object, tile: tl.tensor) -> None:
+    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    fault = fault_of(op, tile)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], tile if fault[0] == "tile" else op, fault[1])
+
+
+@triton.constexpr_function
+def fits(ctx: object, routine: str, argument: str, pointer: object, nelems: object) -> bool:
+    """Whether memory is live is not known."""
+    return True
+
+
+@triton.constexpr_function
+def check_combined(routine: str, op: str, dest: tl.tensor) -> None:
+    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    if not is_combined(op, dest.dtype.element_ty):
+        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "dest", dest, f"a pointer to {kind}")
+
+
+@triton.constexpr_function
+def check_alone(ctx: object, routine: str, programs: object) -> None:
+    """Whether the programs of a grid run at once is known to who launches it."""
+    check_context(ctx, routine)
+
+
+@triton.constexpr_function
+def check_pointers(routine: str, argument: str, pointers: object) -> None:
+    if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
+        refuse_call(ArgumentError, routine, argument, pointers, "a pointer to symmetric memory")
+
+
+@triton.constexpr_function
+def check_operator(routine: str, op: str, pointers: tl.tensor) -> None:
+    element = pointers.dtype.element_ty
+    bitwise = op in ("and", "or", "xor")
+    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
+        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "pointers", pointers, wanted)
+
+
+@triton.constexpr_function
+def check_scalars(routine: str, argument: str, pointer: tl.tensor, nelems: object) -> None:
+    if pointer.type.is_block():
+        refuse_call(ArgumentError, routine, argument, pointer, "one pointer; load, store and atomics take blocks")
+    check_count(routine, called(routine, "nelems"), nelems)
+
+
+@triton.constexpr_function
+def check_integer(routine: str, argument: str, value: object, wants: str) -> None:
+    integer = value.dtype.is_int() if isinstance(value, tl.tensor) else isinstance(value, int)
+    if not integer:
+        refuse_call(ArgumentError, routine, argument, value, wants)
+
+
+@triton.constexpr_function
+def check_apart(routine: str, sig_addr: object, dest: object, nelems: object) -> None:
+    """Where the signal lies is known at run time only."""
+
+
+@triton.constexpr_function
+def check_choice(routine: str, argument: str, value: object, wanted: str) -> None:
+    """Errors: ArgumentError for what is no constant that numbers one of the names in ``wanted``."""
+    if not isinstance(value, int) or value not in range(wanted.count(",") + 1):
+        refuse_call(ArgumentError, routine, argument, value, f"one of dev.{wanted}, as a constexpr")
+
+
+@triton.constexpr_function
+def expect(routine: str, argument: str, pointer: object, wanted: tl.dtype) -> None:
+    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
+    if not one or pointer.dtype.element_ty != wanted:
+        refuse_call(DtypeError, routine, argument, pointer, f"a pointer to {wanted}")
+
+
+@triton.constexpr_function
+def check_waited(routine: str, argument: str, pointer: object, cmp: object) -> None:
+    """Errors: DtypeError for a pointee that cannot be waited on, ArgumentError for no comparison."""
+    if pointer.dtype.element_ty not in (tl.int32, tl.int64, tl.uint32, tl.uint64):
+        refuse_call(DtypeError, routine, argument, pointer, "one to int32, int64, uint32 or uint64")
+    check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+
+
+@triton.constexpr_function
+def check_value(routine: str, argument: str, value: object, pointers: tl.tensor) -> None:
+    """Errors: DtypeError for float to integer and for a pointer, ArgumentError for a block where there is one pointer."""
+    wanted = pointers.dtype.element_ty
+    if isinstance(value, tl.tensor):
+        unfit = value.dtype.is_ptr() or (wanted.is_int() and value.dtype.is_floating())
+        if value.type.is_block() and not pointers.type.is_block():
+            refuse_call(ArgumentError, routine, argument, value, "a scalar, for one pointer")
+    else:
+        unfit = not isinstance(value, (int, float)) or (wanted.is_int() and isinstance(value, float))
+    if unfit:
+        kind = "an integer" if wanted.is_int() else "a number"
+        refuse_call(DtypeError, routine, argument, value, f"{kind}, for a pointer to {wanted}")
+
+
+@triton.constexpr_function
+def wrap(value: object, wanted: tl.dtype) -> object:
+    """The compiler's number as ``wanted`` can hold it: integers wrap."""
+    if not wanted.is_int():
+        return float(value)
+    bits = wanted.primitive_bitwidth
+    value = int(value) % 2**bits if bits > 1 else value != 0
+    return value - 2**bits if wanted.is_int_signed() and value >= 2 ** (bits - 1) else value
+
+
+@triton.constexpr_function
+def integer_like(element: tl.dtype) -> tl.dtype:
+    """The integer type of the same size: copies move bits. For int8 another: else AMD's compiler loads byte by byte."""
+    byte = tl.uint8 if element == tl.int8 else tl.int8
+    return {1: tl.int8, 8: byte, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.jit
+def check_blocks(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe, dst, sst, bsize, nblocks):
+    """check_one for a strided copy. Errors: check's."""
+    check_one(ctx, routine, argument, pointer, pe)
+    check_count(routine, "bsize", bsize)
+    check_count(routine, block_count(routine), nblocks)
+    check_count(routine, "dst", dst)
+    check_count(routine, "sst", sst)
+
+
+@triton.constexpr_function
+def block_count(routine: str) -> str:
+    """What a strided routine calls the number of its blocks."""
+    return "nblocks" if routine.startswith("ib") else "nelems"
+
+
+@triton.constexpr_function
+def check_count(routine: str, argument: str, value: object) -> None:
+    check_integer(routine, argument, value, "an integer")
+    if isinstance(value, tl.tensor) and value.type.is_block():
+        refuse_call(ArgumentError, routine, argument, value, "one number")
+
+
+@triton.jit
+def check_many(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr):
+    """Errors: check_one's and check_waited's, DtypeError for a status that is neither None nor a pointer to int32."""
+    check_here(ctx, routine, "ivars", ivars, nelems)
+    check_waited(routine, "ivars", ivars, cmp)
+    if status is not None:
+        expect(routine, "status", status, tl.int32)
+
+
+@triton.jit
+def check_pes(ctx, routine: tl.constexpr, target_pes, npes):
+    """Errors: ArgumentError for no context and no count, DtypeError for what is no pointer to int32."""
+    check_context(ctx, routine)
+    expect(routine, "target_pes", target_pes, tl.int32)
+    check_count(routine, "npes", npes)
+
+
+@triton.constexpr_function
+def check_fetch(routine: str, fetch: object, pointers: object) -> None:
+    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
+    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
+        wanted = pointers.dtype.element_ty
+        pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
+        if not pointer or fetch.dtype.element_ty != wanted:
+            refuse_call(DtypeError, routine, "fetch", fetch, f"a pointer to {wanted}")
+        if not covers(fetch, pointers):
+            refuse_call(ArgumentError, routine, "fetch", fetch, "a place for each of the pointers")

@@ -1,0 +1,80 @@
+"""Words of 4 bytes that travel with a mark of 4 bytes beside each, on GPUs: who sees the mark has the word."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.gpu import blocks, spinning
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.spinning import EDITION
+from pyshmem.device.arch.gpu.values import decoded
+from pyshmem.device.arch.targets import is_nvidia
+from pyshmem.runtime import comparisons
+
+
+@triton.jit
+def store_words(ctx, address, places, later, words, mark, mask):
+    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both.
+
+    later: bytes to add to all of them, known last, so added last.
+    """
+    pointers = (address + 8 * places.to(tl.int64)) + later
+    gpu.store_marked(ctx, pointers.to(tl.pointer_type(tl.int64)), words, mark.to(tl.int32), mask)
+
+
+@triton.jit
+def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: tl.constexpr):
+    """Wait for store_words of every member, the first from ``address`` and each a piece further; ``count`` tensors of int32.
+
+    They are of the members 0 ... count - 1, the last member's where there are no more.
+    """
+    pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
+    wanted = mark.to(tl.int32)
+    if is_nvidia(ctx.where):
+        found = spinning.as_many(wanted + tl.zeros_like(places), count)
+        last = decoded(ctx.n_pes) - 1
+        polled = False
+        while (
+            not polled
+        ):  # once: what comes out of a loop is not computed twice, for each layout that Triton wants of it
+            found = spinning.spin_words(ctx, routine, pointers, last, wanted, mask.to(tl.int32), count, EDITION)
+            polled = True
+    else:
+        spin_amd(ctx, routine, pointers, wanted, mask, count)
+        found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
+    gpu.barrier(ctx)  # each thread has seen its own words only
+    return spinning.words_of(found, count)
+
+
+@triton.jit
+def spin_amd(ctx, routine: tl.constexpr, pointers, wanted, mask, count: tl.constexpr):
+    """Poll until all marks are there, or the limit is over. Every thread stays until the last has its words."""
+    missing = absent(ctx, pointers, wanted, mask, count)
+    waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
+    polls = 0
+    start = blocks.number(0, tl.int64)
+    while waiting:
+        missing = absent(ctx, pointers, wanted, mask, count)
+        waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
+        polls += 1
+        if polls == 1024:
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = tl.max((missing >= 0).to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
+            if over:
+                leave_record(ctx, routine, 0, comparisons.GE, wanted, wanted, False, tl.max(missing, axis=0))
+            waiting = waiting & (not over)
+
+
+@triton.jit
+def absent(ctx, pointers, wanted, mask, count: tl.constexpr):
+    """Of each lane: a member whose word is not there yet, or -1."""
+    found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
+    missing = tl.full([mask.shape[0]], -1, tl.int32)
+    for member in tl.static_range(count):
+        there = (found[member] >> 32).to(tl.int32) == wanted
+        missing = tl.where(mask & (not there), tl.minimum(member, decoded(ctx.n_pes) - 1), missing)
+    return missing

@@ -1,0 +1,50 @@
+"""The record of a wait on GPUs that gives up: by the clock, after ctx's limit. Its words are pyshmem.runtime.timeouts's."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.gpu import blocks
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.gpu.values import decoded
+from pyshmem.runtime import timeouts
+
+
+@triton.jit
+def is_over(ctx, elapsed):
+    """Whether a wait of so many nanoseconds gives up: by ctx's limit, or because an earlier one did."""
+    over = (ctx.limit > 0) & (elapsed > ctx.limit)
+    if ctx.record != 0:
+        over = over | (gpu.peek(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)
+    return over
+
+
+@triton.jit
+def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted, seen, unsigned: tl.constexpr, missing):
+    """Fill the record if this is the first to give up; its words are pyshmem.runtime.timeouts's.
+
+    Threads come here as they give up, alone or together: one of them claims the record, and no barrier is met.
+    """
+    if ctx.record != 0:
+        lane = blocks.zeros(gpu.threads(ctx), tl.int64)
+        words = ctx.record.to(tl.pointer_type(tl.int64)) + lane
+        claimed = tl.atomic_xchg(words + timeouts.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
+        mine = (claimed == 0) & (lane + missing >= 0)
+        tl.store(words + timeouts.PE, lane + decoded(ctx.me), mask=mine)
+        tl.store(words + timeouts.OFFSET, lane + offset, mask=mine)
+        tl.store(words + timeouts.SIGN, lane + sign, mask=mine)
+        tl.store(words + timeouts.WANTED, lane + wanted, mask=mine)
+        tl.store(words + timeouts.SEEN, lane + seen, mask=mine)
+        tl.store(words + timeouts.UNSIGNED, lane + unsigned, mask=mine)
+        tl.store(words + timeouts.MISSING, lane + missing, mask=mine)
+        tl.store(words + timeouts.LIMIT, lane + ctx.limit, mask=mine)
+        gpu.drain(ctx)
+        gpu.release(ctx)
+        tl.atomic_xchg(words + timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
+
+
+@triton.constexpr_function
+def code_of(routine: str) -> int:
+    """The record's word for a routine."""
+    return timeouts.CODES[routine]

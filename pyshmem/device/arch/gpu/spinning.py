@@ -1,0 +1,158 @@
+"""Polls in the instructions of one statement: of several words at once, so that their ways to memory overlap, and by each
+thread for itself, with no word between threads.
+
+Builtins: Triton compiles no list of operands.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import triton.language as tl
+from triton.language import core
+
+from pyshmem.device.arch import fields
+from pyshmem.device.arch.targets import is_gfx90a
+from pyshmem.runtime import timeouts
+
+# Given to the builtins by who calls them: Triton's cache of compiled kernels knows the text of functions, not of these.
+EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
+
+
+def _pointers(ctx: Any, pointers: Any, last: Any, count: int, semantic: Any) -> list[Any]:
+    """The same places in the pieces of members 0 ... count - 1; where there are no more, in the last member's."""
+    step = semantic.cast(semantic.floordiv(semantic.to_tensor(ctx.piece), semantic.to_tensor(8)), tl.int64)
+    final, places = semantic.to_tensor(last), []
+    for member in range(count):
+        which = semantic.cast(core.minimum(semantic.to_tensor(member), final, _semantic=semantic), tl.int64)
+        places.append(semantic.add(pointers, semantic.mul(which, step, True), True))
+    return places
+
+
+@core.builtin
+def spin_words(
+    ctx: Any,
+    routine: Any,
+    pointers: Any,
+    last: Any,
+    wanted: Any,
+    inside: Any,
+    count: Any,
+    edition: Any,
+    _semantic: Any = None,
+) -> Any:
+    """NVIDIA: poll words of 8 bytes, one of each member, until the upper half of all is ``wanted``; the lower halves.
+
+    Lanes that are not ``inside`` do not wait.
+    """
+    n = core._unwrap_if_constexpr(count)
+    mark = f"${2 * n}"
+    poll = [
+        *(f"ld.relaxed.sys.global.b64 word{k}, [${n + k}];" for k in range(n)),
+        *(f"mov.b64 {{${k}, mark{k}}}, word{k};" for k in range(n)),
+        "mov.b32 missing, -1;",
+        *(f"setp.ne.s32 p, mark{k}, {mark}; @p mov.b32 missing, {k};" for k in reversed(range(n))),
+        "setp.lt.s32 p, missing, 0; @p bra DONE;",
+    ]
+    registers = [f".reg .b64 word{k}; .reg .b32 mark{k}; mov.b32 ${k}, 0;" for k in range(n)]
+    text = _text(registers, f"${2 * n + 1}", poll, _limit(ctx, routine, 2 * n + 2))
+    constraints = ",".join(["=&r"] * n + ["l"] * n + ["r", "r", *_CONSTRAINTS])
+    operands = [*_pointers(ctx, pointers, last, n, _semantic), wanted, inside, *_operands(ctx, _semantic)]
+    kinds = (tl.int32,) * n if n > 1 else tl.int32
+    found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
+    return found if n > 1 else core.tuple([found])
+
+
+@core.builtin
+def spin_flags(
+    ctx: Any, routine: Any, pointers: Any, wanted: Any, pe: Any, inside: Any, edition: Any, _semantic: Any = None
+) -> Any:
+    """NVIDIA: poll a flag of 8 bytes, as acquires, until it has come to ``wanted``. pe: whose it is; inside: spin_words'."""
+    poll = ["ld.acquire.sys.global.b64 seen, [$1];", "setp.ge.s64 p, seen, $2; @p bra DONE;"]
+    registers = [".reg .b64 seen; mov.b32 $0, 0; mov.b32 missing, $3;"]
+    text = _text(registers, "$4", poll, _limit(ctx, routine, 5))
+    operands = [pointers, wanted, pe, inside, *_operands(ctx, _semantic)]
+    constraints = ",".join(["=&r", "l", "l", "r", "r", *_CONSTRAINTS])
+    return core.inline_asm_elementwise(text, constraints, operands, tl.int32, False, 1, _semantic=_semantic)
+
+
+_CONSTRAINTS = ["l", "l", "r"]  # of ctx's limit, its record, and its me
+
+
+def _operands(ctx: Any, semantic: Any) -> list[Any]:
+    limit, left = (semantic.cast(semantic.to_tensor(each), tl.int64) for each in (ctx.limit, ctx.record))
+    return [limit, left, ctx.me]
+
+
+def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -> str:
+    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at the clock.
+
+    What is seldom done stands in front of the loop: what follows the wait is the next code then, and read in already.
+    """
+    text = [
+        "{ .reg .pred p; .reg .b32 polls; .reg .b32 some; .reg .b32 missing; .reg .b64 begun; .reg .b64 now;",
+        *registers,
+        f"mov.b32 polls, 0; mov.b64 begun, 0; setp.eq.u32 p, {among}, 0; @p bra DONE; bra AGAIN;",
+        "CLOCK: mov.u64 now, %globaltimer; setp.eq.u64 p, begun, 0; @p mov.b64 begun, now; sub.u64 now, now, begun;",
+        *limit,
+        "AGAIN:",
+        *poll,
+        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN; bra CLOCK;",
+        "DONE: }",
+    ]
+    return " ".join(text)
+
+
+def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
+    """Go on, or give up: over ctx's limit, or when another wait has. The operands are from number ``first`` on.
+
+    The first wait over its limit claims the record and fills it, the routine last. What barriers do not say stays 0.
+    """
+    limit, left, me = (f"${first + k}" for k in range(3))
+    over = [f"setp.eq.u64 p, {limit}, 0; @p bra LOOK; setp.gt.u64 p, now, {limit}; @p bra LEAVE;"]
+    if isinstance(ctx.record, tl.constexpr):  # there is none
+        return [*over, "LOOK: bra AGAIN; LEAVE: bra DONE;"]
+    words = {
+        "PE": f"sub.s32 some, {me}, {fields.ODD}; shr.s32 some, some, 1; cvt.s64.s32 now, some;",
+        "MISSING": "cvt.s64.s32 now, missing;",
+        "LIMIT": f"mov.b64 now, {limit};",
+    }
+    return [
+        *over,
+        f"LOOK: setp.eq.u64 p, {left}, 0; @p bra AGAIN;",
+        f"ld.relaxed.sys.global.b64 now, [{left}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
+        f"LEAVE: setp.eq.u64 p, {left}, 0; @p bra DONE;",
+        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.CLAIM}], now;",
+        "setp.ne.u64 p, now, 0; @p bra DONE;",
+        *(f"{value} st.global.b64 [{left} + {8 * getattr(timeouts, name)}], now;" for name, value in words.items()),
+        f"mov.b64 now, {timeouts.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
+        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.ROUTINE}], now;",
+    ]
+
+
+@core.builtin
+def load_many(ctx: Any, pointers: Any, last: Any, count: Any, edition: Any, _semantic: Any = None) -> Any:
+    """AMD: the words of 8 bytes at the same places in each member's piece, as they are in memory now."""
+    n = core._unwrap_if_constexpr(count)
+    past = "glc" if core._unwrap_if_constexpr(is_gfx90a(core._unwrap_if_constexpr(ctx.where))) else "sc0 sc1"
+    loads = [f"global_load_dwordx2 ${k}, ${n + k}, off {past}" for k in range(n)]
+    text = "\n ".join([*loads, "s_waitcnt vmcnt(0)"])
+    constraints = ",".join(["=&v"] * n + ["v"] * n)
+    operands = _pointers(ctx, pointers, last, n, _semantic)
+    kinds = (tl.int64,) * n if n > 1 else tl.int64
+    found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
+    return found if n > 1 else core.tuple([found])
+
+
+@core.builtin
+def as_many(value: Any, count: Any, _semantic: Any = None) -> Any:
+    return core.tuple([value] * core._unwrap_if_constexpr(count))
+
+
+@core.builtin
+def words_of(found: Any, count: Any, _semantic: Any = None) -> Any:
+    """The lower halves."""
+    n = core._unwrap_if_constexpr(count)
+    return core.tuple([_semantic.cast(found[k], tl.int32) for k in range(n)])

@@ -1,0 +1,86 @@
+"""Waits and tests on one word, on GPUs. Each warp polls by itself, without a barrier between two polls."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device.arch.gpu import blocks
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.arch.gpu.checks import check_waited
+from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.values import fit, uniform
+from pyshmem.runtime import comparisons
+
+
+@triton.jit
+def wait(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, cmp: tl.constexpr, value):
+    """Wait as an acquire until the word compares so; the value seen. A wait over ctx's limit fills the record."""
+    check_waited(routine, argument, pointer, cmp)
+    seen = wait_until(ctx, routine, pointer, cmp, fit(routine, "value", value, pointer))
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return uniform(ctx, seen)
+
+
+@triton.jit
+def test(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, cmp: tl.constexpr, value):
+    """Whether the word compares so now, as an acquire."""
+    check_waited(routine, argument, pointer, cmp)
+    return holds(fetched(ctx, pointer), cmp, fit(routine, "value", value, pointer))
+
+
+@triton.jit
+def fetch(ctx, pointer):
+    """Load a uint64 as an atomic, before everything after it."""
+    return fetched(ctx, pointer)
+
+
+@triton.jit
+def fetched(ctx, pointer):
+    seen = gpu.poll(ctx, pointer)
+    gpu.after_poll(ctx)
+    gpu.barrier(ctx)
+    return uniform(ctx, seen)
+
+
+@triton.jit
+def holds(seen, cmp: tl.constexpr, wanted):
+    """CMP_EQ ... CMP_LE, with the operands' signedness."""
+    if cmp == comparisons.EQ:
+        return seen == wanted
+    elif cmp == comparisons.NE:
+        return seen != wanted
+    elif cmp == comparisons.GT:
+        return seen > wanted
+    elif cmp == comparisons.GE:
+        return seen >= wanted
+    elif cmp == comparisons.LT:
+        return seen < wanted
+    else:
+        return seen <= wanted
+
+
+@triton.jit
+def wait_until(ctx, routine: tl.constexpr, pointer, cmp: tl.constexpr, wanted):
+    """Poll until the word compares so, or the limit is over; the value seen last. No barrier, no acquire but the polls'."""
+    seen = gpu.poll(ctx, pointer)
+    waiting = not holds(seen, cmp, wanted)
+    polls = 0
+    start = blocks.number(0, tl.int64)
+    while waiting:
+        gpu.pause(ctx)
+        seen = gpu.poll(ctx, pointer)
+        waiting = not holds(seen, cmp, wanted)
+        polls += 1
+        if polls == 1024:  # a look at the clock, and at the record, in under a millisecond
+            polls = 0
+            now = gpu.nanoseconds(ctx)
+            start = tl.where(start == 0, now, start)
+            over = is_over(ctx, now - start)
+            if waiting & over:
+                unsigned: tl.constexpr = pointer.dtype.element_ty.is_int_unsigned()
+                offset = pointer.to(tl.int64) - ctx.base
+                leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0)
+            waiting = waiting & (not over)
+    return seen

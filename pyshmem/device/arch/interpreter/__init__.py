@@ -1,0 +1,63 @@
+"""Device functions where kernels are interpreted: a kernel is Python, so copies and waits are the host's."""
+
+from types import ModuleType as _ModuleType
+
+from pyshmem.device.arch.interpreter.array_waits import test_all, test_any, test_some, wait_all, wait_any, wait_some
+from pyshmem.device.arch.interpreter.atomics import atomic, compare_swap
+from pyshmem.device.arch.interpreter.checks import (
+    check,
+    check_alone,
+    check_apart,
+    check_atomic,
+    check_blocks,
+    check_choice,
+    check_combined,
+    check_context,
+    check_fetch,
+    check_here,
+    check_many,
+    check_one,
+    check_pe,
+    check_pes,
+    check_reach,
+    check_reduced,
+    check_tile,
+    expect,
+    fits,
+)
+from pyshmem.device.arch.interpreter.copies import copy, copy_blocks, read, store_single
+from pyshmem.device.arch.interpreter.marked_words import await_words, store_words
+from pyshmem.device.arch.interpreter.ordering import add_signal, fence, join, quiet, set_signal
+from pyshmem.device.arch.interpreter.partition_checks import (
+    check_index,
+    check_member,
+    check_number,
+    check_partition,
+    check_places,
+    check_plane,
+    check_tile_place,
+)
+from pyshmem.device.arch.interpreter.team_flags import (
+    await_all,
+    await_member,
+    check_slot,
+    synchronise,
+    tell_all,
+    tell_member,
+)
+from pyshmem.device.arch.interpreter.translation import distance, translate
+from pyshmem.device.arch.interpreter.values import (
+    apart,
+    arange,
+    decoded,
+    fit,
+    in_registers,
+    jit,
+    rounded,
+    threads,
+)
+from pyshmem.device.arch.interpreter.waits import fetch, test, wait
+
+__all__ = sorted(
+    name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _ModuleType)
+)

@@ -1,0 +1,260 @@
+"""What the interpreter stops before anything is read or written: addresses that are not live, PEs, element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from pyshmem.device.arch.fields import decoded, encoded
+from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
+from pyshmem.device.arch.interpreter.values import array, item_bytes, memory, number
+from pyshmem.device.arch.rules import called, covers, fault_of, fault_of_order, is_combined, wanted_of, wanted_reach
+from pyshmem.device.arch.targets import is_direct
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import (
+    ArgumentError,
+    DtypeError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+)
+from pyshmem.runtime.job import job
+
+_WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
+
+
+def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> None:
+    """Stop a tile call with a masked-in lane whose element is not live symmetric memory, or whose pe is none.
+
+    Errors: ArgumentError, NotInitializedError, OutOfRangeError, NotSymmetricError.
+    """
+    check_context(ctx, routine)
+    _check_pointers(routine, argument, pointers)
+    lanes = [array(pointers), integers(routine, "pe", pe), *([] if mask is None else [array(mask).astype(bool)])]
+    try:
+        places, pes, *chosen = np.broadcast_arrays(*lanes)
+    except ValueError:
+        shapes = ", ".join(str(each.shape) for each in lanes)
+        refuse_call(ArgumentError, routine, argument, f"shapes {shapes}", "pe and mask that broadcast against pointers")
+    if chosen:
+        places, pes = places[chosen[0]], pes[chosen[0]]
+    check_members(ctx, routine, pes)
+    _check_live(routine, argument, places, item_bytes(pointers))
+
+
+def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
+    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    check(ctx, routine, "pointers", pointers, pe, mask)
+    element = pointers.dtype.element_ty
+    bitwise = op in ("and", "or", "xor")
+    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
+        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "pointers", describe(pointers), wanted)
+    fault = fault_of_order(sem, scope)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], describe(fault[1]), fault[2])
+
+
+def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = 1) -> None:
+    """Stop a call on ``nelems`` elements from one pointer that are not live, or with a pe that is none. Errors: check's."""
+    count = _check_counted(ctx, routine, argument, pointer, nelems)
+    check_pe(ctx, routine, called(routine, "pe"), pe)
+    if count:
+        _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
+
+
+def check_here(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any = 1) -> None:
+    """check_one without a PE. Errors: check's."""
+    count = _check_counted(ctx, routine, argument, pointer, nelems)
+    if count:
+        _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
+
+
+def _check_counted(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> int:
+    check_context(ctx, routine)
+    _check_pointers(routine, argument, pointer)
+    _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
+    return _count(routine, called(routine, "nelems"), nelems, 0)
+
+
+def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bool:
+    """Whether check_here finds nothing to refuse."""
+    try:
+        check_here(ctx, routine, argument, pointer, nelems)
+    except ShmemError:
+        return False
+    return True
+
+
+def check_reach(routine: str, reach: Any) -> None:
+    """Errors: ArgumentError for a team that is not reached as this transport does."""
+    if not is_direct(number(reach)):
+        refuse_call(ArgumentError, routine, "ctx", repr(number(reach)), wanted_reach())
+
+
+def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
+    """Errors: ArgumentError for what is no scalar integer, OutOfRangeError for no PE of ctx's team."""
+    pes = integers(routine, argument, pe)
+    _check_scalar(routine, argument, pe, "one PE")
+    check_members(ctx, routine, pes, argument)
+
+
+def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) -> None:
+    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
+    check_context(ctx, routine)
+    wants = wanted_of(tile, number(rows))
+    if wants is not None:
+        refuse_call(ArgumentError, routine, argument, describe(tile), wants)
+
+
+def check_reduced(routine: str, op: Any, tile: Any) -> None:
+    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    op = op.value if isinstance(op, tl.constexpr) else op
+    fault = fault_of(op, tile)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], describe(tile) if fault[0] == "tile" else repr(op), fault[1])
+
+
+def check_combined(routine: str, op: str, dest: Any) -> None:
+    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    if not is_combined(op, dest.dtype.element_ty):
+        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
+        refuse_call(DtypeError, routine, "dest", describe(dest), f"a pointer to {kind}")
+
+
+def check_alone(ctx: Any, routine: str, programs: Any) -> None:
+    """Errors: ArgumentError where the grid has another program: the interpreter runs it after this one."""
+    check_context(ctx, routine)
+    if number(programs) > 1:
+        wants = "1 in the interpreter, which runs the programs of a grid one after the other"
+        refuse_call(ArgumentError, routine, "grid", f"{number(programs)} programs", wants)
+
+
+def check_context(ctx: Any, routine: str) -> None:
+    generation = getattr(ctx, "generation", None)
+    if generation is None:
+        refuse_call(
+            ArgumentError, routine, "ctx", describe(ctx), "what shmem.device_context() returns, before all else"
+        )
+    if number(generation) != encoded(job.generation) or not job.inits:
+        got = "a device context of before finalize"
+        refuse_call(NotInitializedError, routine, "ctx", got, "one from shmem.device_context() since init")
+
+
+def check_apart(routine: str, sig_addr: Any, dest: Any, nelems: Any) -> None:
+    """Errors: ArgumentError for a signal inside dest[:nelems]."""
+    distance = number(sig_addr) - number(dest)
+    if 0 <= distance < number(nelems) * item_bytes(dest):
+        refuse_call(ArgumentError, routine, "sig_addr", "an element of dest", "a word outside what is copied")
+
+
+def check_choice(routine: str, argument: str, value: Any, wanted: str) -> int:
+    """The constant, as the number of a name in ``wanted``. Errors: ArgumentError."""
+    code = number(value)
+    if code not in range(wanted.count(",") + 1):
+        refuse_call(ArgumentError, routine, argument, repr(code), f"one of dev.{wanted}")
+    return int(code)
+
+
+def check_blocks(
+    ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, dst: Any, sst: Any, bsize: Any, nblocks: Any
+) -> None:
+    """check_one for a strided copy: of all from its first element to its last. Errors: check's."""
+    check_context(ctx, routine)
+    blocks = "nblocks" if routine.startswith("ib") else "nelems"
+    size, count = _count(routine, "bsize", bsize, 0), _count(routine, blocks, nblocks, 0)
+    strides = {"dest": _count(routine, "dst", dst, max(size, 1)), "source": _count(routine, "sst", sst, 1)}
+    check_one(ctx, routine, argument, pointer, pe, (count - 1) * strides[argument] + size if size and count else 0)
+
+
+def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
+    """Stop a wait or test on words that are not live or that cannot be waited on. Errors: check's, DtypeError."""
+    check_here(ctx, routine, "ivars", ivars, nelems)
+    check_waited(routine, "ivars", ivars, cmp)
+    if status is not None:
+        expect(routine, "status", status, tl.int32)
+
+
+def check_waited(routine: str, argument: str, pointer: Any, cmp: Any) -> tuple[str, int]:
+    """The pointee's name and the comparison's number. Errors: DtypeError, ArgumentError."""
+    name = _WAITED.get(pointer.dtype.element_ty)
+    if name is None:
+        refuse_call(DtypeError, routine, argument, describe(pointer), "one to int32, int64, uint32 or uint64")
+    return name, check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+
+
+def check_pes(ctx: Any, routine: str, target_pes: Any, npes: Any) -> None:
+    """Stop a list of PEs with one that is none. Errors: check's, DtypeError."""
+    check_context(ctx, routine)
+    expect(routine, "target_pes", target_pes, tl.int32)
+    check_members(ctx, routine, memory(target_pes, _count(routine, "npes", npes, 0)), "target_pes")
+
+
+def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
+    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
+    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
+        wanted = pointers.dtype.element_ty
+        pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
+        if not pointer or fetch.dtype.element_ty != wanted:
+            refuse_call(DtypeError, routine, "fetch", describe(fetch), f"a pointer to {wanted}")
+        if not covers(fetch, pointers):
+            refuse_call(ArgumentError, routine, "fetch", describe(fetch), "a place for each of the pointers")
+
+
+def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:
+    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
+    if not one or pointer.dtype.element_ty != wanted:
+        refuse_call(DtypeError, routine, argument, describe(pointer), f"a pointer to {wanted}")
+
+
+def _check_pointers(routine: str, argument: str, pointers: Any) -> None:
+    if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
+        refuse_call(ArgumentError, routine, argument, describe(pointers), "a pointer to symmetric memory")
+
+
+def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
+    if isinstance(value, tl.tensor) and value.type.is_block():
+        refuse_call(ArgumentError, routine, argument, describe(value), wants)
+
+
+def _count(routine: str, argument: str, value: Any, least: int) -> int:
+    """The number. Errors: ArgumentError for what is none, OutOfRangeError for one below ``least``."""
+    count = int(integers(routine, argument, value)[0])
+    _check_scalar(routine, argument, value, "one number")
+    if count < least:
+        refuse_call(OutOfRangeError, routine, argument, str(count), f"{least} or more")
+    return count
+
+
+def integers(routine: str, argument: str, value: Any) -> np.ndarray[Any, Any]:
+    entries = array(value)
+    if entries.dtype.kind not in "iub" or (isinstance(value, tl.tensor) and value.dtype.is_ptr()):
+        refuse_call(ArgumentError, routine, argument, describe(value), "an integer")
+    return entries
+
+
+def check_members(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: str = "pe") -> None:
+    members = decoded(number(ctx.n_pes))
+    wrong = pes[(pes < 0) | (pes >= members)]
+    if wrong.size:
+        wants = f"a PE from 0 to {members - 1} of the context's team"
+        refuse_call(OutOfRangeError, routine, argument, str(wrong.flat[0]), wants)
+
+
+def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbytes: int) -> None:
+    if not places.size:
+        return
+    low, high = int(places.min()) - cpu.base, int(places.max()) - cpu.base
+    if cpu.allocator.covers(low, high - low + nbytes):
+        return
+    for offset in sorted({int(place) - cpu.base for place in places.flat}):
+        if not cpu.allocator.covers(offset, nbytes):
+            block = cpu.allocator.nearest(offset)
+            near = f"the nearest allocation is {block[0]} to {block[1]}" if block else "nothing is allocated"
+            where = f"heap offset {offset}" if 0 <= offset < cpu.size else f"heap offset {offset}, outside the heap"
+            wants = f"live symmetric memory of this PE; {near}"
+            refuse_call(NotSymmetricError, routine, argument, f"{nbytes} bytes at {where}", wants)

@@ -1,0 +1,30 @@
+"""Copies where kernels are interpreted: the host's, on real addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton.language as tl
+
+from pyshmem.device.arch.interpreter.values import item_bytes, number
+from pyshmem.runtime import _native
+
+
+def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
+    """nelems elements from source to dest; one aligned word of at most 8 bytes by a single store."""
+    _native.copy(number(dest), number(source), number(nelems) * item_bytes(dest))
+
+
+def copy_blocks(ctx: Any, dest: Any, source: Any, dst: Any, sst: Any, bsize: Any, nblocks: Any) -> None:
+    """nblocks blocks of bsize elements from source to dest, their starts sst and dst elements apart."""
+    steps = (number(each) * item_bytes(dest) for each in (dst, sst, bsize))
+    _native.copy_strided(number(dest), number(source), *steps, number(nblocks))
+
+
+def read(ctx: Any, pointer: Any) -> Any:
+    """One element as it is in memory now."""
+    return tl.load(pointer)
+
+
+def store_single(ctx: Any, pointer: Any, value: Any) -> None:
+    tl.store(pointer, value)

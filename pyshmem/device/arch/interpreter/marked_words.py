@@ -1,0 +1,39 @@
+"""Words of 4 bytes with a mark of 4 bytes beside each, where kernels are interpreted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+from pyshmem.device.arch.interpreter.team_flags import await_word
+from pyshmem.device.arch.interpreter.values import array, decoded, number
+from pyshmem.runtime import _native
+
+
+def store_words(ctx: Any, address: Any, places: Any, later: Any, words: Any, mark: Any, mask: Any) -> None:
+    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
+    upper, first = number(mark) << 32, number(address) + number(later)
+    values, lanes = array(words).astype(np.int64) & 0xFFFFFFFF, array(places)
+    for lane in np.flatnonzero(array(mask)):
+        _native.set_int64(first + 8 * int(lanes[lane]), upper | int(values[lane]))
+
+
+def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, mask: Any, count: Any) -> list[Any]:
+    """Wait for store_words of every member, the first from ``address`` and each a piece further. Errors: WaitTimeoutError.
+
+    ``count`` tensors of int32, of the members 0 ... count - 1, the last member's where there are no more.
+    """
+    inside, lanes = array(mask), array(places)
+    found = []
+    for member in range(count.value if isinstance(count, tl.constexpr) else count):
+        member = min(member, decoded(number(ctx.n_pes)) - 1)
+        first = number(address) + member * number(ctx.piece)
+        words = np.zeros(inside.shape, np.int32)
+        for lane in np.flatnonzero(inside):
+            word = await_word(routine, member, first + 8 * int(lanes[lane]), number(mark) << 32)
+            words[lane] = np.uint32(word & 0xFFFFFFFF).view(np.int32)
+        found.append(tl.tensor(TensorHandle(words, tl.int32), tl.block_type(tl.int32, list(inside.shape))))
+    return found

@@ -1,0 +1,101 @@
+"""Values where kernels are interpreted: a tl.tensor holds a NumPy array, of one entry where it is a scalar.
+
+A pointer's entries are addresses. jit leaves the device functions as they are: the interpreter would patch triton.language
+anew at each call, which takes a hundred times the call itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
+
+from pyshmem.device.arch.fields import decoded as decoded
+from pyshmem.device.arch.fields import decoded_distance as decoded_distance
+from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
+from pyshmem.runtime.errors import ArgumentError, DtypeError
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What triton.jit is where kernels are compiled."""
+    return function
+
+
+def array(value: Any) -> np.ndarray[Any, Any]:
+    """The entries of a tensor, a constexpr or a number."""
+    if isinstance(value, tl.tensor):
+        return np.asarray(value.handle.data)
+    return np.asarray([value.value if isinstance(value, tl.constexpr) else value])
+
+
+def number(value: Any) -> Any:
+    """The Python number in a scalar."""
+    return array(value).item()
+
+
+def memory(pointer: Any, count: int) -> np.ndarray[Any, Any]:
+    """The ``count`` elements at a pointer, as an array that is them."""
+    dtype = np.dtype(_get_np_dtype(pointer.dtype.element_ty))
+    return np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(number(pointer)), dtype)
+
+
+def item_bytes(pointers: Any) -> int:
+    return int(pointers.dtype.element_ty.primitive_bitwidth) // 8 or 1
+
+
+def tensor_of(value: Any, dtype: Any) -> Any:
+    """A number as a tensor."""
+    return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
+
+
+def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
+    """``value`` as a tensor of the pointee's type: integers wrap, floats round.
+
+    Errors: DtypeError for float to integer and for a pointer, ArgumentError for a block where there is one pointer.
+    """
+    wanted = pointers.dtype.element_ty
+    value = value.value if isinstance(value, tl.constexpr) else value
+    exact = isinstance(value, float) and wanted.is_floating()  # to_tensor would round it to float32
+    tensor = tensor_of(value, tl.float64) if exact else interpreter_semantic.to_tensor(value)
+    if tensor.dtype.is_ptr() or (wanted.is_int() and tensor.dtype.is_floating()):
+        kind = "an integer" if wanted.is_int() else "a number"
+        refuse_call(DtypeError, routine, argument, describe(tensor), f"{kind}, for a pointer to {wanted}")
+    if tensor.type.is_block() and not pointers.type.is_block():
+        refuse_call(ArgumentError, routine, argument, describe(tensor), "a scalar, for one pointer")
+    if tensor.dtype != wanted and (wanted.is_bf16() or wanted.is_fp8()):
+        tensor = tensor.to(tl.float32)  # from other types the interpreter would make the number its bits
+    return rounded(tensor, wanted)
+
+
+def rounded(value: Any, element: Any) -> Any:
+    """Floats as others, to the nearest: the interpreter's own conversion to bfloat16 cuts bits off."""
+    if not (element.is_bf16() and value.dtype.is_fp32()):
+        return value.to(element)
+    nearest = torch.from_numpy(np.ascontiguousarray(array(value))).to(torch.bfloat16)
+    return tl.tensor(TensorHandle(nearest.view(torch.uint16).numpy(), element), value.type.with_element_ty(element))
+
+
+def in_registers(value: Any) -> Any:
+    """A Python number as a scalar; all else as it is."""
+    plain = value.value if isinstance(value, tl.constexpr) else value
+    return interpreter_semantic.to_tensor(plain) if isinstance(plain, (bool, int, float)) else value
+
+
+def arange(count: Any, each: Any = 1) -> Any:
+    """0 ... count - 1."""
+    return tl.arange(0, count)
+
+
+def apart(count: Any) -> Any:
+    """0 ... 4 * count - 1."""
+    return tl.arange(0, 4 * count)
+
+
+def threads(ctx: Any) -> int:
+    """How many elements a block has of each that a thread holds: enough to make few blocks."""
+    return 256

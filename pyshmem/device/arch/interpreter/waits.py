@@ -1,0 +1,42 @@
+"""Waits and tests on one word where kernels are interpreted: the host's, on real addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton.language as tl
+
+from pyshmem.device.arch.interpreter.checks import check_waited
+from pyshmem.device.arch.interpreter.refusing import refuse_wait
+from pyshmem.device.arch.interpreter.values import fit, number, tensor_of
+from pyshmem.runtime import _native
+from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.job import job
+
+
+def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
+    """Wait as an acquire until the word compares so; the value seen. Errors: WaitTimeoutError, DtypeError, ArgumentError."""
+    name, code, wanted = _compared(routine, argument, pointer, cmp, value)
+    address = number(pointer)
+    try:
+        seen = getattr(_native, f"wait_{name}")(address, code, wanted, job.timeout, job.spins)
+    except TimeoutError:
+        seen = getattr(_native, f"fetch_{name}")(address)
+        refuse_wait(routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {SIGNS[code]} {wanted}")
+    return tensor_of(seen, pointer.dtype.element_ty)
+
+
+def test(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
+    """Whether the word compares so now, as an acquire. Errors: DtypeError, ArgumentError."""
+    name, code, wanted = _compared(routine, argument, pointer, cmp, value)
+    return tensor_of(getattr(_native, f"test_{name}")(number(pointer), code, wanted), tl.int1)
+
+
+def fetch(ctx: Any, pointer: Any) -> Any:
+    """Load a uint64 as an atomic, before everything after it."""
+    return tensor_of(_native.fetch_uint64(number(pointer)), tl.uint64)
+
+
+def _compared(routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> tuple[str, int, int]:
+    return *check_waited(routine, argument, pointer, cmp), number(fit(routine, "value", value, pointer))

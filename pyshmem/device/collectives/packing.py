@@ -1,0 +1,104 @@
+"""Packing of values in registers into words of 32 bits, which travel with a mark beside each; and how two values combine.
+
+A lane is what one thread sends at a time: two elements of 16 bits, or one of another size. Its bits are an int32, or an
+int64 that travels as two words.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+
+
+@triton.constexpr_function
+def shared_by(count: int, element: tl.dtype) -> int:
+    """How many of ``count`` elements are in a lane."""
+    return 2 if element.primitive_bitwidth == 16 and count > 1 else 1
+
+
+@triton.constexpr_function
+def words_in(element: tl.dtype) -> int:
+    """How many words a lane has."""
+    return 2 if element.primitive_bitwidth == 64 else 1
+
+
+@triton.constexpr_function
+def bits_of(element: tl.dtype) -> tl.dtype:
+    """The integer type of the same size."""
+    return {8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.constexpr_function
+def moved_as(element: tl.dtype) -> tl.dtype:
+    """The type in which elements only move: floats of 8 bits as integers, since Triton converts no number to these."""
+    return tl.int8 if element.is_fp8() else element
+
+
+@triton.constexpr_function
+def summed_in(element: tl.dtype) -> tl.dtype:
+    """The type in which elements are combined: half types in float32."""
+    return tl.float32 if element.is_floating() and element.primitive_bitwidth < 32 else element
+
+
+@jit
+def to_lanes(flat):
+    """The bits of a block of one dimension, of each lane."""
+    count: tl.constexpr = flat.shape[0]
+    bits = flat.to(bits_of(flat.dtype), bitcast=True)
+    if shared_by(count, flat.dtype) == 2:
+        low, high = tl.split(tl.reshape(bits, [count // 2, 2]))
+        return both(low.to(tl.int32), high.to(tl.int32))
+    else:
+        return bits if words_in(flat.dtype) == 2 else bits.to(tl.int32)
+
+
+@jit
+def from_lanes(lanes, element: tl.constexpr, count: tl.constexpr):
+    """The block of ``count`` elements that to_lanes was given."""
+    if shared_by(count, element) == 2:
+        bits = tl.reshape(tl.join(lanes.to(tl.int16), (lanes >> 16).to(tl.int16)), [count])
+    else:
+        bits = lanes.to(bits_of(element))
+    return bits.to(element, bitcast=True)
+
+
+@jit
+def both(low, high):
+    """Two numbers of 16 bits in one of 32."""
+    return (low & 0xFFFF) | (high << 16)
+
+
+@jit
+def element_in(lanes, element: tl.constexpr, place: tl.constexpr):
+    """The first or the second element of each lane, of the type they are combined in."""
+    bits = lanes >> 16 if place == 1 else lanes
+    return bits.to(bits_of(element)).to(element, bitcast=True).to(summed_in(element))
+
+
+@jit
+def as_lanes(values, element: tl.constexpr):
+    """The bits of values that were combined, rounded to the element: of lanes with one each."""
+    bits = arch.rounded(values, element).to(bits_of(element), bitcast=True)
+    return bits if words_in(element) == 2 else bits.to(tl.int32)
+
+
+@jit
+def combine(op: tl.constexpr, one, other):
+    """sum, prod, min, max, and, or, xor of two; NaN in either is NaN in min and max."""
+    if op == "sum":
+        return one + other
+    elif op == "prod":
+        return one * other
+    elif op == "min":
+        return tl.minimum(one, other, propagate_nan=tl.PropagateNan.ALL)
+    elif op == "max":
+        return tl.maximum(one, other, propagate_nan=tl.PropagateNan.ALL)
+    elif op == "and":
+        return one & other
+    elif op == "or":
+        return one | other
+    else:
+        return one ^ other

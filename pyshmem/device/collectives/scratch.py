@@ -1,0 +1,169 @@
+"""Scratch slots for kernel collectives. Program p exchanges data only with program p on the other PEs.
+
+Every program has a slot on every PE of the team. A further slot, without areas, serves calls that one program of each PE
+makes. A slot begins with a line of the owner's counters: of exchanges, of broadcasts from here, of barrier_all_grid. ARRAYS
+arrays of a word for each member follow, then the areas, each with two pieces for each member. Counters and flags only grow,
+from 0. Pieces are double-buffered by epoch parity: no PE leaves epoch e before all have entered it, so the buffers of e-2
+are free.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
+from pyshmem.device.arch.fields import decoded, encoded
+from pyshmem.device.context import n_pes
+
+MOST_PROGRAMS = 256
+LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
+PIECES = 8  # of each member: four areas, two turns
+HEAD, WORDS_A_MEMBER = 64, 11  # bytes of a slot before its arrays of a word for each member, and how many those are
+# Arrays of a word a member. Of an exchange: how many this member has written its part of, here.
+FLAGS = tl.constexpr(0)
+# Of messages: own counts of those to and from a member; by that member: how many from it are here, how many to it are read.
+SENT, TAKEN, HERE, READ = (tl.constexpr(place) for place in range(1, 5))
+# Of broadcasts from a member: by it, how many are here; own count; by others, how many of this PE's they have read.
+CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8))
+# Of broadcasts straight into arrays, from a member: by it, how many are here; own count.
+ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
+# Of collect: by a member, how much it brings.
+LENGTHS = tl.constexpr(10)
+# Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
+BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
+LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)
+
+
+def divide(scratch: int, nbytes: int, members: int) -> dict[str, int]:
+    """The device context's fields for ``nbytes`` of scratch at that address.
+
+    Before the slots of ``programs`` is one without areas, for calls by one program; there may be no room even for it.
+    """
+    head = -(-(HEAD + 8 * WORDS_A_MEMBER * members) // 64) * 64
+    room = nbytes - head
+    programs = min(MOST_PROGRAMS, room // (head + PIECES * members * LEAST_PIECE)) if room >= 0 else -1
+    slot = max(room, 0) // max(programs, 1) // 64 * 64
+    piece = max(slot - head, 0) // (PIECES * members) // 16 * 16
+    return {"scratch": scratch, "slot": slot, "slots": encoded(programs + 1), "piece": piece}
+
+
+def programs_of(context) -> int:
+    """How many programs of a grid have a slot in a device context's scratch: for the host."""
+    return decoded(context.slots) - 1
+
+
+@jit
+def program():
+    """The calling program's number in its grid."""
+    return tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
+
+
+@jit
+def programs():
+    """How many programs the grid has."""
+    return tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
+
+
+@jit
+def slot_of(ctx, routine: tl.constexpr):
+    """The address of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
+    return slot_at(ctx, arch.check_slot(ctx, routine, program()))
+
+
+@jit
+def slot_at(ctx, number):
+    """The address of the slot of a program that has one."""
+    return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
+
+
+@jit
+def slot_of_one(ctx, routine: tl.constexpr):
+    """The address of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
+    arch.check_slot(ctx, routine, tl.cast(-1, tl.int32))
+    return tl.multiple_of(ctx.scratch, 64) + tl.cast(0, tl.int64)
+
+
+@jit
+def head(ctx):
+    """Bytes of a slot's counters and flags, in whole lines."""
+    return (LINE + 8 * ARRAYS * n_pes(ctx) + 63) // 64 * 64
+
+
+@jit
+def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
+    """(slot, first, count) of a call on arrays: which of ``nelems`` elements the calling program moves.
+
+    grid: whether all programs of the grid call, so that each has an equal part, whole 16s that keep the alignment.
+    """
+    whole = tl.cast(nelems, tl.int64)
+    if grid:
+        each = (whole + 16 * programs() - 1) // (16 * programs()) * 16
+        first = tl.minimum(each * program(), whole)
+        return slot_of(ctx, routine), first, tl.minimum(each, whole - first)
+    else:
+        return slot_of_one(ctx, routine), tl.cast(0, tl.int64), whole
+
+
+@jit
+def words_of(ctx, slot, array: tl.constexpr):
+    """The address of one of the arrays of words."""
+    return slot + LINE + 8 * n_pes(ctx) * array
+
+
+@jit
+def piece_of(ctx, slot, kind: tl.constexpr, turn, member):
+    """The address of ``member``'s piece of an area, for turn ``turn``."""
+    return tl.multiple_of(even_piece(ctx, slot, kind, member) + odd(ctx, turn), 16)
+
+
+@jit
+def even_piece(ctx, slot, kind: tl.constexpr, member):
+    """piece_of for even turns."""
+    return tl.multiple_of(slot + head(ctx) + (member + 2 * n_pes(ctx) * kind) * ctx.piece, 16)
+
+
+@jit
+def odd(ctx, turn):
+    """The bytes from a piece for even turns to the piece for turn ``turn``."""
+    # a choice: a product with the turn would wait for its load
+    return tl.where((turn & 1) != 0, ctx.piece * n_pes(ctx), 0)
+
+
+@jit
+def after(ctx, pe):
+    """The next member, the first after the last. Loops over all begin with the next one, so that no two PEs send to one."""
+    return tl.where(pe + 1 == n_pes(ctx), 0, pe + 1)
+
+
+@jit
+def within(lane, first, count):
+    return (lane >= first) & (lane < first + count)
+
+
+@jit
+def count_of(slot, place: tl.constexpr):
+    """A pointer to a counter: 0, exchanges; 1, broadcasts; 2 and 3, barrier_all_grid's."""
+    return (slot + 8 * place).to(tl.pointer_type(tl.int64))
+
+
+@jit
+def begin(slot):
+    """The number of the exchange that begins."""
+    return tl.load(count_of(slot, 0)) + 1
+
+
+@jit
+def exchange(ctx, routine: tl.constexpr, slot, turn):
+    """Tell all members that this program has written for turn ``turn``, and wait until it has heard from all of them."""
+    flags = words_of(ctx, slot, FLAGS)
+    arch.join(ctx)
+    transport.tell_all(ctx, flags, turn)
+    arch.await_all(ctx, routine, flags, turn)
+
+
+@jit
+def end(ctx, slot, turn):
+    """End turn ``turn``: every thread has read its data. A barrier stands between begin and this."""
+    tl.store(count_of(slot, 0), turn)
+    arch.join(ctx)
