@@ -87,3 +87,41 @@ def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None
     if scope not in scopes:
         return "scope", scope, "one of " + ", ".join(scopes)
     return None
+
+
+@triton.constexpr_function
+def wanted_context() -> str:
+    return "what shmem.device_context() returns, before all else"
+
+
+@triton.constexpr_function
+def wanted_partition() -> str:
+    return "the partition of a PartitionedTensor, before all else"
+
+
+@triton.constexpr_function
+def wanted_combined(op: str, element: tl.dtype) -> str | None:
+    """What is wanted of an array's elements that an operator or scan is not defined for."""
+    if is_combined(op, element):
+        return None
+    return f"a pointer to {'integers' if op in ('and', 'or', 'xor') else 'integers, or to floats of 2, 4 or 8 bytes'}"
+
+
+@triton.constexpr_function
+def wanted_atomic(op: str, element: tl.dtype) -> str | None:
+    """What is wanted of an element that an atomic is not defined for."""
+    bitwise = op in ("and", "or", "xor")
+    if element.primitive_bitwidth in (32, 64) and (element.is_int() or not bitwise):
+        return None
+    return f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
+
+
+@triton.constexpr_function
+def wanted_value(element: tl.dtype) -> str:
+    """What is wanted of a value that an element cannot hold."""
+    return f"{'an integer' if element.is_int() else 'a number'}, for a pointer to {element}"
+
+
+@triton.constexpr_function
+def comparisons_named() -> str:
+    return "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"

@@ -9,13 +9,17 @@ import triton.language as tl
 
 from pyshmem.device.arch.rules import (
     called,
+    comparisons_named,
     covers,
     describe,
     fault_of,
     fault_of_order,
-    is_combined,
+    wanted_atomic,
+    wanted_combined,
+    wanted_context,
     wanted_of,
     wanted_reach,
+    wanted_value,
 )
 from pyshmem.device.arch.targets import is_direct
 from pyshmem.runtime.errors import ArgumentError, DtypeError
@@ -85,7 +89,7 @@ def check_here(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, nele
 @triton.constexpr_function
 def check_context(ctx: object, routine: str) -> None:
     if not isinstance(ctx, tl.tuple):  # Triton 3.6 hides the names of its fields here
-        refuse_call(ArgumentError, routine, "ctx", ctx, "what shmem.device_context() returns, before all else")
+        refuse_call(ArgumentError, routine, "ctx", ctx, wanted_context())
 
 
 @triton.constexpr_function
@@ -129,9 +133,9 @@ def fits(ctx: object, routine: str, argument: str, pointer: object, nelems: obje
 @triton.constexpr_function
 def check_combined(routine: str, op: str, dest: tl.tensor) -> None:
     """Errors: DtypeError for elements that an operator or scan is not defined for."""
-    if not is_combined(op, dest.dtype.element_ty):
-        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
-        refuse_call(DtypeError, routine, "dest", dest, f"a pointer to {kind}")
+    wants = wanted_combined(op, dest.dtype.element_ty)
+    if wants is not None:
+        refuse_call(DtypeError, routine, "dest", dest, wants)
 
 
 @triton.constexpr_function
@@ -148,11 +152,9 @@ def check_pointers(routine: str, argument: str, pointers: object) -> None:
 
 @triton.constexpr_function
 def check_operator(routine: str, op: str, pointers: tl.tensor) -> None:
-    element = pointers.dtype.element_ty
-    bitwise = op in ("and", "or", "xor")
-    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
-        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
-        refuse_call(DtypeError, routine, "pointers", pointers, wanted)
+    wants = wanted_atomic(op, pointers.dtype.element_ty)
+    if wants is not None:
+        refuse_call(DtypeError, routine, "pointers", pointers, wants)
 
 
 @triton.constexpr_function
@@ -194,7 +196,7 @@ def check_waited(routine: str, argument: str, pointer: object, cmp: object) -> N
     """Errors: DtypeError for a pointee that cannot be waited on, ArgumentError for no comparison."""
     if pointer.dtype.element_ty not in (tl.int32, tl.int64, tl.uint32, tl.uint64):
         refuse_call(DtypeError, routine, argument, pointer, "one to int32, int64, uint32 or uint64")
-    check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+    check_choice(routine, "cmp", cmp, comparisons_named())
 
 
 @triton.constexpr_function
@@ -208,8 +210,7 @@ def check_value(routine: str, argument: str, value: object, pointers: tl.tensor)
     else:
         unfit = not isinstance(value, (int, float)) or (wanted.is_int() and isinstance(value, float))
     if unfit:
-        kind = "an integer" if wanted.is_int() else "a number"
-        refuse_call(DtypeError, routine, argument, value, f"{kind}, for a pointer to {wanted}")
+        refuse_call(DtypeError, routine, argument, value, wanted_value(wanted))
 
 
 @triton.constexpr_function

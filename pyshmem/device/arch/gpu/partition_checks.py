@@ -6,13 +6,14 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.gpu.checks import check_integer, refuse_call
+from pyshmem.device.arch.rules import wanted_partition
 from pyshmem.runtime.errors import ArgumentError
 
 
 @triton.constexpr_function
 def check_partition(part: object, routine: str) -> None:
     if not isinstance(part, tl.tuple) or len(part.values) != 7:  # Triton 3.6 hides the names of the fields here
-        refuse_call(ArgumentError, routine, "part", part, "the partition of a PartitionedTensor, before all else")
+        refuse_call(ArgumentError, routine, "part", part, wanted_partition())
 
 
 @triton.constexpr_function

@@ -10,7 +10,18 @@ import triton.language as tl
 from pyshmem.device.arch.fields import decoded, encoded
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, item_bytes, memory, number
-from pyshmem.device.arch.rules import called, covers, fault_of, fault_of_order, is_combined, wanted_of, wanted_reach
+from pyshmem.device.arch.rules import (
+    called,
+    comparisons_named,
+    covers,
+    fault_of,
+    fault_of_order,
+    wanted_atomic,
+    wanted_combined,
+    wanted_context,
+    wanted_of,
+    wanted_reach,
+)
 from pyshmem.device.arch.targets import is_direct
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import (
@@ -48,11 +59,9 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
 def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
     """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
     check(ctx, routine, "pointers", pointers, pe, mask)
-    element = pointers.dtype.element_ty
-    bitwise = op in ("and", "or", "xor")
-    if element.primitive_bitwidth not in (32, 64) or (bitwise and not element.is_int()):
-        wanted = f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"
-        refuse_call(DtypeError, routine, "pointers", describe(pointers), wanted)
+    wants = wanted_atomic(op, pointers.dtype.element_ty)
+    if wants is not None:
+        refuse_call(DtypeError, routine, "pointers", describe(pointers), wants)
     fault = fault_of_order(sem, scope)
     if fault is not None:
         refuse_call(ArgumentError, routine, fault[0], describe(fault[1]), fault[2])
@@ -120,9 +129,9 @@ def check_reduced(routine: str, op: Any, tile: Any) -> None:
 
 def check_combined(routine: str, op: str, dest: Any) -> None:
     """Errors: DtypeError for elements that an operator or scan is not defined for."""
-    if not is_combined(op, dest.dtype.element_ty):
-        kind = "integers" if op in ("and", "or", "xor") else "integers, or to floats of 2, 4 or 8 bytes"
-        refuse_call(DtypeError, routine, "dest", describe(dest), f"a pointer to {kind}")
+    wants = wanted_combined(op, dest.dtype.element_ty)
+    if wants is not None:
+        refuse_call(DtypeError, routine, "dest", describe(dest), wants)
 
 
 def check_alone(ctx: Any, routine: str, programs: Any) -> None:
@@ -136,9 +145,7 @@ def check_alone(ctx: Any, routine: str, programs: Any) -> None:
 def check_context(ctx: Any, routine: str) -> None:
     generation = getattr(ctx, "generation", None)
     if generation is None:
-        refuse_call(
-            ArgumentError, routine, "ctx", describe(ctx), "what shmem.device_context() returns, before all else"
-        )
+        refuse_call(ArgumentError, routine, "ctx", describe(ctx), wanted_context())
     if number(generation) != encoded(job.generation) or not job.inits:
         got = "a device context of before finalize"
         refuse_call(NotInitializedError, routine, "ctx", got, "one from shmem.device_context() since init")
@@ -183,7 +190,7 @@ def check_waited(routine: str, argument: str, pointer: Any, cmp: Any) -> tuple[s
     name = _WAITED.get(pointer.dtype.element_ty)
     if name is None:
         refuse_call(DtypeError, routine, argument, describe(pointer), "one to int32, int64, uint32 or uint64")
-    return name, check_choice(routine, "cmp", cmp, "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE")
+    return name, check_choice(routine, "cmp", cmp, comparisons_named())
 
 
 def check_pes(ctx: Any, routine: str, target_pes: Any, npes: Any) -> None:

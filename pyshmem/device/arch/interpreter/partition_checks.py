@@ -10,14 +10,13 @@ import triton.language as tl
 from pyshmem.device.arch.interpreter.checks import check_context, check_members, integers
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, decoded, number
+from pyshmem.device.arch.rules import wanted_partition
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError
 
 
 def check_partition(part: Any, routine: str) -> None:
     if not hasattr(part, "pitch"):
-        refuse_call(
-            ArgumentError, routine, "part", describe(part), "the partition of a PartitionedTensor, before all else"
-        )
+        refuse_call(ArgumentError, routine, "part", describe(part), wanted_partition())
     check_context(part.ctx, routine)
 
 

@@ -18,6 +18,7 @@ from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_
 from pyshmem.device.arch.fields import decoded as decoded
 from pyshmem.device.arch.fields import decoded_distance as decoded_distance
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
+from pyshmem.device.arch.rules import wanted_value
 from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 
@@ -63,8 +64,7 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     exact = isinstance(value, float) and wanted.is_floating()  # to_tensor would round it to float32
     tensor = tensor_of(value, tl.float64) if exact else interpreter_semantic.to_tensor(value)
     if tensor.dtype.is_ptr() or (wanted.is_int() and tensor.dtype.is_floating()):
-        kind = "an integer" if wanted.is_int() else "a number"
-        refuse_call(DtypeError, routine, argument, describe(tensor), f"{kind}, for a pointer to {wanted}")
+        refuse_call(DtypeError, routine, argument, describe(tensor), wanted_value(wanted))
     if tensor.type.is_block() and not pointers.type.is_block():
         refuse_call(ArgumentError, routine, argument, describe(tensor), "a scalar, for one pointer")
     if tensor.dtype != wanted and (wanted.is_bf16() or wanted.is_fp8()):
