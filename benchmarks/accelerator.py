@@ -132,7 +132,8 @@ class Accelerator:
         begin = time.perf_counter()
         again = internal("GpuHeap")()
         driver = internal("Driver")(used.driver.vendor, used.index)
-        again.open(driver, job.node_comm, job.node_pes, used.cap, used.choice)
+        comms = (job.comm, job.node_comm) if hasattr(used, "direct") else (job.node_comm,)
+        again.open(driver, *comms, job.node_pes, used.cap, used.choice)
         taken = time.perf_counter() - begin
         shmem.barrier_all()
         again.close()

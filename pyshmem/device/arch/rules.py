@@ -80,11 +80,11 @@ def describe(value: object) -> str:
 
 @triton.constexpr_function
 def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None:
-    """(argument, what it is, what is wanted) of an atomic's order that there is not."""
+    """(argument, what it is, what is wanted) of an order or a scope that atomics do not have. None is Triton's default."""
     sems, scopes = ("relaxed", "acquire", "release", "acq_rel"), ("sys", "gpu", "cta")
-    if sem not in sems:
+    if sem is not None and sem not in sems:
         return "sem", sem, "one of " + ", ".join(sems)
-    if scope not in scopes:
+    if scope is not None and scope not in scopes:
         return "scope", scope, "one of " + ", ".join(scopes)
     return None
 
