@@ -20,7 +20,7 @@ from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
 from pyshmem.host.teams import member
 from pyshmem.runtime.arguments import count_of
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
-from pyshmem.transport.mapped.tensors import OPERATORS
+from pyshmem.transport.mapped import OPERATORS
 
 SYNC_VALUE, SYNC_SIZE = 0, 3
 
@@ -175,7 +175,7 @@ def combine(entry: Any, operator: str, group: Any, dest: Any, source: Any, count
     """Combine the sources of ``pes``, in their order, into dest: all members get the same bits. Zeros if pes is empty."""
     to, own = (_computable(entry, *each, count) for each in (("dest", dest), ("source", source)))
     numpy = isinstance(own, np.ndarray)
-    operate = OPERATORS[operator][numpy]
+    operate = OPERATORS[operator].numpy if numpy else OPERATORS[operator].torch
     total, part = ((np if numpy else torch).zeros_like(own) for _ in range(2))
     group.meet()
     for k, pe in enumerate(pes):

@@ -11,30 +11,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
-from pyshmem.transport.mapped import EXSCAN, INSCAN, REDUCE, Fold
-
-_INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
-_FLOATS = (torch.float32, torch.float64)
-_COMPLEX = (torch.complex64, torch.complex128)
-_HALF = (torch.float16, torch.bfloat16)
-_REALS = (*_INTEGERS, *_FLOATS, *_HALF, np.dtype("longdouble"))
-_NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
-OPERATORS: dict[str, tuple[int, tuple[Any, ...]]] = {
-    "sum": (0, _NUMBERS),
-    "prod": (1, _NUMBERS),
-    "min": (2, _REALS),
-    "max": (3, _REALS),
-    "and": (4, _INTEGERS),
-    "or": (5, _INTEGERS),
-    "xor": (6, _INTEGERS),
-}
+from pyshmem.transport.mapped import EXSCAN, INSCAN, OPERATORS, REDUCE, Fold
 
 
 class Pair(NamedTuple):
@@ -254,13 +237,13 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
 
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     group = member(routine, team)
-    operator, dtypes = OPERATORS[op]
-    if group.meeting.quick(routine, 3, mode * 7 + operator, target, source, size):
+    operator = OPERATORS[op]
+    if group.meeting.quick(routine, 3, mode * 7 + operator.code, target, source, size):
         return
     pair = pair_of(routine, target, source)
     count = elements_of(routine, pair, size)
-    if pair.dtype not in dtypes:
-        refuse_dtype(routine, "target", pair.dtype, dtypes)
+    if pair.dtype not in operator.dtypes:
+        refuse_dtype(routine, "target", pair.dtype, operator.dtypes)
     if count:
         what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
         group.meeting.fold(routine, pair.heap, what, partial(context_of, group))

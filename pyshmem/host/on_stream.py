@@ -15,7 +15,6 @@ from typing import Any
 
 from pyshmem.host import collectives
 from pyshmem.host.collectives import (
-    OPERATORS,
     Pair,
     block_of,
     context_of,
@@ -31,6 +30,7 @@ from pyshmem.runtime.arguments import count_of, integer_of, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
+from pyshmem.transport.mapped import OPERATORS
 from pyshmem.transport.routes import streams
 
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
@@ -168,7 +168,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
     planner, itemsize, context = kernels(), pair.dtype.itemsize, context_of(group)
     if routine == "reduce":
-        wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail][1])
+        wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail].dtypes)
         if pair.dtype not in wanted:
             refuse_dtype(name, "target", pair.dtype, wanted)
         return planner.reduction(context, group.size, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)

@@ -11,9 +11,9 @@ from pyshmem.runtime.errors import listed, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.mapped import kernels, tensors
-from pyshmem.transport.mapped.tensors import EXSCAN, INSCAN, REDUCE, Fold
+from pyshmem.transport.mapped.operators import EXSCAN, INSCAN, LOOPS, OPERATORS, REDUCE, Fold
 
-__all__ = ["EXSCAN", "INSCAN", "REDUCE", "Fold", "Mapped"]
+__all__ = ["EXSCAN", "INSCAN", "OPERATORS", "REDUCE", "Fold", "Mapped"]
 native_heap = cpu  # whose collectives _collectives.h does
 
 
@@ -79,10 +79,10 @@ class Mapped:
 
     def fold(self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any]) -> None:
         """Reduce or scan. context: makes the team's device context, for a reduction that is a kernel."""
-        loop = tensors.LOOPS.get(what.dtype)
+        loop = LOOPS.get(what.dtype)
         if heap is native_heap and loop is not None:
             places = what.dest, what.src, what.nelems
-            self._native_step(routine, _native.fold, what.mode, tensors.CODES[what.op], loop, *places)
+            self._native_step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
         elif what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context):
             tensors.fold(routine, heap, self, what)
 

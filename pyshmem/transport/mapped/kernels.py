@@ -16,7 +16,7 @@ from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
     from pyshmem.transport.mapped import Mapped
-    from pyshmem.transport.mapped.tensors import Fold
+    from pyshmem.transport.mapped.operators import Fold
 
 
 def reduce(routine: str, heap: Heap, team: Mapped, what: Fold, context: Callable[[], Any]) -> bool:

@@ -6,34 +6,18 @@ the second one nobody reads or writes any longer. A barrier completes what this 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from pyshmem.runtime.heap import Heap
+from pyshmem.transport.mapped.operators import EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
 
 if TYPE_CHECKING:
     from pyshmem.transport.mapped import Mapped
 
-_HALF = (torch.float16, torch.bfloat16)
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
-# name: (torch's operator, NumPy's for what torch lacks)
-OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "sum": (torch.add, np.add),
-    "prod": (torch.mul, np.multiply),
-    "min": (torch.minimum, np.minimum),
-    "max": (torch.maximum, np.maximum),
-    "and": (torch.bitwise_and, np.bitwise_and),
-    "or": (torch.bitwise_or, np.bitwise_or),
-    "xor": (torch.bitwise_xor, np.bitwise_xor),
-}
-CODES = {name: code for code, name in enumerate(OPERATORS)}  # in the order of _collectives.h
-_INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
-_FLOATS = (torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float16, torch.bfloat16)
-LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS))}  # in the order of _collectives.h
-REDUCE, INSCAN, EXSCAN = range(3)
 
 
 def broadcast(routine: str, heap: Heap, team: Mapped, root: int, dest: int, src: int, nbytes: int) -> None:
@@ -56,17 +40,6 @@ def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: i
         elif item and to != own:
             heap.direct.put(to, own, item)
     _barrier(routine, heap, team)
-
-
-class Fold(NamedTuple):
-    """What a reduction or scan combines: ``nelems`` elements of all members at ``src``, into every ``dest``."""
-
-    mode: int  # REDUCE, INSCAN or EXSCAN
-    op: str
-    dtype: Any
-    dest: int
-    src: int
-    nelems: int
 
 
 def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
@@ -109,7 +82,7 @@ class _Share(NamedTuple):
         view = self.view()
         if isinstance(view, np.ndarray):
             return view.copy()
-        if self.dtype in _HALF:
+        if self.dtype in HALF:
             return view.float()
         return view ^ self.flip() if self.flip() else view.clone()
 
@@ -123,12 +96,14 @@ class _Share(NamedTuple):
 
 def _fold(mode: int, op: str, targets: list[_Share], sources: list[_Share]) -> None:
     """A member's source is read before its target is written: they may be one array."""
+    operator = OPERATORS[op]
+    combine = operator.numpy if isinstance(sources[0].dtype, np.dtype) else operator.torch
     total: Any = None
     for target, source in zip(targets, sources, strict=True):
         part = source.load()
         if mode == EXSCAN:
             target.store(_zeros(part) if total is None else total)
-        total = part if total is None else OPERATORS[op][isinstance(part, np.ndarray)](total, part)
+        total = part if total is None else combine(total, part)
         if mode == INSCAN:
             target.store(total)
     for target in targets if mode == REDUCE else ():
