@@ -13,9 +13,10 @@ DIRECT = 0  # DeviceContext.reach: every peer's memory is mapped, for loads, sto
 def known(where: object) -> int:
     """The index, which Triton makes a number of the running kernel where a context is assigned to another name."""
     if not isinstance(where, int):
-        raise TypeError(
-            "ctx: got a copy of a device context, which has lost its constants; wants it as the kernel got it"
-        )
+        from pyshmem.runtime.errors import ArgumentError, refuse  # here: Triton compiles no function of its module
+
+        got = "a copy of a device context, which has lost its constants"
+        refuse(ArgumentError, "kernel", "ctx", got, "the device context as the kernel got it")
     return where
 
 
