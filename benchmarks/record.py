@@ -55,7 +55,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def read(path: str) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """Return all samples in seconds or the unit of the row, and algbw and busbw as NVSHMEM defines them, in GB/s."""
+    """Return a run that ``write`` wrote, and the figures of its first peer by row key. Errors: OSError, ValueError."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(found, Mapping) or "peers" not in found or "rows" not in found:
         raise ValueError(f"{path}: this file was not written by --json of these benchmarks")
