@@ -1,4 +1,4 @@
-# The one door: every target makes .venv and installs what it needs by itself.
+# Every target creates .venv and installs what it needs.
 PYTHON ?= python3
 PES ?= 1 2 3 4
 VENV := .venv
@@ -13,19 +13,19 @@ help:
 	@echo "make demo-N       the same on N PEs"
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
-	@echo "make test-jobs    the tests that start jobs of their own: launcher, examples, README"
-	@echo "make test-codegen kernels compiled for NVIDIA and AMD GPUs, and their instructions read"
-	@echo "make test-amd-emulated    what is compiled for AMD, executed by an emulator; CONTRIBUTING says what it needs"
-	@echo "make test-sanitized   tests of the host under gcc's sanitizers of addresses and of undefined behaviour"
-	@echo "make test-many    some of them on 16 PEs, more than most machines have cores"
-	@echo "make check        ruff, mypy --strict, the rooms' imports (import-linter), sizes of modules and functions"
-	@echo "make -j6 test-gpu all tests on the machine's GPUs: 1, 2 and 4 of them; test-gpu-2-host is a part of it"
-	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without a network"
-	@echo "make docs         the reference and these pages as HTML, in docs/_build"
-	@echo "make memory-model the tables of docs/memory-model.md, from what the compiler emits"
-	@echo "make bench        host calls beside shmem4py's; make bench-gpu: GPU heaps beside the copy engine"
+	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
+	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
+	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
+	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
+	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
+	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
+	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
+	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
+	@echo "make docs         the documentation as HTML, in docs/_build"
+	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
+	@echo "make bench        a comparison of host calls with shmem4py; make bench-gpu compares GPU heaps with the copy engine"
 
-# The stamp says which set of packages is installed; a change of pyproject, constraints or the C source installs again.
+# The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
@@ -62,23 +62,23 @@ check: $(VENV)/.installed
 	$(BIN)/python -m pyshmem.c_names.stub --check
 	$(BIN)/python tests/sizes.py
 
-# On a machine with GPUs, with its own torch and Triton: everything on 1, 2 and 4 of them, in parts that make -j runs at once.
-# Without a network, from the wheels that `make wheelhouse` has made elsewhere; tests run in their folder, so that they import
-# what is installed.
+# These targets run all tests on 1, 2 and 4 GPUs, with the machine's torch and Triton, in parts that make -j runs at the same
+# time. Without network access they use the wheels that `make wheelhouse` made on another machine. Tests run in their own
+# folder, so that they import the installed package.
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
-SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # torch's place, which another environment may be
+SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
 GPU_PARTS := kernels1 kernels2 host cpuheap
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
 FILES_kernels1 := $(filter $(patsubst %,test_device_%.py,amo amo_nbi collectives context gluon kernels litmus nbi),$(FILES))
 FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)))
-FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # see memory through NumPy
+FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # these tests access memory by NumPy
 FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
 test-gpu: $(GPU_VENV)/.installed
-	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU here; make test needs none" >&2; exit 1; }
+	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU; make test needs none" >&2; exit 1; }
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))
 test-gpu-%: $(GPU_VENV)/.installed
 	cd tests/pes && $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) --with-mpi -q
@@ -101,7 +101,7 @@ bench-gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
 	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
 
-# -W: a name or a link that leads nowhere stops it.
+# -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 	@echo "docs/_build/index.html"
@@ -109,7 +109,7 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
-# Triton reads these when it is imported.
+# Triton reads these variables when it is imported.
 memory-model: $(VENV)/.installed
 	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/emitted.py
 

@@ -8,9 +8,9 @@ goals (rows.py). Rows, figures, runner, printer, JSON and command line are one f
     figures.py   statistics, ratios and goals
     table.py     prints them; record.py writes them as JSON and reads them for --compare
 
-There are two clocks. With jobs.py each library runs in a job of its own, which is controlled by sockets: pe.py runs in its
-PEs, peers/ has a module for each library. With in_job.py all peers share one job and times are the GPU's: operations/ has
-a module for each suite, and accelerator.py is what they run on.
+There are two clocks. With jobs.py each library runs in a separate job, which is controlled by sockets: its PEs run pe.py,
+and peers/ has a module for each library. With in_job.py all peers share one job, and the GPU measures the times:
+operations/ has a module for each suite, and accelerator.py is the device that they use.
 
 To add a row, add it to the suite's table, and a method of its operation's name to peers/openshmem.py or to the suite's
 module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the

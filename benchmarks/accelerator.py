@@ -1,7 +1,7 @@
-"""What the suites inside one job run on: a GPU, or Triton's interpreter on the CPU heap, which only tries the harness.
+"""The device of the suites inside one job: a GPU, or Triton's interpreter on the CPU heap, which only tests the harness.
 
-The one module of the benchmarks that uses pyshmem's internals. Each is looked for under its name of today and under
-earlier ones, so that --of can measure an older checkout.
+This is the only module of the benchmarks that uses pyshmem's internals. It looks for each of them under its present and
+its earlier names, so that --of can measure an older checkout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLACES = {
 
 
 def internal(name: str) -> Any:
-    """An object of pyshmem that is not part of its interface. Errors: ImportError where no module of _PLACES has it."""
+    """Return an internal object of pyshmem. Errors: ImportError if no module of _PLACES has it."""
     for place in _PLACES[name]:
         try:
             return getattr(import_module(place), name)
@@ -38,14 +38,14 @@ def internal(name: str) -> Any:
 
 
 class Accelerator:
-    """This PE's device. Made after init. ``compilations`` grows by a kernel's name whenever Triton compiles or loads it."""
+    """This PE's device. Made after init. ``compilations`` lists the kernels that Triton has compiled or loaded."""
 
     def __init__(self) -> None:
         self.heap = internal("heaps").get("cuda")
         self.interpreted = self.heap is None
         if self.interpreted and torch.cuda.is_available():
             raise SystemExit(
-                "benchmarks: there is a GPU, but no heap in its memory: see pyshmem's messages, PYSHMEM_HEAP"
+                "benchmarks: there is a GPU, but no heap in its memory; see pyshmem's messages and PYSHMEM_HEAP"
             )
         self.device = "cpu" if self.interpreted else "cuda"
         self.compilations: list[str] = []
@@ -71,7 +71,7 @@ class Accelerator:
 
     @property
     def stride(self) -> int:
-        """Bytes from one PE's heap to the next one's, 0 where they differ."""
+        """The distance in bytes between the heaps of neighbours, 0 if the distances differ."""
         return 0 if self.interpreted else int(self.heap.stride)
 
     @property
@@ -79,7 +79,7 @@ class Accelerator:
         return not self.interpreted and torch.version.hip is None
 
     def cut(self, value: int, most: int) -> int:
-        """``value``, or at most ``most`` in the interpreter, which is slow."""
+        """Return ``value``, limited to ``most`` in the interpreter, which is slow."""
         return min(value, most) if self.interpreted else value
 
     def synchronize(self) -> None:
@@ -87,7 +87,7 @@ class Accelerator:
             torch.cuda.synchronize()
 
     def copy(self, dest: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """Copy by the copy engine, on the current stream if none is given; all addresses are mapped here."""
+        """Copy by the copy engine, on the current stream by default. All addresses are mapped."""
         if self.interpreted:
             ctypes.memmove(dest, source, nbytes)
         else:
@@ -97,13 +97,13 @@ class Accelerator:
         return 0 if self.interpreted else int(torch.cuda.current_stream().cuda_stream)
 
     def cached(self, kernel: Any) -> Callable[..., object]:
-        """``kernel`` under the library's own launcher, called as cached(grid, *args, num_warps=8)."""
+        """Return ``kernel`` with the library's own launcher, to be called as cached(grid, *args, num_warps=8)."""
         if self.interpreted:
             return lambda grid, *args, **options: kernel[grid](*args, **options)
         return internal("CachedKernel")(kernel)
 
     def seconds(self, step: Step, calls: int) -> float:
-        """Seconds that ``calls`` steps take on the GPU, by events."""
+        """Return the seconds that ``calls`` steps take on the GPU, measured by events."""
         if self.interpreted:
             return issued(step, calls)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -115,7 +115,7 @@ class Accelerator:
         return start.elapsed_time(end) / 1e3
 
     def captured(self, step: Step, calls: int) -> Step:
-        """The replay of a CUDA graph of ``calls`` steps. All PEs have run the step before."""
+        """Return a function that replays a CUDA graph of ``calls`` steps. All PEs have run the step before."""
         if self.interpreted:
             return lambda: [step() for _ in range(calls)]
         graph = torch.cuda.CUDAGraph()
@@ -126,7 +126,7 @@ class Accelerator:
         return graph.replay
 
     def reopening(self) -> float:
-        """Seconds that the mapping of another heap takes: the driver, the range, the first chunk. Collective."""
+        """Return the seconds that it takes to map another heap, with its first chunk. Collective."""
         used, job = self.heap, internal("job")
         shmem.barrier_all()
         begin = time.perf_counter()

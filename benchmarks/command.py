@@ -31,9 +31,9 @@ class Suite:
         )
         parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
         parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
-        parser.add_argument("--list", action="store_true", help="print the rows and end")
+        parser.add_argument("--list", action="store_true", help="print the rows and exit")
         parser.add_argument("--alone", action="store_true", help="without peers")
-        parser.add_argument("--json", metavar="FILE", help="write every sample there too")
+        parser.add_argument("--json", metavar="FILE", help="write every sample to FILE")
         parser.add_argument("--compare", metavar="FILE", help="print the ratio to an earlier run's --json FILE")
         return parser
 
@@ -42,7 +42,7 @@ class Suite:
         return 0
 
     def run(self, clock: Clock, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
-        """Measure the selected rows, print and write them. In a job all PEs run this, and one of them speaks."""
+        """Measure the selected rows, print and write them. In a job all PEs call this, and one of them prints."""
         rows = select(self.rows, options.only, report.n_pes)
         effort = self.quick if options.quick else self.full
         with Console(stderr=True, quiet=not speaks).status("") as status:
@@ -61,7 +61,7 @@ def publish(report: Report, options: argparse.Namespace) -> None:
     if options.compare:
         found, earlier = record.read(options.compare)
         if (found["suite"], found["n_pes"]) != (report.suite, report.n_pes):
-            console.print(f"{options.compare} is of {found['suite']} on {found['n_pes']} PEs", style="red")
+            console.print(f"{options.compare} was measured with {found['suite']} on {found['n_pes']} PEs", style="red")
         table.show(console, report, earlier, options.compare)
     else:
         table.show(console, report)
@@ -70,7 +70,7 @@ def publish(report: Report, options: argparse.Namespace) -> None:
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Refuse a file before the measurement that could not be read or written after it."""
+    """Exit before the measurement if a file cannot be read or written after it."""
     try:
         if options.compare:
             record.read(options.compare)

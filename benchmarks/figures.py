@@ -12,9 +12,9 @@ from benchmarks.rows import PER_BYTE, Goal, Row
 
 @dataclass
 class Figure:
-    """Samples per step of the slowest PE. There are none where the peer is missing or its result is wrong."""
+    """Samples per step of the slowest PE. There are none if the peer is missing or its result is wrong."""
 
-    statement: str = ""  # what one step does, as users write it
+    statement: str = ""  # one step, as users write it
     note: str = ""
     wrong: str = ""
     missing: str = ""
@@ -38,15 +38,15 @@ Figures = Mapping[str, Figure]
 
 @dataclass
 class Report:
-    """What a run found, for the printer and for JSON. The first of ``peers`` is ours."""
+    """The results of a run, for the printer and for JSON. The first of ``peers`` is ours."""
 
     suite: str
     peers: list[str]
     n_pes: int
     facts: dict[str, Any]
     results: dict[Row, dict[str, Figure]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # peer: why it was not measured
-    no_figures: str = ""  # why the numbers mean nothing: a run that only tries the harness
+    missing: dict[str, str] = field(default_factory=dict)  # peer: the reason why it was not measured
+    no_figures: str = ""  # the reason why the figures are not valid, as in a run that only tests the harness
 
     @property
     def ours(self) -> str:
@@ -58,17 +58,17 @@ class Report:
 
 
 def ratio(ours: Figure | None, other: Figure | None) -> float | None:
-    """The time of ``ours`` by that of ``other``, None where one of them was not measured."""
+    """Return the time of ``ours`` divided by that of ``other``, or None if one was not measured."""
     return ours.median / other.median if ours and other and ours.samples and other.samples else None
 
 
 def busbw(row: Row, figure: Figure, n_pes: int) -> float | None:
-    """Bytes per second on the busiest link, None where the row has none."""
+    """Return the bytes per second on the busiest link, or None if the row has no bus factor."""
     return row.nbytes * row.bus(n_pes) / figure.median if row.bus and figure.samples else None
 
 
 def judged(row: Row, goal: Goal, figures: Figures, report: Report) -> float | None:
-    """What the goal's limit applies to, None where it was not measured."""
+    """Return the value that the goal limits, or None if it was not measured."""
     mine = figures.get(report.ours)
     if mine is None or not mine.samples:
         return None
@@ -81,7 +81,7 @@ def judged(row: Row, goal: Goal, figures: Figures, report: Report) -> float | No
 
 
 def met(row: Row, goal: Goal, figures: Figures, report: Report) -> bool | None:
-    """Whether the goal is reached, None where what it is compared with was not measured."""
+    """Return whether the goal is met, or None if its peer was not measured."""
     value = judged(row, goal, figures, report)
     if value is None:
         return None

@@ -1,7 +1,7 @@
 """The calls on GPU heaps beside the copy engine, the driver's own calls and kernels written by hand, in one job.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.gpu [--only TEXT ...] [--json FILE]
-Machines are shared and GPUs warm up: read the ratios in one run. To compare with another checkout, run this with --of
+Machines are shared and GPUs warm up, so compare ratios within one run. To compare with another checkout, run this with --of
 CHECKOUT --json FILE and then with --compare FILE.
 """
 

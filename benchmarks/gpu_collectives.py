@@ -1,4 +1,4 @@
-"""Collectives of GPU arrays beside NCCL's and torch's symmetric memory's, in one job, and what they cost inside kernels.
+"""Collectives of GPU arrays beside those of NCCL and torch's symmetric memory, in one job, and collectives in kernels.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 4 -m benchmarks.gpu_collectives [--only TEXT ...] [--json FILE]
 Sums are checked against float64 and for equal bits on all PEs. "graph" times a call in a CUDA graph of many, "eager" one

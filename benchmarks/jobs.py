@@ -24,11 +24,11 @@ _ROOT = Path(__file__).parents[1]
 
 
 class JobError(Exception):
-    """The job reported an error, ended, or does not answer."""
+    """The job reported an error, ended or did not answer."""
 
 
 class Job:
-    """The PEs of one peer, started by the peer's own mpiexec. A command goes to all PEs and returns their answers, by PE."""
+    """The PEs of one peer, started by the peer's mpiexec. A call sends a command to all PEs and returns their answers."""
 
     def __init__(self, peer: Peer, n_pes: int) -> None:
         self.peer = peer
@@ -101,7 +101,7 @@ class Job:
 
 
 class JobsClock:
-    """Peers in jobs of their own. The first job is ours; the ceiling of each is timed beside it, in the same memory."""
+    """Peers in separate jobs. The first job is ours. The ceiling of each peer is timed in its job, in the same memory."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
@@ -114,7 +114,7 @@ class JobsClock:
         return [contender for contender in found if contender]
 
     def release(self) -> None:
-        """A job frees what its last case used when it prepares the next one."""
+        """Does nothing: a job frees its last case when it prepares the next one."""
 
     def _operation(self, row: Row, job: Job, effort: Effort) -> Contender | None:
         try:
@@ -140,7 +140,7 @@ def _sample(job: Job, number: int, names: Mapping[str, str], turn: int) -> dict[
 
 
 def _number(job: Job, seconds: float) -> int:
-    """How many steps last about ``seconds``."""
+    """Return the number of steps that take about ``seconds``."""
     number = 1
     while (took := _slowest(job("run", number), "seconds")) < seconds / 4 and number < 1 << 24:
         number = max(2 * number, min(10 * number, int(number * seconds / (took or 1e-9) / 3)))
@@ -152,7 +152,7 @@ def _slowest(answers: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def _process(row: Row, job: Job, effort: Effort) -> Contender | None:
-    """What a whole process costs: each sample is a new job of one PE."""
+    """Measure a whole process. Each sample is a new job of one PE."""
     program = job.peer.programs.get(row.operation)
     if not program:
         return None

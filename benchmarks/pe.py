@@ -1,4 +1,4 @@
-"""What each PE of a job runs: prepare a case, check it, and time it as often as it is told. Needs NumPy and the library.
+"""The program of each PE of a job: it prepares a case, checks it and times it on command. Needs NumPy and the library.
 
 Run by benchmarks.jobs: python -m benchmarks.pe PORT MODULE PATH.  Between commands a PE sleeps on its socket, so that the
 job of another library has the cores to itself.
@@ -19,7 +19,7 @@ from benchmarks.peers.case import Case, Library
 
 
 class Worker:
-    """Commands to answers, each a JSON object. A command is done by all PEs of the job at once."""
+    """Executes commands and returns answers, each a JSON object. All PEs of the job execute a command together."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -30,7 +30,7 @@ class Worker:
         return {"pe": self.library.me, "facts": self.library.facts()}
 
     def prepare(self, operation: str, nbytes: int, *parameters: Any) -> dict[str, Any]:
-        """Make the case and check it. found: whether the library has it; wrong: what this PE saw it do wrong."""
+        """Make the case and check it. found: whether the library has it.  wrong: the errors that this PE found."""
         self.case = None
         self.library.forget()
         self.case = case = self.library.case(operation, nbytes, *parameters)
@@ -42,9 +42,9 @@ class Worker:
         return {"found": True, "wrong": wrong, "statement": case.statement, "ceiling": case.ceiling, "note": note}
 
     def run(self, number: int, turn: int = 0) -> dict[str, Any]:
-        """Seconds that ``number`` steps took on this PE, and as many of the ceiling; None where it only stood by.
+        """Return the seconds of ``number`` steps on this PE, and of as many of the ceiling; None if this PE is not active.
 
-        Each is run a little first, for the caches hold what another job used: 8 MiB copies differed by 40 % without.
+        A few steps run first, because the caches hold the data of another job: without them 8 MiB copies differed by 40 %.
         """
         self.library.barrier()
         taken = {}

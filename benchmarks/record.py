@@ -1,4 +1,4 @@
-"""What is written beside the figures and read again: JSON of a run, the machine, versions and the date."""
+"""Writes the JSON of a run, with the machine, versions and date, and reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("numpy", "torch", "triton", "mpi4py", "mpich", "cupy-cuda13x", "cup
 
 
 def facts() -> dict[str, Any]:
-    """The machine, the versions and the date, of this process and its checkout."""
+    """Return the machine, the versions and the date of this process and its checkout."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": {
@@ -34,7 +34,7 @@ def facts() -> dict[str, Any]:
 
 
 def commit(folder: Path) -> str:
-    """The commit that is checked out there, with + where files differ from it; "" where git does not know."""
+    """Return the commit of the checkout, with + if files differ from it; "" if git finds none."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -47,7 +47,7 @@ def write(path: str, report: Report) -> None:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """All samples, in seconds or the row's unit, with NVSHMEM's algbw and busbw in GB/s where bytes move."""
+    """Return the samples in seconds or the row's unit, and NVSHMEM's algbw and busbw in GB/s if bytes move."""
     found = {"suite": report.suite, "n_pes": report.n_pes, "peers": report.peers, **report.facts}
     if report.no_figures:
         found["no_figures"] = report.no_figures
@@ -55,10 +55,10 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def read(path: str) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """A run that ``write`` recorded, and the figures of its first peer by the row's key. Errors: OSError, ValueError."""
+    """Return a run that ``write`` wrote, and the figures of its first peer by row key. Errors: OSError, ValueError."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(found, Mapping) or "peers" not in found or "rows" not in found:
-        raise ValueError(f"{path}: not written by --json of these benchmarks")
+        raise ValueError(f"{path}: this file was not written by --json of these benchmarks")
     ours = found["peers"][0]
     figures = {}
     for row in found["rows"]:

@@ -1,4 +1,4 @@
-"""What is measured. A row names an operation of the suite, its bytes and parameters, and the goals it is held to."""
+"""The rows of a suite. A row names an operation of the suite, its bytes and parameters, and its goals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ KIB, MIB = 1 << 10, 1 << 20
 class Goal:
     """The median is at most ``most`` times that of the peer ``against``.
 
-    Without a peer ``most`` is in the row's own unit, or, where ``against`` is PER_BYTE, in seconds for each byte on the
-    busiest link. Ratios are judged with the two digits that are printed.
+    Without a peer ``most`` is in the row's own unit or, if ``against`` is PER_BYTE, in seconds for each byte on the
+    busiest link. Ratios are compared with the two digits that are printed.
     """
 
     most: float
@@ -72,13 +72,13 @@ class Row:
     operation: str
     nbytes: int = 0  # of payload; 0: the row has no size
     parameters: tuple[object, ...] = ()
-    steps: int = 1  # how many of what is counted one step does: a ping-pong has two ways
+    steps: int = 1  # the number of counted operations in a step: a ping-pong has two
     bus: Callable[[int], float] | None = None
     goals: tuple[Goal, ...] = ()
-    ceiling: str = ""  # the peer that moves the same bytes by the fastest means outside the library
+    ceiling: str = ""  # the peer that moves the same bytes by the fastest method outside the library
     unit: str = "s"
     least_pes: int = 1
-    rounds: int = 0  # at most so many samples; 0: as many as the effort says
+    rounds: int = 0  # the most samples; 0: the number in Effort
 
     @property
     def key(self) -> str:
@@ -86,7 +86,7 @@ class Row:
 
 
 def select(rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None) -> list[Row]:
-    """The rows that have a text of ``only`` in group, name or size, and that so many PEs can do."""
+    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run."""
     able = [row for row in rows if n_pes is None or n_pes >= row.least_pes]
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
 

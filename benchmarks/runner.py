@@ -1,4 +1,4 @@
-"""Takes the samples of a row: rounds that go from peer to peer, so that all of them see the same noise."""
+"""Takes the samples of a row in rounds over all peers, so that all peers see the same noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTLED = 0.03
 
 
 class Effort(NamedTuple):
-    """A sample lasts about ``seconds`` where the clock can choose that.
+    """A sample takes about ``seconds`` if the clock can choose its length.
 
     Rounds end at ``most``, or from ``least`` on when all spreads are below 3 %.
     """
@@ -23,13 +23,13 @@ class Effort(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """A peer in one row, checked and warmed up. Not timed where its figure says that it is wrong or missing.
+    """A peer in one row, checked and warmed up. It is not timed if its figure is wrong or missing.
 
-    sample: given the number of the round, seconds (or the row's unit) on the slowest PE, by the name of the figure.
+    sample: takes the number of the round and returns the seconds (or the row's unit) on the slowest PE, by figure name.
     """
 
     peer: str
-    figures: Mapping[str, Figure]  # the peer's own, and its ceiling's where that is timed beside it
+    figures: Mapping[str, Figure]  # the peer's own, and its ceiling's if that is timed with it
     sample: Callable[[int], Mapping[str, float]]
 
     @property
@@ -47,16 +47,16 @@ class Clock(Protocol):
     peers: Sequence[str]  # the first is ours
 
     def prepare(self, row: Row, effort: Effort) -> list[Contender]:
-        """The peers that have the row's operation. Each has done it and was checked."""
+        """Return the peers that have the row's operation. Each has run it once, and its result was checked."""
 
     def release(self) -> None:
         """Free what the row used."""
 
 
 def measure(row: Row, clock: Clock, effort: Effort) -> dict[str, Figure]:
-    """A figure for each peer that has the operation, by name. All are checked before one is timed.
+    """Return a figure for each peer that has the operation, by name. All peers are checked before any is timed.
 
-    Errors: JobError where a job dies.
+    Errors: JobError if a job ends.
     """
     contenders = clock.prepare(row, effort)
     able = [each for each in contenders if each.able]

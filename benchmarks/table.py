@@ -1,4 +1,4 @@
-"""The printer of all suites: a table of figures, what is wrong or missing, and which goals are met."""
+"""Prints the results of all suites: a table of figures, wrong results, missing peers, and the goals that are met."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.figures import Figure, Report, busbw, judged, met, ratio
 from benchmarks.rows import KIB, PER_BYTE, Goal, Row, size
 
 OTHER = "other"  # the peer that --against adds
-RATED = 64 * KIB  # bytes of payload from which on a rate is printed
+RATED = 64 * KIB  # least bytes of payload for which a rate is printed
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 Earlier = dict[str, Figure]  # our figures of an earlier run, by the row's key
 
 
 def show(console: Console, report: Report, earlier: Earlier | None = None, earlier_name: str = "") -> None:
-    """One line a row, and one more for each further peer or goal."""
+    """Print one line for each row, and one more for each further peer or goal."""
     title = (
         f"{report.suite}: slowest of {report.n_pes} PEs, median ± half the interquartile range; ratio: ours / theirs"
     )
@@ -66,7 +66,7 @@ def _lines(row: Row, report: Report, earlier: Earlier | None) -> Iterator[list[s
 
 
 def cell(row: Row, figure: Figure, n_pes: int) -> str:
-    """Rate where bytes move, time or the row's unit, spread."""
+    """Return the text of a figure: the rate if bytes move, the time or value, and the spread."""
     if not figure.samples:
         return "wrong result" if figure.wrong else "missing" if figure.missing else "-"
     median = figure.median
@@ -82,7 +82,7 @@ def _title(row: Row, name: str) -> str:
 
 
 def _beside(row: Row, name: str, mine: Figure, other: Figure) -> str:
-    """Our time by the other's. Another peer's ceiling explains that peer's figure and has no ratio to ours."""
+    """Return our time divided by the other's. The ceiling of another peer has no ratio to our time."""
     return "" if row.ceiling and name.startswith(f"{row.ceiling} beside ") else two(ratio(mine, other))
 
 
@@ -91,7 +91,7 @@ def two(value: float | None) -> str:
 
 
 def change(new: Figure | None, old: Figure | None) -> str:
-    """ "slower" or "faster" where the difference is greater than both spreads together, else ""."""
+    """Return "slower" or "faster" if the difference exceeds the sum of both spreads, else ""."""
     quotient = ratio(new, old)
     if quotient is None or new is None or old is None:
         return ""
@@ -116,7 +116,7 @@ def _verdict(row: Row, goal: Goal, report: Report) -> str:
 
 
 def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iterator[str]:
-    """What the table cannot say: why a figure is not there, changes beyond the spreads, goals."""
+    """Return the lines below the table: reasons for missing figures, changes beyond the spreads, goals."""
     for name, reason in report.missing.items():
         yield f"missing: {name}: {reason}"
     for row, figures in report.results.items():
@@ -126,7 +126,7 @@ def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iter
             if figure.note:
                 yield f"{row.name}, {name}: {figure.note}"
             if figure.wrong:
-                yield f"{row.name}, {name}: not timed, since {figure.statement or 'it'} gives a wrong result: {figure.wrong}"
+                yield f"{row.name}, {name}: not timed: {figure.statement or 'it'} gives a wrong result: {figure.wrong}"
     if earlier is not None:
         yield from _changes({row: earlier.get(row.key) for row in report.results}, report, earlier_name)
     if OTHER in report.peers:
@@ -158,7 +158,7 @@ def _goals(report: Report) -> Iterator[str]:
 
 
 def describe(console: Console, report: Report) -> None:
-    """The machine, the versions and the settings of each peer, a line each."""
+    """Print the machine, the versions and the settings of each peer, one line for each."""
     for name, facts in report.facts.items():
         text = "; ".join(f"{key}: {value}" for key, value in facts.items()) if isinstance(facts, dict) else facts
         console.print(f"{name}: {escape(str(text))}", highlight=False, soft_wrap=True)

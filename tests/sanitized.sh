@@ -1,7 +1,7 @@
 #!/bin/sh
-# The host's C under gcc's address and undefined-behaviour sanitizers, in a copy of the package: the tests that call it most.
-# A fault ends its process, and with it the tests; what is undefined is said at once, what is wrong with an address at the
-# end. Run by `make test-sanitized`.
+# Builds the C module with gcc's address and undefined-behaviour sanitizers, in a copy of the package, and runs the tests that
+# call it most. A fault ends its process and so the tests. Undefined behaviour is reported at once, address errors at the end.
+# Run by `make test-sanitized`.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$root/.venv/bin
@@ -12,17 +12,17 @@ cp -r "$root/pyshmem" "$copy"
 cp -r "$root/launch" "$copy/pyshmem/launch"
 native=$copy/pyshmem/runtime/_native
 include=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-# a copy of no bytes may be from nowhere: nonnull-attribute would call that undefined
+# a copy of 0 bytes may have a null address, which nonnull-attribute would report as undefined
 gcc -shared -fPIC -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
     -fno-omit-frame-pointer -fno-strict-aliasing -ffp-contract=off -I"$include" "$native.c" -o "$native.abi3.so" -lm || exit 1
 
-sanitized() {  # PYTHONMALLOC: with Python's own pools the sanitizer would not see where an object ends
+sanitized() {  # PYTHONMALLOC: in Python's own pools the sanitizer cannot detect where an object ends
     env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
         ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1:use_sigaltstack=0:log_path=$copy/fault" \
         UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$copy" "$@"
 }
 
-cd "$root/tests/jobs" || exit 1  # not the root, whose pyshmem would come first
+cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would import the uninstrumented pyshmem
 sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py -q --capture=sys || status=1

@@ -1,4 +1,4 @@
-"""The libraries that can be measured, and how each one's job is started. Imports none of them: each has its own job."""
+"""The libraries that can be measured, and the commands of their jobs. It imports none of them: each has its own job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Peer:
 
 
 def pyshmem(name: str, path: str, mpiexec: str | None, n_pes: int, bind: bool) -> Peer:
-    """pyshmem from ``path``, by default under the mpiexec of this interpreter's environment, else that of the PATH."""
+    """Return pyshmem from ``path``. The default mpiexec is that of this interpreter's environment, else that of the PATH."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = mpiexec or (str(beside) if beside.exists() else shutil.which("mpiexec"))
     if not found:
@@ -63,7 +63,7 @@ def pyshmem(name: str, path: str, mpiexec: str | None, n_pes: int, bind: bool) -
 
 
 def shmem4py(python: str | None, oshrun: str | None, n_pes: int, bind: bool) -> Peer | None:
-    """shmem4py where it is installed and can be started, else None."""
+    """Return shmem4py if it is installed and can be started, else None."""
     found = oshrun or shutil.which("oshrun")
     python = shutil.which(python or os.environ.get("SHMEM4PY_PYTHON") or sys.executable)
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('shmem4py') is None)"
@@ -75,7 +75,7 @@ def shmem4py(python: str | None, oshrun: str | None, n_pes: int, bind: bool) -> 
 
 
 def launcher(mpiexec: str, n_pes: int, bind: bool) -> list[str]:
-    """``mpiexec`` with the options that give every PE a core of its own, where there are enough.
+    """Return ``mpiexec`` with the options that give every PE a core of its own if there are enough.
 
     Open MPI: --oversubscribe is given only where PEs outnumber cores, for it makes idle PEs yield, which slows waits. Its
     defaults for OpenSHMEM were as fast as any other spml, sshmem, scoll and UCX transport tried (4.1.4, 2026-11).

@@ -1,4 +1,4 @@
-"""What a peer's module is asked for: a Library, and of it, for a row, a Case: what to time and how to check it first."""
+"""The interface of a peer's module: a Library, which returns for each row a Case with a statement to time and a check."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Library(Protocol):
     """A library on this PE. Made without arguments by the class Library of the peer's module, which joins the job."""
 
     me: int
-    notes: dict[str, str]  # operation: what is timed where the library lacks the call itself
+    notes: dict[str, str]  # operation: the substitute that is timed if the library lacks the call
 
     def facts(self) -> dict[str, str]:
         """Versions and settings, for the reader of the table."""
 
     def case(self, operation: str, nbytes: int, *parameters: Any) -> Case | None:
-        """The case for a row, None where the library has no such call. Collective."""
+        """Return the case for a row, or None if the library has no such call. Collective."""
 
     def barrier(self) -> None:
-        """The library's own barrier over all PEs. Those that stand by wait in it, so that it may progress."""
+        """Call the library's barrier over all PEs. Inactive PEs wait in it, so that the library can make progress."""
 
     def forget(self) -> None:
-        """Free what the last case used. Collective."""
+        """Free the memory of the last case. Collective."""
 
     def close(self) -> None:
         """Leave the job. Collective; may end the process."""

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.peers.case import Case, Step
 
 CEILING_BYTES = 1 << 16  # below, NumPy's own overhead hides the copy
-OLD = 12  # what the word of an AMO holds at first
+OLD = 12  # the initial value of an AMO's word
 # name: (arguments between the word and the PE, whether it fetches, what the word holds after)
 AMOS: dict[str, tuple[tuple[int, ...], bool, int]] = {
     "atomic_set": ((5,), False, 5),
@@ -38,7 +38,7 @@ class OpenShmem(ABC):
 
     def __init__(self, shmem: Any) -> None:
         self.shmem = shmem
-        self.notes: dict[str, str] = {}  # operation: what is timed where the library lacks the call itself
+        self.notes: dict[str, str] = {}  # operation: the substitute that is timed if the library lacks the call
         self.me, self.n_pes = shmem.my_pe(), shmem.n_pes()
         self.peer = 1 if self.me == 0 else 0
         self.live: list[Any] = []
@@ -65,10 +65,10 @@ class OpenShmem(ABC):
 
     @abstractmethod
     def reachable(self, array: Any) -> np.ndarray:
-        """A NumPy view of the peer's copy of a symmetric array, or of this PE's where the peer's cannot be loaded."""
+        """Return a NumPy view of the peer's copy of a symmetric array, or of this PE's if the peer's cannot be loaded."""
 
     def forget(self) -> None:
-        """Free what the last case used. Collective."""
+        """Free the memory of the last case. Collective."""
         for array in self.live:
             self.shmem.free(array)
         self.live.clear()
@@ -80,13 +80,13 @@ class OpenShmem(ABC):
         self.shmem.finalize()
 
     def case(self, operation: str, nbytes: int, *parameters: Any) -> Case | None:
-        """The case for a row, None where the library has no such call. Collective."""
+        """Return the case for a row, or None if the library has no such call. Collective."""
         if operation in AMOS:
             return self.amo(operation)
         method: Callable[..., Case] | None = getattr(self, operation, None)
         return method(nbytes, *parameters) if method else None
 
-    # -- RMA and AMO: PE 0 acts, the others are in a barrier of the library, so it may progress there
+    # -- RMA and AMO: PE 0 acts; the others wait in a barrier of the library, so that it can make progress
 
     def put(self, nbytes: int) -> Case:
         return self._put(nbytes, "put(target, source, pe)")
@@ -201,7 +201,7 @@ class OpenShmem(ABC):
         read: Callable[[Any], int] | None = None,
         **names: Any,
     ) -> Case:
-        """One turn there and back. Every turn has its own value, so nothing is ever reset."""
+        """A step is one turn there and back. Every turn has its own value, so no word is reset."""
         if flag is None:
             flag = self.symmetric(1)
         seen = read or (lambda word: int(self.values(word)[0]))
@@ -253,7 +253,7 @@ class OpenShmem(ABC):
         return self._collective("fcollect(target, source)", nbytes, gathered, blocks=(self.n_pes, 1))
 
     def alltoall(self, nbytes: int) -> Case:
-        """nbytes is what goes from one PE to another."""
+        """Make the case of alltoall. nbytes: the bytes from one PE to another."""
         whole, count = nbytes * self.n_pes, nbytes // 8
 
         def received() -> np.ndarray:
@@ -265,7 +265,7 @@ class OpenShmem(ABC):
     def _collective(
         self, statement: str, nbytes: int, expected: Callable[[], np.ndarray], blocks: tuple[int, int] = (1, 1)
     ) -> Case:
-        """blocks: how many of nbytes target and source have."""
+        """Make the case of a collective. blocks: the sizes of target and source in units of nbytes."""
         target, source = (self.symmetric(nbytes * number // 8) for number in blocks)
         self.values(source)[:] = self._pattern(self.me, nbytes * blocks[1])
 
@@ -278,7 +278,7 @@ class OpenShmem(ABC):
     def malloc_free(self, nbytes: int) -> Case:
         return self._case(f"free(malloc({nbytes}))", self._between, pes=None)
 
-    # -- what they share
+    # -- shared functions
 
     def _case(self, statement: str, check: Callable[[Step], str], pes: int | None = 1, **names: Any) -> Case:
         """A case of ``names`` and the library's functions. NumPy's views ``to`` and ``of``, if given, make the ceiling."""
@@ -294,7 +294,7 @@ class OpenShmem(ABC):
         return ""
 
     def _differ(self, seen: np.ndarray, expected: np.ndarray | int) -> str:
-        """What is wrong with ``seen``, "" for nothing."""
+        """Return the errors in ``seen``, or ""."""
         places = np.flatnonzero(seen != expected)
         if not places.size:
             return ""

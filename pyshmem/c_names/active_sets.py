@@ -69,7 +69,7 @@ class TeamSet:
     def __init__(self, routine: str, team: Any) -> None:
         self.team = member(routine, team)
         self.me = self.team.my_pe()
-        self.pes = [self.team.world_pe(routine, pe) for pe in range(self.team.n_pes())]
+        self.pes = [self.team._world_pe(routine, pe) for pe in range(self.team.n_pes())]
 
     def meet(self) -> None:
         pyshmem.quiet()

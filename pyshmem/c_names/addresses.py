@@ -16,7 +16,7 @@ import torch
 
 from pyshmem.c_names.elements import require_elements
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
-from pyshmem.runtime.arguments import count_of, integer_of
+from pyshmem.runtime.arguments import an, count_of, integer_of
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import heaps
 
@@ -87,7 +87,7 @@ def _array_at(routine: str, argument: str, where: Any) -> np.ndarray[Any, Any]:
         array = np.asarray(where) if hasattr(where, _INTERFACE) else np.frombuffer(where, np.uint8)
     except (TypeError, ValueError, BufferError):
         wants = "an address: a tensor, an array or an int"
-        refuse(ArgumentError, routine, argument, f"a {type(where).__name__}", wants)
+        refuse(ArgumentError, routine, argument, an(type(where).__name__), wants)
     if array.dtype.hasobject:
         refuse(DtypeError, routine, argument, str(array.dtype), "elements of fixed size")
     return array

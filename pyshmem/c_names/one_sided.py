@@ -14,7 +14,7 @@ import torch
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.elements import sizes_of
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES
-from pyshmem.runtime.arguments import count_of, scalar_of
+from pyshmem.runtime.arguments import an, count_of, scalar_of
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 
 Tensor = torch.Tensor
@@ -189,7 +189,7 @@ def _update_long_double(entry: Any) -> Any:
         if not isinstance(value, np.floating):  # which may have more bits than Python's float
             value = scalar_of(value)
         if not isinstance(value, (int, float, np.floating)):
-            refuse(DtypeError, name, "value", f"a {type(value).__name__}", "a real number")
+            refuse(DtypeError, name, "value", an(type(value).__name__), "a real number")
         bits = np.array([value], LONG_DOUBLE.numpy).view(str(dtype).removeprefix("torch."))
         put(exactly(name, "dest", dest, LONG_DOUBLE, 1), bits, pe, 1, ctx)
 

@@ -13,6 +13,7 @@ import pyshmem
 from pyshmem.c_names.deprecation import warn_once
 from pyshmem.c_names.types import HALVES, LONG_DOUBLE, NUMERIC, RMA, TYPES, CType
 from pyshmem.host.contexts import Ctx
+from pyshmem.runtime.arguments import an
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 
 
@@ -140,7 +141,7 @@ def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
             ArgumentError,
             name,
             argument,
-            f"a {type(where).__name__}",
+            an(type(where).__name__),
             "a tensor or an array: its type selects",
         )
     kinds = [TYPES[each] for each in row.types] + list(HALVES if row.types in (RMA, NUMERIC) else ())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pyshmem.host.memory import allocate, finish, is_symmetric
-from pyshmem.runtime.arguments import as_dtype, count_of, refuse_dtype, require_init, scalar
+from pyshmem.runtime.arguments import an, as_dtype, count_of, refuse_dtype, require_init, scalar
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 # torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
@@ -253,7 +253,7 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
         try:
             local = torch.as_tensor(data)
         except (TypeError, ValueError, RuntimeError) as error:
-            got = f"a {type(data).__name__}: {error}"
+            got = f"{an(type(data).__name__)}: {error}"
             refuse(ArgumentError, routine, "data", got, "a tensor, a NumPy array or nested sequences of numbers")
     return _copied(routine, local if dtype is None else local.to(as_dtype(routine, dtype)), device)
 

@@ -48,7 +48,7 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
     pair = pair_of("broadcast", target, source)
     nbytes = elements_of("broadcast", pair, size) * pair.dtype.itemsize
     root = integer_of(root)
-    group.world_pe("broadcast", root)
+    group._world_pe("broadcast", root)
     if nbytes:
         group.meeting.broadcast("broadcast", pair.heap, root, pair.dest, pair.src, nbytes)
 

@@ -122,7 +122,7 @@ def world_pe(routine: str, ctx: Any, pe: int) -> int:
             repr(ctx),
             "a context that is not destroyed, nor its team, nor of an earlier init",
         )
-    return ctx.team.world_pe(routine, pe)  # type: ignore[no-any-return]
+    return ctx.team._world_pe(routine, pe)  # type: ignore[no-any-return]
 
 
 def check(routine: str, ctx: Any) -> bool:

@@ -38,7 +38,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != encoded(job.generation):
-        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.slot)))
+        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.area_index)))
     return found
 
 
@@ -81,7 +81,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
         me=encoded(group.me),
         n_pes=encoded(group.size),
         stride=encoded_distance(group.stride * heap.stride),
-        sync_area=areas.area(group.slot, heap),
+        sync_area=areas.area(group.area_index, heap),
         generation=encoded(job.generation),
         base=heap.base,
         table=heap.table,

@@ -194,10 +194,10 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
         _close_heaps()
         _forget()
         raise
-    TEAM_WORLD.enter(0, 1, job.n_pes, job.my_pe, slot=0)
-    TEAM_SHARED.enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), node.rank, slot=1)
+    TEAM_WORLD._enter(0, 1, job.n_pes, job.my_pe, area_index=0)
+    TEAM_SHARED._enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), node.rank, area_index=1)
     for team in (TEAM_WORLD, TEAM_SHARED):
-        begin(team.slot)
+        begin(team.area_index)
     job.generation += 1
     job.inits = 1
     comm.Barrier()
@@ -259,8 +259,8 @@ def _announce() -> None:
 def _release() -> None:
     _list_leaks()
     _close_heaps()
-    TEAM_WORLD.leave()
-    TEAM_SHARED.leave()
+    TEAM_WORLD._leave()
+    TEAM_SHARED._leave()
     pool.close()
     _forget()
 

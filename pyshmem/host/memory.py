@@ -229,7 +229,7 @@ def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
     """
     if isinstance(team, Team) and not team and job.inits:
         return None
-    return ptr(target, member("team_ptr", team).world_pe("team_ptr", pe))
+    return ptr(target, member("team_ptr", team)._world_pe("team_ptr", pe))
 
 
 def is_symmetric(array: Any) -> bool:

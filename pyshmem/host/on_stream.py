@@ -159,7 +159,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
     if routine == "alltoall":
         return share_of(name, pair, size, group.size)
     if routine == "broadcast":
-        group.world_pe(name, detail)
+        group._world_pe(name, detail)
     else:
         require_operator(name, detail)
     return elements_of(name, pair, size)

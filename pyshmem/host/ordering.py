@@ -48,7 +48,7 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
         return
     team = TEAM_WORLD if ctx is None else ctx.team
     for pe in pes:
-        team.world_pe("pe_quiet", pe)
+        team._world_pe("pe_quiet", pe)
     quiet(ctx)
 
 

@@ -122,11 +122,11 @@ class PartitionedTensor:
         """
         group = member("scatter", self.team)
         root = integer_of(root)
-        group.world_pe("scatter", root)
+        group._world_pe("scatter", root)
         blocks = self._cut(self._whole(source)) if group.me == root else ()
         self._meet("scatter")
         for pe, block in enumerate(blocks):
-            put(self._shard, block.contiguous().view(self._shard.shape), group.world_pe("scatter", pe))
+            put(self._shard, block.contiguous().view(self._shard.shape), group._world_pe("scatter", pe))
         self._meet("scatter")
 
     def gather(self, root: int | None = None) -> torch.Tensor | None:
@@ -138,12 +138,12 @@ class PartitionedTensor:
         """
         group = member("gather", self.team)
         whole, root = None, integer_of(root)
-        group.world_pe("gather", group.me if root is None else root)
+        group._world_pe("gather", group.me if root is None else root)
         self._meet("gather")
         if root is None or root == group.me:
             parts = torch.empty((group.size, *self._shard.shape), dtype=self.dtype, device=self._shard.device)
             for pe, part in enumerate(parts):
-                get(part, self._shard, group.world_pe("gather", pe))
+                get(part, self._shard, group._world_pe("gather", pe))
             whole = self._join(parts)
         self._meet("gather")
         return whole

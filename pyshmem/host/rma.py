@@ -19,6 +19,7 @@ from pyshmem.runtime._native import locate
 from pyshmem.runtime.arguments import (
     Operand,
     Sides,
+    an,
     count_of,
     describe,
     require_init,
@@ -188,7 +189,7 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
                 DtypeError,
                 routine,
                 "value",
-                f"a {type(value).__name__}",
+                an(type(value).__name__),
                 "a Python or NumPy scalar, or an array of one",
             )
         element = np.array([value], dtype)

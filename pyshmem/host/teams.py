@@ -31,23 +31,24 @@ class Team:
     It is false if it is no team, as before init.
     """
 
-    __slots__ = ("config", "launches", "me", "meeting", "name", "size", "slot", "start", "stride")
+    __slots__ = ("area_index", "config", "launches", "me", "meeting", "name", "size", "start", "stride")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.leave()
+        self._leave()
 
-    def enter(self, start: int, stride: int, size: int, me: int, slot: int, config: TeamConfig = _PLAIN) -> None:
-        """Become a team. The area of ``slot`` has the same offset on all members; no other team uses it."""
-        self.start, self.stride, self.size, self.me, self.slot, self.config = start, stride, size, me, slot, config
+    def _enter(self, start: int, stride: int, size: int, me: int, area_index: int, config: TeamConfig = _PLAIN) -> None:
+        """Become a team. The area has the same offset on all members; no other team uses it."""
+        self.start, self.stride, self.size, self.me = start, stride, size, me
+        self.area_index, self.config = area_index, config
         self.launches = 0  # by shmem.launch
         # how the members synchronise and combine; no other transport than that of mapped memory exists now
-        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, slot)
+        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, area_index)
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Become no team; all such objects are equal."""
         self.start = self.stride = self.size = 0
-        self.me = self.slot = -1
+        self.me = self.area_index = -1
         self.config = _PLAIN
 
     def __bool__(self) -> bool:
@@ -166,11 +167,11 @@ class Team:
         """
         if not self:
             return
-        if self.slot < RESERVED:
+        if self.area_index < RESERVED:
             refuse(ArgumentError, "destroy", "team", self.name, "a team that split_strided or split_2d made")
         pool.give_back(self)
 
-    def world_pe(self, routine: str, pe: int) -> int:
+    def _world_pe(self, routine: str, pe: int) -> int:
         """Return the number in TEAM_WORLD of PE ``pe`` of this team. Errors: NotInitializedError, OutOfRangeError."""
         if not self:
             refuse_team(routine, self)
@@ -178,7 +179,7 @@ class Team:
             number = integer_of(pe)
             if number is pe:
                 refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
-            return self.world_pe(routine, number)
+            return self._world_pe(routine, number)
         return self.start + int(pe) * self.stride
 
 
@@ -188,22 +189,22 @@ TEAM_INVALID = Team("TEAM_INVALID")
 
 
 def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Team:
-    """The new team of ``members``, PEs of ``parent``; TEAM_INVALID on other PEs, and no team if no slot is free.
+    """The new team of ``members``, PEs of ``parent``; TEAM_INVALID on other PEs, and no team if no area is free.
 
-    All members of the parent use one slot, for teams that have no PE in common. The owner of an area clears it before
-    its first use, because an earlier team may have used it.
+    All new teams of one split use areas with the same index, because they have no PE in common. The owner of an area
+    clears it before its first use, because an earlier team may have used it.
     """
-    slot = pool.agree(routine, parent)
-    if slot is None:
-        return Team(f"no team, PYSHMEM_MAX_TEAMS={pool.slots} are in use")
+    index = pool.agree(routine, parent)
+    if index is None:
+        return Team(f"no team, PYSHMEM_MAX_TEAMS={pool.size} are in use")
     team = None
     if parent.me in members:
         start, stride = parent.start + members.start * parent.stride, parent.stride * members.step
         team = Team(f"team of PE {start}" if len(members) == 1 else f"team of PEs {start}, {start + stride}, ...")
-        team.enter(start, stride, len(members), members.index(parent.me), slot, config)
-        clear(slot)
-        begin(slot)
-    pool.take(parent, slot, team)
+        team._enter(start, stride, len(members), members.index(parent.me), index, config)
+        clear(index)
+        begin(index)
+    pool.take(parent, index, team)
     parent.meeting.share(routine, b".")
     return TEAM_INVALID if team is None else team
 

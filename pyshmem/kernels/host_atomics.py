@@ -1,7 +1,7 @@
-"""The host's atomics on GPU heaps. One thread of this PE's GPU performs each at system scope, wherever the word lies.
+"""Host atomics on GPU heaps. One thread of this PE's GPU performs each atomic at system scope, on local or remote memory.
 
-So they are atomic with respect to the atomics of kernels. One binary for each operator and type serves all PEs, and another
-one serves atomics after a fence: a release and an acquire would cost every atomic 1.5 us.
+They are therefore atomic with respect to the atomics of kernels. Each operator and type has one binary for all PEs, and
+another one for atomics after a fence, because release and acquire order would add 1.5 us to every atomic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPERATORS = {
     "set": SET, "fetch": FETCH, "swap": SWAP, "compare_swap": COMPARE_SWAP,
     "add": ADD, "and": AND, "or": OR, "xor": XOR,
 }  # fmt: skip
-# How each type's numbers become bits, and what those are in Triton. Only adding asks what the bits mean.
+# For each type, the format of its bits and its Triton type. Only an addition depends on the type; other atomics use bits.
 TYPES = {
     torch.int32: ("i", tl.int32), torch.int64: ("q", tl.int64), torch.uint32: ("I", tl.uint32),
     torch.uint64: ("Q", tl.uint64), torch.float32: ("f", tl.float32), torch.float64: ("d", tl.float64),
@@ -40,7 +40,7 @@ def operate(
     TYPE: tl.constexpr,
     ORDER: tl.constexpr,
 ):
-    """One atomic on the word at ``address``; what was there goes to ``result`` if that is not 0. Operands are bits."""
+    """Perform one atomic on the word at ``address``, and store the old value at ``result`` if not 0. Operands are bits."""
     word: tl.constexpr = tl.int32 if TYPE.primitive_bitwidth == 32 else tl.int64
     bits = address.to(tl.pointer_type(word))
     value = operand.to(word)
@@ -48,7 +48,7 @@ def operate(
         number = value.to(TYPE, bitcast=True)
         old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=ORDER, scope="sys")
     elif OP == FETCH:
-        # of 0: the bits stay; relaxed, it is a load
+        # adding 0 keeps the value; with relaxed order it is a load
         old = tl.atomic_add(bits, tl.full([], 0, word), sem=ORDER, scope="sys")
     elif OP == COMPARE_SWAP:
         old = tl.atomic_cas(bits, cond.to(word), value, sem=ORDER, scope="sys")
@@ -66,15 +66,19 @@ def operate(
 
 @triton.jit(do_not_specialize=["address", "result", "count"])
 def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.constexpr):
-    """Words from ``address``, each as it is in memory now, to ``result``. Adding 0 compiles to an atomic load; volatile ones
-    are volatile no more in a loop, for AMD."""
+    """Copy words from ``address`` to ``result`` by atomic loads, to which an addition of 0 compiles.
+
+    Volatile loads are no alternative: for AMD they are not volatile in a loop.
+    """
     source, target = address.to(tl.pointer_type(WORD)), result.to(tl.pointer_type(WORD))
     for place in range(count):
         tl.store(target + place, tl.atomic_add(source + place, tl.full([], 0, WORD), sem="relaxed", scope="sys"))
 
 
 _operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
-_atomics: dict[tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]] = {}  # and what _native.launch_prepared takes
+_atomics: dict[
+    tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]
+] = {}  # with the plans of _native.launch_prepared
 
 
 def apply(
@@ -88,11 +92,13 @@ def apply(
     device: int,
     ordered: bool,
 ) -> None:
-    """Enqueue one atomic on ``stream``, a raw handle: done when that gets there, as acquire and release if ``ordered``.
+    """Enqueue one atomic on ``stream``, a raw handle, with acquire and release order if ``ordered``.
 
-    op: of OPERATORS, with or without fetch_ before it.  address: of the word, on this GPU or a peer's, as mapped here.
-    operand, cond: numbers that dtype holds; 0 where op has none.  result_address: where the GPU writes the old value, in
-    dtype; 0 where nobody asks.  device: the thread's.
+    op: a name in OPERATORS, with or without the prefix fetch_.
+    address: the address of the word, in the memory of this GPU or a mapped one.
+    operand, cond: numbers that dtype can hold; 0 if op does not use them.
+    result_address: the address to which the GPU writes the old value, in dtype; 0 for none.
+    device: the current device of the thread.
     """
     if dtype.is_floating_point:
         operand, cond = (_as_bits(TYPES[dtype][0], number) for number in (operand, cond))
@@ -101,9 +107,10 @@ def apply(
 
 
 def read(address: int, nbytes: int, result_address: int, stream: int, device: int) -> None:
-    """Enqueue the reading of words of 4 or 8 bytes, none of them torn, which AMD's copies do not promise.
+    """Enqueue a read of words of 4 or 8 bytes without tearing, which AMD's copies do not guarantee.
 
-    address, nbytes: multiples of 4; where both are of 8, words are of 8.  result_address: memory that the GPU writes.
+    address, nbytes: multiples of 4; if both are multiples of 8, words have 8 bytes.
+    result_address: memory that the GPU writes.
     """
     itemsize = 4 if (address | nbytes) & 7 else 8
     loaded, prepared = _reader(itemsize, device)

@@ -1,4 +1,4 @@
-"""Kernels of the program that all PEs of a team start together: their arguments, options and compilation."""
+"""Compilation and launch of the kernels that all PEs of a team start together by shmem.launch."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _cached = cache(CachedKernel)
 def prepare(
     kernel: Any, grid: Any, values: tuple[Any, ...], cooperative: bool, options: dict[str, Any], epoch: int
 ) -> Callable[[], None]:
-    """Compile ``kernel`` for these arguments; the function that is returned starts it. Arguments and errors: shmem.launch's.
+    """Compile ``kernel``, and return a function that starts it. Arguments and errors are those of shmem.launch.
 
-    values: the kernel's first arguments, the device context among them.  epoch: of a parameter with this name.
+    values: the first arguments of the kernel, including the device context.  epoch: the value of a parameter of this name.
     """
     counts = _counts(grid)
     bound, choices = _bind(kernel, values, options, epoch)
@@ -48,7 +48,7 @@ def _cooperatively(counts: tuple[int, ...], step: Callable[..., Any], *args: Any
     except (RuntimeError, AssertionError) as error:
         if "ooperative" not in str(error):
             raise
-        wants = "a GPU that starts grids cooperatively, and a grid that it holds at once"
+        wants = "a GPU that supports cooperative launches, and a grid whose programs can all run at once"
         refuse(LaunchError, "launch", "grid", f"{math.prod(counts)} programs: {error}", wants)
 
 
@@ -62,7 +62,7 @@ def _counts(grid: Any) -> tuple[int, ...]:
 def _bind(
     kernel: Any, values: tuple[Any, ...], options: dict[str, Any], epoch: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A value for every parameter, in their order, and what is left of the options: the compiler's."""
+    """Return the values of all parameters in order, and the other options, which are those of the compiler."""
     if not isinstance(kernel, KernelInterface) or not inspect.isfunction(getattr(kernel, "fn", None)):
         refuse(ArgumentError, "launch", "kernel", type(kernel).__name__, "a function of triton.jit")
     signature = inspect.signature(kernel.fn)
@@ -72,7 +72,7 @@ def _bind(
             own["epoch"] = epoch
         bound = signature.bind(*values, **own)
     except TypeError as error:
-        refuse(ArgumentError, "launch", "args", str(error), f"those of {kernel.fn.__name__}, after its context")
+        refuse(ArgumentError, "launch", "args", str(error), f"the arguments of {kernel.fn.__name__} after the context")
     bound.apply_defaults()
     choices = {name: value for name, value in options.items() if name not in own}
     for name in choices.keys() - _compilers_options():
@@ -83,14 +83,14 @@ def _bind(
 
 @cache
 def _compilers_options() -> frozenset[str]:
-    """Of every compiler that this Triton has: the interpreter takes any name and says nothing."""
+    """Return the options of all compilers of this Triton. They are checked here, as the interpreter accepts any name."""
     modules = [sys.modules[backend.compiler.__module__] for backend in backends.values()]
     kinds = [each for module in modules for each in vars(module).values() if dataclasses.is_dataclass(each)]
     return frozenset(field.name for kind in kinds for field in dataclasses.fields(kind))
 
 
 def _require_together(programs: int) -> None:
-    """Errors: LaunchError where the programs of the grids cannot all run at once."""
+    """Errors: LaunchError if the programs of the grids cannot all run at once."""
     if interpreter.active():
         if programs > 1:
             wants = "1 in the interpreter, which runs the programs of a grid one after the other"

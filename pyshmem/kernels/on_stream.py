@@ -1,7 +1,7 @@
-"""The kernels of collectives that are enqueued on torch's current stream, and how they are chosen and launched.
+"""The kernels of collectives that are enqueued on torch's current stream, and the choice among them.
 
-Every program meets the programs of its number on the other PEs. What has come and gone is counted in the team's scratch, so
-a CUDA graph may replay them. See pyshmem.host.on_stream.
+Program p exchanges data only with program p on the other PEs. All counters are in the scratch memory of the team, so CUDA
+graphs can replay the kernels. See pyshmem.host.on_stream.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ NUMBERS = {
 BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 KIB = 1024
 MORE = 1 << 62
-# Measured on four H200s. Reductions: up to so many bytes tiles of so many words of 32 bits, one a thread.
+# Measured on four H200s. Reductions with tiles: (most bytes, words of 32 bits in a tile). A thread has one word.
 TILES = ((128, 32), (4 * KIB, 64), (32 * KIB, 128), (160 * KIB, 256))
-# Above, (bytes, programs, warps, whether all is loaded before anything is sent on).
+# Larger reductions: (most bytes, programs, warps, whether a program loads all elements before it sends any).
 ARRAYS = (
     (256 * KIB, 32, 4, False), (768 * KIB, 64, 4, False), (1536 * KIB, 64, 8, False),
     (8192 * KIB, 64, 8, True), (MORE, 128, 8, True),
 )  # fmt: skip
-COPIES = ((1024 * KIB, 32, 8), (MORE, 128, 16))  # of what only moves: (bytes to each, programs, warps)
+COPIES = (
+    (1024 * KIB, 32, 8),
+    (MORE, 128, 16),
+)  # collectives that only move data: (most bytes to each PE, programs, warps)
 PLAIN = ["target", "source", "count"]
 
 
@@ -57,9 +60,10 @@ def reduce_tiles(
     ODD: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Each program has a tile of ``BLOCK`` lanes, which fit in a piece, and a slot. target, source: multiples of 4.
+    """Reduce tiles. Each program has a scratch slot and a tile of ``BLOCK`` lanes, which fits into a piece of the slot.
 
-    ODD: whether the last lane has one element, of two. What lies behind it in source is read too, and comes to nothing.
+    target, source: multiples of 4.
+    ODD: whether the last lane has one element instead of two. The bytes after it in source are read and ignored.
     """
     words: tl.constexpr = words_in(TYPE)
     shared: tl.constexpr = shared_by(2, TYPE)
@@ -108,7 +112,7 @@ def cast_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, root: 
 
 @triton.jit(do_not_specialize=["target", "source"])
 def meet_all(ctx, target: tl.int64, source: tl.int64, EARLY: tl.constexpr):
-    """target, source: of no use; the others have them."""
+    """Meet at a barrier. target and source are not used; all kernels here have them."""
     if EARLY:
         gpu.follow()
     barrier_all(ctx)
@@ -116,7 +120,7 @@ def meet_all(ctx, target: tl.int64, source: tl.int64, EARLY: tl.constexpr):
 
 @triton.jit
 def come(ctx, routine: tl.constexpr):
-    """Nobody writes into the target of a PE whose stream has not come here."""
+    """Wait until the streams of all PEs have reached this kernel, so that targets may be written."""
     slot = slot_of(ctx, routine)
     turn = begin(slot)
     exchange(ctx, routine, slot, turn)
@@ -130,27 +134,27 @@ def array_at(address, TYPE: tl.constexpr):
 
 @triton.constexpr_function
 def lane_of(element: tl.dtype) -> tl.dtype:
-    """The integer type of what one thread sends."""
+    """Return the integer type of the data that one thread sends."""
     return tl.int32 if shared_by(2, element) == 2 else bits_of(element)
 
 
-# ---- which kernel, of how many programs ----
+# ---- the choice of the kernel and of the number of programs ----
 
 
 class Plan(NamedTuple):
-    """What _native.launch_prepared takes before and after the stream and the two addresses."""
+    """A launch: arguments of _native.launch_prepared before and after the stream and the two addresses."""
 
     prepared: bytes
     counts: tuple[int, ...]
-    loaded: Loaded  # keeps the kernel
+    loaded: Loaded  # keeps the kernel loaded
 
 
-_cached = cache(CachedKernel)  # when they are used: interpreted kernels have none
+_cached = cache(CachedKernel)  # made at the first use: interpreted kernels need none
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 
 def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
-    """members: PEs of the context's team.  aligned: whether both arrays begin at multiples of 4 bytes."""
+    """Plan a reduction. members: the PEs of the team.  aligned: whether both arrays begin at multiples of 4 bytes."""
     element = NUMBERS[dtype]
     nbytes = count * dtype.itemsize
     for most, words in TILES if aligned and members <= WORDS_MEMBERS.value else ():
@@ -167,12 +171,12 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
 
 
 def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
-    """Whether there is a kernel that reduces arrays of ``dtype`` in a team of so many PEs, on GPUs of that architecture."""
+    """Return whether a kernel can reduce arrays of ``dtype`` in a team of ``members`` PEs, on GPUs of ``arch``."""
     return dtype in NUMBERS and members <= MOST_PES and arch in TARGETS
 
 
 def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan | None:
-    """A reduction that the host waits for; None where the team's scratch has no room for a program, on any member."""
+    """Plan a reduction that the host waits for. Return None if the team's scratch memory has no slot for a program."""
     return _arrays(context, op, dtype, count) if programs_of(context) > 0 else None
 
 
@@ -183,7 +187,7 @@ def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> 
 
 
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
-    """routine: "fcollect", "alltoall", "broadcast".  itemsize, count: of what each PE sends to each."""
+    """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
     element = BITS[itemsize]
     programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
     counts = (count, root) if routine == "broadcast" else (count,)
@@ -206,6 +210,6 @@ def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool
 
 @cache
 def of_team(context: DeviceContext) -> DeviceContext:
-    """The same with what is equal on all members as constants, for kernels that are compiled for one team."""
+    """Return the context with constants for the fields that all members share, for kernels compiled for one team."""
     same = ("n_pes", "stride", "slot", "slots", "piece")
     return context._replace(**{name: tl.constexpr(getattr(context, name)) for name in same})

@@ -1,4 +1,4 @@
-"""Launches of collectives that are kernels: each is planned once for its arguments, and remembered."""
+"""Plans of collective kernels. Each launch is planned once for its arguments; the plan is cached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ known: dict[tuple[Any, ...], Any] = {}
 
 
 def remember(key: tuple[Any, ...], plan: Any) -> Any:
-    """Keep the plan, and return it."""
+    """Cache the plan, and return it."""
     if len(known) >= _MOST:
         known.clear()
     known[key] = plan
@@ -26,14 +26,14 @@ def launch(routine: str, plan: Any, stream: int, dest: int, src: int) -> None:
 
 
 def require_launched(routine: str, code: int) -> None:
-    """Errors: LaunchError for a code of the driver but 0."""
+    """Errors: LaunchError if the driver returned an error code."""
     if code:
         refuse_launch(routine, "its kernel", code)
 
 
 @cache
 def kernels() -> Any:
-    """pyshmem.kernels.on_stream, which makes plans. It imports triton, which other programs do not need."""
+    """Return pyshmem.kernels.on_stream, which makes plans. It imports triton, which other programs do not need."""
     from pyshmem.kernels import on_stream
 
     return on_stream

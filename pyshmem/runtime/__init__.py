@@ -1,1 +1,1 @@
-"""What the chapters stand on: the job, its errors and environment, the symmetric heaps and the memory behind them."""
+"""The base of all other modules: the job, its errors and environment, the symmetric heaps and the memory behind them."""

@@ -1,28 +1,29 @@
-/* The collectives of PEs that map each other's memory; included by _native.c, which has checked nothing more than types.
+/* Collectives of PEs that map each other's memory. _native.c includes this file. Callers have checked all arguments but types.
  *
- * A team owns one area at the same place on each member: the barrier's epoch and flags (2048 bytes), two notes, the counters
- * of the calls begun here, the slots of small exchanges, and one flag for each possible root. Members make the same calls in
- * the same order, so equal counters mean the same call, and epochs only grow: nothing is ever reset between calls. Whatever a
- * peer stores in this PE's area, this PE waits for before the call returns, so an idle area may be given to another team. */
+ * A team owns one area, which has the same offset on each member. It contains the epoch and flags of the barrier (2048 bytes),
+ * two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, and one flag for each possible root.
+ * Members make the same calls in the same order, so equal counters mean the same call. Epochs only grow, and nothing is reset
+ * between calls. A call waits for every store of a peer into this PE's area before it returns, so an idle area can be reused by
+ * another team. */
 enum {
-    NOTE = 256, NOTES = 2048,       /* bytes of a note; where the two are */
+    NOTE = 256, NOTES = 2048,       /* bytes of a note; offset of the two notes */
     COUNTERS = NOTES + 2 * NOTE,
-    FLAT = 16,                      /* up to so many members every one of them writes to every other directly */
-    SLOT = 128, PAYLOAD = SLOT - 8, /* an epoch and a payload, two cache lines */
-    SLOTS = COUNTERS + 64,
-    ROOTS = SLOTS + 2 * FLAT * SLOT,
-    PULL_BYTES = 1 << 19,           /* what a root writes to all before it is better that the members read, all at once */
-    YIELD_NS = 400000,              /* a yield that took longer gave the core to a program that computes */
-    HASTY = 16, MOST_HASTY = 512,   /* so many waits after it sleep at once: twice as many each time that it happens again */
-    HASTY_NS = 50000000,            /* within so long */
-    YIELDS_NS = 2000000,            /* where PEs share cores, a member yields for so long at most before it sleeps */
-    BLOCK = 8192,                   /* bytes of a reduction that are combined at a time: they stay in the nearest cache */
+    FLAT = 16,                      /* up to this number of members, each writes to every other directly */
+    MAILBOX = 128, PAYLOAD = MAILBOX - 8, /* an epoch and a payload, two cache lines */
+    MAILBOXES = COUNTERS + 64,
+    ROOTS = MAILBOXES + 2 * FLAT * MAILBOX,
+    PULL_BYTES = 1 << 19,           /* from this total size on, the members read from the root instead of the root writing */
+    YIELD_NS = 400000,              /* a longer yield means that the core went to a program that computes */
+    HASTY = 16, MOST_HASTY = 512,   /* the waits that sleep at once after a long yield; doubled if there is another one */
+    HASTY_NS = 50000000,            /* within this time */
+    YIELDS_NS = 2000000,            /* if PEs share cores, the longest time that a member yields before it sleeps */
+    BLOCK = 8192,                   /* bytes of a reduction that are combined at a time, so that they stay in the L1 cache */
 };
 
 typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty, penalty; int64_t disturbed; } counters_t;
 typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
 
-/* The first three arguments of every collective: team (area, bytes between the areas of neighbours, me, n), timeout, spins. */
+/* Reads the first three arguments of every collective: team (area, bytes between the areas of neighbours, me, n), timeout, spins. */
 static int to_team(PyObject *const *args, team_t *t) {
     PyObject *team[4];
     uint64_t area, spins;
@@ -42,20 +43,20 @@ static inline char *area_of(const team_t *t, int64_t pe) { return t->area + (pe 
 static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
 static void release_gil(team_t *t) { if (!t->released) t->released = PyEval_SaveThread(); }
 
-/* The end of every call: the GIL back, and what went wrong while waiting. */
+/* Ends a call: takes the GIL, and raises the error of a failed wait. */
 static int finish(team_t *t) {
     if (t->released) PyEval_RestoreThread(t->released);
     if (t->spin.failed) spin_error(&t->spin);
     return !t->spin.failed;
 }
 
-/* Tell member j by a word of its area: only grows, and is seen with all that was written before it. Where PEs share cores,
- * the waiting one sleeps and is woken: yields would give its core to whatever else runs there, for milliseconds. */
-static void post(const team_t *t, int64_t j, uint64_t place, uint64_t epoch) {
-    uint64_t *word = (uint64_t *)(area_of(t, j) + place);
+/* Stores an epoch into a word of member j's area, with release order. If PEs share cores, a sleeping member is woken. It sleeps
+ * because a yield could give its core to another program for milliseconds. */
+static void post(const team_t *t, int64_t j, uint64_t offset, uint64_t epoch) {
+    uint64_t *word = (uint64_t *)(area_of(t, j) + offset);
     __atomic_store_n(word, epoch, __ATOMIC_RELEASE);
     if (t->spin.spins > CROWDED) return;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* either this sees that it sleeps, or it sees the word */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* either this PE sees that the member sleeps, or the member sees the word */
     if (__atomic_load_n(&((counters_t *)(area_of(t, j) + COUNTERS))->asleep, __ATOMIC_RELAXED))
         syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -64,14 +65,14 @@ static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
     struct timespec most = {0, 20000000};
     __atomic_store_n(&counters(t)->asleep, 1, __ATOMIC_SEQ_CST);
     uint64_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* not if its lower half has changed */
+    if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* unless it changed */
     __atomic_store_n(&counters(t)->asleep, 0, __ATOMIC_RELAXED);
     return spin_check(&t->spin, &t->released);
 }
 
-/* Whether the word came while this member let others run: the quickest way where those are the other members. Where one of
- * them computes, or another program does, a yield lasts for milliseconds: then the next waits sleep at once, few of them where
- * that happens now and then, as when members come from other work, and many where it goes on. */
+/* Yields until the epoch has arrived, and returns whether it has. This is the fastest wait if the core goes to other members that
+ * wait too. If a member or another program computes, a yield lasts for milliseconds; the next waits then sleep at once: a few of
+ * them after a single long yield, and more if long yields are frequent. */
 static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
     counters_t *own = counters(t);
     if (own->hasty) { own->hasty--; return 0; }
@@ -89,8 +90,8 @@ static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
     return 0;
 }
 
-static int await(team_t *t, uint64_t place, uint64_t epoch) {
-    uint64_t *word = (uint64_t *)(t->area + place);
+static int await(team_t *t, uint64_t offset, uint64_t epoch) {
+    uint64_t *word = (uint64_t *)(t->area + offset);
     int crowded = t->spin.spins <= CROWDED;
     for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : 200); polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
@@ -104,11 +105,11 @@ static int await(team_t *t, uint64_t place, uint64_t epoch) {
     return 1;
 }
 
-/* Dissemination barrier: the epoch in the first 64 bytes of the area, after it one flag per round, 64 bytes apart. */
+/* Dissemination barrier. The epoch is in the first 64 bytes of the area; a flag for each round follows, 64 bytes apart. */
 static int disseminate(team_t *t) {
     uint64_t epoch = ++*(uint64_t *)t->area;
     int64_t round = 1;
-    /* seq_cst: a store of this PE before the barrier must not be overtaken by a load after it (store buffering) */
+    /* seq_cst: a load after the barrier must not overtake a store of this PE before it (store buffering) */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (int64_t distance = 1; distance < t->n; distance *= 2, round++) {
         post(t, (t->me + distance) % t->n, 64 * (uint64_t)round, epoch);
@@ -118,29 +119,30 @@ static int disseminate(team_t *t) {
     return 1;
 }
 
-/* At most FLAT members: each one's payload to every other, *slots[j * SLOT + 8] being member j's. Two sets of slots, by turns,
- * are enough: who writes into a set again has had everybody's payload of the turn between, sent after they read this one. */
-static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **slots) {
+/* Sends the payload of each member to every other member, for at most FLAT members. Member j's payload is at
+ * *mailboxes + j * MAILBOX + 8. Two alternating sets of mailboxes are sufficient: before a member writes into a set again, it has
+ * received the payloads of the exchange between, which the others sent after they had read this set. */
+static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **mailboxes) {
     uint64_t epoch = ++counters(t)->exchanges;
-    uint64_t set = SLOTS + (epoch & 1) * FLAT * SLOT;
+    uint64_t set = MAILBOXES + (epoch & 1) * FLAT * MAILBOX;
     for (int64_t k = 1; k <= t->n; k++) {
         int64_t j = (t->me + k) % t->n;
-        memcpy(area_of(t, j) + set + t->me * SLOT + 8, payload, nbytes);
-        post(t, j, set + (uint64_t)t->me * SLOT, epoch);
+        memcpy(area_of(t, j) + set + t->me * MAILBOX + 8, payload, nbytes);
+        post(t, j, set + (uint64_t)t->me * MAILBOX, epoch);
     }
-    *slots = t->area + set;
+    *mailboxes = t->area + set;
     for (int64_t k = 1; k < t->n; k++)
-        if (!await(t, set + (uint64_t)((t->me + t->n - k) % t->n) * SLOT, epoch)) return 0;
+        if (!await(t, set + (uint64_t)((t->me + t->n - k) % t->n) * MAILBOX, epoch)) return 0;
     return 1;
 }
 
-/* Nobody returns before every member has come here, with all it wrote before. */
+/* A barrier. Stores that a member made before it are visible to all members after it. */
 static int meet(team_t *t) {
-    const char *slots;
-    return t->n <= FLAT ? exchange(t, "", 0, &slots) : disseminate(t);
+    const char *mailboxes;
+    return t->n <= FLAT ? exchange(t, "", 0, &mailboxes) : disseminate(t);
 }
 
-/* area_bytes(n_pes) -> how much of each heap a team of up to n_pes takes. */
+/* area_bytes(n_pes) -> the bytes of an area for a team of up to n_pes PEs. */
 static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t n_pes;
@@ -158,7 +160,7 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
-/* Calls begun by member j, of every kind: it is not at the call that this PE is in where any is fewer than this PE's. */
+/* Whether member j has not yet reached the call that this PE is in: it has begun fewer calls of some kind than this PE. */
 static int is_behind(const team_t *t, int64_t j) {
     counters_t *theirs = (counters_t *)(area_of(t, j) + COUNTERS), *own = counters(t);
     uint64_t syncs = __atomic_load_n((uint64_t *)area_of(t, j), __ATOMIC_ACQUIRE);
@@ -167,7 +169,7 @@ static int is_behind(const team_t *t, int64_t j) {
            __atomic_load_n(&theirs->broadcasts, __ATOMIC_ACQUIRE) < own->broadcasts;
 }
 
-/* absent(team, timeout, spins) -> the members that have not come to the call in which this PE has given up. */
+/* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out. */
 static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -182,7 +184,7 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     return found;
 }
 
-/* share(team, timeout, spins, note) -> the notes of all members, one after the other; they have one length, at most NOTE. */
+/* share(team, timeout, spins, note) -> the concatenated notes of all members. All notes have the same length, at most NOTE. */
 static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -190,30 +192,30 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_ssize_t length;
     if (!arity("share", n, 4) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &note, &length)) return NULL;
     if (length > NOTE) { PyErr_SetString(PyExc_ValueError, "the note is too long"); return NULL; }
-    uint64_t place = NOTES + (++counters(&t)->notes & 1) * NOTE; /* by turns, for the reason of exchange */
-    memcpy(t.area + place, note, (size_t)length);
+    uint64_t offset = NOTES + (++counters(&t)->notes & 1) * NOTE; /* the two notes alternate, as the mailboxes of exchange do */
+    memcpy(t.area + offset, note, (size_t)length);
     meet(&t);
     if (!finish(&t)) return NULL;
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
-    for (int64_t j = 0; all && j < t.n; j++) memcpy(PyBytes_AsString(all) + j * length, area_of(&t, j) + place, (size_t)length);
+    for (int64_t j = 0; all && j < t.n; j++) memcpy(PyBytes_AsString(all) + j * length, area_of(&t, j) + offset, (size_t)length);
     return all;
 }
 
-/* ---- copies: the target of every member is ready before any of them calls, so it may be written without asking ---- */
+/* ---- copies: every target is ready before any member calls, so a member writes into the targets of others at once ---- */
 
 static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
-    int64_t place = (t->me - root + t->n) % t->n; /* a binomial tree; flat for few: the root is everybody's parent */
+    int64_t order = (t->me - root + t->n) % t->n; /* a binomial tree; with few members the root is the parent of all */
     for (int64_t step = 1; step < t->n; step = t->n <= FLAT ? step + 1 : step * 2) {
-        if (t->n <= FLAT ? place > 0 : place >= step) continue;
-        if (place + step >= t->n) break;
-        int64_t child = (place + step + root) % t->n;
+        if (t->n <= FLAT ? order > 0 : order >= step) continue;
+        if (order + step >= t->n) break;
+        int64_t child = (order + step + root) % t->n;
         if (nbytes) memcpy(dest + (child - t->me) * t->stride, source, nbytes);
         post(t, child, ROOTS + 8 * (uint64_t)root, epoch);
     }
 }
 
-/* A root may be several calls ahead of a member, but each root has a flag of its own on each member, with one writer: its
- * parent in that root's tree. */
+/* A root may be several calls ahead of a member. This is safe because each member has a separate flag for each root, and only the
+ * member's parent in the tree of that root writes it. */
 static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes) {
     uint64_t epoch = ++counters(t)->broadcasts;
     int pull = nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
@@ -222,7 +224,7 @@ static void broadcast(team_t *t, int64_t root, char *dest, const char *source, u
     if (t->me != root && !await(t, ROOTS + 8 * (uint64_t)root, epoch)) return;
     spread_from_root(t, root, epoch, dest, t->me == root ? from : dest, pull ? 0 : nbytes);
     if ((pull || t->me == root) && from != dest) memmove(dest, from, nbytes);
-    if (pull) meet(t); /* the root's source is free when all have read it */
+    if (pull) meet(t); /* the root may reuse its source when all members have read it */
 }
 
 /* broadcast(team, timeout, spins, root, dest, source, nbytes) */
@@ -239,13 +241,13 @@ static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
-/* `count` items of `item` bytes from source + j * skip to dest on member j, for every j; then everybody has everything. */
+/* scatter copies `count` items of `item` bytes from source + j * skip to dest on each member j. It ends with a barrier. */
 typedef struct { uint64_t skip, item, dest_step, source_step, count; } blocks_t;
 
 static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b) {
     if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) release_gil(t);
     for (int64_t k = 1; k <= t->n; k++) {
-        int64_t j = (t->me + k) % t->n; /* each begins with another one */
+        int64_t j = (t->me + k) % t->n; /* each member begins with a different one */
         char *to = dest + (j - t->me) * t->stride;
         const char *from = source + (uint64_t)j * b->skip;
         for (uint64_t i = 0; i < b->count && to != from; i++) copy_item(to + i * b->dest_step, from + i * b->source_step, b->item);
@@ -253,7 +255,7 @@ static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b
     meet(t);
 }
 
-/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count), all but the last in bytes */
+/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count); all but count are in bytes. */
 static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -268,7 +270,7 @@ static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* ---- reductions: one operator on one element type is a loop over two arrays ---- */
+/* ---- reductions: each operator on an element type is a loop over two arrays ---- */
 
 typedef void (*combine_t)(void *, const void *, uint64_t);
 #define LOOP(NAME, T, EXPRESSION)                                                                                \
@@ -277,12 +279,12 @@ typedef void (*combine_t)(void *, const void *, uint64_t);
         const T *restrict b = part;                                                                              \
         for (uint64_t i = 0; i < count; i++) { T x = a[i], y = b[i]; a[i] = (T)(EXPRESSION); }                   \
     }
-/* W: an unsigned type no narrower than int, in which overflow wraps around */
+/* W: an unsigned type that is at least as wide as int, so that overflow wraps around */
 #define BITS(T, W)                                                                                               \
     LOOP(sum_##T, T##_t, (W)x + (W)y) LOOP(prod_##T, T##_t, (W)x * (W)y)                                         \
     LOOP(and_##T, T##_t, x & y) LOOP(or_##T, T##_t, x | y) LOOP(xor_##T, T##_t, x ^ y)
 #define ORDER(T) LOOP(min_##T, T##_t, x < y ? x : y) LOOP(max_##T, T##_t, x > y ? x : y)
-/* a NaN on either side is the result */
+/* if an operand is a NaN, the result is a NaN */
 #define REAL(T)                                                                                                  \
     LOOP(sum_##T, T##_t, x + y) LOOP(prod_##T, T##_t, x * y)                                                     \
     LOOP(min_##T, T##_t, x < y || x != x ? x : y) LOOP(max_##T, T##_t, x > y || x != x ? x : y)
@@ -301,7 +303,7 @@ BITS(uint8, uint32_t) BITS(uint16, uint32_t) BITS(uint32, uint32_t) BITS(uint64,
 ORDER(int8) ORDER(uint8) ORDER(int16) ORDER(uint16) ORDER(int32) ORDER(uint32) ORDER(int64) ORDER(uint64)
 REAL(float32) REAL(float64) COMPLEX(complex64, float32) COMPLEX(complex128, float64)
 
-/* Half types are combined in float32 and rounded once, to nearest even. */
+/* Half types are combined in float32 and rounded once, to the nearest even. */
 static float bits_to_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
 static uint32_t float_to_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
 
@@ -315,12 +317,12 @@ static uint16_t to_bfloat16(float f) {
 static float from_float16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
     if (magnitude >= 0x0f800000) return bits_to_float(sign | 0x70000000 | magnitude); /* infinity, NaN */
-    return bits_to_float(sign | float_to_bits(bits_to_float(magnitude) * 0x1p112f));  /* the exponents' biases; subnormals too */
+    return bits_to_float(sign | float_to_bits(bits_to_float(magnitude) * 0x1p112f));  /* corrects the exponent's bias */
 }
 static uint16_t to_float16(float f) {
     uint32_t sign = float_to_bits(f) >> 16 & 0x8000, bits = float_to_bits(f) & 0x7fffffff;
     if (f != f) return (uint16_t)(sign | 0x7e00);
-    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds past the largest */
+    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds to infinity */
     if (bits < 0x38800000) return (uint16_t)(sign | (float_to_bits(bits_to_float(bits) + 0.5f) - 0x3f000000)); /* subnormal */
     return (uint16_t)(sign | ((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13));
 }
@@ -334,8 +336,8 @@ static uint16_t to_float16(float f) {
     }
 HALF(float16) HALF(bfloat16)
 
-/* The element types, in the order of pyshmem.host.collectives; the operators are sum, prod, min, max, and, or, xor. What a
- * type is not defined for has no function. */
+/* The element types, in the order of LOOPS in pyshmem/transport/mapped/tensors.py. The operators are sum, prod, min, max, and, or,
+ * xor. An operator that is not defined for a type has no function. */
 typedef struct { uint64_t item, wide; combine_t combine[7], widen, narrow; } kind_t;
 #define INTEGER_KIND(T, U) \
     {sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, NULL, NULL},
@@ -350,8 +352,8 @@ static const kind_t kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* What is combined: member j's elements are at source + j * source_step, its results go to dest + j * dest_step; only: the one
- * member whose results are wanted, -1 for all. */
+/* A reduction or scan. The elements of member j are at source + j * source_step, and its results are stored at
+ * dest + j * dest_step. only: the member to compute results for; -1 means all members. */
 enum { REDUCE, INSCAN, EXSCAN };
 typedef struct {
     const kind_t *kind;
@@ -368,7 +370,7 @@ static void write_result(const fold_t *f, int64_t j, uint64_t offset, const void
     else memcpy(to, total, count * f->kind->item);
 }
 
-/* One block: always in the order of the members, so that all get the same bits whichever way they take. Each source is read
+/* Combines one block. The order is always that of the members, so all get the same bits with either algorithm. Each source is read
  * before the target of the same member is written, so the two may be one array. */
 static void fold_block(const fold_t *f, uint64_t offset, uint64_t count) {
     _Alignas(64) char total[BLOCK], copy[BLOCK];
@@ -391,7 +393,8 @@ static void fold(const fold_t *f, uint64_t first, uint64_t end) {
     for (; first < end; first += most) fold_block(f, first * f->kind->item, end - first < most ? end - first : most);
 }
 
-/* Each member combines one share of the elements for all: read and written by nobody else, so in place is safe too. */
+/* Each member combines one share of the elements for all members. No other member reads or writes this share, so source and
+ * target may be one array. */
 static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
     uint64_t line = 64 / f->kind->item, share = ((count + (uint64_t)t->n - 1) / (uint64_t)t->n + line - 1) / line * line;
     uint64_t first = (uint64_t)t->me * share;
@@ -405,12 +408,12 @@ static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, ui
     meet(t);
 }
 
-/* Small ones travel in the slots, and each member combines them for itself. */
+/* Small arrays are sent through the mailboxes, and each member combines all of them. */
 static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
     if (t->n > FLAT || count * f->kind->item > PAYLOAD) { fold_shares(t, f, dest, source, count); return; }
     if (!exchange(t, source, count * f->kind->item, &f->source)) return;
     f->source += 8;
-    f->source_step = SLOT;
+    f->source_step = MAILBOX;
     f->dest = dest - t->me * t->stride;
     f->dest_step = t->stride;
     f->only = t->me;
@@ -439,7 +442,7 @@ static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
-/* ---- the short way: two plain, live tensors of one type, nothing wrong; what is done then costs more than the words ---- */
+/* ---- the fast path: valid calls with two plain, live tensors of one type ---- */
 
 static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
     view_t other;
@@ -449,7 +452,7 @@ static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest,
            !is_lazily_negated(arrays[0], dest) && !is_lazily_negated(arrays[1], source);
 }
 
-/* kinds' index of a plain tensor's type, KINDS for those that nothing is combined on */
+/* The index in kinds of a plain tensor's type; KINDS for types without reductions. */
 static int64_t kind_of(const operand_t *o) {
     int64_t size = o->item == 1 ? 0 : o->item == 2 ? 1 : o->item == 4 ? 2 : 3;
     switch (o->code) {
@@ -461,8 +464,9 @@ static int64_t kind_of(const operand_t *o) {
     }
 }
 
-/* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> True: done; False, and nothing has happened:
- * the arguments need another look. call, detail: 0, the root: broadcast; 1: fcollect; 2: alltoall; 3, mode * 7 + operator. */
+/* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> True if the collective is done. False if the
+ * arguments need the slow path; then nothing has happened. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
+ * alltoall; 3 is a reduction or scan, with mode * 7 + operator as detail. */
 static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -493,8 +497,8 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_TRUE;
 }
 
-/* locate_pair(views, target, source) -> (heap, address, address, elements of target, of source, kind) of such a pair, else
- * None. kind as locate_word gives it. */
+/* locate_pair(views, target, source) -> (heap, address of target, address of source, elements of target, elements of source, kind)
+ * if plain_pair holds, else None. kind is that of locate_word. */
 static PyObject *py_locate_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;

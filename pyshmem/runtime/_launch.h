@@ -1,7 +1,7 @@
-/* Copies and kernels that are handed to the driver: part of _native.c. */
+/* Calls of the GPU driver that enqueue copies and kernels. _native.c includes this file. */
 
-/* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, or of hipMemcpyAsync, which takes a
- * direction where that is not negative. Called from here it costs 1 us less than through ctypes. */
+/* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, if direction is negative, or of
+ * hipMemcpyAsync, which takes a direction. A call from here takes 1 us less than through ctypes. */
 static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t function, dest, source, nbytes, stream;
@@ -10,14 +10,14 @@ static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n)
         !to_u64(args[3], &nbytes) || !to_int32(args[4], &direction) || !to_u64(args[5], &stream))
         return NULL;
     int code;
-    Py_BEGIN_ALLOW_THREADS /* it may wait: for a full queue, or to stage pageable memory */
+    Py_BEGIN_ALLOW_THREADS /* the call may wait for a full queue or for the staging of pageable memory */
     if (direction < 0) code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
     else code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction, (void *)stream);
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }
 
-/* The copy that copier makes; a thread's first call goes the other way, as does what the driver refuses. */
+/* The function that copier returns. It calls `otherwise` for a thread's first copy, and for a copy that the driver refuses. */
 enum { COPY_FUNCTION, COPY_CURRENT, COPY_DEVICE, COPY_STREAMS, COPY_OTHERWISE, COPY_NUMBER };
 static _Thread_local uint64_t copier_entered;
 
@@ -45,8 +45,8 @@ static PyObject *copy_on_stream(PyObject *self, PyObject *const *args, Py_ssize_
     return done;
 }
 
-/* copier(cuMemcpyAsync, current_stream, device, streams, otherwise) -> copy(dest, source, bytes), on current_stream(device), which
- * becomes one of streams. It saves what Python needs for that: a tenth of a small put. */
+/* copier(cuMemcpyAsync, current_stream, device, streams, otherwise) -> copy(dest, source, bytes), which copies on
+ * current_stream(device) and adds this stream to streams. In Python this would take a tenth more time for a small put. */
 static PyObject *py_copier(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     static PyMethodDef method = {"copy", (PyCFunction)(void (*)(void))copy_on_stream, METH_FASTCALL, NULL};
@@ -60,8 +60,8 @@ static PyObject *py_copier(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     return copy;
 }
 
-/* What a launch is told before its stream and its parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx, which then lets the
- * kernel begin while the one in front of it runs: it waits by itself before it touches memory. */
+/* The arguments of a kernel launch before the stream and the parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx, which lets the
+ * kernel begin before its predecessor has ended; the kernel waits for it before it accesses memory. */
 enum { LAUNCHER, KERNEL, GRID_X, GRID_Y, GRID_Z, THREADS, SHARED, EARLY, HEAD, MOST_WORDS = 64 };
 
 /* CUlaunchAttribute and CUlaunchConfig. */
@@ -69,7 +69,7 @@ typedef struct { int32_t id, unused; union { int32_t allowed; uint64_t words[8];
 typedef struct { uint32_t grid[3], block[3], shared; void *stream; launch_attribute_t *attributes; uint32_t count; } launch_config_t;
 enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 
-/* words: one parameter each, in the low bytes; zeros follow, for what Triton appends. */
+/* words: each holds a parameter in its low bytes. Zeros follow for the parameters that Triton appends. */
 static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
     void *parameters[MOST_WORDS + 4];
     for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
@@ -89,7 +89,7 @@ static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t 
     return PyLong_FromLong(code);
 }
 
-/* A plan's HEAD, and its words, which ``more`` are to follow. How many; -1: an exception. */
+/* Reads the HEAD and the words of a plan, which `more` words will follow. Returns the number of words read; -1: an exception. */
 static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, uint64_t *words) {
     char *plan;
     Py_ssize_t held;
@@ -102,8 +102,8 @@ static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, ui
 }
 
 /* launch_prepared(plan, stream, *words) -> the code of cuLaunchKernel, cuLaunchKernelEx or hipModuleLaunchKernel. plan: bytes of
- * uint64: HEAD, then words, which those given here follow, one parameter each in its low bytes. So a launch makes no Python object
- * of what never changes. */
+ * uint64, which are HEAD and the first words; the words of this call follow them. Each word holds a parameter in its low bytes. A
+ * plan saves the creation of Python objects for arguments that never change. */
 static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
@@ -114,9 +114,9 @@ static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ss
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
-/* launch_pair(views, plans, asked, heap, stream, target, source) -> as launch_prepared, where plans has the call's key; else the key, or None
- * where these are no plain pair on that heap. A key is of asked and of what locate_pair finds. plans: by key, (launch_prepared's
- * plan, the words that follow the two addresses). */
+/* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the key of the
+ * call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and
+ * alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow the two addresses). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t view;
@@ -142,11 +142,11 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
-/* ---- a kernel called with Python's arguments: what Triton compiles for is looked up by, and the words are made of them ---- */
+/* ---- kernel calls with Python arguments, which select the compiled variant and are converted to words ---- */
 
 enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
 
-/* A tensor or array that read_tensor does not take: its address, and (type, whether it is aligned). */
+/* The address of a tensor or array that read_tensor does not support, and (type, whether it is aligned). */
 static PyObject *specialised_array(PyObject *value, uint64_t *address) {
     PyObject *place = PyObject_CallMethod(value, "data_ptr", NULL);
     PyObject *dtype = place && to_u64(place, address) ? PyObject_GetAttrString(value, "dtype") : NULL;
@@ -156,11 +156,11 @@ static PyObject *specialised_array(PyObject *value, uint64_t *address) {
     return kind;
 }
 
-/* Equal for two arguments that Triton compiles alike: an int by what Triton specialises for, a tensor by its type and
- * alignment, which are numbers from 256 on. NULL: an exception. */
+/* Returns an object that is equal for two arguments for which Triton uses the same variant. For an int it tells the properties that
+ * Triton specialises for; for a tensor it is a number from 256 on that tells type and alignment. NULL: an exception. */
 static PyObject *specialised(PyObject *views, PyObject *value, int constant, uint64_t *address) {
     operand_t tensor;
-    if (constant) return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value); /* 1, 1.0 and True are equal */
+    if (constant) return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value); /* the type is included because 1, 1.0 and True are equal */
     if (PyLong_CheckExact(value)) {
         int overflow;
         long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
@@ -177,7 +177,7 @@ static PyObject *specialised(PyObject *views, PyObject *value, int constant, uin
     return value;
 }
 
-/* (options, the arguments' kinds); NULL: an exception. */
+/* Returns the key (options, kind of each argument). NULL: an exception. */
 static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values, uint64_t *addresses) {
     Py_ssize_t count = PyTuple_Size(values);
     PyObject *key = PyTuple_New(count + 1);
@@ -193,7 +193,7 @@ static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants,
     return key;
 }
 
-/* How many words value has become, from words on; -1: an exception, or too many. */
+/* Converts value to words, and returns how many; -1: an exception, or too many words. */
 static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t address, uint64_t *words, Py_ssize_t room) {
     char *bytes;
     Py_ssize_t length;
@@ -213,7 +213,7 @@ static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* kernel_key(views, options, constants, arguments) -> what call_kernel looks these up by. */
+/* kernel_key(views, options, constants, arguments) -> the key by which call_kernel looks up these arguments. */
 static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS];
@@ -222,9 +222,9 @@ static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t
     return key_of(args[0], args[1], args[2], args[3], addresses);
 }
 
-/* call_kernel(views, known, options, constants, grid, stream, arguments) -> as launch_prepared, where known has the arguments' key;
- * else the key. known: by key, (the first words of launch_prepared's plan, with any grid, the
- * kind of each argument as a byte, for each of kind WORDS those words as bytes, else None). */
+/* call_kernel(views, known, options, constants, grid, stream, arguments) -> the result of launch_prepared if known contains the key
+ * of the arguments; otherwise the key. known: by key, (the HEAD of a plan of launch_prepared with any grid, the kind of each argument
+ * as a byte, the words of each argument of kind WORDS as bytes and None for the others). */
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;

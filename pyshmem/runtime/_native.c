@@ -1,5 +1,5 @@
-/* pyshmem.runtime._native: what Python cannot do on CPU memory: atomics, waits that release the GIL, the barrier, copies
- * whose words are single stores. Addresses and byte strides cross as integers. The callers have checked every address. */
+/* pyshmem.runtime._native: operations on CPU memory that Python lacks: atomics, waits that release the GIL, the barrier, and copies
+ * that write words by single stores. Addresses and byte strides are passed as integers. The callers have checked every address. */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,13 +22,13 @@
 #define CPU_RELAX() __asm__ volatile("" ::: "memory")
 #endif
 
-/* Copies from this size on release the GIL: taking it again costs about 50 ns, copying 128 KiB about 3 us. */
+/* Copies of at least this size release the GIL: taking it again costs about 50 ns, copying 128 KiB about 3 us. */
 enum { RELEASE_BYTES = 131072 };
 
-/* Up to so many polls before the first yield say that PEs share cores, see pyshmem.runtime.job. */
+/* If `spins` is at most this number, PEs share cores: see pyshmem.runtime.job. */
 enum { CROWDED = 100 };
 
-/* ---- conversions: every argument is a Python int or float; overflow is an error, never a wrap ---- */
+/* ---- conversions: every argument is a Python int or float; overflow is an error ---- */
 
 static int to_u64(PyObject *o, uint64_t *out) { *out = PyLong_AsUnsignedLongLong(o); return !(*out == UINT64_MAX && PyErr_Occurred()); }
 static int to_i64(PyObject *o, int64_t *out) { *out = PyLong_AsLongLong(o); return !(*out == -1 && PyErr_Occurred()); }
@@ -68,7 +68,7 @@ static int arity(const char *name, Py_ssize_t got, Py_ssize_t want) {
     return 0;
 }
 
-/* ---- atomics: X(T, B) with B the integer type of the same width; all are sequentially consistent, as the spec's AMOs
+/* ---- atomics: X(T, B), where B is the integer type of the same width. All are sequentially consistent, because the spec's AMOs
  * from one PE to one word are in program order and a fetch is also used as a poll ---- */
 
 #define INTEGERS(X) X(int32, uint32) X(int64, uint64) X(uint32, uint32) X(uint64, uint64)
@@ -136,7 +136,7 @@ INTEGERS(WRAP_ALL) INTEGERS(WRAP_BITWISE) FLOATS(WRAP_ALL)
 
 enum { EQ, NE, GT, GE, LT, LE };
 #define COMPARE(T)                                                                                               \
-    /* an acquire: data ordered before the store that is seen is readable after */                               \
+    /* an acquire: data that precede the store seen are readable after it */                               \
     static inline T##_t look_##T(const T##_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }                \
     static inline int holds_##T(T##_t seen, int cmp, T##_t v) {                                                  \
         switch (cmp) {                                                                                           \
@@ -153,16 +153,16 @@ POLLED(COMPARE)
 
 static int64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * INT64_C(1000000000) + t.tv_nsec; }
 
-/* One spin: how long it has lasted, and how politely it goes on. spins is how many polls come before the first yield:
- * many where each PE has a core, few where PEs share cores and the one waited for may need this very core. */
+/* The state of a spinning wait. spins: the polls before the first yield, many if each PE has a core of its own, and few if PEs
+ * share cores, because the other PE may need this core. */
 typedef struct { uint64_t polls, spins; int64_t started, checked, limit; int failed; } spin_t;
 
 static spin_t spin_begin(double timeout, uint64_t spins) {
     return (spin_t){0, spins, 0, 0, timeout > 0 ? (int64_t)(timeout * 1e9) : 0, 0};
 }
 
-/* 0 means stop: the time is over or a signal handler raised, and failed says so once the GIL is back. Called without the GIL;
- * retakes it every 20 ms so that Ctrl-C and other handlers run. */
+/* Returns 0 if the wait must stop: it timed out or a signal handler raised an exception, and `failed` tells which. Called without
+ * the GIL; takes it every 20 ms, so that Ctrl-C and other signal handlers run. */
 static int spin_check(spin_t *s, PyThreadState **released) {
     int64_t now = now_ns();
     if (!s->started) { s->started = s->checked = now; return 1; }
@@ -258,7 +258,7 @@ POLLED(WAITS)
 
 /* ---- copies ---- */
 
-/* An aligned word of at most 8 bytes is one store: programs set flags with put and p, and poll them (spec, Atomicity). */
+/* Copies an aligned word of at most 8 bytes by one store, because programs set flags with put and p and poll them (spec, Atomicity). */
 static inline void copy_item(char *dst, const char *src, size_t nbytes) {
     uintptr_t both = (uintptr_t)dst | (uintptr_t)src;
 #define WORD(T) { T v = __atomic_load_n((const T *)src, __ATOMIC_RELAXED); __atomic_store_n((T *)dst, v, __ATOMIC_RELAXED); return; }
@@ -282,7 +282,7 @@ static PyObject *py_copy(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
-/* copy_strided(dst, src, dst_step, src_step, item_bytes, count), steps in bytes. */
+/* copy_strided(dst, src, dst_step, src_step, item_bytes, count), with steps in bytes. */
 static PyObject *py_copy_strided(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t dst, src, item, count;
@@ -303,8 +303,8 @@ static PyObject *py_fence(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* ---- tensors: address, size and type in one call, by the C functions of DLPack's exchange table (DLPack 1.3), which
- * torch.Tensor names; read as attributes they cost more than what is done with them ---- */
+/* ---- tensors: one call reads address, size and type, by the C functions of DLPack's exchange table (DLPack 1.3), which
+ * torch.Tensor provides. Reading them as attributes takes longer than the operation itself. ---- */
 
 typedef struct {
     void *data;
@@ -318,12 +318,12 @@ typedef struct {
 typedef struct {
     struct { uint32_t major, minor; } version;
     void *older, *allocate, *to_managed, *from_managed;
-    int (*read)(void *, dl_tensor_t *); /* borrows: nothing to release */
+    int (*read)(void *, dl_tensor_t *); /* a borrowed tensor, which need not be released */
 } dl_exchange_t;
 
 enum { DL_FLOAT = 2, DL_COMPLEX = 5, DL_UINT = 1 };
 
-/* tensor_reader(capsule) -> the address of the function that reads a tensor, 0 where this version of the table has none. */
+/* tensor_reader(capsule) -> the address of the function that reads a tensor; 0 if the version of the table is not supported. */
 static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     dl_exchange_t *table = arity("tensor_reader", n, 1) ? PyCapsule_GetPointer(args[0], "dlpack_exchange_api") : NULL;
@@ -331,20 +331,20 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* What the functions below know of each heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct),
- * see pyshmem.runtime.heap. direct: the route to PEs whose heap is mapped here, see pyshmem.transport. */
+/* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct), see
+ * pyshmem.runtime.heap. direct is the route to the PEs with mapped heaps, see pyshmem.transport. */
 typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas, *direct; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
-/* 1: read. 0, and no exception: no torch.Tensor of numbers that are not complex, since those may be lazily conjugated. Reader and
- * type are the same in every view. */
+/* Reads a torch.Tensor and returns 1. Returns 0 without an exception for any other object and for complex numbers, which may be
+ * lazily conjugated. All views have the same reader and type. */
 static int read_tensor(PyObject *views, PyObject *o, operand_t *out, int contiguous) {
     dl_tensor_t t;
     uint64_t reader;
     PyObject *first = PyList_GetItem(views, 0);
     if (!first || !to_u64(PyTuple_GetItem(first, 0), &reader) || !reader) { PyErr_Clear(); return 0; }
     if (Py_TYPE(o) != (PyTypeObject *)PyTuple_GetItem(first, 1)) return 0;
-    if (((int (*)(void *, dl_tensor_t *))reader)(o, &t)) { PyErr_Clear(); return 0; } /* no type of DLPack */
+    if (((int (*)(void *, dl_tensor_t *))reader)(o, &t)) { PyErr_Clear(); return 0; } /* DLPack has no such type */
     if (t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
     int64_t count = 1;
     for (int32_t i = t.ndim - 1; i >= 0; i--) {
@@ -355,10 +355,10 @@ static int read_tensor(PyObject *views, PyObject *o, operand_t *out, int contigu
     return count > 0;
 }
 
-/* A plain tensor is contiguous and not empty. */
+/* Reads a plain tensor: one that is contiguous and not empty. */
 static int read_plain(PyObject *views, PyObject *o, operand_t *out) { return read_tensor(views, o, out, 1); }
 
-/* The heap in the operand's kind of memory, 0 where none is open. */
+/* Finds the heap in the operand's kind of memory. Returns 0 if none is open. */
 static int find_view(PyObject *views, const operand_t *t, view_t *v) {
     for (Py_ssize_t i = 0; i < PyList_Size(views); i++) {
         PyObject *view = PyList_GetItem(views, i);
@@ -373,7 +373,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
     return 0;
 }
 
-/* Whether the bytes lie in one live allocation: starts and ends as in pyshmem.runtime.allocator. */
+/* Whether the bytes lie in one live allocation. starts and ends are those of pyshmem.runtime.allocator. */
 static int is_live(const view_t *v, uint64_t address, uint64_t nbytes) {
     long long offset = (long long)(address - v->base);
     Py_ssize_t low = 0, high = PyList_Size(v->starts);
@@ -385,7 +385,7 @@ static int is_live(const view_t *v, uint64_t address, uint64_t nbytes) {
     return offset + (long long)nbytes <= PyLong_AsLongLong(PyList_GetItem(v->ends, low));
 }
 
-/* One element of z.conj().imag is contiguous, but its memory is not its value. */
+/* Whether a tensor of one element is lazily negated, as z.conj().imag is: it is contiguous, but its memory is not its value. */
 static int is_lazily_negated(PyObject *o, const operand_t *t) {
     if (t->code != DL_FLOAT || t->nbytes != t->item) return 0;
     PyObject *answer = PyObject_CallMethod(o, "is_neg", NULL);
@@ -395,7 +395,7 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
-/* Moves an address of this PE to the same place on pe; 0, and no exception, where pe's heap is not mapped. */
+/* Translates an address of this PE to pe. Returns 0 without an exception if pe's heap is not mapped. */
 static int move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     int64_t delta;
     PyObject *found = PyDict_GetItemWithError(v->deltas, pe);
@@ -416,9 +416,9 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     return result;
 }
 
-/* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric here, private address, bytes), with pe (direct,
- * address of symmetric on pe, ...), where both are plain, in one kind of memory, of one type, large enough, symmetric is live and
- * pe's heap is mapped; else None: the long way then says what is wrong, if anything is. */
+/* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric on this PE, address of private, bytes); with pe
+ * (direct, address of symmetric on pe, ...). Returns None unless both are plain, large enough, of one type and in one kind of memory,
+ * symmetric is live and pe's heap is mapped: the caller then takes the slow path, which finds any error. */
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -438,8 +438,8 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     return tuple_of(n == 5 ? v.direct : v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
 }
 
-/* locate_word(views, target[, pe]) -> (heap, address here, kind), with pe (direct, address on pe, kind), of a plain, live tensor of
- * one element, else None. kind is DLPack's type code * 16 + bytes. */
+/* locate_word(views, target[, pe]) -> (heap, address on this PE, kind); with pe (direct, address on pe, kind). Returns None unless
+ * target is a plain, live tensor of one element. kind is DLPack's type code * 16 + bytes. */
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -460,7 +460,7 @@ typedef struct {
 
 static void drop_capsule(PyObject *o) { free(PyCapsule_IsValid(o, "dltensor") ? PyCapsule_GetPointer(o, "dltensor") : NULL); }
 
-/* bytes_at(address, bytes, device type, device) -> DLPack's capsule of a uint8 tensor there, which keeps nothing alive. */
+/* bytes_at(address, bytes, device type, device) -> a DLPack capsule of a uint8 tensor, which does not keep the memory alive. */
 static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t address;
@@ -473,14 +473,14 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (!m) return PyErr_NoMemory();
     m->extent = nbytes;
     m->tensor = (dl_tensor_t){(void *)address, device_type, device, 1, DL_UINT, 8, 1, &m->extent, NULL, 0};
-    m->deleter = free; /* the tensor comes first, so its address is the allocation's */
+    m->deleter = free; /* the tensor is the first field, so it has the address of the allocation */
     return PyCapsule_New(m, "dltensor", drop_capsule);
 }
 
 #include "_collectives.h"
 #include "_launch.h"
 
-/* ---- the end of the process: only an exit handler knows the status, and only after Python's own clean-up ---- */
+/* ---- the end of the process: an exit handler knows the status, after Python's own clean-up ---- */
 
 typedef struct {
     int (*finalize)(void);
@@ -489,20 +489,20 @@ typedef struct {
     uintptr_t world;
     int pe;
     pid_t pid;
-    char report[]; /* created when this process has said why it ends; empty: none */
+    char report[]; /* the file to create when the status has been printed; empty: no file */
 } exit_t;
 
-/* Status 0 finalises MPI; any other aborts the job, or the other PEs would wait in MPI_Finalize or for our puts for ever. */
+/* Finalises MPI after status 0. Any other status aborts the job, because other PEs could wait for this one for ever. */
 static void at_exit(int status, void *arg) {
     exit_t *e = arg;
     int over = 0;
-    if (getpid() != e->pid || e->finalized(&over) || over) return; /* a forked child owns no MPI */
+    if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     if (status == 0) { e->finalize(); return; }
     fprintf(stderr, "PE %d: exited with status %d\n", e->pe, status);
     FILE *f = e->report[0] ? fopen(e->report, "a") : NULL;
     if (f) fclose(f);
     fflush(NULL);
-    usleep(200000); /* MPICH's mpiexec drops output that it has not read when the abort arrives */
+    usleep(200000); /* MPICH's mpiexec loses output that it has not read before the abort */
     e->abort(e->world, status);
 }
 

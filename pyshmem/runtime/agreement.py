@@ -1,4 +1,4 @@
-"""Steps that PEs take together: what fails on one PE is raised on all of them."""
+"""Steps that PEs take together: if a step fails on one PE, it raises an error on all PEs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class DescriptorError(OSError):
 
 
 class together:
-    """``with together(comm):`` takes a step on all PEs of ``comm``. A failure on another PE is raised here in its words.
+    """``with together(comm):`` takes a step on all PEs of ``comm``. If it fails on one PE, it raises an error on all.
 
-    Errors: this PE's own, else DescriptorError or OSError. The step itself must not communicate after it may have failed.
+    The step must not communicate after a statement that may fail.
+    Errors: the error of this PE, or DescriptorError or OSError with the message of the first PE that failed.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -34,12 +35,15 @@ class together:
         mine = None if error is None else (isinstance(error, DescriptorError), str(error))
         failures = [(pe, failure) for pe, failure in enumerate(self._comm.allgather(mine)) if failure]
         if error is None and failures:
-            pe, (descriptor, words) = failures[0]
-            raise (DescriptorError if descriptor else OSError)(0, f"on PE {pe}: {words}")
+            pe, (descriptor, message) = failures[0]
+            raise (DescriptorError if descriptor else OSError)(0, f"on PE {pe}: {message}")
 
 
 def gather(comm: MPI.Intracomm, read: Callable[[], _T]) -> list[_T]:
-    """What ``read`` returns on every PE of ``comm``. Errors: a ShmemError that ``read`` raises on any PE, on all of them."""
+    """Return the results of ``read`` on all PEs of ``comm``.
+
+    Errors: if ``read`` raises a ShmemError on any PE, it is raised on all PEs.
+    """
     mine: _T | ShmemError
     try:
         mine = read()

@@ -1,7 +1,7 @@
-"""The symmetric allocator: offsets in a heap, nothing else. First fit, deterministic, coalescing.
+"""The symmetric allocator. It is first-fit, deterministic and coalescing, and works on offsets in a heap only.
 
-It is run alike on every PE, so the same calls give the same offsets and nothing is exchanged. What is live is two sorted
-lists: an access finds its allocation by one bisection.
+All PEs make the same calls and so get the same offsets without communication. The live allocations are kept in two
+sorted lists, so an access finds its allocation by one bisection.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ _BELOW = -(1 << 63)
 
 
 class Allocator:
-    """Offsets 0 to size, a multiple of ALIGNMENT, as is every start and every hole's end.
+    """Offsets from 0 to ``size``. The size, every start of an allocation and every end of a hole are multiples of ALIGNMENT.
 
-    ``starts[i]`` to ``ends[i]`` (exclusive, as asked for, not as rounded) is the i-th live allocation.
-
-    Entry 0 is a sentinel below every address, so that ``bisect_right(starts, offset) - 1`` is always an index whose end
-    can be compared.
+    Allocation i covers the bytes from ``starts[i]`` to ``ends[i]``, exclusive. ``ends`` holds the sizes as requested,
+    without rounding. Entry 0 is a sentinel below every address, so ``bisect_right(starts, offset) - 1`` is always a
+    valid index.
     """
 
     __slots__ = ("_highs", "_lows", "ends", "size", "starts")
@@ -29,11 +28,11 @@ class Allocator:
         self.size = size
         self.starts = [_BELOW]
         self.ends = [_BELOW]
-        # The holes, sorted, disjoint, never touching. Only allocation looks at them, so they are packed: 16 bytes each.
+        # The holes are sorted, disjoint and never adjacent. Only allocation reads them, so they are packed: 16 bytes each.
         self._lows, self._highs = (array("q", [bound] if size else []) for bound in (0, size))
 
     def allocate(self, nbytes: int, alignment: int = ALIGNMENT) -> int | None:
-        """The offset of ``nbytes`` > 0 new bytes, or None where no hole is large enough; then nothing has changed."""
+        """Return the offset of ``nbytes`` > 0 new bytes, or None, without a change, if no hole is large enough."""
         alignment = max(alignment, ALIGNMENT)
         for index, (low, high) in enumerate(self.holes()):
             start = -(-low // alignment) * alignment
@@ -46,7 +45,7 @@ class Allocator:
         return None
 
     def release(self, offset: int) -> bool:
-        """Free the allocation that begins at ``offset``; False where none does."""
+        """Free the allocation that begins at ``offset``. Return False if there is none."""
         at = self._index(offset)
         if at is None:
             return False
@@ -55,7 +54,7 @@ class Allocator:
         return True
 
     def resize(self, offset: int, nbytes: int) -> bool:
-        """Grow or shrink in place the allocation at ``offset``; False, and no change, where the room is taken."""
+        """Grow or shrink the allocation at ``offset`` in place. Return False, without a change, if there is no room."""
         at = self._index(offset)
         if at is None:
             return False
@@ -72,35 +71,35 @@ class Allocator:
         return True
 
     def extend(self, size: int) -> None:
-        """Move the end to ``size``, which is past it."""
+        """Extend the heap to ``size``, which is larger than its present size."""
         self._give(self.size, size)
         self.size = size
 
     def size_of(self, offset: int) -> int | None:
-        """Bytes of the allocation that begins at ``offset``, or None where none does."""
+        """Return the size in bytes of the allocation that begins at ``offset``, or None if there is none."""
         at = self._index(offset)
         return None if at is None else self.ends[at] - self.starts[at]
 
     def covers(self, offset: int, nbytes: int) -> bool:
-        """Whether ``nbytes`` bytes from ``offset`` lie in one live allocation."""
+        """Return whether ``nbytes`` bytes from ``offset`` lie in one live allocation."""
         at = bisect_right(self.starts, offset) - 1
         return offset + nbytes <= self.ends[at]
 
     def nearest(self, offset: int) -> tuple[int, int] | None:
-        """(start, end) of the live allocation closest to ``offset``, or None where nothing is live."""
+        """Return (start, end) of the live allocation closest to ``offset``, or None if there is none."""
         at = bisect_right(self.starts, offset) - 1
         near = [(self.starts[i], self.ends[i]) for i in (at, at + 1) if 0 < i < len(self.starts)]
         return min(near, key=lambda block: max(block[0] - offset, offset - block[1] + 1, 0), default=None)
 
     def live(self) -> list[tuple[int, int]]:
-        """(start, end) of every live allocation, in order of address."""
+        """Return (start, end) of every live allocation, in order of address."""
         return list(zip(self.starts[1:], self.ends[1:], strict=True))
 
     def largest_hole(self) -> int:
         return max((high - low for low, high in self.holes()), default=0)
 
     def holes(self) -> Iterator[tuple[int, int]]:
-        """(start, end) of every free range, in order of address."""
+        """Return (start, end) of every free range, in order of address."""
         return zip(self._lows, self._highs, strict=True)
 
     def _index(self, offset: int) -> int | None:

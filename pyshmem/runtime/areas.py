@@ -1,7 +1,8 @@
-"""The areas of teams: init reserves those of PYSHMEM_MAX_TEAMS beside the heap, and a new team's members agree on one.
+"""The areas of teams. init reserves PYSHMEM_MAX_TEAMS areas beside the heap; the members of a new team agree on one.
 
-An area is named by its slot and lies at the same place on every PE. Teams without a common PE may have the same slot. With
-it goes a part of the scratch that kernels' collectives use: half of all for TEAM_WORLD, the rest in equal parts.
+An area is named by its index and has the same offset on every PE. Teams that have no PE in common may use the same index.
+Each area comes with a part of the scratch memory that kernel collectives use: TEAM_WORLD has one half of it, and the other
+areas share the other half in equal parts.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 
     Team = Any  # pyshmem.host.teams
 
-RESERVED = 2  # TEAM_WORLD's and TEAM_SHARED's
-SYNC_BYTES = 2048  # of an area, at its begin: for barriers
-NUMBERS = 64  # of those, before what kernels' barriers have: the number of the one that each PE came to last
-MOST_PES = (SYNC_BYTES - NUMBERS) // 8  # of a team whose kernels have barriers
-MOST = 1000  # a mask of the free ones fits the note of _native.share
+RESERVED = 2  # areas of TEAM_WORLD and TEAM_SHARED
+SYNC_BYTES = 2048  # bytes at the beginning of an area that barriers use
+NUMBERS = 64  # offset of the words of kernel barriers: for each PE, the number of its last barrier
+MOST_PES = (SYNC_BYTES - NUMBERS) // 8  # the most PEs of a team that can use barriers in kernels
+MOST = 1000  # the most areas: a mask of the free ones fits into a note of _native.share
 
 
 class Pool:
-    """This PE's slots: which are free, who has the others, and which teams are being split at this moment.
+    """The areas of this PE: the free ones, the teams that use the others, and the teams that are being split now.
 
-    Threads may split different teams at once, so only one of them offers slots at a time: that of the lowest slot, which
-    is the same one on all PEs in the end.
+    Threads may split different teams at once, so only one of them offers areas at a time: the one whose parent team has
+    the lowest area index. All PEs come to choose the same one.
     """
 
     def __init__(self) -> None:
@@ -39,37 +40,35 @@ class Pool:
         self.teams: dict[int, Team] = {}
         self.close()
 
-    def open(self, slots: int) -> None:
-        """Errors: ArgumentError where the memory beside the heap does not suffice for so many."""
+    def open(self, size: int) -> None:
+        """Provide ``size`` areas. Errors: ArgumentError if the memory beside the heap is too small for them."""
         most = min(MOST, AREAS_BYTES // area_bytes())
-        if not RESERVED <= slots <= most:
-            refuse(
-                ArgumentError, "init", "PYSHMEM_MAX_TEAMS", str(slots), f"{RESERVED} to {most}, with {job.n_pes} PEs"
-            )
-        self.slots = slots
-        self.free = (1 << slots) - (1 << RESERVED)
+        if not RESERVED <= size <= most:
+            refuse(ArgumentError, "init", "PYSHMEM_MAX_TEAMS", str(size), f"{RESERVED} to {most}, with {job.n_pes} PEs")
+        self.size = size
+        self.free = (1 << size) - (1 << RESERVED)
 
     def close(self) -> None:
-        """Every team that was formed is none from now on."""
+        """End every team."""
         for team in self.teams.values():
-            team.leave()
+            team._leave()
         self.teams = {}
-        self.slots = self.free = 0
+        self.size = self.free = 0
         self.splitting: set[int] = set()
         self.turn = -1
 
     def agree(self, routine: str, parent: Team) -> int | None:
-        """The lowest slot that is free on all members of ``parent``, the same on all; None where there is none.
+        """Return the lowest index that is free on all members of ``parent``, or None if there is none.
 
-        It is nobody else's until ``take``. Collective over the parent.
+        All members get the same result. The area is reserved until ``take``. Collective over ``parent``.
         """
         while True:
-            notes = parent.meeting.share(routine, self._offer(parent.slot).to_bytes(128, "little", signed=True))
+            notes = parent.meeting.share(routine, self._offer(parent.area_index).to_bytes(128, "little", signed=True))
             offers = [int.from_bytes(note, "little", signed=True) for note in notes]
             if -1 not in offers:
                 break
             with self.lock:
-                if self.turn == parent.slot:
+                if self.turn == parent.area_index:
                     self.turn = -1
         common = offers[0]
         for offer in offers[1:]:
@@ -79,62 +78,64 @@ class Pool:
             return None
         return (common & -common).bit_length() - 1
 
-    def _offer(self, slot: int) -> int:
-        """What is free, as a mask, or -1 while another split has its turn."""
+    def _offer(self, index: int) -> int:
+        """Return the free areas as a mask, or -1 while another split has its turn."""
         with self.lock:
-            self.splitting.add(slot)
-            if self.turn < 0 and slot == min(self.splitting):
-                self.turn = slot
-            return self.free if self.turn == slot else -1
+            self.splitting.add(index)
+            if self.turn < 0 and index == min(self.splitting):
+                self.turn = index
+            return self.free if self.turn == index else -1
 
-    def take(self, parent: Team, slot: int, team: Team | None) -> None:
-        """End the parent's split: ``slot`` is ``team``'s, or for None still free here."""
+    def take(self, parent: Team, index: int, team: Team | None) -> None:
+        """End the split of ``parent``: ``team`` uses the area, or it stays free on this PE if ``team`` is None."""
         with self.lock:
-            self.splitting.discard(parent.slot)
+            self.splitting.discard(parent.area_index)
             self.turn = -1
             if team is not None:
-                self.free &= ~(1 << slot)
-                self.teams[slot] = team
+                self.free &= ~(1 << index)
+                self.teams[index] = team
 
     def give_back(self, team: Team) -> None:
+        """End ``team`` and free its area on this PE."""
         with self.lock:
-            del self.teams[team.slot]
-            self.free |= 1 << team.slot
-            team.leave()
+            del self.teams[team.area_index]
+            self.free |= 1 << team.area_index
+            team._leave()
 
 
 pool = Pool()
 
 
 def area_bytes() -> int:
+    """Return the size of an area in bytes."""
     return int(_native.area_bytes(job.n_pes))
 
 
-def area(slot: int, heap: Heap = cpu) -> int:
-    """The address here of a slot's area: the host's barriers are in CPU memory, those of kernels in their heap."""
-    return heap.system + slot * area_bytes()
+def area(index: int, heap: Heap = cpu) -> int:
+    """Return the address of an area on this PE. Host barriers use areas in CPU memory, kernels those of their heap."""
+    return heap.system + index * area_bytes()
 
 
-def scratch(heap: Heap, slot: int) -> tuple[int, int]:
-    """(address here, bytes) of a slot's scratch."""
+def scratch(heap: Heap, index: int) -> tuple[int, int]:
+    """Return (address on this PE, bytes) of the scratch memory of an area."""
     start, half = heap.system + AREAS_BYTES, heap.scratch_bytes // 2
-    if slot == 0:
+    if index == 0:
         return start, half
-    each = half // (pool.slots - 1) // 64 * 64
-    return start + half + (slot - 1) * each, each
+    each = half // (pool.size - 1) // 64 * 64
+    return start + half + (index - 1) * each, each
 
 
-def clear(slot: int) -> None:
-    """Forget what an earlier team left in the area and the scratch here, on every heap."""
+def clear(index: int) -> None:
+    """Clear the area and its scratch memory on this PE, in every heap: an earlier team may have used them."""
     for heap in heaps.values():
-        heap.bytes_at(area(slot, heap), area_bytes()).zero_()
-        heap.bytes_at(*scratch(heap, slot)).zero_()
+        heap.bytes_at(area(index, heap), area_bytes()).zero_()
+        heap.bytes_at(*scratch(heap, index)).zero_()
         heap.synchronize()
 
 
-def begin(slot: int) -> None:
-    """No PE has come to a barrier of kernels yet: the first one is number 0. In CPU memory the host's are in that place."""
+def begin(index: int) -> None:
+    """Prepare the area for kernel barriers, which are numbered from 0. In CPU memory, host barriers use these words."""
     for heap in heaps.values():
         if heap is not cpu:
-            heap.bytes_at(area(slot, heap) + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1
+            heap.bytes_at(area(index, heap) + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1
             heap.synchronize()

@@ -1,7 +1,7 @@
-"""What every call checks: that symmetric memory is symmetric and live, and both sides fit. Addresses come out.
+"""The checks of arguments: symmetric arrays must be symmetric and live, and the two sides of a copy must fit.
 
-Each check has a short way in C for the usual call, plain torch tensors with nothing wrong, and a long way that takes the
-rest: NumPy arrays, tensor subclasses, complex types, and the words for whatever is refused.
+The checks return addresses. Each check has a fast path in C for valid calls with plain torch tensors. The slow path here
+handles all other calls: NumPy arrays, tensor subclasses, complex types, and the messages of refusals.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OTHERS = (
     *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
 )
 DTYPES = (*_TORCH.values(), *_OTHERS)
-BOUNDS = {  # of integers: the least and the greatest
+BOUNDS = {  # the least and the greatest value of each integer type
     each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
     for each in DTYPES
     if not each.is_floating_point and not each.is_complex
@@ -75,9 +75,9 @@ KINDS = {
 
 
 class Operand(NamedTuple):
-    """An array argument, whatever library it is of. ``dtype`` is torch's, or NumPy's where torch has none.
+    """An array argument of any library. ``dtype`` is torch's, or NumPy's if torch has none.
 
-    ``heap`` is the one of its kind of memory, whether or not it lies in it.
+    ``heap`` is the heap in the same kind of memory; the array need not lie in it.
     """
 
     address: int
@@ -89,19 +89,20 @@ class Operand(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A checked copy between a symmetric array and a private one; ``near`` is the symmetric one's address here."""
+    """A checked copy between a symmetric array and a private array."""
 
     heap: Heap  # of the symmetric array
-    private: Heap  # the other one's kind of memory
-    near: int
-    own: int
+    private: Heap  # in the private array's kind of memory
+    near: int  # the address of the symmetric array on this PE
+    own: int  # the address of the private array
     nbytes: int
 
 
 def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any, size: int | None) -> Sides:
-    """What a contiguous copy between two arrays moves.
+    """Check a contiguous copy between two arrays.
 
-    The count is ``size``, or all of ``private``; ``symmetric`` may be larger. names are what the caller calls the two.
+    size: the number of elements; None means all of ``private``. ``symmetric`` may be larger.
+    names: the names of the two arguments in the routine.
     """
     found = locate(views, symmetric, private, size)
     if found is not None:
@@ -126,23 +127,21 @@ def _transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any
             )
     nbytes = count * own.itemsize
     if not nbytes:
-        return Sides(
-            cpu, cpu, cpu.base, cpu.base, 0
-        )  # an empty array has no address that a peer's could be counted from
+        return Sides(cpu, cpu, cpu.base, cpu.base, 0)  # the address of an empty array may lie outside the heap
     require_symmetric(routine, names[0], near, nbytes)
     require_writable(routine, names[1], private)
     return Sides(near.heap, own.heap, near.address, own.address, nbytes)
 
 
 def require_one_dtype(routine: str, names: tuple[str, str], symmetric: Any, private: Any) -> None:
-    """Errors: DtypeError where the two arrays have elements of different types."""
+    """Require elements of one type in both arrays. Errors: DtypeError."""
     if symmetric != private:
         wants = f"the {name_of(symmetric)} of {names[0]}: no casting between arrays"
         refuse(DtypeError, routine, names[1], f"{name_of(private)} elements", wants)
 
 
 def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
-    """(heap, address here, dtype) of a symmetric array of exactly one element."""
+    """Return (heap, address on this PE, dtype) of a symmetric array of exactly one element."""
     found = locate_word(views, target)
     if found is not None:
         return found[0], found[1], KINDS[found[2]]
@@ -159,7 +158,7 @@ def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
 
 
 def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
-    """The whole of a symmetric array, or of an empty one, which needs no memory."""
+    """Describe a whole symmetric array. An empty array need not be symmetric."""
     require_init(routine)
     operand = describe(routine, argument, array)
     if operand.nelems:
@@ -168,13 +167,14 @@ def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
 
 
 def require_init(routine: str) -> None:
+    """Errors: NotInitializedError before init and after the last finalize."""
     if not job.inits:
         state = "finalized" if job.generation else "no init yet"
         refuse(NotInitializedError, routine, "state", state, "init before it")
 
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
-    """Read a torch, NumPy or CuPy array. Errors: ArgumentError for another kind, layout or device, DtypeError."""
+    """Describe a torch, NumPy or CuPy array. Errors: ArgumentError for another kind, layout or device; DtypeError."""
     if isinstance(array, Tensor):
         operand, dense = _describe_tensor(routine, argument, array), array.is_contiguous()
     elif isinstance(array, np.ndarray):
@@ -186,7 +186,7 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
     elif "cuda" in heaps and hasattr(array, "__cuda_array_interface__"):
         operand, dense = _describe_device_array(array.__cuda_array_interface__)
     else:
-        refuse(ArgumentError, routine, argument, f"a {type(array).__name__}", "a torch tensor or a NumPy array")
+        refuse(ArgumentError, routine, argument, an(type(array).__name__), "a torch tensor or a NumPy array")
     if contiguous and not dense:
         got = f"an array of shape {operand.shape} that is not C-contiguous"
         refuse(ArgumentError, routine, argument, got, "a contiguous one, or iput and iget with strides")
@@ -207,7 +207,7 @@ def _describe_tensor(routine: str, argument: str, array: Tensor) -> Operand:
 
 
 def _describe_device_array(interface: dict[str, Any]) -> tuple[Operand, bool]:
-    """CuPy's arrays, and whatever else says so where on the GPU it lies; and whether it is contiguous."""
+    """Describe an array that has __cuda_array_interface__, such as CuPy's, and return whether it is contiguous."""
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     step, dense = dtype.itemsize, True
     for extent, stride in zip(reversed(shape), reversed(interface.get("strides") or ()), strict=False):
@@ -219,7 +219,11 @@ def _describe_device_array(interface: dict[str, Any]) -> tuple[Operand, bool]:
 
 
 def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int) -> None:
-    """Errors: NotSymmetricError for private, freed or a peer's memory, OutOfRangeError past an allocation's end."""
+    """Require ``nbytes`` of one live allocation.
+
+    Errors: NotSymmetricError for private memory, freed memory and memory of another PE; OutOfRangeError if the bytes
+    exceed the allocation.
+    """
     heap = operand.heap
     offset = operand.address - heap.base
     if heap.allocator.covers(offset, nbytes):
@@ -238,20 +242,20 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
             )
         refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: its memory was freed", wants)
     if heap.holds(operand.address):
-        why = "another PE's memory, as shmem.ptr gives it"
+        why = "another PE's memory, as shmem.ptr returns it"
     else:
         why = "private memory, or memory of an earlier init"
     refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: {why}", wants)
 
 
 def require_writable(routine: str, argument: str, private: Any) -> None:
-    """Errors: ArgumentError for a private target that NumPy holds to be read-only, such as the bytes of a constant."""
+    """Require a writable target. Errors: ArgumentError for a read-only NumPy array, such as the bytes of a constant."""
     if argument != "source" and isinstance(private, np.ndarray) and not private.flags.writeable:
-        refuse(ArgumentError, routine, argument, "a read-only array", "one that may be written")
+        refuse(ArgumentError, routine, argument, "a read-only array", "a writable array")
 
 
 def count_of(routine: str, argument: str, value: Any) -> int:
-    """A count of elements: an int not below 0."""
+    """Return a number of elements: an int that is not negative. Errors: ArgumentError, OutOfRangeError."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         if value >= 0:
             return int(value)
@@ -260,7 +264,7 @@ def count_of(routine: str, argument: str, value: Any) -> int:
 
 
 def exact_int(routine: str, argument: str, value: Any) -> int:
-    """An int of either sign, no bool. Errors: ArgumentError."""
+    """Return an int of either sign. A bool is not an int. Errors: ArgumentError."""
     number = integer_of(value)
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
         refuse(ArgumentError, routine, argument, repr(value), "an int")
@@ -268,7 +272,7 @@ def exact_int(routine: str, argument: str, value: Any) -> int:
 
 
 def integer_of(value: Any) -> Any:
-    """The int in an integer tensor or array of one element, which reading ``counts[i]`` gives; else ``value`` itself."""
+    """Return the int in an integer tensor or array of one element, such as ``counts[i]``; otherwise ``value`` itself."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 and BOUNDS.get(value.dtype, (0, 1)) != (0, 1) else value
     if isinstance(value, np.ndarray):
@@ -277,17 +281,17 @@ def integer_of(value: Any) -> Any:
 
 
 def scalar_of(value: Any) -> Any:
-    """The Python number of a NumPy scalar, or of a tensor or array of one element; else ``value`` itself."""
+    """Return the Python number in a NumPy scalar or an array of one element; otherwise ``value`` itself."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         return value.item()
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
-    """``value`` as the Python number that an element of ``dtype`` holds.
+    """Return ``value`` as a Python number that an element of ``dtype`` can hold.
 
-    Integers must be held exactly, in float elements too; a float is rounded to a float element as torch does, but not to
-    infinity. Errors: DtypeError.
+    An integer must be represented exactly, also by a float element. A float is rounded to a float element as torch does,
+    but not to infinity. Errors: DtypeError.
     """
     low, high = BOUNDS.get(dtype, (1, 0))
     if type(value) is int and low <= value <= high:
@@ -298,7 +302,11 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
         value = scalar_of(value)
     if not isinstance(value, (bool, int, float, complex)):
         refuse(
-            DtypeError, routine, argument, f"a {type(value).__name__}", "a Python or NumPy scalar, or an array of one"
+            DtypeError,
+            routine,
+            argument,
+            an(type(value).__name__),
+            "a Python or NumPy scalar, or an array of one element",
         )
     held = _held(value, dtype)
     if held is None:
@@ -320,14 +328,14 @@ def _held(value: Any, dtype: torch.dtype) -> Any:
             return None
         rounded = torch.tensor(wide, dtype=torch.float64, device="cpu").to(dtype).item()
         if math.isfinite(wide) and not math.isfinite(rounded):
-            return None  # past the largest: infinity, or NaN in types without one
+            return None  # it became infinity, or NaN in a type that has no infinity
         return wide if not isinstance(value, int) or int(rounded) == value else None
     low, high = BOUNDS[dtype]
     return int(value) if math.isfinite(value) and value == int(value) and low <= value <= high else None
 
 
 def as_dtype(routine: str, dtype: Any) -> torch.dtype:
-    """torch's dtype for torch's, NumPy's or a Python type. Errors: DtypeError."""
+    """Return torch's dtype for a dtype of torch or NumPy or a Python type. Errors: DtypeError."""
     if not isinstance(dtype, torch.dtype):
         try:
             dtype = _TORCH.get(np.dtype(dtype), dtype)
@@ -345,8 +353,8 @@ def as_dtype(routine: str, dtype: Any) -> torch.dtype:
 
 
 def an(word: str) -> str:
-    """The word with its indefinite article."""
-    return f"{'an' if word[:1] in 'aeio' else 'a'} {word}"
+    """Return the word with its indefinite article."""
+    return f"{'an' if word[:1] in 'aeioAEIO' else 'a'} {word}"
 
 
 def name_of(dtype: Any) -> str:
@@ -354,7 +362,7 @@ def name_of(dtype: Any) -> str:
 
 
 def refuse_dtype(routine: str, argument: str, dtype: Any, wanted: Any) -> NoReturn:
-    """Refuse ``dtype`` where only those of ``wanted`` do."""
+    """Refuse ``dtype``, which is none of ``wanted``. Errors: DtypeError."""
     refuse(
         DtypeError,
         routine,

@@ -1,4 +1,4 @@
-"""The comparisons of waits and tests, numbered once: CMP on the host, dev.CMP_* in kernels, the native waits, time-outs."""
+"""The numbers of the comparisons: CMP on the host, dev.CMP_* in kernels, the native waits and time-out records use them."""
 
 EQ, NE, GT, GE, LT, LE = range(6)
 SIGNS = ("==", "!=", ">", ">=", "<", "<=")

@@ -1,4 +1,4 @@
-"""The heap in CPU memory: one range for the node, reserved at init, with a stretch of fixed size for each PE."""
+"""The heap in CPU memory: init reserves one address range for the node, with a part of fixed size for each PE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DL_CPU = 1
 
 
 class CpuHeap(Heap):
-    """One per process, named ``cpu``. Its size is fixed."""
+    """The heap in CPU memory, one per process, named ``cpu``. Its size is fixed."""
 
     device = "cpu"
 
@@ -29,16 +29,16 @@ class CpuHeap(Heap):
         super().__init__()
 
     def open(self, world: MPI.Intracomm, node: MPI.Intracomm, node_pes: Sequence[int], size: int) -> None:
-        """Map the heaps of the node. Collective over the world. Errors: OSError, on every PE alike."""
+        """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs."""
         self._reserve()
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
         segment = Segment(world, node, stride)
         whole = torch.frombuffer(segment.memory, dtype=torch.uint8).data_ptr()
         self.segment = segment
         self.size, self.stride = size, stride
-        self.base = whole + segment.slot * stride
+        self.base = whole + segment.node_rank * stride
         self.system = self.base + size
-        self.deltas = {pe: (slot - segment.slot) * stride for slot, pe in enumerate(node_pes)}
+        self.deltas = {pe: (node_rank - segment.node_rank) * stride for node_rank, pe in enumerate(node_pes)}
         self.adopt(Allocator(size), _DL_CPU, 0)
 
     def close(self) -> None:
@@ -48,10 +48,10 @@ class CpuHeap(Heap):
         self._clear()
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
-        """A view of the mapping, which it keeps alive."""
+        """Return a view of the mapping. The view keeps the mapping alive."""
         if self.segment is None:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
-        offset = address - self.base + self.segment.slot * self.stride
+        offset = address - self.base + self.segment.node_rank * self.stride
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
 
     def grow(self, routine: str, nbytes: int) -> bool:

@@ -1,8 +1,8 @@
-"""File descriptors passed between the processes of a node: from the first PE to all, or from each PE to all.
+"""Passes file descriptors between the processes of a node, from the first PE to all PEs or from each PE to all PEs.
 
-They travel over abstract sockets (SCM_RIGHTS). Where sockets do not reach, as between containers that have a network
-namespace each, a PE fetches them from the other process (pidfd_getfd). That needs one process-id namespace and the
-permission to trace.
+Descriptors are sent over abstract sockets (SCM_RIGHTS). If the PEs cannot reach each other's sockets, as in containers
+with separate network namespaces, a PE fetches the descriptors from the other process (pidfd_getfd). That requires a
+common process-id namespace and permission to trace.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _SECONDS = 60.0
-_PIDFD_GETFD = 438  # the same number on all architectures; Python 3.10 has no wrapper
+_PIDFD_GETFD = 438  # the number is the same on all architectures; Python 3.10 has no wrapper
 _PR_SET_PTRACER, _ANYBODY = 0x59616D61, -1
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Exchange:
-    """The PEs of a node, ready to pass descriptors. Collective over the node, as are its methods."""
+    """Passes descriptors between the PEs of a node. All methods but close are collective over the node."""
 
     def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm) -> None:
-        """Collective over ``world``. Errors: OSError, on every PE alike."""
+        """Connect the PEs. Collective over ``world``. Errors: OSError, on all PEs."""
         self._node = node
         with together(world):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -45,9 +45,9 @@ class Exchange:
         self._socket.close()
 
     def swap(self, fd: int) -> list[int]:
-        """Everybody's descriptor by slot, new ones of this process, our own place -1.
+        """Return a new descriptor for the ``fd`` of each PE, by node rank; this PE's own entry is -1.
 
-        Errors: DescriptorError, on this PE alone.
+        Errors: DescriptorError, on this PE only.
         """
         fds = [-1] * self._node.size
         try:
@@ -58,9 +58,9 @@ class Exchange:
         return fds
 
     def give(self, fd: int) -> int:
-        """The first PE's descriptor: ``fd`` itself there, a new one of this process on the others.
+        """Return the first PE's descriptor: ``fd`` itself on that PE, a new descriptor for it on the others.
 
-        Errors: DescriptorError, on this PE alone.
+        Errors: DescriptorError, on this PE only.
         """
         try:
             return self._given_by_socket(fd) if self.way == "sockets" else self._given_by_process(fd)
@@ -70,8 +70,8 @@ class Exchange:
     def _given_by_socket(self, fd: int) -> int:
         if self._node.rank:
             return self._receive()
-        for slot in range(1, self._node.size):
-            self._send(fd, slot)
+        for rank in range(1, self._node.size):
+            self._send(fd, rank)
         return fd
 
     def _given_by_process(self, fd: int) -> int:
@@ -81,35 +81,35 @@ class Exchange:
             fd = _fetch(libc, self._peers[0][0], number) if self._node.rank else fd
         except OSError as error:
             failure = error
-        self._node.Barrier()  # nobody closes before all have fetched
+        self._node.Barrier()  # no PE closes its descriptor before all have fetched it
         if failure:
             raise failure
         return fd
 
-    def _send(self, fd: int, slot: int) -> None:
+    def _send(self, fd: int, rank: int) -> None:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-        self._socket.sendmsg([b"f"], ancillary, 0, self._peers[slot][1])
+        self._socket.sendmsg([b"f"], ancillary, 0, self._peers[rank][1])
 
     def _reaches_next(self) -> bool:
-        """Whether a byte gets to the next PE's socket. Read there at once, so no queue fills."""
-        size, slot = self._node.size, self._node.rank
+        """Return whether a byte reaches the socket of the next PE, which reads it at once."""
+        size, rank = self._node.size, self._node.rank
         try:
-            self._socket.sendto(b"?", self._peers[(slot + 1) % size][1])
+            self._socket.sendto(b"?", self._peers[(rank + 1) % size][1])
             sent = True
         except OSError:
             sent = False
-        if self._node.allgather(sent)[(slot - 1) % size]:
+        if self._node.allgather(sent)[(rank - 1) % size]:
             self._socket.recv(1)
         return sent
 
     def _by_sockets(self, fd: int, fds: list[int]) -> None:
-        """Rounds: in round r each PE gives to the one r further, with a barrier between, so that no queue fills."""
-        size, slot = self._node.size, self._node.rank
+        """In round r each PE sends to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
+        size, rank = self._node.size, self._node.rank
         failure: OSError | None = None
         for step in range(1, size):
             try:
-                self._send(fd, (slot + step) % size)
-                fds[(slot - step) % size] = self._receive()
+                self._send(fd, (rank + step) % size)
+                fds[(rank - step) % size] = self._receive()
             except OSError as error:
                 failure = failure or error
             self._node.Barrier()
@@ -127,28 +127,28 @@ class Exchange:
                 sender = _CREDENTIALS.unpack(data)[1]
         if got < 0 or sender != os.getuid():
             close_all([got])
-            raise OSError(0, "a message without a descriptor, or from another user")
+            raise OSError(0, "received a message without a descriptor, or from another user")
         return got
 
     def _by_processes(self, fd: int, fds: list[int]) -> None:
         libc = _traceable()
         numbers = self._node.allgather(fd)
         failure: OSError | None = None
-        for slot, (pid, _) in enumerate(self._peers):
-            if slot != self._node.rank and not failure:
+        for rank, (pid, _) in enumerate(self._peers):
+            if rank != self._node.rank and not failure:
                 try:
-                    fds[slot] = _fetch(libc, pid, numbers[slot])
+                    fds[rank] = _fetch(libc, pid, numbers[rank])
                 except OSError as error:
                     failure = error
-        self._node.Barrier()  # nobody closes before all have fetched
+        self._node.Barrier()  # no PE closes its descriptor before all have fetched it
         if failure:
             raise failure
 
 
 def _traceable() -> ctypes.CDLL:
-    """The C library, once other processes of this user may fetch descriptors from this one."""
+    """Let other processes of this user fetch descriptors from this one, and return the C library."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(_ANYBODY), 0, 0, 0)  # where Yama guards; elsewhere it answers EINVAL
+    libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(_ANYBODY), 0, 0, 0)  # needed under Yama; elsewhere it fails with EINVAL
     return libc
 
 
@@ -164,14 +164,14 @@ def _fetch(libc: ctypes.CDLL, pid: int, number: int) -> int:
 
 
 def close_all(fds: list[int]) -> None:
-    """Close those that are open."""
+    """Close the descriptors that are not -1."""
     for fd in fds:
         if fd >= 0:
             os.close(fd)
 
 
 def refuse_descriptors(error: DescriptorError) -> NoReturn:
-    """Word that the PEs of this node cannot pass descriptors."""
+    """Report that the PEs of this node cannot pass descriptors. Errors: UnreachableError."""
     wants = (
         "processes of one user, in one network namespace, or in one process-id namespace with the permission to trace"
     )

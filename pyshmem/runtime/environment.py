@@ -1,4 +1,4 @@
-"""The environment variables: one table that is the parser, the listing of SHMEM_INFO and the documentation."""
+"""The environment variables. One table defines their parsers, defaults, SHMEM_INFO listing and documentation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "20m", "3.1M", ".5g": ceil(number * unit); of the unit only the first letter counts (spec, Environment)."""
+    """Return the bytes of "20m", "3.1M" or ".5g". Only the first letter of the unit counts (spec, Environment)."""
     match = _SIZE.fullmatch(text)
     if not match:
-        raise ValueError("a number of bytes not below 0, with a unit k, m, g or t if wanted, such as 512m")
+        raise ValueError("a number of bytes, 0 or more, with an optional unit k, m, g or t, such as 512m")
     unit = match["unit"]
     exact = Decimal(match["number"]) * (1 << _UNITS[unit and unit[0].lower()])
     return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
 def parse_flag(text: str) -> bool:
-    """Set to anything but 0, no, off or nothing."""
+    """Return False for 0, no, off, false or an empty text, otherwise True."""
     return text.strip().lower() not in ("", "0", "no", "off", "false")
 
 
@@ -36,7 +36,7 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e9:
-        raise ValueError("seconds, 0 for no limit")
+        raise ValueError("a number of seconds, 0 for no limit")
     return seconds
 
 
@@ -46,17 +46,17 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def one_of(*words: str) -> Callable[[str], str]:
+def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(" or ".join(words))
+        if text not in choices:
+            raise ValueError(" or ".join(choices))
         return text
 
     return parse
 
 
 class Variable(NamedTuple):
-    """One row: ``parse`` raises ValueError with the words of what it wants."""
+    """A row of the table. ``parse`` raises ValueError with a description of valid values."""
 
     name: str
     parse: Callable[[str], Any]
@@ -80,32 +80,40 @@ VARIABLES = {
         Variable(
             "SHMEM_DEBUG", parse_flag, False, "compare allocations across PEs; list what was never freed", "SMA_DEBUG"
         ),
-        Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: the only one"),
-        Variable("PYSHMEM_DEVICE", parse_count, None, "which GPU this PE takes; unset: by its number on the node"),
-        Variable("PYSHMEM_PEER_MAP", one_of("auto", "vmm", "ipc"), "auto", "how peers map GPU memory"),
+        Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: there is no other heap"),
+        Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: chosen by node rank"),
+        Variable(
+            "PYSHMEM_PEER_MAP",
+            one_of("auto", "vmm", "ipc"),
+            "auto",
+            "how PEs map each other's GPU memory",
+        ),
         Variable(
             "PYSHMEM_HIP_MEMORY",
             one_of("auto", "coarse", "fine", "uncached"),
             "auto",
-            "AMD: the kind of memory of the GPU heap",
+            "AMD GPUs: the kind of memory of the heap",
         ),
-        Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait gives up; 0: never"),
+        Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait times out; 0: never"),
         Variable(
-            "PYSHMEM_MAX_TEAMS", parse_count, 64, "how many teams there may be at a time, the predefined two included"
+            "PYSHMEM_MAX_TEAMS",
+            parse_count,
+            64,
+            "the most teams that can exist at a time, with the two predefined ones",
         ),
         Variable(
             "PYSHMEM_SCRATCH",
             parse_size,
             None,
-            "bytes of each heap that kernels' collectives use; unset: 128m of a GPU's, 4m of the CPU's",
+            "bytes of scratch memory for kernel collectives; unset: 128m on GPUs, 4m on the CPU",
         ),
-        Variable("PYSHMEM_QUIET", parse_flag, False, "do not say that kernels run in Triton's interpreter"),
+        Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
     )
 }
 
 
 def read(name: str) -> Any:
-    """The variable's value, its default where it is unset. Errors: ArgumentError naming variable and text."""
+    """Return the value of the variable, or its default. Errors: ArgumentError, which names the variable and its text."""
     row = VARIABLES[name]
     used = name if name in os.environ or not row.alias else row.alias
     text = os.environ.get(used)
@@ -118,7 +126,7 @@ def read(name: str) -> Any:
 
 
 def listing(settled: dict[str, str]) -> str:
-    """The table of SHMEM_INFO; ``settled`` gives what init made of a variable where that differs from its text."""
+    """Return the table of SHMEM_INFO. ``settled`` has the values that init chose, if they differ from the variables."""
     lines = ["Environment of pyshmem (value, variable, meaning):"]
     for name, row in VARIABLES.items():
         value = settled.get(name, str(read(name)))
@@ -127,7 +135,7 @@ def listing(settled: dict[str, str]) -> str:
 
 
 def available_memory() -> int:
-    """Bytes this process may still get: of the machine, and of its control group where that has a limit."""
+    """Return the bytes that this process may still allocate, within the limits of the machine and of its control group."""
     with open("/proc/meminfo") as meminfo:
         rows = dict(line.split(":", 1) for line in meminfo)
     free = int(rows["MemAvailable"].split()[0]) * 1024
@@ -144,17 +152,18 @@ def available_memory() -> int:
 
 
 def asked_bytes(argument: str | int | None) -> int | None:
-    """What init's argument, else SHMEM_SYMMETRIC_SIZE, asks for, in whole pages; None where neither does."""
+    """Return the heap size of init's argument or else of SHMEM_SYMMETRIC_SIZE, in whole pages; None if neither is set."""
     asked = read("SHMEM_SYMMETRIC_SIZE") if argument is None else _argument_bytes(argument)
     return None if asked is None else -(-asked // PAGE) * PAGE
 
 
 def heap_bytes(asked: int | None, node_pes: int, main: bool = True) -> int:
-    """Bytes of each PE's heap in CPU memory: those asked for, else 1 GiB or half of what memory allows.
+    """Return the size in bytes of each PE's heap in CPU memory: ``asked``, or else 1 GiB or half of the free memory.
 
-    main: it is the default heap. Beside a GPU's, which the user's figure is about, it takes no more than if nobody asked.
-    The memory check comes before any reservation: under a control group's limit a reservation that does not fit is
-    answered by the kernel's kill, not by an error.
+    main: whether it is the default heap. Beside a GPU heap, the requested size is that of the GPU heap, so the CPU heap
+    gets at most its default size.
+    The memory is checked before it is reserved: if a reservation exceeds the limit of a control group, the operating
+    system kills the process instead of returning an error.
     """
     free = available_memory()
     usual = min(1 << 30, free // (2 * node_pes)) // PAGE * PAGE
@@ -168,7 +177,7 @@ def heap_bytes(asked: int | None, node_pes: int, main: bool = True) -> int:
             "init",
             "heap_size",
             f"{asked} bytes for each of {node_pes} PEs",
-            f"at most {free} bytes in all, which is what this machine has free",
+            f"at most {free} bytes in all, the free memory of this machine",
         )
     return asked
 
@@ -180,5 +189,7 @@ def _argument_bytes(asked: str | int) -> int:
         except ValueError as error:
             refuse(ArgumentError, "init", "heap_size", repr(asked), str(error))
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
-        refuse(ArgumentError, "init", "heap_size", repr(asked), "bytes as an int not below 0, or text such as '512m'")
+        refuse(
+            ArgumentError, "init", "heap_size", repr(asked), "a number of bytes, 0 or more, or a text such as '512m'"
+        )
     return asked

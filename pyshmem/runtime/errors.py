@@ -1,15 +1,15 @@
-"""The exception tree, and the one function that words every refusal.
+"""The exception tree, and the function that writes the message of every error.
 
 ShmemError
 |-- NotInitializedError (RuntimeError)   before init, or after the last finalize
-|-- NotSymmetricError   (ValueError)     memory of no live symmetric allocation: private, freed, of an older init
-|-- OutOfRangeError     (IndexError)     a PE, a size, an index, past its end
+|-- NotSymmetricError   (ValueError)     the memory is in no live symmetric allocation: private, freed, of an older init
+|-- OutOfRangeError     (IndexError)     a PE, a size or an index is out of range
 |-- HeapExhaustedError  (MemoryError)    an allocation, or the heap itself, does not fit
-|-- DtypeError          (TypeError)      an element type, or a value that the element type cannot hold
-|-- ArgumentError       (ValueError)     any other argument: layout, kind, sign
+|-- DtypeError          (TypeError)      a wrong element type, or a value that the element type cannot hold
+|-- ArgumentError       (ValueError)     any other invalid argument: layout, kind, sign
 |-- UnreachableError    (RuntimeError)   the PE exists, but no transport reaches it
 |-- LaunchError         (RuntimeError)   the job was started in a way that cannot work
-`-- WaitTimeoutError    (TimeoutError)   a wait outlasted PYSHMEM_WAIT_TIMEOUT
+`-- WaitTimeoutError    (TimeoutError)   a wait lasted longer than PYSHMEM_WAIT_TIMEOUT
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class NotInitializedError(ShmemError, RuntimeError):
 
 
 class NotSymmetricError(ShmemError, ValueError):
-    """An argument that must be symmetric memory is not, or is no longer."""
+    """An argument that must be symmetric memory is not symmetric, or its memory was freed."""
 
 
 class OutOfRangeError(ShmemError, IndexError):
-    """A PE number, a size or an index lies past its end."""
+    """A PE number, a size or an index is out of range."""
 
 
 class HeapExhaustedError(ShmemError, MemoryError):
-    """The symmetric heap, or the machine's memory for it, does not suffice."""
+    """The symmetric heap, or the memory of the machine, is too small."""
 
 
 class DtypeError(ShmemError, TypeError):
@@ -44,7 +44,7 @@ class DtypeError(ShmemError, TypeError):
 
 
 class ArgumentError(ShmemError, ValueError):
-    """An argument has a wrong kind, layout or sign."""
+    """An argument has the wrong kind, layout or sign."""
 
 
 class UnreachableError(ShmemError, RuntimeError):
@@ -56,23 +56,23 @@ class LaunchError(ShmemError, RuntimeError):
 
 
 class WaitTimeoutError(ShmemError, TimeoutError):
-    """A wait outlasted PYSHMEM_WAIT_TIMEOUT."""
+    """A wait lasted longer than PYSHMEM_WAIT_TIMEOUT."""
 
 
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Raise ``kind`` with the sentence that all refusals share."""
+    """Raise ``kind`` with a message of the form that all errors share."""
     raise kind(f"{routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")
 
 
 def listed(pes: list[int]) -> str:
-    """PE 1; PEs 1 and 2; PEs 1, 2 and 3."""
+    """Return a text such as "PE 1", "PEs 1 and 2" or "PEs 1, 2 and 3"."""
     if len(pes) < 2:
         return f"PE {pes[0]}" if pes else "some PE"
     return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
 
 
 def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Word a wait that gave up."""
+    """Report that a wait timed out. Errors: WaitTimeoutError."""
     refuse(
         WaitTimeoutError,
         routine,

@@ -1,8 +1,8 @@
-"""The end of a PE: a fault on one ends the job, for its peers may wait for it for ever.
+"""The end of a PE. A failure on one PE ends the job, because the other PEs might wait for it for ever.
 
-An uncaught exception is caught by the hooks, which name it. Any other end with a status but 0 (sys.exit, a failing atexit)
-is known only to a handler of the C library, see watch_exit in _native.c; it works where pyshmem started MPI, since a
-program that started MPI itself has mpi4py finalise MPI, which waits for the others, before that handler runs.
+Hooks report an uncaught exception. Only an exit handler of the C library sees any other end with a nonzero status, such as
+sys.exit or a failing atexit function: see watch_exit in _native.c. This handler works if pyshmem started MPI. If the
+program started MPI, mpi4py finalises MPI before the handler runs, and MPI_Finalize waits for the other PEs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _mpi: Any = None
 
 
 def watch(mpi: Any) -> None:
-    """Install the hooks, once a process, and tell pyshmemrun what this MPI keeps in shared memory."""
+    """Install the hooks once per process, and list for pyshmemrun the files that MPI has in shared memory."""
     global _mpi
     if _mpi is not None:
         return
@@ -43,8 +43,8 @@ def watch(mpi: Any) -> None:
 
 
 def own_mpi(mpi: Any) -> None:
-    """Finalise MPI when the process ends well, abort the job when it does not."""
-    library = ctypes.CDLL(mpi.__file__)  # already loaded: gives the functions of the libmpi it is linked to
+    """Finalise MPI when the process ends with status 0, and abort the job when it ends with another status."""
+    library = ctypes.CDLL(mpi.__file__)  # already loaded; it gives access to the libmpi that it is linked to
 
     def address(name: str) -> int:
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
@@ -59,14 +59,14 @@ def abort(status: int) -> NoReturn:
     """End every PE with ``status``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(0.2)  # MPICH's mpiexec drops output that it has not read when the abort arrives
+    time.sleep(0.2)  # MPICH's mpiexec loses output that it has not read before the abort
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)  # MPI_Abort does not return
 
 
 def _end(kind: type[BaseException], error: BaseException | None) -> None:
     if _mpi.Is_finalized() or _mpi.COMM_WORLD.size == 1 or hasattr(sys, "ps1"):
-        return  # nobody else to end, or a session that goes on
+        return  # there are no other PEs, or this is an interactive session, which goes on
     pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
     print(f"PE {pe}: {kind.__name__}: {error}", file=sys.stderr)
     report = _job_file("reported", _mpi.COMM_WORLD.rank)
@@ -82,7 +82,7 @@ def _job_file(kind: str, pe: int) -> str:
 
 
 def _note_shared_files() -> None:
-    """pyshmemrun removes what MPI leaves in /dev/shm when a job is killed; only this process knows the names."""
+    """List the files that MPI has in /dev/shm. pyshmemrun removes them if the job is killed."""
     note = _job_file("shm", _mpi.COMM_WORLD.rank)
     if not note:
         return

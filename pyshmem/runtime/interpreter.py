@@ -1,6 +1,6 @@
-"""Where kernels run: compiled for a GPU, or by Triton's interpreter, process by process, on the CPU heap.
+"""Chooses whether kernels are compiled for a GPU or run in Triton's interpreter, on the CPU heap.
 
-The choice must be made before triton is imported: its own functions become one kind or the other then.
+The choice must be made before triton is imported, because triton then defines its own functions for one or the other.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 import sys
 
 VARIABLE = "TRITON_INTERPRET"
-chosen_here = False  # this import switched the interpreter on
-too_late = False  # triton was there already, with compiled functions
+chosen_here = False  # whether this import switched the interpreter on
+too_late = False  # whether triton was imported before, with compiled functions
 
 
 def choose() -> None:
-    """Switch the interpreter on where there is no GPU and the user has not decided."""
+    """Switch the interpreter on if there is no GPU and the user has not set the variable."""
     global chosen_here, too_late
     if VARIABLE in os.environ:
         return
@@ -30,15 +30,15 @@ def choose() -> None:
 
 
 def active() -> bool:
-    """Whether kernels defined from now on are interpreted, by Triton's own reading of the variable."""
+    """Return whether kernels that are defined from now on are interpreted. The variable is read as Triton reads it."""
     return os.environ.get(VARIABLE, "0").lower() in ("1", "on", "true", "y", "yes")
 
 
 def require() -> None:
-    """Errors: ImportError where kernels could not run: said once, when pyshmem.device is imported, not at the first call."""
+    """Errors: ImportError if kernels cannot run. Called when pyshmem.device is imported, not at the first kernel."""
     if too_late:
         raise ImportError(
-            "triton was imported before pyshmem, so its functions are made for a GPU, and there is none: "
+            "triton was imported before pyshmem, so its functions are compiled for a GPU, and there is no GPU: "
             f"import pyshmem before triton, or set {VARIABLE}=1"
         )
     if not active():
@@ -48,6 +48,6 @@ def require() -> None:
 
     if isinstance(own_function, JITFunction):
         raise ImportError(
-            f"{VARIABLE} was set after triton was imported, whose functions are made for a GPU: "
-            "set it before, or import pyshmem before triton"
+            f"{VARIABLE} was set after triton was imported, so triton's functions are compiled for a GPU: "
+            "set it before that, or import pyshmem before triton"
         )

@@ -1,6 +1,6 @@
-"""This process's place in the job: who it is, who its peers are. Filled by init, emptied by the last finalize.
+"""The state of the job in this process. init sets it, and the last finalize clears it.
 
-A leaf: every other module may look here, and this one looks nowhere.
+Every other module may import this one; it imports none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One per process, named ``job``. ``inits`` counts init calls not yet matched by finalize; 0 means not initialised."""
+    """The state of the job, one object per process, named ``job``.
+
+    ``inits`` counts the calls of init that have no matching finalize yet; 0 means not initialised.
+    """
 
     __slots__ = (
         "comm",
@@ -42,19 +45,19 @@ class Job:
         self.n_pes = 0
         self.comm: MPI.Intracomm | None = None
         self.node_comm: MPI.Intracomm | None = None
-        self.node_pes: range = range(0)  # world PEs of this node; index = slot in the node's heaps
+        self.node_pes: range = range(0)  # world PEs of this node; the index is the node rank
         self.thread_level = 0
         self.debug = False  # SHMEM_DEBUG
-        self.why_no_gpu = ""  # why no heap in GPU memory is open
-        self.device = "cpu"  # which heap allocations take that name none
+        self.why_no_gpu = ""  # the reason why there is no heap in GPU memory
+        self.device = "cpu"  # the heap of allocations that name no device
         self.scratch: int | None = None  # PYSHMEM_SCRATCH
-        self.timeout = 300.0  # seconds a wait may last; 0: no limit
-        self.spins = 0  # polls before a wait first yields its core
+        self.timeout = 300.0  # the most seconds that a wait lasts; 0: no limit
+        self.spins = 0  # polls before a wait yields its core for the first time
 
     def set_spins(self) -> None:
-        """Spin long where every PE of the node has a core of its own, else yield early. Collective over the node."""
+        """Set ``spins``: many if every PE of the node has a core of its own, otherwise few. Collective over the node."""
         assert self.node_comm is not None
-        cores = set().union(*self.node_comm.allgather(os.sched_getaffinity(0)))  # each may be bound to one of them
+        cores = set().union(*self.node_comm.allgather(os.sched_getaffinity(0)))  # each PE may be bound to one core
         self.spins = 20000 if len(self.node_pes) <= len(cores) else 50
 
 

@@ -1,4 +1,4 @@
-"""How this process was started: read from the launcher's variables, before and after MPI is there."""
+"""Finds out from the launcher's environment variables how this process was started, before and after MPI is initialised."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import sys
 
 from pyshmem.runtime.errors import LaunchError, refuse
 
-# Each launcher tells its processes how many they are: (variable, what sets it).
+# The variables in which launchers pass the number of processes: (variable, launcher).
 _SIZES = (("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"), ("PMI_SIZE", "MPICH's mpiexec"))
 _OPENMPI_LIBRARY = "libmpi.so.40"
 
 
 def refuse_torchrun() -> None:
-    """Errors: LaunchError under torchrun, whose processes MPI does not connect."""
+    """Errors: LaunchError under torchrun, because MPI does not connect its processes."""
     if "TORCHELASTIC_RUN_ID" in os.environ and not any(name in os.environ for name, _ in _SIZES):
         refuse(LaunchError, "init", "launcher", "torchrun", "mpiexec -n N python prog.py, or pyshmemrun -n N prog.py")
 
 
 def match_library() -> None:
-    """Under Open MPI's mpiexec make mpi4py load Open MPI, where the environment's own MPICH would come first."""
+    """Under Open MPI's mpiexec, make mpi4py load Open MPI even if the Python environment contains MPICH."""
     if "OMPI_COMM_WORLD_SIZE" not in os.environ or "mpi4py.MPI" in sys.modules:
         return
     if "MPI4PY_MPIABI" in os.environ or "MPI4PY_LIBMPI" in os.environ or not importlib.util.find_spec("mpi4py._mpiabi"):
@@ -29,13 +29,13 @@ def match_library() -> None:
     try:
         ctypes.CDLL(_OPENMPI_LIBRARY)
     except OSError:
-        return  # none to be found; what mpi4py loads by itself is checked after MPI has started
+        return  # not found; the library that mpi4py loads is checked after MPI_Init
     os.environ["MPI4PY_MPIABI"] = "openmpi"
     os.environ["MPI4PY_LIBMPI"] = _OPENMPI_LIBRARY
 
 
 def refuse_foreign_library(version: str) -> None:
-    """Errors: LaunchError, before MPI_Init can hang or abort, where mpiexec and libmpi are of different MPIs."""
+    """Errors: LaunchError if mpiexec and libmpi are of different MPIs. Called before MPI_Init, which could hang or abort."""
     got = "Open MPI" if "Open MPI" in version else version.split("\n", 1)[0].strip()
     if "OMPI_COMM_WORLD_SIZE" in os.environ and "Open MPI" not in version:
         refuse(
@@ -43,12 +43,12 @@ def refuse_foreign_library(version: str) -> None:
             "init",
             "launcher",
             f"Open MPI's mpiexec, while mpi4py loads {got}",
-            "both of one MPI: use pyshmemrun, or that MPI's own mpiexec",
+            "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of that MPI",
         )
 
 
 def refuse_split_job(mpi_size: int) -> None:
-    """Errors: LaunchError where the launcher started n processes and MPI sees one: n jobs of one PE."""
+    """Errors: LaunchError if the launcher started n processes that MPI does not connect: these are n jobs of one PE."""
     for name, launcher in _SIZES:
         size = os.environ.get(name, "")
         if size.isdigit() and int(size) > 1 and mpi_size == 1:
@@ -56,6 +56,6 @@ def refuse_split_job(mpi_size: int) -> None:
                 LaunchError,
                 "init",
                 "launcher",
-                f"{size} processes from {launcher}, each alone in MPI",
+                f"{size} processes from {launcher}, which MPI does not connect",
                 "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of the MPI that mpi4py loads",
             )

@@ -1,4 +1,4 @@
-"""Refuse, at import and in one line, versions that are known not to work: alone or in pairs."""
+"""Refuses at import versions of packages, or pairs of them, that do not work. The message has one line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
-_ALSO_NAMED = {"triton": ("triton-rocm", "pytorch-triton-rocm")}  # by the wheels that torch's ROCm builds ask for
+_ALSO_NAMED = {"triton": ("triton-rocm", "pytorch-triton-rocm")}  # in the wheels that torch's ROCm builds require
 
 
 def check() -> None:
-    """Errors: ImportError naming the package, what is installed, and what to install."""
+    """Errors: ImportError, which names the package, the installed version and the command that installs a newer one."""
     found = {name: _installed(name) for name in OLDEST}
     for name, least in OLDEST.items():
         if found[name] < least:
@@ -22,23 +22,23 @@ def check() -> None:
 
 
 def check_built() -> None:
-    """Errors: ImportError where this is a checkout's folder, which Python finds first in programs that lie beside it."""
+    """Errors: ImportError if this is a checkout without the compiled module, which Python finds before the installation."""
     try:
         import_module("pyshmem.runtime._native")
     except ImportError as error:
-        folder = Path(__file__).parent
+        folder = Path(__file__).parents[1]
         if any(folder.glob("runtime/_native*.so")):
             raise
         raise ImportError(
-            f"{folder} is pyshmem's source without its compiled part: "
+            f"{folder} is pyshmem's source without the compiled module: "
             f"run from another directory, or `pip install -e .` in {folder.parent}"
         ) from error
 
 
 def check_interpreter() -> None:
-    """Errors: ImportError for a pair whose interpreter does not work; compiled for a GPU, the same pair does.
+    """Errors: ImportError for versions with which the interpreter does not work. Compiled kernels work with them.
 
-    Measured with the device tests on triton 3.6.0, 3.7.0, 3.7.1, 3.8.0, 3.9.0 x NumPy 2.3.5, 2.4.6: one pair fails.
+    The device tests ran with triton 3.6.0, 3.7.0, 3.7.1, 3.8.0 and 3.9.0, and NumPy 2.3.5 and 2.4.6; one pair failed.
     """
     triton, numpy = _installed("triton"), _installed("numpy")
     if triton < (3, 7) and numpy >= (2, 4):

@@ -1,7 +1,7 @@
-"""One shared range of CPU memory for the PEs of a node, with a stretch of fixed size for each of them.
+"""A range of CPU memory that the PEs of a node share, with a part of fixed size for each PE.
 
-The range is a memfd: it lives as long as a process has it mapped or open. Whatever ends the job, a kill included, leaves
-nothing behind.
+The range is a memfd, which exists as long as a process has it mapped or open. So nothing is left behind when the job ends,
+even if it is killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Segment:
-    """The whole range as it is mapped here, in ``memory``. This PE's stretch begins at ``slot`` * ``stride``."""
+    """The whole range, mapped into this process as ``memory``. This PE's part begins at ``node_rank * stride``."""
 
     def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm, stride: int) -> None:
-        """Collective over ``world``. Errors: OSError on every PE alike, where any of them lacks the memory."""
-        self.stride, self.slot = stride, node.rank
+        """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory."""
+        self.stride, self.node_rank = stride, node.rank
         exchange, fds = Exchange(world, node), [-1]
         try:
             with together(world):
@@ -31,16 +31,16 @@ class Segment:
             with together(world):
                 fds = [exchange.give(fds[0])]
             with together(world):
-                # now, by its owner: near its core, and never a bus error later
-                os.posix_fallocate(fds[0], self.slot * stride, stride)
+                # the owner allocates now: the pages are near its core, and no bus error can follow
+                os.posix_fallocate(fds[0], self.node_rank * stride, stride)
                 self.memory = mmap.mmap(fds[0], stride * node.size)
         finally:
             close_all(fds)
             exchange.close()
 
     def discard(self) -> None:
-        """Give this PE's pages back at once. The addresses stay mapped while a tensor of the caller still refers to them."""
-        self.memory.madvise(mmap.MADV_REMOVE, self.slot * self.stride, self.stride)
+        """Release this PE's pages at once. The addresses stay mapped while a tensor refers to them."""
+        self.memory.madvise(mmap.MADV_REMOVE, self.node_rank * self.stride, self.stride)
 
 
 def _create(nbytes: int) -> int:

@@ -1,7 +1,7 @@
-"""What a wait that gave up in a kernel leaves for the host: one record a PE, the first to give up fills it.
+"""The record of a kernel wait that timed out. Each PE has one record; the first wait that times out fills it.
 
-A record is WORDS words of int64 in memory that the GPU and the host share. ROUTINE is written last, as a release: where
-it is not 0 the others are complete. Later waits of that PE return when they see it.
+A record is WORDS words of int64 in memory that the GPU and the host share. ROUTINE is written last, with release order: if
+it is not 0, the other words are complete. Later waits of that PE return as soon as they see the record.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pyshmem.runtime.comparisons import SIGNS
 
 WORDS = 16
 ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range(10)
-# ROUTINE: one of CODES.  CLAIM: 1 once a program fills the record.  PE: who waited, as its team counts.
-# OFFSET: of the word, in bytes from the heap's start.  SIGN: of pyshmem.runtime.comparisons.  WANTED, SEEN: its values.
-# UNSIGNED: 1 for uint32 and uint64.  MISSING: in barriers, a PE of the team that did not come.  LIMIT: in nanoseconds.
+# ROUTINE: one of CODES.  CLAIM: 1 once a program fills the record.  PE: the PE that waited, by its number in the team.
+# OFFSET: the word's offset in the heap, in bytes.  SIGN: a number of pyshmem.runtime.comparisons.
+# WANTED, SEEN: the value that the wait compared with, and the value of the word.  UNSIGNED: 1 for uint32 and uint64.
+# MISSING: in barriers, a PE of the team that did not arrive.  LIMIT: the time limit in nanoseconds.
 
 ROUTINES = (
     "wait_until", "signal_wait_until", "barrier_all", "sync_all",
@@ -25,24 +26,24 @@ ROUTINES = (
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
     "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
 )  # fmt: skip
-NO_SLOT = -1  # OFFSET of a program that has no slot: of WANTED that there are, SEEN is its number
+NO_SLOT = -1  # the OFFSET if a program has no scratch slot: SEEN is its number, WANTED the number of slots
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
-ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # of those not here: ctx
+ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # others: ctx
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr")
 
 
 def describe_record(words: Sequence[int]) -> str:
-    """What WaitTimeoutError says of a record with a ROUTINE, from the argument on. The caller names routine and PE."""
+    """Return the message of WaitTimeoutError for a filled record."""
     routine = ROUTINES[words[ROUTINE] - 1]
     seconds = f"{words[LIMIT] / 1e9:g} s"
     variable = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
     if words[OFFSET] == NO_SLOT:
         got, slots = f"program {max(words[SEEN], 0)}", f"at most {max(words[WANTED], 0)} programs"
-        more = "PYSHMEM_SCRATCH or device_context(scratch=) makes room for more"
+        more = "set PYSHMEM_SCRATCH or device_context(scratch=) for more"
         return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
     if routine not in ARGUMENTS:
-        who = f"no word from PE {words[MISSING]} of its team in {seconds}"
-        if words[OFFSET]:  # of the word that programs of barrier_all_grid wait for
+        who = f"no call from PE {words[MISSING]} of its team in {seconds}"
+        if words[OFFSET]:  # the word on which the programs of barrier_all_grid wait
             who = f"not all programs of the grids here and of its team's other PEs in {seconds}"
         return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
     seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))

@@ -1,6 +1,6 @@
-"""Waits and tests on words of this PE: the words of one call, and how the processor waits for those in CPU memory.
+"""Waits and tests on words in the memory of this PE.
 
-Waits release the GIL, let signal handlers run, yield the core where PEs share cores, and give up after
+Waits release the GIL, let signal handlers run, yield the core if PEs share cores, and time out after
 PYSHMEM_WAIT_TIMEOUT seconds.
 """
 
@@ -19,11 +19,11 @@ from pyshmem.runtime.job import job
 
 TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
-_turn = 0  # where *_any and *_some begin to look
+_turn = 0  # the element with which *_any and *_some begin
 
 
 def natives(operator: str, dtypes: Sequence[torch.dtype]) -> dict[Any, Any]:
-    """The native functions of an operator, by element type."""
+    """Return the native functions of an operator, by element type."""
     return {dtype: getattr(_native, f"{operator}_{str(dtype).removeprefix('torch.')}") for dtype in dtypes}
 
 
@@ -32,18 +32,21 @@ _WAIT, _ANY = natives("wait", TYPES), natives("wait_any", TYPES)
 
 
 class OnCpu:
-    """How words in CPU memory are read and waited for. GPU memory has functions of the same names."""
+    """Reads of and waits on words in CPU memory. The route of GPU memory has methods of the same names."""
 
     def look(self, address: int, nbytes: int) -> int:
-        """Where in CPU memory these bytes of this PE can be read, as they are now."""
+        """Return an address in CPU memory at which the present values of these bytes can be read."""
         return address
 
     def wait_word(self, address: int, dtype: Any, code: int, value: int) -> int:
-        """Wait until a word compares so; the value seen. Errors: TimeoutError, OverflowError for a value it cannot hold."""
+        """Wait until the comparison of a word holds, and return the value seen.
+
+        Errors: TimeoutError; OverflowError if the type cannot hold ``value``.
+        """
         return int(_WAIT[dtype](address, code, value, job.timeout, job.spins))
 
     def wait_any(self, words: Words) -> int:
-        """Wait until one of the words compares so; its index. Errors: TimeoutError."""
+        """Wait until the comparison of one of the words holds, and return its index. Errors: TimeoutError."""
         return int(_ANY[words.dtype](*words.native(words.address), job.timeout, job.spins))
 
 
@@ -51,18 +54,18 @@ on_cpu = OnCpu()
 
 
 class Words(NamedTuple):
-    """The checked arguments of a call on many words; ``keep`` holds the status array alive for its address."""
+    """The checked arguments of a call on several words."""
 
     routine: str
-    here: Any  # an OnCpu, or what stands for one
-    base: int  # of the heap
+    here: Any  # an OnCpu, or a route with the same methods
+    base: int  # the address of the heap
     address: int
     nelems: int
     dtype: Any
-    code: int  # of the comparison
-    value: Any  # one for all, or an array of as many
-    status: int
-    keep: Any
+    code: int  # the number of the comparison
+    value: Any  # one value for all words, or an array with a value for each
+    status: int  # the address of the status array, or 0
+    keep: Any  # the status array, which must stay alive
 
     def look(self) -> int:
         return int(self.here.look(self.address, self.nelems * self.dtype.itemsize)) if self.nelems else 0
@@ -74,12 +77,12 @@ class Words(NamedTuple):
         return self.value if isinstance(self.value, int) else int(self.value[i])
 
     def native(self, seen: int) -> tuple[Any, ...]:
-        """The first arguments of the native wait_any, of words that can be read at ``seen``."""
+        """Return the first arguments of the native wait_any for words that can be read at ``seen``."""
         value = self.value if isinstance(self.value, int) else (self.value.ctypes.data,)
         return seen, self.nelems, self.code, value, self.status, _next_first(self.nelems)
 
     def refuse(self, i: int | None) -> NoReturn:
-        """Word the time-out of element ``i``, or of all."""
+        """Report that the wait for element ``i``, or for any element if None, timed out. Errors: WaitTimeoutError."""
         sign = SIGNS[self.code]
         if i is None:
             what = "cmp_values" if isinstance(self.value, np.ndarray) else str(self.value)
@@ -89,7 +92,7 @@ class Words(NamedTuple):
 
 
 def wait_all(words: Words) -> None:
-    """Wait until each word has compared so. Errors: WaitTimeoutError."""
+    """Wait until the comparison of each word has held. Errors: WaitTimeoutError."""
     for i in words.included():
         try:
             words.here.wait_word(words.address + i * words.dtype.itemsize, words.dtype, words.code, words.wanted(i))
@@ -98,7 +101,10 @@ def wait_all(words: Words) -> None:
 
 
 def wait_any(words: Words) -> int | None:
-    """Wait until a word compares so; its index, None where none is included. Errors: WaitTimeoutError."""
+    """Wait until the comparison of a word holds, and return its index; None if no word is included.
+
+    Errors: WaitTimeoutError.
+    """
     if not words.included():
         return None
     try:
@@ -108,7 +114,7 @@ def wait_any(words: Words) -> int | None:
 
 
 def wait_some(words: Words) -> list[int]:
-    """Wait until a word compares so; the indices of all that do. Errors: WaitTimeoutError."""
+    """Wait until the comparison of a word holds, and return the indices of all such words. Errors: WaitTimeoutError."""
     first = wait_any(words)
     return [] if first is None else sorted({first, *satisfied(words)})
 
@@ -118,19 +124,22 @@ def all_hold(words: Words) -> bool:
 
 
 def any_holds(words: Words, seen: int) -> int | None:
-    """The index of an element that compares so, in what was read at ``seen``."""
+    """Return the index of an element at ``seen`` for which the comparison holds, or None."""
     found = _ANY[words.dtype](*words.native(seen))
     return None if found < 0 else int(found)
 
 
 def satisfied(words: Words) -> list[int]:
-    """The indices of all words that compare so now."""
+    """Return the indices of all words for which the comparison holds now."""
     step, native, seen = words.dtype.itemsize, TEST[words.dtype], words.look()
     return [i for i in words.included() if native(seen + i * step, words.code, words.wanted(i))]
 
 
 def _next_first(count: int) -> int:
-    """A Weyl sequence, so that no index starves: a counter would, where a program's loop makes ``count`` such calls."""
+    """Return the next index of a Weyl sequence, so that no index starves.
+
+    With a plain counter, indices could starve in a program whose loop makes ``count`` such calls.
+    """
     global _turn
     _turn = (_turn + _GOLDEN) & (1 << 64) - 1
     return _turn * count >> 64

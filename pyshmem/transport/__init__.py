@@ -1,5 +1,6 @@
-"""How a PE is reached, and how the members of a team meet.
+"""Routes to PEs, and the synchronisation of teams.
 
-routes gives the route to a PE: an object with the operations of direct.Direct, and how the PE's memory is addressed on it.
-direct reaches PEs whose heaps are mapped. mapped has the meetings of teams whose members are all mapped.
+routes returns the route to a PE: an object with the operations of direct.Direct, which defines how it addresses the memory
+of the PE. direct contains the routes to PEs with mapped heaps. mapped contains the barriers and collectives of teams with
+mapped members.
 """

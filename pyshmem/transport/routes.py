@@ -1,6 +1,6 @@
-"""The route to a PE: which operations reach it, and where its memory lies for them. Only ``direct`` routes exist now.
+"""Finds the route to a PE, and the address of its memory on that route. At present all routes are ``direct``.
 
-The native locate and locate_word find the route to a mapped PE by themselves; what they do not take asks here.
+The native functions locate and locate_word find the route to a mapped PE themselves. All other calls use this module.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.direct import Direct
-from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  gives the heap its route
+from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.direct.gpu import GpuDirect
 
-pending: list[Direct] = []  # routes on which an operation may outlive its call: a barrier completes them first
+pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
 
 def open_routes() -> None:
-    """After all heaps are open."""
+    """Open the routes. All heaps are open."""
     if gpu.size:
         gpu.direct.open()
         pending.append(gpu.direct)
 
 
 def close_routes() -> None:
-    """Complete all. Every PE has passed a barrier after its last use."""
+    """Complete all operations and close the routes. Every PE has passed a barrier after its last access."""
     if pending:
         gpu.direct.close()
         pending.clear()
 
 
 def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tuple[Any, int]:
-    """(route to world PE ``pe``, what to add to an address of ``heap`` here for the place that the route knows).
+    """Return (route to world PE ``pe``, distance from an address of ``heap`` on this PE to the remote address).
 
-    private: the kind of memory of the private side of a copy, where there is one.
+    private: for copies, the heap in the private side's kind of memory.
     Errors: OutOfRangeError, UnreachableError, NotInitializedError.
     """
     try:
@@ -56,13 +56,13 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
 
 
 def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
-    """(route, place, private address, bytes) of a copy, as the native locate gives them. Errors: those of route."""
+    """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
     to, away = route(routine, sides.heap, pe, sides.private)
     return to, sides.near + away, sides.own, sides.nbytes
 
 
 def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int, Any]:
-    """(route, place, dtype) of the one element of a symmetric array on world PE ``pe``. Errors: those of word and route."""
+    """Return (route, remote address, dtype) of a symmetric array of one element. Errors: those of word and route."""
     found = locate_word(views, target, pe)
     if found is not None:
         return found[0], found[1], KINDS[found[2]]
@@ -72,26 +72,27 @@ def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int
 
 
 def require_pe(routine: str, pe: Any) -> None:
-    """Errors: those of route, for a call that moves nothing."""
+    """Check ``pe`` in a call that moves no data. Errors: those of route."""
     route(routine, cpu, pe)
 
 
 def refuse_pe(routine: str, pe: Any) -> NoReturn:
-    """Say why there is no route to ``pe``."""
+    """Report why there is no route to ``pe``. Errors: NotInitializedError, UnreachableError, OutOfRangeError."""
     require_init(routine)
     if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
-        refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: no transport between nodes yet")
+        refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: there is no transport between nodes yet")
     refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
 
 
 def is_reachable(pe: Any) -> bool:
-    """Whether ``pe`` is a PE of the job to which there is a route."""
+    """Return whether ``pe`` is a PE of the job to which there is a route."""
     return pe in cpu.deltas
 
 
 def mapped_distance(routine: str, heap: Heap, pe: Any) -> int | None:
-    """Bytes from an address of ``heap`` here to the same place on ``pe`` as loads and stores reach it; None: they do not.
+    """Return the distance in bytes from an address of ``heap`` on this PE to the corresponding mapped address of ``pe``.
 
+    The result is None if loads and stores cannot reach ``pe``.
     Errors: OutOfRangeError, NotInitializedError.
     """
     number = integer_of(pe)
@@ -101,19 +102,19 @@ def mapped_distance(routine: str, heap: Heap, pe: Any) -> int | None:
 
 
 def order() -> None:
-    """fence, on every route: the processor's own orders those on which every operation is complete when it returns."""
+    """Order the operations on every route, for fence."""
     fence()
     for each in pending:
         each.order()
 
 
 def complete(ctx: Any = None) -> None:
-    """quiet, on every route."""
+    """Complete the operations on every route, for quiet."""
     fence()
     for each in pending:
         each.settle(ctx)
 
 
 def streams() -> GpuDirect | None:
-    """The route on which work is enqueued on streams, where there is one."""
+    """Return the route that enqueues work on streams, or None."""
     return gpu.direct if "cuda" in heaps else None

@@ -109,8 +109,8 @@ class Device:
     def begin(self):
         """No barrier of kernels has been yet: pyshmem.runtime.areas.begin."""
         self.areas.zero_()
-        for slot in range(areas.pool.slots):
-            self.areas.view(torch.uint8)[slot * areas.area_bytes() :][areas.NUMBERS : areas.SYNC_BYTES].fill_(255)
+        for index in range(areas.pool.size):
+            self.areas.view(torch.uint8)[index * areas.area_bytes() :][areas.NUMBERS : areas.SYNC_BYTES].fill_(255)
 
     def enter(self):
         """Nothing has to be made current."""

@@ -86,6 +86,6 @@ def test_a_barrier_that_nobody_joins_names_a_pe_that_did_not_come(words, me, npe
         assert words[timeouts.ROUTINE] == (timeouts.CODES["barrier_all"] if npes > 1 else 0)
         if npes > 1:
             assert 1 <= words[timeouts.MISSING] < npes
-            assert f"kernel: barrier_all: PE 0: ctx: got no word from PE {words[timeouts.MISSING]} " in (
+            assert f"kernel: barrier_all: PE 0: ctx: got no call from PE {words[timeouts.MISSING]} " in (
                 timeouts.describe_record(words.tolist())
             )

@@ -169,7 +169,7 @@ def float_to_integer(part, array):
     dev.store_at(part, 0, 0, tl.load(array))
 
 
-WANTED = "the partition of a PartitionedTensor, before all else"
+WANTED = "the partition of a PartitionedTensor, as the first argument"
 REFUSED = [
     (no_partition, f"load_at: PE ?: part: got a pointer to fp32; wants {WANTED}"),
     (a_context, f"load_tile: PE ?: part: got a tuple; wants {WANTED}"),

@@ -33,12 +33,12 @@ SENTENCES = [
     (
         "barrier_all",
         {"PE": 1, "MISSING": 2, "LIMIT": 10**9, "WANTED": 5, "SEEN": 4},
-        "barrier_all: PE 1: ctx: got no word from PE 2 of its team in 1 s; wants all of them to call it; ",
+        "barrier_all: PE 1: ctx: got no call from PE 2 of its team in 1 s; wants all of them to call it; ",
     ),
     (
         "sync_all",
         {"PE": 0, "MISSING": 0, "LIMIT": 10**9},
-        "sync_all: PE 0: ctx: got no word from PE 0 of its team in 1 s; wants all of them to call it; ",
+        "sync_all: PE 0: ctx: got no call from PE 0 of its team in 1 s; wants all of them to call it; ",
     ),
     (
         "barrier_all_grid",

@@ -173,7 +173,7 @@ REFUSED = [
     (values_for_all, (I64,), "test_any: PE ?: value: got a pointer to int64; wants an integer, for a pointer to int64"),
     (fetch_of_another_type, (I64, I32), "atomic_fetch_add_nbi: PE ?: fetch: got a pointer to int32; wants a pointer to int64"),
     (pes_of_another_type, (I64,), "pe_quiet: PE ?: target_pes: got a pointer to int64; wants a pointer to int32"),
-    (without_context, (I64,), "atomic_add: PE ?: ctx: got a pointer to int64; wants what shmem.device_context() returns"),
+    (without_context, (I64,), "atomic_add: PE ?: ctx: got a pointer to int64; wants a device context, which shmem.device_context() returns"),
 ]  # fmt: skip
 
 

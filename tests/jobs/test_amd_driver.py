@@ -215,7 +215,7 @@ def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden
     enabled = [(call.values["peer"], call.code) for call in standin.calls() if call.name == "hipDeviceEnablePeerAccess"]
     assert enabled == [(1, 0), (1, 704)]
     standin.fail("hipDeviceEnablePeerAccess", 1, 801)
-    with pytest.raises(DriverError, match="hipDeviceEnablePeerAccess answered 801, operation not supported"):
+    with pytest.raises(DriverError, match="hipDeviceEnablePeerAccess returned 801, operation not supported"):
         driver.enable_access("0000:01:00.0")
 
 
@@ -259,7 +259,7 @@ def test_a_thread_that_has_no_context_gets_the_device_and_the_call_is_made_again
         call()
         assert standin.names(begun) == [name, "hipSetDevice", name]
         standin.fail(name, 1, 1)
-        with pytest.raises(DriverError, match=f"{name} answered 1, invalid argument"):
+        with pytest.raises(DriverError, match=f"{name} returned 1, invalid argument"):
             call()
     mapping.close()
 
@@ -358,5 +358,5 @@ print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.
     status, out, err = python(program, real_library, tmp_path=tmp_path)
     assert status == 0, err
     said, silent = out.splitlines()
-    assert re.fullmatch(r"hipInit answered 10[01], .+", said)
+    assert re.fullmatch(r"hipInit returned 10[01], .+", said)
     assert silent == "['version'] False"  # it needs no GPU

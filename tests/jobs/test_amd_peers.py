@@ -16,18 +16,18 @@ before = open_descriptors()
 driver = Driver("hip", me, standin.path)
 mapping = VmmMapping(driver, node, node, 64 * MIB, PINNED)
 assert mapping.stride == 64 * MIB
-assert [start - mapping.starts[0] for start in mapping.starts] == [slot * mapping.stride for slot in range(n)]
+assert [start - mapping.starts[0] for start in mapping.starts] == [rank * mapping.stride for rank in range(n)]
 for turn in (1, 2):
     old = mapping.size
     added = mapping.grow(MIB, 0)
     assert all(contents(start + old, added) == bytes(added) for start in mapping.starts), "a peer's memory is not cleared"
     node.Barrier()
-    for slot, start in enumerate(mapping.starts):
-        put(start + old + 8 * me, 1000 * turn + 100 * me + slot)
+    for rank, start in enumerate(mapping.starts):
+        put(start + old + 8 * me, 1000 * turn + 100 * me + rank)
     node.Barrier()
     for past in range(turn):
-        got = [get(mapping.base + past * added + 8 * slot) for slot in range(n + 1)]
-        assert got == [1000 * (past + 1) + 100 * slot + me for slot in range(n)] + [0], got
+        got = [get(mapping.base + past * added + 8 * rank) for rank in range(n + 1)]
+        assert got == [1000 * (past + 1) + 100 * rank + me for rank in range(n)] + [0], got
     node.Barrier()
 allowed = {call.values["location"] for call in standin.calls() if call.name == "hipMemSetAccess"}
 assert allowed == {f"1,{me}"}, "access is for this process's own device"
@@ -60,7 +60,7 @@ def all_must_fail(calls, step, held):
         try:
             step()
         except (DriverError, OSError) as error:
-            assert f"{name} answered 999, unknown error" in str(error), error
+            assert f"{name} returned 999, unknown error" in str(error), error
             assert me == who or f"on PE {who}: " in str(error), error
         else:
             raise AssertionError(f"{name}, call {nth} on PE {who}, fails unnoticed on PE {me}")
@@ -146,11 +146,11 @@ assert mapping.starts[me] == mapping.base and (mapping.size, mapping.most) == (3
 for start in mapping.starts:
     assert not any(contents(start, 3 * MIB))
 node.Barrier()
-for slot, start in enumerate(mapping.starts):
-    put(start + 8 * me, 100 * me + slot + 1)
+for rank, start in enumerate(mapping.starts):
+    put(start + 8 * me, 100 * me + rank + 1)
 node.Barrier()
-got = [get(mapping.base + 8 * slot) for slot in range(n + 1)]
-assert got == [100 * slot + me + 1 for slot in range(n)] + [0], got
+got = [get(mapping.base + 8 * rank) for rank in range(n + 1)]
+assert got == [100 * rank + me + 1 for rank in range(n)] + [0], got
 node.Barrier()
 begun = len(standin.calls())
 mapping.close()
@@ -201,7 +201,7 @@ for at, name in enumerate(names):
         try:
             IpcMapping(driver, node, node, MIB, EXTENDED, 0)
         except (DriverError, OSError) as error:
-            assert f"{name} answered 999, unknown error" in str(error), error
+            assert f"{name} returned 999, unknown error" in str(error), error
             assert ("HSA_ENABLE_IPC_MODE_LEGACY" in str(error)) == ("Ipc" in name)
         else:
             raise AssertionError(f"{name} on PE {who} fails unnoticed on PE {me}")

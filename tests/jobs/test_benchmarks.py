@@ -162,7 +162,7 @@ def test_table_shows_figures_ratios_goals_and_what_is_missing():
         "put[0]",
         "wrong result",
         "missing: NCCL: there is no GPU",
-        "put[0], rival: not timed, since rival's gives a wrong result: PE 1 has 3, not 4;",
+        "put[0], rival: not timed: rival's gives a wrong result: PE 1 has 3, not 4;",
         "3 of 3 goals met; not compared: put[0]",
     ):
         assert line in text, text

@@ -19,9 +19,9 @@ for turn in range(3):
     os.write(own, b"%d of %d" % (turn, node.rank))
     fds = exchange.swap(own)
     assert [fd for fd in fds if fd < 0] == [-1] and fds[node.rank] == -1
-    for slot, fd in enumerate(fds):
-        if slot != node.rank:
-            assert os.pread(fd, 99, 0) == b"%d of %d" % (turn, slot), (turn, slot)
+    for rank, fd in enumerate(fds):
+        if rank != node.rank:
+            assert os.pread(fd, 99, 0) == b"%d of %d" % (turn, rank), (turn, rank)
     node.Barrier()
     close_all([own, *fds])
 exchange.close()

@@ -43,7 +43,7 @@ SECONDS = {
 @pytest.mark.parametrize("text", SIZES, ids=repr)
 def test_a_size_is_a_number_times_the_first_letter_of_its_unit_rounded_up(text):
     if SIZES[text] is None:
-        with pytest.raises(ValueError, match=r"^a number of bytes not below 0, with a unit k, m, g or t if wanted"):
+        with pytest.raises(ValueError, match=r"^a number of bytes, 0 or more, with an optional unit k, m, g or t"):
             environment.parse_size(text)
     else:
         assert environment.parse_size(text) == SIZES[text]
@@ -57,7 +57,7 @@ def test_a_flag_is_set_by_anything_that_does_not_say_no(text):
 @pytest.mark.parametrize("text", SECONDS, ids=repr)
 def test_seconds_are_a_finite_number_not_below_0(text):
     if SECONDS[text] is None:
-        with pytest.raises(ValueError, match=r"^seconds, 0 for no limit$"):
+        with pytest.raises(ValueError, match=r"^a number of seconds, 0 for no limit$"):
             environment.parse_seconds(text)
     else:
         assert environment.parse_seconds(text) == SECONDS[text]

@@ -76,7 +76,7 @@ def test_triton_imported_first_is_one_clear_sentence(tmp_path):
     status, output, errors = run(TRITON_FIRST + KERNEL, tmp_path)
     assert status and not output
     assert refusal(errors) == (
-        "triton was imported before pyshmem, so its functions are made for a GPU, and there is none: "
+        "triton was imported before pyshmem, so its functions are compiled for a GPU, and there is no GPU: "
         "import pyshmem before triton, or set TRITON_INTERPRET=1"
     )
 
@@ -98,8 +98,8 @@ def test_the_interpreter_chosen_after_triton_was_imported_is_too_late(tmp_path):
     status, _, errors = run(late + PYSHMEM_FIRST + KERNEL, tmp_path)
     assert status
     assert refusal(errors) == (
-        "TRITON_INTERPRET was set after triton was imported, whose functions are made for a GPU: "
-        "set it before, or import pyshmem before triton"
+        "TRITON_INTERPRET was set after triton was imported, so triton's functions are compiled for a GPU: "
+        "set it before that, or import pyshmem before triton"
     )
 
 
@@ -195,7 +195,7 @@ def test_a_barrier_in_a_kernel_that_a_pe_does_not_come_to_ends_the_job(routine, 
     status, _, errors = run(code, tmp_path, pes=2, PYSHMEM_WAIT_TIMEOUT="0.5", PYSHMEM_QUIET="1")
     assert status
     assert (
-        f"kernel waiting_kernel: {routine}: PE 1: ctx: got no word from PE 0 of its team in 0.5 s; wants all" in errors
+        f"kernel waiting_kernel: {routine}: PE 1: ctx: got no call from PE 0 of its team in 0.5 s; wants all" in errors
     )
 
 

@@ -178,7 +178,7 @@ os._exit(0)
     _, out, _ = mpiexec(4, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "1.5"})
     name = call.split("(")[0].removeprefix("shmem.")
     assert out.startswith(  # mpiexec may find fault with the exits
-        f"{name}: PE 2: team: got no word from PEs 0, 1 and 3 of TEAM_WORLD in 1.5 s; wants all of them to call it; "
+        f"{name}: PE 2: team: got no call from PEs 0, 1 and 3 of TEAM_WORLD in 1.5 s; wants all of them to call it; "
         "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit\n"
     )
 

@@ -118,7 +118,7 @@ def test_fold_sums_what_the_members_brought(n, count, in_place, mode):
 
 @pytest.mark.parametrize("n", [2, 3, 8, 16])
 def test_small_sums_follow_each_other_without_a_word_between(n):
-    """The slots of one call are written again only when everybody has read them."""
+    """The mailboxes of one call are written again only when everybody has read them."""
 
     def body(pe):
         wanted = np.arange(n).sum() + n * 10 * np.arange(15)

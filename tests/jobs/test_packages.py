@@ -25,7 +25,7 @@ def test_a_program_in_a_checkout_that_is_not_built_is_told_so(tmp_path):
     done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {tmp_path}/pyshmem is pyshmem's source without its compiled part: "
+        f"ImportError: {tmp_path}/pyshmem is pyshmem's source without the compiled module: "
         f"run from another directory, or `pip install -e .` in {tmp_path}"
     )
     assert "_native" in done.stderr and "direct cause" in done.stderr

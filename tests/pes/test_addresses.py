@@ -39,7 +39,7 @@ def test_what_ptr_gives_is_not_symmetric(npes):
         lambda: shmem.p(there[:1], 1.0, me),
     ):
         with pytest.raises(
-            shmem.NotSymmetricError, match=r"not symmetric: another PE's memory, as shmem\.ptr gives it; wants "
+            shmem.NotSymmetricError, match=r"not symmetric: another PE's memory, as shmem\.ptr returns it; wants "
         ):
             call()
     shmem.barrier_all()

@@ -213,7 +213,7 @@ def test_array_refuses_what_is_no_numbers(data, me):
     before = live()
     with pytest.raises(
         shmem.ArgumentError,
-        match=rf"^array: PE {me}: data: got a \w+: (?s:.*); wants a tensor, a NumPy array or nested",
+        match=rf"^array: PE {me}: data: got an? \w+: (?s:.*); wants a tensor, a NumPy array or nested",
     ):
         shmem.array(data)
     assert live() == before

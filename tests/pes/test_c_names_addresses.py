@@ -165,7 +165,7 @@ REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
     "a PE that is not": (shmem.OutOfRangeError, "pe", lambda x: c.shmem_long_p(x, 1, shmem.n_pes())),
     "a value the type cannot hold": (shmem.DtypeError, "value", lambda x: c.shmem_long_p(x, 1 << 70, 0)),
     "a stride of 0": (shmem.ArgumentError, "dst: got 0", lambda x: c.shmem_long_iput(x, x, 0, 1, 1, 0)),
-    "a generic call of an int": (shmem.ArgumentError, "shmem_put: .* dest: got a int", lambda x: c.shmem_put(x.data_ptr(), x, 1, 0)),
+    "a generic call of an int": (shmem.ArgumentError, "shmem_put: .* dest: got an int", lambda x: c.shmem_put(x.data_ptr(), x, 1, 0)),
     "a generic call of another type": (shmem.DtypeError, "shmem_atomic_add: .* dest: got torch.int16 elements; wants one of int32, int64, uint32, uint64$", lambda x: c.shmem_atomic_add(x.view(torch.int16), 1, 0)),
     "a context that is none": (shmem.ArgumentError, "ctx", lambda x: c.shmem_ctx_long_put(3, x, x, 1, 0)),
     "an active set without this PE": (shmem.ArgumentError, "PE_start", lambda x: c.shmem_barrier((shmem.my_pe() + 1) % shmem.n_pes(), 0, 1, x)),

@@ -40,7 +40,7 @@ def halves(me, npes):
 def test_split_strided_of_a_full_pool_fails_on_all_pes_of_the_parent(npes, me):
     """Those outside the new team too, which else get status 0 with SHMEM_TEAM_INVALID."""
     teams = fill(WORLD)
-    assert len(teams) == areas.pool.slots - areas.RESERVED
+    assert len(teams) == areas.pool.size - areas.RESERVED
     for start in range(npes):
         assert c.shmem_team_split_strided(WORLD, start, 1, 1, None, 0) == (1, NONE)
     c.shmem_team_destroy(teams.pop())

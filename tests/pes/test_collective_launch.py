@@ -120,8 +120,11 @@ REFUSED = [
     (lambda: shmem.launch(note, (1, 1, 1, 1)), r"grid: got \(1, 1, 1, 1\); wants one to three"),
     (lambda: shmem.launch(note, True), "grid: got True; wants one to three"),
     (lambda: shmem.launch(print, 1), "kernel: got builtin_function_or_method; wants a function of triton.jit"),
-    (lambda: shmem.launch(note, 1, 1), "args: got missing a required argument: 'value'; wants those of note"),
-    (lambda: shmem.launch(note, 1, 1, 2, 3, 4, 5), "args: got too many positional arguments; wants those of note"),
+    (lambda: shmem.launch(note, 1, 1), "args: got missing a required argument: 'value'; wants the arguments of note"),
+    (
+        lambda: shmem.launch(note, 1, 1, 2, 3, 4, 5),
+        "args: got too many positional arguments; wants the arguments of note",
+    ),
     (
         lambda: shmem.launch(note, 1, 1, 2, num_wraps=3),
         "options: got 'num_wraps'; wants a parameter of note, or an option",

@@ -300,9 +300,7 @@ def test_places_outside_the_tensor_are_refused_and_nothing_is_written(name, me):
         refused(shmem.OutOfRangeError, words, bad_call, tensor.partition, getattr(dev, name), (row, col, *value))
     words = rf"{name}: PE {me}: rows: got 1.5; wants an integer"
     refused(shmem.ArgumentError, words, bad_call, tensor.partition, getattr(dev, name), (1.5, 0, *value))
-    words = (
-        rf"{name}: PE {me}: part: got a pointer to fp32; wants the partition of a PartitionedTensor, before all else"
-    )
+    words = rf"{name}: PE {me}: part: got a pointer to fp32; wants the partition of a PartitionedTensor, as the first argument"
     refused(shmem.ArgumentError, words, bad_call, tensor.local, getattr(dev, name), (0, 0, *value))
     assert_same(tensor.gather(), whole((7, 5), 1))
 

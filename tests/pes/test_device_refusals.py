@@ -376,7 +376,7 @@ def without_context(word, routine: tl.constexpr, pe):
 
 def test_a_call_without_the_context_says_what_is_missing(refused, me):
     with pytest.raises(
-        InterpreterError, match=r"atomic_add: PE \d+: ctx: got a pointer to int64; wants what shmem\.dev"
+        InterpreterError, match=r"atomic_add: PE \d+: ctx: got a pointer to int64; wants a device context"
     ):
         without_context[(1,)](refused.whole, dev.atomic_add, me)
 
@@ -388,7 +388,7 @@ def ordering(word, routine: tl.constexpr):
 
 @pytest.mark.parametrize("name", ["fence", "quiet", "barrier_all", "sync_all"])
 def test_what_orders_wants_a_context_too(refused, name):
-    with pytest.raises(InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; wants what shmem\.dev"):
+    with pytest.raises(InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; wants a device context"):
         ordering[(1,)](refused.whole, getattr(dev, name))
 
 

@@ -238,7 +238,7 @@ def test_realloc_refuses_what_no_allocation_returned(me):
             shmem.realloc(wrong, 100)
     for wrong in ([1, 2], 3, "x"):
         with pytest.raises(
-            shmem.ArgumentError, match=rf"^realloc: PE {me}: array: got a \w+; wants a torch tensor or a NumPy array$"
+            shmem.ArgumentError, match=rf"^realloc: PE {me}: array: got an? \w+; wants a torch tensor or a NumPy array$"
         ):
             shmem.realloc(wrong, 100)
     assert live() == before
@@ -320,12 +320,12 @@ def test_free_refuses_a_second_time_views_and_private_memory(me):
     if shmem.n_pes() > 1:
         with pytest.raises(
             shmem.NotSymmetricError,
-            match=r"^free: .* not symmetric: another PE's memory, as shmem\.ptr gives it; wants ",
+            match=r"^free: .* not symmetric: another PE's memory, as shmem\.ptr returns it; wants ",
         ):
             shmem.free(peer)
     for wrong in ([1], 5, "x"):
         with pytest.raises(
-            shmem.ArgumentError, match=rf"^free: PE {me}: array: got a \w+; wants a torch tensor or a NumPy array$"
+            shmem.ArgumentError, match=rf"^free: PE {me}: array: got an? \w+; wants a torch tensor or a NumPy array$"
         ):
             shmem.free(wrong)
     assert live() == before

@@ -62,7 +62,7 @@ CASES = [
     (SYMMETRIC + "S", "objects", lambda a, k: np.array([None] * a.good(k).numel()),
      E.DtypeError, r"got object; wants elements of fixed size"),
     (SYMMETRIC + "S", "list", lambda a, k: a.good(k).tolist(), E.ArgumentError, rf"got a list; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "int", lambda a, k: 1, E.ArgumentError, rf"got a int; wants {ARRAYS}"),
+    (SYMMETRIC + "S", "int", lambda a, k: 1, E.ArgumentError, rf"got an int; wants {ARRAYS}"),
     (SYMMETRIC + "S", "float", lambda a, k: 1.0, E.ArgumentError, rf"got a float; wants {ARRAYS}"),
     (SYMMETRIC + "S", "NumPy scalar", lambda a, k: np.float32(1), E.ArgumentError, rf"got a float32; wants {ARRAYS}"),
     (SYMMETRIC + "S", "None", lambda a, k: None, E.ArgumentError, rf"got a NoneType; wants {ARRAYS}"),
@@ -212,7 +212,7 @@ def test_get_refuses_a_target_that_is_read_only(routine, me):
     fixed = np.frombuffer(b"\0" * 32, np.float32)  # the bytes of a constant
     with pytest.raises(
         shmem.ArgumentError,
-        match=rf"^{routine}: PE {me}: target: got a read-only array; wants one that may be written$",
+        match=rf"^{routine}: PE {me}: target: got a read-only array; wants a writable array$",
     ):
         getattr(shmem, routine)(**{**arena.right_call(routine), "target": fixed})
     assert not fixed.any()

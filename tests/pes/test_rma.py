@@ -297,7 +297,7 @@ def test_p_refuses_what_the_element_cannot_hold_and_writes_nothing(dtype, values
         with pytest.raises(shmem.DtypeError, match=rf"^p: PE {me}: value: got .*; wants a value that {name_of(dtype)}"):
             shmem.p(whole[1:2], value, (me + 1) % npes)
     for value in ("1", None, [1], torch.tensor([1, 1])):
-        with pytest.raises(shmem.DtypeError, match=rf"^p: PE {me}: value: got a \w+; wants a Python or NumPy scalar"):
+        with pytest.raises(shmem.DtypeError, match=rf"^p: PE {me}: value: got an? \w+; wants a Python or NumPy scalar"):
             shmem.p(whole[1:2], value, (me + 1) % npes)
     shmem.barrier_all()
     assert untouched(whole)

@@ -1,4 +1,4 @@
-"""9.4 teams: who is in, under which number, what is refused, and how long a team and its slot last."""
+"""9.4 teams: who is in, under which number, what is refused, and how long a team and its area last."""
 
 import threading
 
@@ -126,8 +126,8 @@ def test_no_team_answers_minus_1_and_does_nothing(me):
         none.sync()
 
 
-def test_a_destroyed_team_is_none_and_its_slot_serves_another(me, npes):
-    for turn in range(3 * areas.pool.slots):  # far more teams than there are slots
+def test_a_destroyed_team_is_none_and_its_area_serves_another(me, npes):
+    for turn in range(3 * areas.pool.size):  # far more teams than there are areas
         team = WORLD.split_strided(npes - 1, -1, npes)
         source, target = shmem.full(1, turn, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
         shmem.sum_reduce(target, source, team=team)
@@ -139,7 +139,7 @@ def test_a_destroyed_team_is_none_and_its_slot_serves_another(me, npes):
         shmem.free(target)
 
 
-def test_a_slot_may_pass_between_teams_of_different_pes(me, npes):
+def test_an_area_may_pass_between_teams_of_different_pes(me, npes):
     """Their members have made different numbers of calls in it: what an earlier team left must not count."""
     source, target = shmem.full(1, 1, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
     for turn in range(12):
@@ -165,12 +165,12 @@ def test_the_predefined_teams_cannot_be_destroyed(me):
 
 
 def test_a_full_pool_gives_no_team_to_anybody(me, npes):
-    """PE 0 alone is in all of the first teams; then the others have slots, but none that is free on all."""
-    made = [WORLD.split_strided(0, 1, 1) for _ in range(areas.pool.slots - areas.RESERVED)]
+    """PE 0 alone is in all of the first teams; then the others have free areas, but none that is free on all."""
+    made = [WORLD.split_strided(0, 1, 1) for _ in range(areas.pool.size - areas.RESERVED)]
     assert [bool(team) for team in made] == [me == 0] * len(made)
     assert WORLD.split_strided() == shmem.TEAM_INVALID and WORLD.split_2d(1) == (shmem.TEAM_INVALID,) * 2
     made[0].destroy()
-    assert WORLD.split_strided(), "a slot given back is free again"
+    assert WORLD.split_strided(), "an area given back is free again"
     assert WORLD.split_2d(1) == (shmem.TEAM_INVALID,) * 2
     for team in made:
         team.destroy()
@@ -202,7 +202,7 @@ def test_sync_of_a_team_does_not_wait_for_others(me, npes):
 
 
 def test_threads_split_different_teams_at_once(me, npes):
-    """Level MULTIPLE: each thread has a team of its own, and no two of the teams they make share a slot."""
+    """Level MULTIPLE: each thread has a team of its own, and no two of the teams they make share an area."""
     parents = [WORLD.split_strided(), WORLD.split_strided(npes - 1, -1, npes)]
     sources, targets = shmem.zeros(2, 1, dtype=torch.int64), shmem.zeros(2, 1, dtype=torch.int64)
     made, failures = [[], []], []
@@ -226,7 +226,7 @@ def test_threads_split_different_teams_at_once(me, npes):
         thread.join()
     assert not failures, failures
     teams = made[0] + made[1]
-    assert len({team.slot for team in teams}) == len(teams) == 20
+    assert len({team.area_index for team in teams}) == len(teams) == 20
     for team in made[0] + made[1]:
         team.destroy()
 
@@ -246,19 +246,19 @@ def test_teams_and_contexts_end_with_finalize(me, npes):
     word = shmem.zeros(1, dtype=torch.int64)
     with pytest.raises(shmem.ArgumentError, match=rf"^p: PE {me}: ctx: got <no context>"):
         shmem.p(word, 1, 0, ctx=world_ctx)
-    assert len({WORLD.split_strided().slot for _ in range(3)}) == 3
+    assert len({WORLD.split_strided().area_index for _ in range(3)}) == 3
 
 
 def test_a_device_context_is_its_teams_alone(me, npes, device):
-    """Also when an earlier team had the same slot, with its PEs numbered differently."""
+    """Also when an earlier team had the same area, with its PEs numbered differently."""
     if device != "cpu":
         pytest.skip("the fields are read here as the interpreter's")
     for start, stride in ((0, 1), (npes - 1, -1), (0, 1)):
         team = WORLD.split_strided(start, stride, npes)
         ctx = shmem.device_context(team)
         assert (decoded(ctx.me), decoded(ctx.n_pes)) == (team.my_pe(), npes) and shmem.device_context(team) is ctx
-        slot = team.slot
+        index = team.area_index
         team.destroy()
-    assert slot == areas.RESERVED
+    assert index == areas.RESERVED
     with pytest.raises(shmem.ArgumentError, match=rf"^device_context: PE {me}: team: got <.*: no team>"):
         shmem.device_context(team)

@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused(me):
             ([1, 2, 2**31], shmem.DtypeError, "cmp_values: got 2147483648; wants a value that int32 can hold"),
             ([1, 2, 0.5], shmem.DtypeError, "cmp_values: got 0.5; wants a value that int32 can hold"),
             (torch.zeros(3), shmem.DtypeError, "cmp_values: got float32 elements; wants the int32 of ivars"),
-            (7, shmem.ArgumentError, "cmp_values: got a int; wants"),
+            (7, shmem.ArgumentError, "cmp_values: got an int; wants"),
         ):
             with pytest.raises(error, match=rf"^{name}_vector: PE {me}: {text}"):
                 call(ivars, "==", values)

@@ -1,6 +1,6 @@
-"""What differs between Triton's interpreter on the CPU heap and GPUs: two packages that offer the same names.
+"""The device functions that differ between GPUs and Triton's interpreter. The two packages define the same names.
 
-Beside them stands what both share: rules, operators, fields, targets.
+The modules rules, operators, fields and targets are shared by both.
 """
 
 from pyshmem.runtime.interpreter import active

@@ -1,9 +1,10 @@
-"""How a device context holds what differs between PEs, teams and inits, so that one compiled kernel serves all of them.
+"""The encoding of fields of a device context, with which one compiled kernel serves all PEs, teams and inits.
 
-Triton compiles variants of a kernel for an int that is 1, for one that is a multiple of 16, and for 32 and 64 bits. So a
-number is held twice, with ODD added: an odd int of 32 bits that is never 1. A distance is held with FAR added: an int of 64
-bits that is a multiple of 16 where the distance is. The decoders are plain: the interpreter's side takes them so, the GPUs'
-side compiles them. The constants stand in them as numbers: Triton compares a kernel's global ones at each of its launches.
+Triton compiles separate variants of a kernel for an int that is 1, for multiples of 16, and for 32 and 64 bits. The
+encoding avoids this. A number is stored as 2 * number + ODD, an odd int of 32 bits that is never 1. A distance is stored
+with FAR added, an int of 64 bits that is a multiple of 16 if the distance is. The decoders are plain functions: the
+interpreter calls them as they are, and arch/gpu compiles them. Their constants are literals, because Triton compares
+the global constants of a kernel at each launch.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ ODD, FAR = (1 << 30) + 1, 1 << 62
 
 
 def encoded(number: int) -> int:
-    """A number from -2**28 to 2**28, as a field holds it."""
+    """Return the field for a number from -2**28 to 2**28."""
     return 2 * number + ODD
 
 
 def decoded(field):
-    """The number in a field."""
+    """Return the number in a field."""
     return (field - 1073741825) >> 1
 
 
 def encoded_distance(nbytes: int) -> int:
-    """A number of bytes from -2**61 to 2**61, as a field holds it."""
+    """Return the field for a number of bytes from -2**61 to 2**61."""
     return nbytes + FAR
 
 
 def decoded_distance(field):
-    """The number of bytes in a field."""
+    """Return the number of bytes in a field."""
     return field - 4611686018427387904

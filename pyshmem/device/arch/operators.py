@@ -1,4 +1,4 @@
-"""Triton's atomic of each operator's name. Plain: the interpreter's side takes it so, the GPUs' compiles it."""
+"""Triton's atomics by the name of the operator. The function is plain: arch/gpu compiles it, the interpreter calls it."""
 
 from __future__ import annotations
 

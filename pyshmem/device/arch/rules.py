@@ -1,4 +1,4 @@
-"""What calls are refused for, where kernels are compiled and where they are interpreted alike."""
+"""The rules for arguments, and the texts of errors, which compiled and interpreted kernels share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.constexpr_function
 def wanted_of(tile: object, rows: int) -> str | None:
-    """What is wanted of a tile that is none, or has another number of rows than these, 0 for any."""
+    """Return the description of a valid tile, or None if ``tile`` is valid. rows: the required rows; 0 for any number."""
     if not isinstance(tile, tl.tensor) or tile.dtype.is_ptr() or tile.dtype.is_int1():
         return "numbers in registers"
     if rows and (not tile.type.is_block() or int(tile.shape[0]) != rows):
@@ -20,7 +20,7 @@ def wanted_of(tile: object, rows: int) -> str | None:
 
 @triton.constexpr_function
 def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
-    """(argument, what is wanted) of an operator that there is not, or not for the tile's dtype."""
+    """Return (argument, description of valid values) for an invalid operator or dtype, or None if both are valid."""
     operators = ("sum", "prod", "min", "max", "and", "or", "xor")
     if op not in operators:
         return "op", "one of " + ", ".join(operators)
@@ -31,7 +31,7 @@ def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
 
 @triton.constexpr_function
 def called(routine: str, argument: str) -> str:
-    """What the routine calls the argument that most call nelems, or pe."""
+    """Return the name that the routine has for its argument nelems or pe."""
     if argument == "nelems" and routine.endswith("_reduce"):
         return "nreduce"
     return "PE_root" if (routine, argument) == ("broadcast", "pe") else argument
@@ -39,7 +39,7 @@ def called(routine: str, argument: str) -> str:
 
 @triton.constexpr_function
 def covers(fetch: tl.tensor, pointers: tl.tensor) -> bool:
-    """Whether there is a place in ``fetch`` for each of the pointers."""
+    """Return whether ``fetch`` has an element for each of the pointers."""
     if not pointers.type.is_block():
         return True
     if not fetch.type.is_block() or len(fetch.shape) != len(pointers.shape):
@@ -49,7 +49,7 @@ def covers(fetch: tl.tensor, pointers: tl.tensor) -> bool:
 
 @triton.constexpr_function
 def is_combined(op: str, element: tl.dtype) -> bool:
-    """Whether an operator or scan is defined for a dtype."""
+    """Return whether an operator or scan is defined for a dtype."""
     if op in ("and", "or", "xor"):
         return element.is_int() and element.primitive_bitwidth > 1
     return element.primitive_bitwidth > (8 if element.is_floating() else 1)
@@ -57,21 +57,21 @@ def is_combined(op: str, element: tl.dtype) -> bool:
 
 @triton.constexpr_function
 def count_of(block: tl.tensor) -> int:
-    """The elements of a block."""
+    """Return the number of elements of a block."""
     return math.prod(int(extent) for extent in block.shape)
 
 
 @triton.constexpr_function
 def wanted_reach() -> str:
-    return "a device context of reach DIRECT, the one way to peers that this call has"
+    return "a device context of reach DIRECT, the only transport that this call supports"
 
 
 @triton.constexpr_function
 def describe(value: object) -> str:
-    """``value`` as errors name it."""
+    """Return the description of ``value`` in errors."""
     if not isinstance(value, tl.tensor):
-        plain = isinstance(value, (str, bool, int, float, type(None)))
-        return repr(value) if plain else f"a {type(value).__name__}"
+        plain, kind = isinstance(value, (str, bool, int, float, type(None))), type(value).__name__
+        return repr(value) if plain else f"{'an' if kind[:1] in 'aeioAEIO' else 'a'} {kind}"
     block = value.type.is_block()
     if value.dtype.is_ptr():
         return f"{'a block of pointers' if block else 'a pointer'} to {value.dtype.element_ty}"
@@ -80,7 +80,10 @@ def describe(value: object) -> str:
 
 @triton.constexpr_function
 def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None:
-    """(argument, what it is, what is wanted) of an order or a scope that atomics do not have. None is Triton's default."""
+    """Return (argument, value, description of valid values) for an invalid memory order or scope, or None.
+
+    sem and scope may be None: these are Triton's defaults.
+    """
     sems, scopes = ("relaxed", "acquire", "release", "acq_rel"), ("sys", "gpu", "cta")
     if sem is not None and sem not in sems:
         return "sem", sem, "one of " + ", ".join(sems)
@@ -91,17 +94,17 @@ def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None
 
 @triton.constexpr_function
 def wanted_context() -> str:
-    return "what shmem.device_context() returns, before all else"
+    return "a device context, which shmem.device_context() returns, as the first argument"
 
 
 @triton.constexpr_function
 def wanted_partition() -> str:
-    return "the partition of a PartitionedTensor, before all else"
+    return "the partition of a PartitionedTensor, as the first argument"
 
 
 @triton.constexpr_function
 def wanted_combined(op: str, element: tl.dtype) -> str | None:
-    """What is wanted of an array's elements that an operator or scan is not defined for."""
+    """Return the description of valid elements if an operator or scan is not defined for these, or None."""
     if is_combined(op, element):
         return None
     return f"a pointer to {'integers' if op in ('and', 'or', 'xor') else 'integers, or to floats of 2, 4 or 8 bytes'}"
@@ -109,7 +112,7 @@ def wanted_combined(op: str, element: tl.dtype) -> str | None:
 
 @triton.constexpr_function
 def wanted_atomic(op: str, element: tl.dtype) -> str | None:
-    """What is wanted of an element that an atomic is not defined for."""
+    """Return the description of a valid element if an atomic is not defined for this one, or None."""
     bitwise = op in ("and", "or", "xor")
     if element.primitive_bitwidth in (32, 64) and (element.is_int() or not bitwise):
         return None
@@ -118,7 +121,7 @@ def wanted_atomic(op: str, element: tl.dtype) -> str | None:
 
 @triton.constexpr_function
 def wanted_value(element: tl.dtype) -> str:
-    """What is wanted of a value that an element cannot hold."""
+    """Return the description of a value that an element can hold."""
     return f"{'an integer' if element.is_int() else 'a number'}, for a pointer to {element}"
 
 

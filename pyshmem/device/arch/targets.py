@@ -1,22 +1,22 @@
-"""What kernels are compiled for and how they reach peers, numbered: Triton 3.6 cannot pass on a tuple with text in it.
+"""The numbers of the targets of compilation and of transports. Triton 3.6 cannot pass on a tuple that contains text.
 
-Constants are in functions here: Triton compares a kernel's global constants at each of its launches.
+Functions contain the constants, because Triton compares the global constants of a kernel at each launch.
 """
 
 import triton
 
 TARGETS = ("interpreter", "nvidia", "gfx90a", "gfx942", "gfx950")  # DeviceContext.where is an index here
-DIRECT = 0  # DeviceContext.reach: every peer's memory is mapped, for loads, stores and atomics
+DIRECT = 0  # DeviceContext.reach: the memory of every peer is mapped for loads, stores and atomics
 
 
 @triton.constexpr_function
 def known(where: object) -> int:
-    """The index, which Triton makes a number of the running kernel where a context is assigned to another name."""
+    """Return the index. If a kernel assigns its context to another name, the index is no constant, which is an error."""
     if not isinstance(where, int):
         from pyshmem.runtime.errors import ArgumentError, refuse  # here: Triton compiles no function of its module
 
         got = "a copy of a device context, which has lost its constants"
-        refuse(ArgumentError, "kernel", "ctx", got, "the device context as the kernel got it")
+        refuse(ArgumentError, "kernel", "ctx", got, "the context that the kernel received")
     return where
 
 

@@ -1,1 +1,1 @@
-"""The symmetric heap in GPU memory, for both vendors: one seam to the driver, two ways to map the peers' memory."""
+"""The symmetric heap in the memory of NVIDIA and AMD GPUs: one driver interface, two methods to map peer memory."""

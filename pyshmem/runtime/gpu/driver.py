@@ -1,8 +1,8 @@
-"""Every call into the GPU driver, both vendors' from one table: libcuda's cu* or libamdhip64's hip*.
+"""All calls of the GPU driver, from one table for both vendors: libcuda's cu* functions and libamdhip64's hip* functions.
 
-torch has streams, events and devices for both; what it lacks is here: memory that other processes map, copies and words
-written by address. HIP's functions mirror CUDA's, so a row names both and the few differences are branches below.
-Sources of the HIP facts: docs/amd.md.
+torch provides streams, events and devices. This module provides what torch lacks: memory that other processes can map, and
+copies by address. HIP's functions mirror CUDA's, so each row of the table names both, and branches handle the few
+differences. docs/amd.md names the sources of the facts about HIP.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from pyshmem.runtime._native import enqueue
 
 POSIX_FD = 1  # the kind of shareable handle
-PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; uncached from ROCm 7.2
+PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; UNCACHED exists from ROCm 7.2
 COARSE, FINE, EXTENDED = 0, 1, 3  # hipExtMallocWithFlags: cached, fine-grained, "uncached"
 _DEVICE, _READ_WRITE, _RECOMMENDED = 1, 3, 1
-_ALREADY_ENABLED = 704  # peer access: CUDA and HIP alike
+_ALREADY_ENABLED = 704  # the code for peer access in CUDA and HIP
 _NO_CONTEXT = 201  # this thread has not used the GPU yet
 _NOT_READY = 600
 _ANY_DIRECTION = 4  # hipMemcpyDefault
-_IPC_HINT = "; HSA_ENABLE_IPC_MODE_LEGACY, 0 or 1 on all PEs, has ROCm share memory in its other way"
+_IPC_HINT = "; set HSA_ENABLE_IPC_MODE_LEGACY to 0 or to 1 on all PEs to select ROCm's other way to share memory"
 
 
 class Location(ctypes.Structure):
@@ -30,7 +30,7 @@ class Location(ctypes.Structure):
 
 
 class Properties(ctypes.Structure):
-    """CUmemAllocationProp, hipMemAllocationProp: one layout."""
+    """CUmemAllocationProp and hipMemAllocationProp, which have the same layout."""
 
     _fields_ = (
         ("kind", c_int),
@@ -45,19 +45,19 @@ class Properties(ctypes.Structure):
 
 
 class Access(ctypes.Structure):
-    """CUmemAccessDesc, hipMemAccessDesc."""
+    """CUmemAccessDesc and hipMemAccessDesc."""
 
     _fields_ = (("location", Location), ("flags", c_int))
 
 
 class IpcHandle(ctypes.Structure):
-    """64 bytes that another process opens."""
+    """A handle of 64 bytes, which another process opens."""
 
     _fields_ = (("bytes", c_uint8 * 64),)
 
 
 _WORD, _SIZE, _POINTER = c_uint64, c_size_t, c_void_p
-# operation: CUDA's symbol, HIP's (None: has none), the arguments
+# operation: (CUDA's symbol, HIP's symbol, types of the arguments); None: the driver lacks the operation
 _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "init": ("cuInit", "hipInit", (c_uint,)),
     "version": ("cuDriverGetVersion", "hipRuntimeGetVersion", (POINTER(c_int),)),
@@ -108,24 +108,24 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
-    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # called by the native module, and the next
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls this one and the next
     "launch_early": ("cuLaunchKernelEx", None, ()),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
 }
-_VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; CUDA: also shareable as a file descriptor
+_VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; for CUDA also file descriptors as handles
 
 
 class DriverError(Exception):
-    """A driver call answered with a code but 0."""
+    """A driver call returned an error code."""
 
     def __init__(self, call: str, code: int, text: str) -> None:
-        super().__init__(f"{call} answered {code}, {text}")
+        super().__init__(f"{call} returned {code}, {text}")
         self.code = code
 
 
 def default_library(vendor: str) -> str:
-    """libcuda, or the libamdhip64 that torch has loaded: two of them in one process do not share contexts."""
+    """Return libcuda, or the libamdhip64 that torch has loaded, because two copies of it do not share contexts."""
     if vendor == "cuda":
         return "libcuda.so.1"
     with open("/proc/self/maps") as maps:
@@ -134,22 +134,25 @@ def default_library(vendor: str) -> str:
 
 
 class _Thread(threading.local):
-    """What a thread knows: HIP starts each new one on device 0, so its first call sets the device; CUDA's answers 201."""
+    """State of a thread. Its first call selects the device: HIP starts threads on device 0, CUDA returns _NO_CONTEXT."""
 
     attached = False
 
 
 def launch_function(vendor: str, operation: str) -> int:
-    """The address of the function that launches a kernel, for the native module."""
+    """Return the address of the driver function that launches a kernel, for the native module."""
     symbol = _CALLS[operation][0 if vendor == "cuda" else 1]
     return int(ctypes.cast(getattr(ctypes.CDLL(default_library(vendor)), str(symbol)), c_void_p).value or 0)
 
 
 class Driver:
-    """One vendor's driver for one device. A handle, an address, a stream is an int."""
+    """The driver of one vendor for one device. Handles, addresses and streams are ints."""
 
     def __init__(self, vendor: str, device: int, path: str | None = None) -> None:
-        """vendor: "cuda" or "hip"; device: this process's ordinal. Errors: OSError without the library, DriverError."""
+        """Load the driver. Errors: OSError without the library, DriverError.
+
+        vendor: "cuda" or "hip".  device: the ordinal of the device in this process.
+        """
         self.vendor, self.device = vendor, device
         self._library = ctypes.CDLL(path or default_library(vendor))
         self._calls: dict[str, Any] = {}
@@ -169,7 +172,7 @@ class Driver:
         self._direction = -1 if vendor == "cuda" else _ANY_DIRECTION
 
     def attach(self) -> None:
-        """Make the device this thread's. torch has made its context by now."""
+        """Make the device current in this thread. torch must have created its context before."""
         self._thread.attached = True
         if self.vendor == "hip":
             self._call("set_device", self.device)
@@ -179,14 +182,14 @@ class Driver:
             self._call("get_context", byref(self._context))
 
     def has(self, operation: str) -> bool:
-        """Whether the library has the function at all; old ones lack some."""
+        """Return whether the library has the function. Old libraries lack some."""
         return operation in self._calls
 
     def device_count(self) -> int:
         return self._number("count")
 
     def has_virtual_memory(self) -> bool:
-        """Whether memory can be exported, and mapped where the importer wants it."""
+        """Return whether memory can be exported, and mapped by another process at an address of its choice."""
         if self.vendor == "hip" and not self.has("export"):
             return False
         return all(self._number("attribute", attribute, self.device) for attribute in _VMM_ATTRIBUTES[self.vendor])
@@ -194,13 +197,13 @@ class Driver:
     # ---- devices ----
 
     def bus_id(self) -> str:
-        """The device's PCI bus id: the same in every process, while ordinals depend on which devices each one sees."""
+        """Return the device's PCI bus id, which is the same in all processes. Ordinals depend on the visible devices."""
         text = ctypes.create_string_buffer(32)
         self._call("bus_id", text, 32, self.device)
         return text.value.decode()
 
     def reaches(self, bus_id: str) -> bool | None:
-        """Whether this device loads and stores there. None: that device is hidden from this process, so nobody can say."""
+        """Return whether this device can access the memory of that device; None if it is hidden from this process."""
         peer = c_int()
         try:
             self._call("by_bus_id", byref(peer), bus_id.encode())
@@ -209,7 +212,10 @@ class Driver:
         return peer.value == self.device or bool(self._number("can_access", self.device, peer.value))
 
     def enable_access(self, bus_id: str) -> None:
-        """HIP before 7.x does not switch it on when a handle is opened. A hidden device cannot be named: skipped."""
+        """Enable peer access under HIP: versions before 7 do not enable it when a handle is opened.
+
+        A device that is hidden from this process is skipped.
+        """
         peer = c_int()
         if self.vendor == "cuda" or self._calls["by_bus_id"](byref(peer), bus_id.encode()) or peer.value == self.device:
             return
@@ -233,7 +239,7 @@ class Driver:
         self._call("unreserve", address, nbytes)
 
     def create(self, nbytes: int, kind: int) -> int:
-        """Physical memory of this device. HIP takes the current device whatever is asked for: it is set first."""
+        """Allocate physical memory of this device. HIP always uses the current device, so it is set first."""
         self.attach()
         handle = c_void_p()
         self._call("create", byref(handle), nbytes, byref(self._properties(kind)), 0)
@@ -248,7 +254,7 @@ class Driver:
         return fd.value
 
     def import_(self, fd: int) -> int:
-        """The handle behind a descriptor. HIP before 7.1 wants a pointer to it, as nobody else does."""
+        """Return the handle of a descriptor. HIP before 7.1 requires a pointer to the descriptor."""
         handle, number = c_void_p(), c_int(fd)
         by_pointer = self.vendor == "hip" and self.version < 70100000
         self._call(
@@ -263,14 +269,14 @@ class Driver:
         self._call("unmap", address, nbytes)
 
     def allow(self, address: int, nbytes: int) -> None:
-        """Let this device load and store there."""
+        """Give this device read and write access to the range."""
         access = Access(Location(_DEVICE, self.device), _READ_WRITE)
         self._call("set_access", address, nbytes, byref(access), 1)
 
-    # ---- memory behind IPC handles ----
+    # ---- memory that is shared by IPC handles ----
 
     def allocate(self, nbytes: int, kind: int) -> int:
-        """kind: COARSE, or for HIP FINE or EXTENDED."""
+        """Allocate memory. kind: COARSE, or for HIP also FINE or EXTENDED."""
         self.attach()
         address = c_void_p()
         if kind == COARSE:
@@ -298,7 +304,7 @@ class Driver:
     # ---- work on streams ----
 
     def copy(self, dest: int, source: int, nbytes: int, stream: int) -> None:
-        """Enqueue a copy between any two places, host memory too. A source in pageable memory is free again on return."""
+        """Enqueue a copy between device or host addresses. A source in pageable memory may be reused on return."""
         if not self._thread.attached and self.vendor == "hip":
             self.attach()
         code = enqueue(self.copy_function, dest, source, nbytes, self._direction, stream)
@@ -309,14 +315,14 @@ class Driver:
             self._refuse("copy", code)
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
-        """Enqueue a fill with zeros."""
+        """Fill memory with zeros, in stream order."""
         self._call("fill", address, 0, nbytes, stream)
 
     def synchronize(self, stream: int) -> None:
         self._call("synchronize", stream)
 
     def idle(self, stream: int) -> bool:
-        """Whether all that was enqueued there is done."""
+        """Return whether all work on the stream is complete."""
         code = int(self._calls["query"](stream))
         if code not in (0, _NOT_READY):
             self._refuse("query", code)
@@ -324,7 +330,7 @@ class Driver:
 
     def _properties(self, kind: int) -> Properties:
         location = Location(_DEVICE, self.device)
-        rdma = 1 if self.vendor == "hip" else 0  # the other path of ROCm crashed after many maps
+        rdma = 1 if self.vendor == "hip" else 0  # ROCm's other code path crashed after many mappings
         return Properties(kind=kind, handles=POSIX_FD, location=location, rdma=rdma)
 
     def _number(self, operation: str, *arguments: Any) -> int:
@@ -345,9 +351,9 @@ class Driver:
     def _refuse(self, operation: str, code: int) -> None:
         cuda, hip, _ = _CALLS[operation]
         hint = _IPC_HINT if self.vendor == "hip" and operation.startswith("ipc") else ""
-        raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._words(code) + hint)
+        raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._message(code) + hint)
 
-    def _words(self, code: int) -> str:
+    def _message(self, code: int) -> str:
         if self.vendor == "hip":
             function = self._library.hipGetErrorString
             function.argtypes, function.restype = (c_int,), c_char_p

@@ -1,4 +1,4 @@
-"""The symmetric heap in GPU memory, with the peers' heaps mapped beside it. How bytes move there is pyshmem.transport's."""
+"""The symmetric heap in GPU memory, with the mapped heaps of the other PEs. pyshmem.transport moves its data."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _DL_GPU = {"cuda": 2, "hip": 10}
-_FIRST_BYTES = _CHUNK_BYTES = 64 << 20  # the heap's size at init, and the least it grows by: a growth costs about 3 ms
+_FIRST_BYTES = _CHUNK_BYTES = (
+    64 << 20
+)  # the size of the heap at init, and its least growth: one growth takes about 3 ms
 raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
 
 
 class _Thread(threading.local):
-    ready = False  # whether the thread works on this GPU
+    ready = False  # whether this GPU is the current device of the thread
 
 
 class GpuHeap(Heap):
@@ -35,7 +37,7 @@ class GpuHeap(Heap):
 
     device = "cuda"
     streams = True
-    shared = False  # whether some PEs of the node have one GPU together
+    shared = False  # whether some PEs of the node share a GPU
 
     def open(
         self,
@@ -46,9 +48,9 @@ class GpuHeap(Heap):
         cap: int,
         choice: Choice,
     ) -> None:
-        """Map the node's heaps; ``cap``: the most bytes of a PE. Collective over ``world``.
+        """Map the heaps of the node. Collective over ``world``. Errors: DriverError or OSError, on all PEs.
 
-        Errors: DriverError, OSError, on every PE alike.
+        cap: the most bytes of a PE's heap.
         """
         self.driver, self.choice, self.cap = driver, choice, cap
         self._thread = _Thread()
@@ -67,25 +69,25 @@ class GpuHeap(Heap):
             self.mapping = IpcMapping(driver, world, node, most, choice.kind, self.stream())
         start = self.mapping.base
         self.system, self.base, self.stride = start, start + self.system_bytes, self.mapping.stride
-        self.deltas = {pe: self.mapping.starts[slot] - start for slot, pe in enumerate(node_pes)}
+        self.deltas = {pe: self.mapping.starts[node_rank] - start for node_rank, pe in enumerate(node_pes)}
         self.size = min(self.mapping.size - self.system_bytes, cap) // 64 * 64
         self.adopt(Allocator(self.size), _DL_GPU[driver.vendor], self.index)
         self._prepare()
 
     def _prepare(self) -> None:
-        """What kernels find behind the addresses ``table`` and ``record``."""
-        # A PE that is not mapped is refused before a kernel is launched; an access to it would be one to address 0.
+        """Allocate the memory at ``table`` and ``record``, which kernels use."""
+        # No kernel is launched for a team with a PE that is not mapped; an access to it would be an access to address 0.
         distances = [self.deltas.get(pe, -self.base) for pe in range(job.n_pes)]
         self._table = torch.tensor(distances, device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
-        # what a kernel that gave up waiting wrote, see pyshmem.runtime.timeouts
+        # a kernel writes here when a wait times out, see pyshmem.runtime.timeouts
         self._record = torch.zeros(16, dtype=torch.int64, device="cpu", pin_memory=True)
         self.record = self._record.data_ptr()
         self._recorded = self._record.numpy()
         torch.cuda.synchronize(self.index)
 
     def close(self) -> None:
-        """Give all back. Every PE has passed a barrier after its last use, and nothing is under way."""
+        """Release the memory. Every PE has passed a barrier after its last access, and no operation is pending."""
         if not self.size:
             return
         self.mapping.close()
@@ -93,7 +95,7 @@ class GpuHeap(Heap):
         self._clear()
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
-        """A view of the mapping. It dangles after finalize: a kernel that uses it then faults."""
+        """Return a view of the mapping. After finalize the view is invalid, and a kernel that uses it faults."""
         return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, self.device_type, self.index))
 
     def grow(self, routine: str, nbytes: int) -> bool:
@@ -104,20 +106,22 @@ class GpuHeap(Heap):
         try:
             self.mapping.grow(max(missing, _CHUNK_BYTES), self.stream())  # type: ignore[union-attr]
         except (DriverError, OSError) as error:
-            got = f"{nbytes} bytes, {missing} more than are free, and from the driver: {error}"
-            refuse(HeapExhaustedError, routine, "size", got, "memory for it on every PE's GPU; all is as before")
+            got = f"{nbytes} bytes, {missing} more than are free; the driver: {error}"
+            refuse(
+                HeapExhaustedError, routine, "size", got, "free memory on the GPU of every PE; the heap is unchanged"
+            )
         self.size = min(self.mapping.size - self.system_bytes, self.cap) // 64 * 64
         self.allocator.extend(self.size)
         return True
 
     def enter(self) -> None:
-        """A thread's first call makes this GPU its own: CUDA and HIP begin every thread on device 0."""
+        """Make this GPU current at a thread's first call: CUDA and HIP start every thread on device 0."""
         if not self._thread.ready:
             torch.cuda.set_device(self.index)
             self._thread.ready = True
 
     def stream(self) -> int:
-        """torch's current stream of the calling thread."""
+        """Return torch's current stream of the calling thread."""
         if not self._thread.ready:
             self.enter()
         return int(raw_stream(self.index))  # type: ignore[misc]
@@ -126,7 +130,7 @@ class GpuHeap(Heap):
         self.driver.synchronize(self.stream())
 
     def raise_recorded(self) -> None:
-        """Errors: WaitTimeoutError where a kernel of this PE has given up waiting; it is raised once."""
+        """Errors: WaitTimeoutError if a wait in a kernel of this PE has timed out. It is raised once."""
         if self._recorded[0]:
             words = self._recorded.tolist()
             self._recorded[:] = 0

@@ -1,7 +1,7 @@
-"""Launches of compiled kernels from C, for a third of what ``kernel[grid](...)`` costs.
+"""Launches compiled kernels from C, in a third of the time of ``kernel[grid](...)``.
 
-What the compiler specialises for is looked up once for each kind of arguments. The library's own kernels and operators are
-launched so on GPUs; interpreted kernels are launched by Triton.
+The compiled variant is looked up once for each kind of arguments. pyshmem launches its own kernels in this way on GPUs;
+Triton launches interpreted kernels.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
 
 class Loaded(NamedTuple):
-    """A kernel in the GPU's memory, and how its arguments become words. ``compiled`` keeps it there."""
+    """A kernel that is loaded on the GPU, and the conversion of its arguments to words. ``compiled`` keeps it loaded."""
 
     compiled: Any
     function: int
     threads: int
     shared: int
-    plan: Any  # of each argument: one of the kinds above, or a tuple of them; None where only Triton's launcher will do
+    plan: Any  # a kind from above, or a tuple of kinds, for each argument; None: only Triton can launch it
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
         if self.plan is None:
@@ -43,22 +43,22 @@ class Loaded(NamedTuple):
         self.require_launched(launch_prepared(self.prepared(*grid), stream, *_words(args, self.plan)))
 
     def prepared(self, x: int, y: int = 1, z: int = 1, *, words: tuple[int, ...] = (), early: bool = False) -> bytes:
-        """What _native.launch_prepared takes: this kernel with a grid, and the words of its first parameters.
+        """Return a plan for _native.launch_prepared: this kernel, its grid and the words of its first parameters.
 
-        early: the kernel may begin while the one in front of it runs, and waits by itself before it touches memory.
+        early: the kernel may begin before its predecessor has ended; it waits for it before it accesses memory.
         """
         launcher = early_launcher() if early else _launcher()
         return _packed((launcher, self.function, x, y, z, self.threads, self.shared, early, *words))
 
     def known(self, args: tuple[Any, ...]) -> tuple[bytes, bytes, tuple[bytes | None, ...]]:
-        """For _native.call_kernel, of these arguments and those of their kind."""
+        """Return the entry of _native.call_kernel for arguments of the kind of ``args``."""
         kinds = bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
         pairs = zip(args, self.plan, strict=True)
         held = tuple(_packed(flattened(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
         return self.prepared(1), kinds, held
 
     def require_launched(self, code: int) -> None:
-        """Errors: LaunchError for a code of the driver but 0."""
+        """Errors: LaunchError if the driver returned an error code."""
         if code:
             refuse_launch("launch", f"kernel {self.compiled.name}", code)
 
@@ -66,8 +66,8 @@ class Loaded(NamedTuple):
 class CachedKernel:
     """A kernel of triton.jit. Call it as ``cached(grid, *args, num_warps=4)``, with an argument for every parameter.
 
-    The first call with arguments of a kind compiles. Let all PEs compile, by ``find``, before one waits in a kernel for
-    another. Hooks of profilers are not called.
+    The first call with arguments of a kind compiles the kernel. If PEs wait for each other in a kernel, let all of them
+    compile it with ``find`` before. Hooks of profilers are not called.
     """
 
     __slots__ = ("compiled", "constants", "kernel", "known")
@@ -76,7 +76,7 @@ class CachedKernel:
         self.kernel = kernel
         self.constants = tuple(param.is_constexpr for param in kernel.params)
         self.compiled: dict[Any, Loaded] = {}  # by _native.kernel_key
-        self.known: dict[Any, Any] = {}  # by the same key: what _native.call_kernel launches by itself
+        self.known: dict[Any, Any] = {}  # by the same key: entries of _native.call_kernel
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
@@ -92,7 +92,7 @@ class CachedKernel:
         found(grid, stream, args)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
-        """What a call with these arguments launches. It compiles where no such call came before, and touches no tensor."""
+        """Return the kernel for these arguments. Compiles it for the first call; does not access tensors."""
         key = kernel_key(views, (_current_device(), *options.values()), self.constants, args)
         found = self.compiled.get(key)
         if found is None:
@@ -108,12 +108,12 @@ class CachedKernel:
 
 
 def refuse_launch(routine: str, what: str, code: int) -> NoReturn:
-    """Errors: LaunchError with the code that the driver has answered."""
+    """Report an error code of the driver. Errors: LaunchError."""
     refuse(LaunchError, routine, "stream", f"error {code} of the GPU driver for {what}", "a launch without an error")
 
 
 def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:
-    """What becomes of each argument, from the signature that it was compiled for; None: leave it to Triton's launcher."""
+    """Return the kind of each argument, from the compiled signature; None: only Triton can launch this kernel."""
     metadata = compiled.metadata
     unusual = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
     if any(getattr(metadata, name, 0) for name in unusual) or getattr(metadata, "num_ctas", 1) != 1:
@@ -136,7 +136,7 @@ def _unknown(plan: Any) -> bool:
 
 
 def _words(args: Any, plan: Any) -> list[int]:
-    """The arguments as the kernel's parameters hold them, in the low bytes of a word each."""
+    """Return the arguments as kernel parameters, each in the low bytes of a 64-bit word."""
     words: list[int] = []
     for value, kind in zip(args, plan, strict=True):
         if kind == _POINTER:
@@ -157,7 +157,7 @@ def _packed(words: Iterable[int]) -> bytes:
 
 @cache
 def flattened(context: Any, plan: Any) -> list[int]:
-    """A device context's words: it is the same object call after call."""
+    """Return the words of a device context. They are cached, because calls pass the same object again and again."""
     return _words(context, plan)
 
 
@@ -168,9 +168,9 @@ def _launcher() -> int:
 
 @cache
 def early_launcher() -> int:
-    """The driver's function for kernels that may begin early; 0 where there are none.
+    """Return the driver function that launches kernels which may begin early; 0 if there is none.
 
-    NVIDIA's Hopper is the first GPU that can, and CUDA 12.3 the first driver whose graphs take them in.
+    It requires an NVIDIA GPU from Hopper on, and CUDA 12.3, the first version that supports such launches in graphs.
     """
     if torch.version.hip or torch.cuda.get_device_capability() < (9, 0) or gpu.driver.version < 12030:
         return 0

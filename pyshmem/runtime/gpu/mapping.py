@@ -1,7 +1,7 @@
-"""How a PE's GPU memory comes into its peers' address space: by virtual memory, or by IPC handles.
+"""Maps the GPU memory of each PE into the address spaces of the other PEs, by virtual memory or by IPC handles.
 
-Both give ``base``, where this PE's memory begins, and ``starts``, where each PE's does, by slot in the node. Whatever fails
-on one PE fails on all, and leaves what was there before.
+Both mappings have ``base``, the address of this PE's memory, and ``starts``, the addresses of all PEs' memory by node rank.
+A step that fails on one PE fails on all PEs, and the mapping is unchanged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED,
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_FULL_HIP = (70000000, 71400000)  # virtual memory works between processes; its uncached kind is uncached
-_EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access is granted only where all pieces of a range have one size
+_FULL_HIP = (
+    70000000,
+    71400000,
+)  # the first versions in which processes can share virtual memory; in which UNCACHED works
+_EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
 
 class Choice(NamedTuple):
-    """What is mapped how: ``way`` "vmm" or "ipc", ``kind`` as the driver counts it, and the reason, for SHMEM_INFO."""
+    """The method of mapping, "vmm" or "ipc", the driver's kind of memory, and the reason, for SHMEM_INFO."""
 
     way: str
     kind: int
@@ -31,17 +34,17 @@ class Choice(NamedTuple):
 
 
 def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice:
-    """From PYSHMEM_PEER_MAP (auto, vmm, ipc) and PYSHMEM_HIP_MEMORY (auto, coarse, fine, uncached).
+    """Choose by PYSHMEM_PEER_MAP (auto, vmm, ipc) and PYSHMEM_HIP_MEMORY (auto, coarse, fine, uncached).
 
-    Errors: ValueError with what cannot be had.
+    Errors: ValueError if the driver does not support them.
     """
     able = driver.has_virtual_memory()
     if driver.vendor == "cuda":
         if asked_way == "vmm" and not able:
             raise ValueError("the driver has no virtual memory that other processes can map")
         if asked_way == "ipc" or not able:
-            return Choice("ipc", COARSE, "asked for" if asked_way == "ipc" else "no shareable virtual memory")
-        return Choice("vmm", PINNED, "asked for" if asked_way == "vmm" else "the driver has it")
+            return Choice("ipc", COARSE, "requested" if asked_way == "ipc" else "no shareable virtual memory")
+        return Choice("vmm", PINNED, "requested" if asked_way == "vmm" else "the driver supports it")
     shared, uncached = (able and driver.version >= least for least in _FULL_HIP)
     cached_is_right = arch.split(":")[0] in _COHERENT_WHEN_CACHED
     kind = asked_kind if asked_kind != "auto" else "coarse" if cached_is_right and shared else "uncached"
@@ -61,10 +64,13 @@ def _round_up(nbytes: int, unit: int) -> int:
 
 
 class VmmMapping:
-    """One reserved address range for the node, a stretch of ``stride`` bytes for each PE, filled from below by grow."""
+    """An address range for the node, with ``stride`` bytes for each PE. ``grow`` fills each part from its beginning."""
 
     def __init__(self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, cap: int, kind: int) -> None:
-        """cap: the most bytes of a PE. Collective over ``world``. Errors: DriverError or OSError, on every PE alike."""
+        """Reserve the range. Collective over ``world``. Errors: DriverError or OSError, on all PEs.
+
+        cap: the most bytes of a PE.
+        """
         self._driver, self._world, self._node, self._kind = driver, world, node, kind
         self._chunks: list[tuple[int, int, int]] = []  # address, bytes, handle
         self.size = self._range = 0
@@ -82,18 +88,18 @@ class VmmMapping:
         except (DriverError, OSError):
             self.close()
             raise
-        self.starts = [self._range + slot * self.stride for slot in range(node.size)]
+        self.starts = [self._range + rank * self.stride for rank in range(node.size)]
         self.base = self.starts[node.rank]
 
     @property
     def most(self) -> int:
-        """Bytes that may still be added."""
+        """The number of bytes that can still be added."""
         return int(self.stride - self.size)
 
     def grow(self, nbytes: int, stream: int) -> int:
-        """Add at least ``nbytes`` of zeroed memory to every PE; the bytes added. Collective over the world.
+        """Add at least ``nbytes`` of zeroed memory on every PE, and return the bytes added. Collective over ``world``.
 
-        Errors: DriverError or OSError, on every PE alike, and all is as before.
+        Errors: DriverError or OSError, on all PEs; the mapping is unchanged.
         """
         nbytes = min(_round_up(nbytes, self.unit), self.most)
         piece = self.unit if self._even else nbytes
@@ -107,7 +113,7 @@ class VmmMapping:
         return nbytes
 
     def _add(self, offset: int, nbytes: int, stream: int, undo: ExitStack) -> list[tuple[int, int, int]]:
-        """One piece of every PE, mapped at ``offset`` of its stretch."""
+        """Add a piece of memory on every PE, and map it at ``offset`` of the PE's part."""
         own, fd, theirs = 0, -1, [-1]
         with ExitStack() as fds:
             with together(self._world):
@@ -120,14 +126,14 @@ class VmmMapping:
                 fds.callback(close_all, theirs)
             added = []
             with together(self._world):
-                for slot, start in enumerate(self.starts):
-                    added.append(self._place(start + offset, nbytes, own, theirs[slot], undo))
-                self._driver.clear(self.base + offset, nbytes, stream)  # what HIP maps holds anything
+                for rank, start in enumerate(self.starts):
+                    added.append(self._place(start + offset, nbytes, own, theirs[rank], undo))
+                self._driver.clear(self.base + offset, nbytes, stream)  # HIP does not clear memory
                 self._driver.synchronize(stream)
         return added
 
     def _place(self, address: int, nbytes: int, own: int, fd: int, undo: ExitStack) -> tuple[int, int, int]:
-        """Map one PE's chunk, ours where there is no descriptor."""
+        """Map the chunk of one PE: this PE's own if there is no descriptor."""
         handle = own
         if fd >= 0:
             handle = self._driver.import_(fd)
@@ -138,8 +144,8 @@ class VmmMapping:
         return address, nbytes, handle
 
     def close(self) -> None:
-        """Unmap all and give the memory back. The peers may use theirs no longer: a barrier stands before."""
-        with ExitStack() as every:  # whichever call fails, the others are made
+        """Unmap and release all memory. A barrier before the call ensures that no PE accesses it any more."""
+        with ExitStack() as every:  # if a call fails, the others are still made
             every.callback(self._exchange.close)
             if self._range:
                 every.callback(self._driver.unreserve, self._range, self.stride * self._node.size)
@@ -151,12 +157,12 @@ class VmmMapping:
 
 
 class IpcMapping:
-    """One slab for each PE, allocated once: it does not grow."""
+    """One allocation for each PE, which cannot grow."""
 
     def __init__(
         self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, nbytes: int, kind: int, stream: int
     ) -> None:
-        """Collective over ``world``. Errors: DriverError or OSError, on every PE alike."""
+        """Allocate and map. Collective over ``world``. Errors: DriverError or OSError, on all PEs."""
         self._driver, self._node = driver, node
         self.stride, self.size, self.most = 0, nbytes, 0
         self.base = 0
@@ -170,8 +176,8 @@ class IpcMapping:
                 mine = driver.bus_id(), driver.ipc_get(self.base)
             every = node.allgather(mine)
             with together(world):
-                for slot, (bus_id, handle) in enumerate(every):
-                    self.starts.append(self.base if slot == node.rank else self._open(bus_id, handle))
+                for rank, (bus_id, handle) in enumerate(every):
+                    self.starts.append(self.base if rank == node.rank else self._open(bus_id, handle))
         except (DriverError, OSError):
             self.close()
             raise
@@ -183,8 +189,11 @@ class IpcMapping:
         return address
 
     def close(self) -> None:
-        """Close the peers' handles, and free once nobody has ours open: freed earlier, exported memory leaks on ROCm."""
-        with ExitStack() as every:  # whichever call fails, the others are made
+        """Close the handles of the other PEs, then free this PE's memory.
+
+        A barrier stands between: on ROCm, exported memory leaks if it is freed while another process has it open.
+        """
+        with ExitStack() as every:  # if a call fails, the others are still made
             if self.base:
                 every.callback(self._driver.free, self.base)
             every.callback(self._node.Barrier)

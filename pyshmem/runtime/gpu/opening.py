@@ -1,4 +1,4 @@
-"""Whether there is a heap in GPU memory, on which GPU, and its opening: the same answer on every PE."""
+"""Decides whether there is a heap in GPU memory, chooses the GPU and opens the heap. All PEs decide alike."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from pyshmem.runtime.job import job
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_IPC_BYTES = 1 << 30  # of a heap behind IPC handles, which cannot grow, where nobody says how large
+_IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
 
 
 def decide(answers: list[tuple[str | None, str]]) -> str:
-    """The kind of the default heap, "cpu" or "cuda", from what each PE wishes and why it has no GPU, "" where it has one.
+    """Return the device of the default heap, "cpu" or "cuda". If it is "cpu", set job.why_no_gpu.
 
-    job.why_no_gpu says why it is not the GPU's.  Errors: LaunchError where any PE wished for a GPU and one lacks it.
+    answers: the wish of each PE, and the reason why it has no GPU, which is "" if it has one.
+    Errors: LaunchError if one PE wishes for a GPU and one PE has none.
     """
     for pe, (_, reason) in enumerate(answers):
         if reason and any(wish == "cuda" for wish, _ in answers):
@@ -37,38 +38,38 @@ def decide(answers: list[tuple[str | None, str]]) -> str:
 
 
 def why_not(wish: str | None) -> str:
-    """Why this PE has no heap in GPU memory, "" where it can."""
+    """Return the reason why this PE has no heap in GPU memory; "" if it can have one."""
     if wish == "cpu":
-        return "init or PYSHMEM_HEAP asked for the CPU's alone"
+        return "init or PYSHMEM_HEAP selected the CPU heap only"
     if not torch.cuda.is_available():
         return "torch sees no GPU"
     if interpreter.active():
-        return f"{interpreter.VARIABLE}=1 has kernels interpreted, on CPU memory"
+        return f"{interpreter.VARIABLE}=1 selects the interpreter, which uses CPU memory"
     return ""
 
 
 def open_heap(world: MPI.Intracomm, node: MPI.Intracomm, asked_bytes: int | None) -> None:
-    """Take a GPU and map the node's heaps there. Collective over ``world``.
+    """Choose a GPU and map the heaps of the node. Collective over ``world``.
 
-    asked_bytes: the most of each PE; None: all of the GPU's memory, or 1 GiB where the heap cannot grow.
-    Errors on every PE alike: LaunchError, ArgumentError, UnreachableError, HeapExhaustedError.
+    asked_bytes: the most bytes of each PE; None means all memory of the GPU, or 1 GiB if the heap cannot grow.
+    Errors, on all PEs: LaunchError, ArgumentError, UnreachableError, HeapExhaustedError.
     """
     index, problem = _device()
-    for words in world.allgather(problem):
-        if words:
-            refuse(LaunchError, "init", "PYSHMEM_DEVICE", words, "a GPU that torch sees")
+    for found in world.allgather(problem):
+        if found:
+            refuse(LaunchError, "init", "PYSHMEM_DEVICE", found, "a GPU that torch sees")
     vendor = "hip" if torch.version.hip else "cuda"
     try:
         with together(world):
             torch.cuda.set_device(index)
             properties = torch.cuda.get_device_properties(index)
-            torch.empty(1, device=f"cuda:{index}")  # makes the context, which the driver's calls are in
+            torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
             driver = Driver(vendor, index)
             own = driver.bus_id()
         _require_access(driver, world, node, own)
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
-        places = set(world.allgather((gpu.arch, gpu.shared)))
-        gpu.reduces = not gpu.shared and len(places) == 1
+        kinds = set(world.allgather((gpu.arch, gpu.shared)))
+        gpu.reduces = not gpu.shared and len(kinds) == 1
         choice = _choice(driver, world, gpu.arch)
         cap = _cap(world, node, choice, asked_bytes, properties.total_memory)
         gpu.open(driver, world, node, job.node_pes, cap, choice)
@@ -77,17 +78,17 @@ def open_heap(world: MPI.Intracomm, node: MPI.Intracomm, asked_bytes: int | None
     except (DriverError, OSError, RuntimeError) as error:
         if isinstance(error, ShmemError):
             raise
-        wants = "less, by heap_size or SHMEM_SYMMETRIC_SIZE, another PYSHMEM_PEER_MAP, or PYSHMEM_HEAP=cpu"
-        refuse(HeapExhaustedError, "init", "heap", f"from the GPU's driver: {error}", wants)
+        wants = "a smaller heap_size or SHMEM_SYMMETRIC_SIZE, another PYSHMEM_PEER_MAP, or PYSHMEM_HEAP=cpu"
+        refuse(HeapExhaustedError, "init", "heap", f"an error of the GPU driver: {error}", wants)
     heaps["cuda"] = gpu
 
 
 def _device() -> tuple[int, str]:
-    """This PE's GPU, as torch counts, and what is wrong with it."""
+    """Return the index of this PE's GPU, as torch counts, and a description of its fault, or ""."""
     count, asked = torch.cuda.device_count(), environment.read("PYSHMEM_DEVICE")
     if asked is None:
         return list(job.node_pes).index(job.my_pe) % count, ""
-    return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count}"
+    return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count} GPUs"
 
 
 def _require_access(driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, own: str) -> None:
@@ -104,7 +105,7 @@ def _require_access(driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, o
 
 
 def _choice(driver: Driver, world: MPI.Intracomm, arch: str) -> Choice:
-    """One way for all: IPC where any PE needs it."""
+    """Choose one method for all PEs: IPC if any PE needs it."""
     try:
         mine: Any = choose(driver, arch, environment.read("PYSHMEM_PEER_MAP"), environment.read("PYSHMEM_HIP_MEMORY"))
     except (ValueError, DriverError) as error:
@@ -112,14 +113,14 @@ def _choice(driver: Driver, world: MPI.Intracomm, arch: str) -> Choice:
     every = world.allgather(mine)
     for each in every:
         if isinstance(each, str):
-            refuse(ArgumentError, "init", "PYSHMEM_PEER_MAP", each, "auto, or a way that the driver has")
+            refuse(ArgumentError, "init", "PYSHMEM_PEER_MAP", each, "auto, or a method that the driver supports")
     if any(each.way != mine.way for each in every):
         mine = next(each for each in every if each.way == "ipc")
     return Choice(*mine)
 
 
 def _cap(world: MPI.Intracomm, node: MPI.Intracomm, choice: Choice, asked: int | None, total: int) -> int:
-    """Bytes of a PE's heap, at most: the least of all PEs'."""
+    """Return the most bytes of a PE's heap, the same for all PEs."""
     if asked is None and choice.way == "vmm":
         return int(min(world.allgather(total)))
     if asked is None:

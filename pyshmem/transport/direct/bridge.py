@@ -1,4 +1,4 @@
-"""Between GPU memory and the CPU's: copies that are complete when they return. And memory as words at a stride."""
+"""Copies between GPU memory and CPU memory, which are complete on return; and strided tensors on mapped memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WORDS = {4: torch.int32, 8: torch.int64}
 
 
 class Bridge(Direct):
-    """The route to PEs' memory of one kind for private memory of the other kind. It moves arrays; it has no atomics."""
+    """The route for copies between symmetric memory of one kind and private memory of the other kind. It has no atomics."""
 
     def __init__(self, gpu: GpuDirect, symmetric: Heap) -> None:
-        """symmetric: the heap of the symmetric side."""
+        """Make the route. symmetric: the heap of the symmetric side."""
         self._gpu, self._symmetric = gpu, symmetric
         self._private = cpu if symmetric.streams else gpu.heap
 
@@ -38,7 +38,7 @@ class Bridge(Direct):
             self._copy(dest, place, nbytes)
 
     def _is_word(self, nbytes: int) -> bool:
-        """Whether a kernel must move the bytes, so that no word of GPU memory is torn: AMD's copies move bytes."""
+        """Return whether a kernel must copy the bytes, because AMD's copies may tear a word of GPU memory."""
         return self._gpu.moves_words and nbytes in WORDS and self._symmetric.streams
 
     def _copy(self, dest: int, source: int, nbytes: int) -> None:
@@ -50,7 +50,7 @@ class Bridge(Direct):
         gpu.heap.driver.synchronize(stream)
 
     def put_strided(self, place: int, source: int, place_step: int, source_step: int, item: int, count: int) -> None:
-        """Through torch, which packs what is not contiguous."""
+        """Copy by torch, which packs data that are not contiguous."""
         if count:
             bits = place | source | place_step | source_step
             own = spread(self._private, source, source_step, item, count, bits)
@@ -65,11 +65,11 @@ class Bridge(Direct):
             self._gpu.heap.synchronize()
 
     def settle(self, ctx: Any = None) -> None:
-        """Every copy was done on return."""
+        """Does nothing: every copy is complete on return."""
 
 
 def spread(heap: Heap, address: int, step: int, item: int, count: int, bits: int) -> torch.Tensor:
-    """A (count, words) tensor of items whose starts lie ``step`` bytes apart, in the widest words all addresses allow."""
+    """Return a (count, words) tensor of items at a distance of ``step`` bytes, in the widest words that ``bits`` allows."""
     width = next(size for size in (8, 4, 2, 1) if not (bits | item) % size)
     span = (count - 1) * step + item
     flat = torch.utils.dlpack.from_dlpack(_native.bytes_at(address, span, heap.device_type, heap.index))

@@ -1,4 +1,4 @@
-"""Mapped CPU memory: this core copies, and the processor's atomics apply. Every operation is complete when it returns."""
+"""The route to mapped CPU memory. The core copies and performs atomics; every operation is complete on return."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CpuDirect(Direct):
         self.wait_word(place, dtype, code, value)
 
     def settle(self, ctx: Any = None) -> None:
-        """Nothing is ever under way; what stands before is seen before what follows."""
+        """Every operation is complete; a fence orders earlier operations before later ones."""
         _native.fence()
 
     drain = order = settle

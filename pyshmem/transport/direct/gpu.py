@@ -1,7 +1,7 @@
-"""Mapped GPU memory: the copy engine copies in the order of a stream, and a kernel of one thread performs each atomic.
+"""The route to mapped GPU memory. The copy engine copies in stream order, and a kernel of one thread performs each atomic.
 
-A put, a store or an atomic is enqueued on torch's current stream, a non-blocking copy on a stream of its context. Waits look
-at the memory through a stream of their own, so they never queue behind the program's kernels.
+Puts, stores and atomics are enqueued on torch's current stream. Non-blocking copies are enqueued on a stream of their
+context. Waits read the memory on a separate stream, so they never queue behind the program's kernels.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from pyshmem.transport.direct.cpu import CpuDirect
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
 
-_UNLIKELY = 0x5BD1E995A7F3C2D9  # what a landing holds before the GPU writes there
-_LOOK_SECONDS = 0.01  # after which a landing that has not changed is taken as it is, if the stream is done
-_MOST_KEPT = 64  # arrays of non-blocking calls, after which a look is taken whether they are done
-_IDLE_SECONDS = 1e-3  # how long a look waits for stores of the current stream
+_UNLIKELY = 0x5BD1E995A7F3C2D9  # the value of a landing buffer before the GPU writes it
+_LOOK_SECONDS = 0.01  # after this time, an unchanged landing buffer is accepted if the stream is idle
+_MOST_KEPT = 64  # arrays that non-blocking calls keep alive before the stream is checked
+_IDLE_SECONDS = 1e-3  # the time that a look waits for the current stream
 _UPDATES = ("set", "add", "and", "or", "xor")  # operators that return nothing
 
 
 class _Thread(threading.local):
-    """What each thread has of its own."""
+    """The state of a thread."""
 
-    stream: torch.cuda.Stream | None = None  # for what it waits for
-    landing: torch.Tensor | None = None  # pinned memory that the GPU writes for it
-    at = room = 0  # its address and its bytes
+    stream: torch.cuda.Stream | None = None  # for kernels that the thread waits for
+    landing: torch.Tensor | None = None  # its landing buffer: pinned memory that the GPU writes
+    at = room = 0  # the address and the bytes of the landing buffer
 
 
 class GpuDirect(Direct):
@@ -57,7 +57,7 @@ class GpuDirect(Direct):
         }
 
     def open(self) -> None:
-        """Take what the calls use again and again: streams, and pinned memory that the GPU writes."""
+        """Create the streams and set the functions of the route."""
         driver = self.heap.driver
         self.bridges = {"cpu": Bridge(self, cpu), "cuda": Bridge(self, self.heap)}
         self.moves_words = driver.vendor == "hip"
@@ -71,15 +71,15 @@ class GpuDirect(Direct):
         self._look_stream = self._looking.cuda_stream
 
     def _begin(self) -> None:
-        """Nothing is under way."""
+        """Set the state in which no operation is pending."""
         self._thread = _Thread()
-        self._used: set[int] = set()  # streams with puts not yet waited for
+        self._used: set[int] = set()  # streams with puts that no quiet has completed
         self._fenced = False  # whether a fence came after the last quiet
-        self._sides: dict[Any, torch.cuda.Stream] = {}  # of non-blocking calls, by context
-        self._kept: dict[Any, list[Any]] = {}  # arrays of those calls, by context
+        self._sides: dict[Any, torch.cuda.Stream] = {}  # the stream of non-blocking calls, by context
+        self._kept: dict[Any, list[Any]] = {}  # the arrays of those calls, by context
 
     def close(self) -> None:
-        """Complete all, and give the streams back."""
+        """Complete all operations and release the streams."""
         self.drain()
         self._sides.clear()
         self._kept.clear()
@@ -88,7 +88,7 @@ class GpuDirect(Direct):
     # ---- copies ----
 
     def use_stream(self) -> int:
-        """The current stream, which quiet will wait for."""
+        """Return the current stream, and let quiet wait for it."""
         stream = self.heap.stream()
         if stream not in self._used:
             self._used.add(stream)
@@ -98,16 +98,16 @@ class GpuDirect(Direct):
         self._copy_whole(dest, source, nbytes, self.use_stream())
 
     def _copy_whole(self, dest: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy with no word torn: AMD's copies move bytes, so there a kernel moves single words."""
+        """Copy without tearing words. AMD's copies may tear words, so there a kernel copies a single word."""
         if self.moves_words and nbytes in WORDS and not (dest | source) & (nbytes - 1):
             _host_atomics().read(source, nbytes, dest, stream, self.heap.index)
         else:
             self.heap.driver.copy(dest, source, nbytes, stream)
 
     def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
-        """On the context's own stream, after what is on the current one now, which may be making the source.
+        """Copy on the stream of the context, after the present work on the current stream, which may compute the source.
 
-        torch would give the memory of an array that is let go of to the next one on the current stream.
+        The array is kept, because torch would reuse the memory of a released array on the current stream.
         """
         side = self._sides.get(ctx)
         if side is None:
@@ -118,10 +118,10 @@ class GpuDirect(Direct):
             self._keep(ctx, private, side.cuda_stream)
 
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
-        self.put_nbi(dest, place, nbytes, ctx, private)  # a copy either way
+        self.put_nbi(dest, place, nbytes, ctx, private)  # both are copies
 
     def _keep(self, ctx: Any, private: Any, stream: int) -> None:
-        """Until the context's quiet, or until a look from time to time finds its stream idle."""
+        """Keep the array until quiet of the context, or until an occasional check finds the stream idle."""
         kept = self._kept.setdefault(ctx, [])
         if len(kept) % _MOST_KEPT == _MOST_KEPT - 1 and self.heap.driver.idle(stream):
             kept.clear()
@@ -137,7 +137,7 @@ class GpuDirect(Direct):
     get_strided = put_strided
 
     def store(self, place: int, source: int, nbytes: int) -> None:
-        """One element out of private CPU memory, read now: a word of 4 or 8 bytes by one store of a kernel."""
+        """Put an element of private CPU memory, which is read now. A kernel stores a word of 4 or 8 bytes by one store."""
         kind = WORDS.get(nbytes)
         if kind is None:
             self.put(place, source, nbytes)
@@ -146,14 +146,14 @@ class GpuDirect(Direct):
             self.atomics["set"][kind](place, bits)
 
     def fetch(self, place: int, nbytes: int) -> int:
-        """After what is on the current stream."""
+        """Read after the work on the current stream."""
         self.refuse_capture("a call that returns what it reads")
         stream, at = self.heap.stream(), self._landing(nbytes)
         self._read(at, place, nbytes, stream)
         return at
 
     def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
-        """Bring bytes to ``at``, no word of them torn: AMD's copies move bytes, so there a kernel reads."""
+        """Copy bytes to ``at`` without tearing words. AMD's copies may tear words, so there a kernel reads them."""
         if nbytes in WORDS:
             _native.set_uint64(at, _UNLIKELY)
         if self.moves_words and not (address | nbytes) & 3:
@@ -194,11 +194,11 @@ class GpuDirect(Direct):
         return LOAD[dtype](at)
 
     def signal(self, update: str, place: int, value: int) -> None:
-        """In the order of the stream, and as a release of what was stored."""
+        """Update in stream order, and as a release of earlier stores."""
         self._update(update, torch.uint64, place, value, ordered=True)
 
     def _await_landing(self, at: int, stream: int) -> None:
-        """Wait until the GPU has written there: by looking, which is 2 us faster than waiting for the stream."""
+        """Wait until the GPU has written the landing buffer. Polling is 2 us faster than waiting for the stream."""
         while True:
             try:
                 _native.wait_uint32(at, NE, _UNLIKELY & 0xFFFFFFFF, _LOOK_SECONDS, job.spins)
@@ -208,7 +208,7 @@ class GpuDirect(Direct):
             return
 
     def look(self, address: int, nbytes: int) -> int:
-        """Copied to pinned memory by a stream of its own. Stores of the current stream are seen if it is nearly done."""
+        """Copy the bytes to pinned memory on a separate stream. It sees stores of a current stream that is soon idle."""
         self.refuse_capture("wait or test")
         self.heap.raise_recorded()
         until = time.monotonic() + _IDLE_SECONDS
@@ -230,7 +230,7 @@ class GpuDirect(Direct):
         return self._watch(words.address, words.nelems * words.dtype.itemsize, lambda seen: any_holds(words, seen))
 
     def _watch(self, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
-        """Look again and again, until ``satisfied`` of where the bytes can be read gives a value. Errors: TimeoutError."""
+        """Read the bytes until ``satisfied(address of a copy)`` is not None, and return it. Errors: TimeoutError."""
         until = time.monotonic() + (job.timeout or math.inf)
         while True:
             found = satisfied(self.look(address, nbytes))
@@ -240,7 +240,7 @@ class GpuDirect(Direct):
                 raise TimeoutError
 
     def _landing(self, nbytes: int) -> int:
-        """The address of pinned memory of this thread's."""
+        """Return the address of this thread's landing buffer, which has ``nbytes`` or more."""
         thread = self._thread
         if thread.room < nbytes:
             thread.room = max(nbytes, 4096)
@@ -251,7 +251,7 @@ class GpuDirect(Direct):
     # ---- order ----
 
     def order(self) -> None:
-        """One stream keeps its order by itself, if its atomics are releases from now on; several are waited for."""
+        """Order operations: a single stream keeps its order if later atomics are releases; several streams are completed."""
         _native.fence()
         self.heap.raise_recorded()
         self._fenced = True
@@ -259,10 +259,10 @@ class GpuDirect(Direct):
             self.settle()
 
     def settle(self, ctx: Any = None) -> None:
-        """Wait for the current stream, the streams put from, and the context's own, for None every context's."""
+        """Wait for the current stream, all streams with puts, and the stream of ``ctx``, or of all contexts if None."""
         self.refuse_capture("quiet, barrier or allocation")
         if ctx is None:
-            self._fenced = False  # before the waits: a fence that comes meanwhile, of another thread, stays
+            self._fenced = False  # before the waits, so that a concurrent fence of another thread stays in effect
         self.use_stream()
         for stream in list(self._used):
             self.heap.driver.synchronize(stream)
@@ -275,14 +275,14 @@ class GpuDirect(Direct):
         self.heap.raise_recorded()
 
     def own_stream(self) -> int:
-        """One of the calling thread's own, for what it waits for: kernels that wait for peers hold up no other thread's."""
+        """Return a stream of the calling thread, for kernels that it waits for: they do not delay those of other threads."""
         self.heap.enter()
         if self._thread.stream is None:
             self._thread.stream = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
         return int(self._thread.stream.cuda_stream)
 
     def finish(self, stream: int) -> None:
-        """Wait for one stream. Errors: WaitTimeoutError of a kernel that gave up."""
+        """Wait for one stream. Errors: WaitTimeoutError if a wait in a kernel timed out."""
         self.heap.driver.synchronize(stream)
         self.heap.raise_recorded()
 
@@ -292,14 +292,14 @@ class GpuDirect(Direct):
         self.heap.raise_recorded()
 
     def refuse_capture(self, what: str) -> None:
-        """Errors: ArgumentError under graph capture."""
+        """Errors: ArgumentError if the current stream captures a graph."""
         if torch.cuda.is_current_stream_capturing():
             wants = "one that captures no graph: the call waits for the GPU"
             refuse(ArgumentError, what, "stream", "a current stream that captures a graph", wants)
 
 
 def _require_held(dtype: torch.dtype, value: Any) -> None:
-    """Errors: OverflowError for an int that an integer type cannot hold: a kernel would wrap it."""
+    """Errors: OverflowError if an integer type cannot hold the int; a kernel would wrap it."""
     bounds = BOUNDS.get(dtype)
     if bounds and not bounds[0] <= value <= bounds[1]:
         raise OverflowError
@@ -307,7 +307,7 @@ def _require_held(dtype: torch.dtype, value: Any) -> None:
 
 @cache
 def _host_atomics() -> Any:
-    """Imports triton, which programs without atomics on the GPU do not need."""
+    """Return the module of the kernels. It imports triton, which programs without atomics on the GPU do not need."""
     from pyshmem.kernels import host_atomics
 
     return host_atomics

@@ -1,4 +1,4 @@
-"""The meeting of a team whose members are all mapped: they meet through areas in each other's CPU memory."""
+"""Synchronisation and collectives of teams with mapped members, which synchronise through areas in CPU memory."""
 
 from __future__ import annotations
 
@@ -14,33 +14,41 @@ from pyshmem.transport.mapped import kernels, tensors
 from pyshmem.transport.mapped.operators import EXSCAN, INSCAN, LOOPS, OPERATORS, REDUCE, Fold
 
 __all__ = ["EXSCAN", "INSCAN", "OPERATORS", "REDUCE", "Fold", "Mapped"]
-native_heap = cpu  # whose collectives _collectives.h does
+native_heap = cpu  # _collectives.h implements the collectives of this heap
 
 
 class Mapped:
-    """How the members of one team synchronise and combine what they have. All calls are collective over the team.
+    """Synchronisation and collectives of one team. All calls are collective over the team.
 
-    Targets are ready on all members before any of them calls, so they are written without asking. Addresses are those of
-    this PE.  Errors of all calls: WaitTimeoutError, which names the members that have not come.
+    Targets are ready on all members before any member calls, so members write into the targets of others at once.
+    Addresses are those of this PE. Errors of all calls: WaitTimeoutError, which names the missing members.
     """
 
     __slots__ = ("me", "name", "size", "start", "stride", "wires")
 
-    def __init__(self, name: str, members: tuple[int, int, int], me: int, slot: int) -> None:
-        """members: the first world PE, the stride, how many.  me: this PE's number.  slot: of the members' area."""
+    def __init__(self, name: str, members: tuple[int, int, int], me: int, area_index: int) -> None:
+        """Describe a team.
+
+        members: the first world PE, the stride and the size.  me: this PE's number.  area_index: the area of the members.
+        """
         self.name, self.me = name, me
         self.start, self.stride, self.size = members
-        self.wires = (areas.area(slot), self.stride * cpu.stride, me, self.size)  # as the native module knows a team
+        self.wires = (
+            areas.area(area_index),
+            self.stride * cpu.stride,
+            me,
+            self.size,
+        )  # as the native module knows a team
 
     def sync(self, routine: str) -> None:
-        """The barrier. A full fence goes with it."""
+        """Wait until all members have called sync. The call is also a full fence."""
         try:
             _native.sync(self.wires, job.timeout, job.spins)
         except TimeoutError:
             self.refuse_timeout(routine)
 
     def share(self, routine: str, note: bytes) -> list[bytes]:
-        """The notes of all members, which have one length, at most 256. Also a barrier."""
+        """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier."""
         try:
             notes = _native.share(self.wires, job.timeout, job.spins, note)
         except TimeoutError:
@@ -48,9 +56,9 @@ class Mapped:
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> bool:
-        """Do a collective by one native call. False: its arguments need the long way, and nothing has happened.
+        """Perform a collective by one native call. Return False, without an effect, if the arguments need the slow path.
 
-        call, detail: as _native.quick numbers them.
+        call, detail: the numbers of _native.quick.
         """
         try:
             done: bool = _native.quick(
@@ -70,7 +78,7 @@ class Mapped:
     def scatter(self, routine: str, heap: Heap, dest: int, src: int, skip: int, *strides: int) -> None:
         """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j.
 
-        strides: bytes of an item, from one item to the next in dest and in src, and how many items.
+        strides: the bytes of an item, the steps between items in dest and in src, and the number of items.
         """
         if heap is native_heap:
             self._native_step(routine, _native.scatter, dest, src, skip, *strides)
@@ -78,7 +86,7 @@ class Mapped:
             tensors.scatter(routine, heap, self, dest, src, skip, *strides)
 
     def fold(self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any]) -> None:
-        """Reduce or scan. context: makes the team's device context, for a reduction that is a kernel."""
+        """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
         loop = LOOPS.get(what.dtype)
         if heap is native_heap and loop is not None:
             places = what.dest, what.src, what.nelems
@@ -93,6 +101,6 @@ class Mapped:
             self.refuse_timeout(routine)
 
     def refuse_timeout(self, routine: str) -> NoReturn:
-        """Name the members that have not come to the call that this PE is in."""
-        got = f"no word from {listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
+        """Report the members that have not reached the call that this PE is in. Errors: WaitTimeoutError."""
+        got = f"no call from {listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
         refuse_timeout(routine, "team", got, "all of them to call it")

@@ -1,7 +1,7 @@
-"""Reductions of arrays in GPU memory by one kernel of all members, and a wait for it: the kernels of reduce_on_stream.
+"""Host reductions of arrays in GPU memory, by a kernel of reduce_on_stream on all members and a wait for it.
 
-Only the kernels of arrays serve: up to three are compiled for each element type and operator, by the first calls with small,
-middle and large arrays. Of the kernels of tiles there would be one for each of many sizes.
+Only the kernels for arrays are used: at most three variants are compiled for each element type and operator, at the first
+call with a small, a medium and a large array. The kernels for tiles would need a variant for each of many sizes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def reduce(routine: str, heap: Heap, team: Mapped, what: Fold, context: Callable[[], Any]) -> bool:
-    """Reduce. context: makes the team's device context.
+    """Reduce by a kernel. Return False on all members, without an effect, if there is no kernel for these arguments.
 
-    False, and nothing has happened, where no kernel can: on all members alike.  Errors: WaitTimeoutError, LaunchError.
+    context: returns the team's device context.
+    Errors: WaitTimeoutError, LaunchError.
     """
     if not heap.reduces or not kernels().combines(what.dtype, team.size, heap.arch):
         return False

@@ -21,7 +21,7 @@ LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPL
 class Operator(NamedTuple):
     code: int  # its number in _collectives.h
     torch: Callable[..., Any]
-    numpy: Callable[..., Any]  # for what torch lacks
+    numpy: Callable[..., Any]  # for dtypes that torch lacks
     dtypes: tuple[Any, ...]
 
 
@@ -38,7 +38,7 @@ REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
 
 
 class Fold(NamedTuple):
-    """What a reduction or scan combines: ``nelems`` elements of all members at ``src``, into every ``dest``."""
+    """A reduction or scan: it combines ``nelems`` elements of all members at ``src`` into ``dest`` on all members."""
 
     mode: int  # REDUCE, INSCAN or EXSCAN
     op: str

@@ -1,7 +1,7 @@
-"""Collectives by torch and NumPy, on GPU heaps and for element types that C has no loop for.
+"""Collectives by torch and NumPy, for GPU heaps and for element types that the C module does not support.
 
-Members read and write each other's memory between two barriers of the team. At the first one every source is ready; after
-the second one nobody reads or writes any longer. A barrier completes what this PE has enqueued.
+Members read and write each other's memory between two barriers of the team. At the first barrier every source is ready;
+after the second, no member accesses the arrays any more. A barrier completes the operations that this PE has enqueued.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def broadcast(routine: str, heap: Heap, team: Mapped, root: int, dest: int, src:
 
 
 def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: int, *strides: int) -> None:
-    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j. Their targets are ready: no meeting before it."""
+    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j. The targets are ready, so no barrier precedes."""
     item, dest_step, src_step, count = strides
     for k in range(1, team.size + 1):
         j = (team.me + k) % team.size
@@ -43,7 +43,7 @@ def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: i
 
 
 def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
-    """Each member combines one share of the elements for all: read and written by nobody else, so in place is safe."""
+    """Reduce or scan. Each member combines one share of the elements, which no other member accesses: in place is safe."""
     mode, op, dtype, dest, src, count = what
     _barrier(routine, heap, team)
     share = -(-count // team.size)
@@ -57,7 +57,7 @@ def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
 
 
 class _Share(NamedTuple):
-    """Elements in some member's memory, and how they are computed on: half types in float32, unsigned ones as signed."""
+    """Elements in a member's memory. Half types are computed in float32, unsigned types as signed ones."""
 
     heap: Heap
     address: int
@@ -73,12 +73,12 @@ class _Share(NamedTuple):
         return plain.view(_SIGNED.get(self.dtype, self.dtype))
 
     def flip(self) -> int:
-        """What exchanged with the sign bit makes signed comparison unsigned; 0: nothing to do."""
+        """Return the bits to flip so that a signed comparison orders unsigned values; 0 if none."""
         signed = _SIGNED.get(self.dtype)
         return torch.iinfo(signed).min if signed and self.op in ("min", "max") else 0
 
     def load(self) -> Any:
-        """A private copy to compute on."""
+        """Return a private copy to compute on."""
         view = self.view()
         if isinstance(view, np.ndarray):
             return view.copy()
@@ -95,7 +95,7 @@ class _Share(NamedTuple):
 
 
 def _fold(mode: int, op: str, targets: list[_Share], sources: list[_Share]) -> None:
-    """A member's source is read before its target is written: they may be one array."""
+    """Combine the sources. Each member's source is read before its target is written, so they may be one array."""
     operator = OPERATORS[op]
     combine = operator.numpy if isinstance(sources[0].dtype, np.dtype) else operator.torch
     total: Any = None

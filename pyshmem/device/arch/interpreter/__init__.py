@@ -1,4 +1,4 @@
-"""Device functions where kernels are interpreted: a kernel is Python, so copies and waits are the host's."""
+"""Device functions for interpreted kernels. A kernel runs as Python, so the host's copies and waits are used."""
 
 from types import ModuleType as _ModuleType
 

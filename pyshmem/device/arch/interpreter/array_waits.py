@@ -1,4 +1,4 @@
-"""Waits and tests on arrays of words where kernels are interpreted: the host's, on real addresses."""
+"""Waits and tests on arrays of words in interpreted kernels, by the host's functions."""
 
 from __future__ import annotations
 
@@ -18,44 +18,47 @@ NONE = 2**64 - 1  # C's SIZE_MAX
 
 
 def wait_all(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> None:
-    """Wait as an acquire until each word has compared so. value: one for all, or a pointer to one for each.
+    """Wait until the comparison of each word has held, with acquire order. Errors: WaitTimeoutError.
 
-    Errors: WaitTimeoutError.
+    value: one value for all words, or a pointer to a value for each.
     """
     words.wait_all(_many(routine, ivars, nelems, status, cmp, value))
 
 
 def wait_any(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
-    """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts. Errors: WaitTimeoutError."""
+    """Wait until the comparison of any word holds, with acquire order; return its index, SIZE_MAX if status excludes all.
+
+    Errors: WaitTimeoutError.
+    """
     return _index(words.wait_any(_many(routine, ivars, nelems, status, cmp, value)))
 
 
 def wait_some(ctx: Any, routine: str, ivars: Any, nelems: Any, indices: Any, status: Any, cmp: Any, value: Any) -> Any:
-    """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are.
+    """Wait until the comparison of any word holds, with acquire order. Errors: WaitTimeoutError.
 
-    Errors: WaitTimeoutError.
+    Stores the indices of all such words in ``indices``, in ascending order, and returns their number.
     """
     return _indices(words.wait_some(_many(routine, ivars, nelems, status, cmp, value)), indices)
 
 
 def test_all(ctx: Any, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
-    """Whether each word compares so now, as an acquire."""
+    """Return whether the comparison of every word holds now, with acquire order."""
     return tensor_of(words.all_hold(_many("test_all", ivars, nelems, status, cmp, value)), tl.int1)
 
 
 def test_any(ctx: Any, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> Any:
-    """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
+    """Return the index of a word for which the comparison holds now, with acquire order; SIZE_MAX if there is none."""
     many = _many("test_any", ivars, nelems, status, cmp, value)
     return _index(words.any_holds(many, many.look()))
 
 
 def test_some(ctx: Any, ivars: Any, nelems: Any, indices: Any, status: Any, cmp: Any, value: Any) -> Any:
-    """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
+    """Store the indices of the words for which the comparison holds now, in ascending order, and return their number."""
     return _indices(words.satisfied(_many("test_some", ivars, nelems, status, cmp, value)), indices)
 
 
 def _many(routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: Any) -> words.Words:
-    """The operands as the host's waits take them; what they have read stays so while they wait."""
+    """Return the operands of the host's waits. Values and status are copied, so later changes have no effect."""
     count = number(nelems)
     name, code = check_waited(routine, "ivars", ivars, cmp)
     wanted = memory(value, count).copy() if value.dtype.is_ptr() else number(value)

@@ -1,4 +1,4 @@
-"""Atomics where kernels are interpreted: Triton's own."""
+"""Atomics in interpreted kernels, by Triton's atomics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyshmem.device.arch.operators import operate
 
 
 def atomic(ctx: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
-    """Triton's atomic of that operator. Its mask is a tensor, or None."""
+    """Perform Triton's atomic of the operator. Its mask must be a tensor or None."""
     lanes = mask if mask is None else interpreter_semantic.to_tensor(mask)
     if op in ("min", "max") and value.dtype.is_floating():
         return _order_floats(op, pointers, value, lanes, sem, scope)
@@ -23,9 +23,9 @@ def compare_swap(ctx: Any, pointers: Any, expected: Any, wanted: Any, sem: Any, 
 
 
 def _order_floats(op: str, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
-    """min and max by the bits: as signed integers, or backwards as unsigned ones where the value has a sign.
+    """Perform min or max of floats on their bits: as signed integers, or as unsigned ones in reverse for negative values.
 
-    So does Triton for GPUs; its interpreter does too, but gives the bits of what was there as a number.
+    Triton does this for GPUs. Its interpreter does so too, but returns the bits of the old value as a number.
     """
     signed, unsigned = (tl.int32, tl.uint32) if value.dtype.primitive_bitwidth == 32 else (tl.int64, tl.uint64)
     bits = value.to(signed, bitcast=True)

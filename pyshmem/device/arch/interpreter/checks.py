@@ -1,4 +1,4 @@
-"""What the interpreter stops before anything is read or written: addresses that are not live, PEs, element types."""
+"""Checks of calls in interpreted kernels, before they access memory: addresses, PEs, element types."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64:
 
 
 def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> None:
-    """Stop a tile call with a masked-in lane whose element is not live symmetric memory, or whose pe is none.
+    """Check a tile call: unmasked elements must be live symmetric memory, and their PEs must be in the team.
 
     Errors: ArgumentError, NotInitializedError, OutOfRangeError, NotSymmetricError.
     """
@@ -57,7 +57,7 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
 
 
 def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
-    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    """Check an atomic as check does, and that ``op`` is defined for the element type. Errors: those of check; DtypeError."""
     check(ctx, routine, "pointers", pointers, pe, mask)
     wants = wanted_atomic(op, pointers.dtype.element_ty)
     if wants is not None:
@@ -68,7 +68,7 @@ def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: 
 
 
 def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = 1) -> None:
-    """Stop a call on ``nelems`` elements from one pointer that are not live, or with a pe that is none. Errors: check's."""
+    """Check a call on ``nelems`` elements at one pointer: they must be live, and pe in the team. Errors: those of check."""
     count = _check_counted(ctx, routine, argument, pointer, nelems)
     check_pe(ctx, routine, called(routine, "pe"), pe)
     if count:
@@ -76,7 +76,7 @@ def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nele
 
 
 def check_here(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any = 1) -> None:
-    """check_one without a PE. Errors: check's."""
+    """Check a call without a PE on ``nelems`` elements at one pointer. Errors: those of check."""
     count = _check_counted(ctx, routine, argument, pointer, nelems)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
@@ -90,7 +90,7 @@ def _check_counted(ctx: Any, routine: str, argument: str, pointer: Any, nelems: 
 
 
 def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bool:
-    """Whether check_here finds nothing to refuse."""
+    """Return whether check_here accepts the arguments."""
     try:
         check_here(ctx, routine, argument, pointer, nelems)
     except ShmemError:
@@ -99,20 +99,20 @@ def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bo
 
 
 def check_reach(routine: str, reach: Any) -> None:
-    """Errors: ArgumentError for a team that is not reached as this transport does."""
+    """Errors: ArgumentError if this transport does not reach the PEs of the team."""
     if not is_direct(number(reach)):
         refuse_call(ArgumentError, routine, "ctx", repr(number(reach)), wanted_reach())
 
 
 def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
-    """Errors: ArgumentError for what is no scalar integer, OutOfRangeError for no PE of ctx's team."""
+    """Errors: ArgumentError if ``pe`` is no scalar integer; OutOfRangeError if it is no PE of ctx's team."""
     pes = integers(routine, argument, pe)
     _check_scalar(routine, argument, pe, "one PE")
     check_members(ctx, routine, pes, argument)
 
 
 def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) -> None:
-    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
+    """Errors: ArgumentError if ``tile`` is no tile or has a wrong shape."""
     check_context(ctx, routine)
     wants = wanted_of(tile, number(rows))
     if wants is not None:
@@ -120,7 +120,7 @@ def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) 
 
 
 def check_reduced(routine: str, op: Any, tile: Any) -> None:
-    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    """Errors: ArgumentError if ``op`` is no operator or is not defined for the tile's dtype."""
     op = op.value if isinstance(op, tl.constexpr) else op
     fault = fault_of(op, tile)
     if fault is not None:
@@ -128,14 +128,14 @@ def check_reduced(routine: str, op: Any, tile: Any) -> None:
 
 
 def check_combined(routine: str, op: str, dest: Any) -> None:
-    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    """Errors: DtypeError if the operator or scan is not defined for the elements."""
     wants = wanted_combined(op, dest.dtype.element_ty)
     if wants is not None:
         refuse_call(DtypeError, routine, "dest", describe(dest), wants)
 
 
 def check_alone(ctx: Any, routine: str, programs: Any) -> None:
-    """Errors: ArgumentError where the grid has another program: the interpreter runs it after this one."""
+    """Errors: ArgumentError if the grid has several programs, because the interpreter runs one after the other."""
     check_context(ctx, routine)
     if number(programs) > 1:
         wants = "1 in the interpreter, which runs the programs of a grid one after the other"
@@ -169,7 +169,7 @@ def check_choice(routine: str, argument: str, value: Any, wanted: str) -> int:
 def check_blocks(
     ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, dst: Any, sst: Any, bsize: Any, nblocks: Any
 ) -> None:
-    """check_one for a strided copy: of all from its first element to its last. Errors: check's."""
+    """Check a strided copy as check_one does, from its first element to its last. Errors: those of check."""
     check_context(ctx, routine)
     blocks = "nblocks" if routine.startswith("ib") else "nelems"
     size, count = _count(routine, "bsize", bsize, 0), _count(routine, blocks, nblocks, 0)
@@ -178,7 +178,7 @@ def check_blocks(
 
 
 def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
-    """Stop a wait or test on words that are not live or that cannot be waited on. Errors: check's, DtypeError."""
+    """Check a wait or test: the words must be live and of a valid type. Errors: those of check; DtypeError."""
     check_here(ctx, routine, "ivars", ivars, nelems)
     check_waited(routine, "ivars", ivars, cmp)
     if status is not None:
@@ -186,7 +186,7 @@ def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp
 
 
 def check_waited(routine: str, argument: str, pointer: Any, cmp: Any) -> tuple[str, int]:
-    """The pointee's name and the comparison's number. Errors: DtypeError, ArgumentError."""
+    """Return the name of the element type and the number of the comparison. Errors: DtypeError, ArgumentError."""
     name = _WAITED.get(pointer.dtype.element_ty)
     if name is None:
         refuse_call(DtypeError, routine, argument, describe(pointer), "one to int32, int64, uint32 or uint64")
@@ -194,15 +194,15 @@ def check_waited(routine: str, argument: str, pointer: Any, cmp: Any) -> tuple[s
 
 
 def check_pes(ctx: Any, routine: str, target_pes: Any, npes: Any) -> None:
-    """Stop a list of PEs with one that is none. Errors: check's, DtypeError."""
+    """Check a list of PEs: all must be in the team. Errors: those of check; DtypeError."""
     check_context(ctx, routine)
     expect(routine, "target_pes", target_pes, tl.int32)
     check_members(ctx, routine, memory(target_pes, _count(routine, "npes", npes, 0)), "target_pes")
 
 
 def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
-    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
-    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
+    """Errors: DtypeError if ``fetch`` and ``pointers`` have different element types; ArgumentError for a wrong shape."""
+    if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # otherwise check_atomic refuses them
         wanted = pointers.dtype.element_ty
         pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()
         if not pointer or fetch.dtype.element_ty != wanted:
@@ -212,7 +212,7 @@ def check_fetch(routine: str, fetch: Any, pointers: Any) -> None:
 
 
 def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:
-    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    """Errors: DtypeError if ``pointer`` is not a single pointer to ``wanted``."""
     one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
     if not one or pointer.dtype.element_ty != wanted:
         refuse_call(DtypeError, routine, argument, describe(pointer), f"a pointer to {wanted}")
@@ -229,7 +229,7 @@ def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
 
 
 def _count(routine: str, argument: str, value: Any, least: int) -> int:
-    """The number. Errors: ArgumentError for what is none, OutOfRangeError for one below ``least``."""
+    """Return the number. Errors: ArgumentError if it is no integer; OutOfRangeError if it is below ``least``."""
     count = int(integers(routine, argument, value)[0])
     _check_scalar(routine, argument, value, "one number")
     if count < least:

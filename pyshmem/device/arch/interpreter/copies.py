@@ -1,4 +1,4 @@
-"""Copies where kernels are interpreted: the host's, on real addresses."""
+"""Copies in interpreted kernels, by the host's functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pyshmem.runtime import _native
 
 
 def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:
-    """nelems elements from source to dest; one aligned word of at most 8 bytes by a single store."""
+    """Copy nelems elements from source to dest. A single aligned word of at most 8 bytes is copied by one store."""
     _native.copy(number(dest), number(source), number(nelems) * item_bytes(dest))
 
 
 def copy_blocks(ctx: Any, dest: Any, source: Any, dst: Any, sst: Any, bsize: Any, nblocks: Any) -> None:
-    """nblocks blocks of bsize elements from source to dest, their starts sst and dst elements apart."""
+    """Copy nblocks blocks of bsize elements from source to dest, with strides of sst and dst elements."""
     steps = (number(each) * item_bytes(dest) for each in (dst, sst, bsize))
     _native.copy_strided(number(dest), number(source), *steps, number(nblocks))
 
 
 def read(ctx: Any, pointer: Any) -> Any:
-    """One element as it is in memory now."""
+    """Load one element from memory."""
     return tl.load(pointer)
 
 

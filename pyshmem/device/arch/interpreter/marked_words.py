@@ -1,4 +1,4 @@
-"""Words of 4 bytes with a mark of 4 bytes beside each, where kernels are interpreted."""
+"""Data words with marks in interpreted kernels: 4 bytes of data and a mark of 4 bytes form one word of 8 bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyshmem.runtime import _native
 
 
 def store_words(ctx: Any, address: Any, places: Any, later: Any, words: Any, mark: Any, mask: Any) -> None:
-    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both."""
+    """Store each int32 and the mark as one word of 8 bytes at ``places`` from ``address``: both become visible at once."""
     upper, first = number(mark) << 32, number(address) + number(later)
     values, lanes = array(words).astype(np.int64) & 0xFFFFFFFF, array(places)
     for lane in np.flatnonzero(array(mask)):
@@ -22,9 +22,9 @@ def store_words(ctx: Any, address: Any, places: Any, later: Any, words: Any, mar
 
 
 def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, mask: Any, count: Any) -> list[Any]:
-    """Wait for store_words of every member, the first from ``address`` and each a piece further. Errors: WaitTimeoutError.
+    """Wait for the words of every member: member i's are i * ctx.piece bytes after ``address``. Errors: WaitTimeoutError.
 
-    ``count`` tensors of int32, of the members 0 ... count - 1, the last member's where there are no more.
+    Returns ``count`` tensors of int32, those of members 0 to count - 1. The last member's is repeated if there are fewer.
     """
     inside, lanes = array(mask), array(places)
     found = []

@@ -1,4 +1,4 @@
-"""What makes a program's stores done and seen where kernels are interpreted: a program is one thread of this process."""
+"""Completion and ordering of stores in interpreted kernels, where a program is one thread of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyshmem.runtime import _native
 
 
 def join(ctx: Any) -> None:
-    """A program is one thread here: it waits for no other."""
+    """Does nothing, because an interpreted program has a single thread."""
 
 
 def fence(ctx: Any) -> None:
@@ -22,7 +22,7 @@ quiet = fence
 
 
 def set_signal(ctx: Any, pointer: Any, value: Any) -> None:
-    """Store a uint64 as an atomic, after everything before it."""
+    """Store a uint64 atomically, after all earlier stores."""
     _native.set_uint64(number(pointer), number(value))
 
 

@@ -1,4 +1,4 @@
-"""What the interpreter stops of calls on partitioned tensors before anything is read or written."""
+"""Checks of calls on partitioned tensors in interpreted kernels, before they access memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_partition(part: Any, routine: str) -> None:
 
 
 def check_index(part: Any, routine: str, index: Any, mask: Any) -> None:
-    """Stop a row or column, whichever is cut, outside of the tensor. Errors: ArgumentError, OutOfRangeError."""
+    """Check an index of the partitioned dimension: it must lie in the tensor. Errors: ArgumentError, OutOfRangeError."""
     check_partition(part, routine)
     _check_range(
         routine, "index", _chosen(integers(routine, "index", index), mask), _extent(part), "of the whole tensor"
@@ -29,13 +29,13 @@ def check_index(part: Any, routine: str, index: Any, mask: Any) -> None:
 
 
 def check_member(part: Any, routine: str, pe: Any) -> None:
-    """Errors: ArgumentError for what is no integer, OutOfRangeError for no PE of the partition's team."""
+    """Errors: ArgumentError if ``pe`` is no integer; OutOfRangeError if it is no PE of the partition's team."""
     check_partition(part, routine)
     check_members(part.ctx, routine, integers(routine, "pe", pe))
 
 
 def check_number(part: Any, routine: str, row: Any, pe: Any, mask: Any) -> None:
-    """Stop a row or column that ``pe`` does not have. Errors: ArgumentError, OutOfRangeError."""
+    """Check a row or column of ``pe``: the PE must have it. Errors: ArgumentError, OutOfRangeError."""
     check_partition(part, routine)
     rows, pes = np.broadcast_arrays(integers(routine, "number", row), integers(routine, "pe", pe))
     rows, pes = _chosen(rows, mask), _chosen(pes, mask)
@@ -47,7 +47,7 @@ def check_number(part: Any, routine: str, row: Any, pe: Any, mask: Any) -> None:
 
 
 def _chosen(indices: Any, mask: Any) -> Any:
-    """The lanes that a mask, or None, leaves."""
+    """Return the lanes that the mask selects; None selects all."""
     if mask is None:
         return indices
     indices, chosen = np.broadcast_arrays(indices, array(mask).astype(bool))
@@ -55,7 +55,7 @@ def _chosen(indices: Any, mask: Any) -> Any:
 
 
 def _extent(part: Any) -> int:
-    """How many rows, or columns, are cut."""
+    """Return the extent of the partitioned dimension."""
     return int(number(part.cols if number(part.dim) else part.rows))
 
 
@@ -68,7 +68,7 @@ def _check_range(routine: str, argument: str, indices: Any, most: Any, of: str) 
 
 
 def check_places(part: Any, routine: str, rows: Any, cols: Any, mask: Any = None) -> None:
-    """Stop a call with a masked-in element outside of the tensor. Errors: ArgumentError, OutOfRangeError."""
+    """Check that all unmasked elements lie in the tensor. Errors: ArgumentError, OutOfRangeError."""
     check_partition(part, routine)
     lanes = [integers(routine, "rows", rows), integers(routine, "cols", cols), array(True if mask is None else mask)]
     try:
@@ -81,7 +81,7 @@ def check_places(part: Any, routine: str, rows: Any, cols: Any, mask: Any = None
 
 
 def check_tile_place(part: Any, routine: str, row: Any, col: Any, BM: int, BN: int) -> None:
-    """Stop a tile of which the tensor's part lies in more than one block. Errors: ArgumentError, OutOfRangeError."""
+    """Check a tile: its part inside the tensor must lie in one block. Errors: ArgumentError, OutOfRangeError."""
     check_partition(part, routine)
     for name, first in (("row", row), ("col", col)):
         if integers(routine, name, first).size != 1 or (isinstance(first, tl.tensor) and first.type.is_block()):

@@ -1,4 +1,4 @@
-"""How the interpreter's side refuses a call: with the running kernel's name before the routine's."""
+"""Errors of interpreted kernels. Their messages have the name of the kernel before that of the routine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyshmem.runtime.job import job
 
 
 def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """refuse, with the kernel's name before the routine's."""
+    """Raise ``kind``. The message has the name of the kernel before that of the routine."""
     refuse(kind, in_kernel(routine), argument, got, wants)
 
 
 def in_kernel(routine: str) -> str:
-    """The routine with the running kernel's name, as errors name it."""
+    """Return the names of the running kernel and of the routine, as errors contain them."""
     frame = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), GridExecutor):
         frame = frame.f_back  # type: ignore[assignment]
@@ -27,6 +27,6 @@ def in_kernel(routine: str) -> str:
 
 
 def refuse_wait(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Errors: WaitTimeoutError."""
+    """Report that a wait timed out. Errors: WaitTimeoutError."""
     limit = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
     refuse_call(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; {limit}")

@@ -1,4 +1,4 @@
-"""From this PE's addresses to a peer's where kernels are interpreted: the heaps of a node lie at one stride."""
+"""Translation of addresses to other PEs in interpreted kernels. The CPU heaps of a node have a constant stride."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyshmem.device.arch.interpreter.values import array, decoded, decoded_dista
 
 
 def distance(ctx: Any, pe: Any, mask: Any = None) -> Any:
-    """Bytes from an address in this PE's heap to the same place on ``pe``."""
+    """Return the distance in bytes from an address in this PE's heap to the corresponding address on ``pe``."""
     steps = array(pe).astype(np.int64) - decoded(number(ctx.me))
     kind = tl.block_type(tl.int64, list(steps.shape)) if getattr(pe, "type", None) and pe.type.is_block() else tl.int64
     return tl.tensor(TensorHandle(steps * decoded_distance(number(ctx.stride)), tl.int64), kind)
 
 
 def translate(ctx: Any, pointers: Any, pe: Any) -> Any:
-    """The pointers' places on ``pe``: the heaps of a node lie at one stride. Addresses, not tensors: ten times as fast."""
+    """Return the corresponding pointers on ``pe``. NumPy computes the addresses, ten times as fast as Triton's tensors."""
     steps = array(pe).astype(np.int64) - decoded(number(ctx.me))
     places = array(pointers).astype(np.int64) + steps * decoded_distance(number(ctx.stride))
     kind = pointers.type

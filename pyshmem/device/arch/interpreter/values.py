@@ -1,7 +1,7 @@
-"""Values where kernels are interpreted: a tl.tensor holds a NumPy array, of one entry where it is a scalar.
+"""Values in interpreted kernels. A tl.tensor contains a NumPy array, with one entry if the tensor is a scalar.
 
-A pointer's entries are addresses. jit leaves the device functions as they are: the interpreter would patch triton.language
-anew at each call, which takes a hundred times the call itself.
+The entries of a pointer are addresses. ``jit`` returns device functions unchanged: otherwise the interpreter would patch
+triton.language at each call, which takes a hundred times as long as the call.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What triton.jit is where kernels are compiled."""
+    """Return the function unchanged. Compiled device functions use triton.jit instead."""
     return function
 
 
 def array(value: Any) -> np.ndarray[Any, Any]:
-    """The entries of a tensor, a constexpr or a number."""
+    """Return the entries of a tensor, a constexpr or a number."""
     if isinstance(value, tl.tensor):
         return np.asarray(value.handle.data)
     return np.asarray([value.value if isinstance(value, tl.constexpr) else value])
 
 
 def number(value: Any) -> Any:
-    """The Python number in a scalar."""
+    """Return the Python number in a scalar."""
     return array(value).item()
 
 
 def memory(pointer: Any, count: int) -> np.ndarray[Any, Any]:
-    """The ``count`` elements at a pointer, as an array that is them."""
+    """Return an array that views the ``count`` elements at a pointer."""
     dtype = np.dtype(_get_np_dtype(pointer.dtype.element_ty))
     return np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(number(pointer)), dtype)
 
@@ -50,14 +50,14 @@ def item_bytes(pointers: Any) -> int:
 
 
 def tensor_of(value: Any, dtype: Any) -> Any:
-    """A number as a tensor."""
+    """Return a number as a tensor."""
     return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
 
 
 def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
-    """``value`` as a tensor of the pointee's type: integers wrap, floats round.
+    """Return ``value`` as a tensor of the element type of ``pointers``. Integers wrap, and floats are rounded.
 
-    Errors: DtypeError for float to integer and for a pointer, ArgumentError for a block where there is one pointer.
+    Errors: DtypeError for a pointer, or a float for an integer element; ArgumentError for a block with one pointer.
     """
     wanted = pointers.dtype.element_ty
     value = value.value if isinstance(value, tl.constexpr) else value
@@ -68,12 +68,12 @@ def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
     if tensor.type.is_block() and not pointers.type.is_block():
         refuse_call(ArgumentError, routine, argument, describe(tensor), "a scalar, for one pointer")
     if tensor.dtype != wanted and (wanted.is_bf16() or wanted.is_fp8()):
-        tensor = tensor.to(tl.float32)  # from other types the interpreter would make the number its bits
+        tensor = tensor.to(tl.float32)  # the interpreter would take other types for bits
     return rounded(tensor, wanted)
 
 
 def rounded(value: Any, element: Any) -> Any:
-    """Floats as others, to the nearest: the interpreter's own conversion to bfloat16 cuts bits off."""
+    """Convert floats and round to nearest. The interpreter's own conversion to bfloat16 truncates."""
     if not (element.is_bf16() and value.dtype.is_fp32()):
         return value.to(element)
     nearest = torch.from_numpy(np.ascontiguousarray(array(value))).to(torch.bfloat16)
@@ -81,21 +81,21 @@ def rounded(value: Any, element: Any) -> Any:
 
 
 def in_registers(value: Any) -> Any:
-    """A Python number as a scalar; all else as it is."""
+    """Return a Python number as a scalar tensor, and any other value unchanged."""
     plain = value.value if isinstance(value, tl.constexpr) else value
     return interpreter_semantic.to_tensor(plain) if isinstance(plain, (bool, int, float)) else value
 
 
 def arange(count: Any, each: Any = 1) -> Any:
-    """0 ... count - 1."""
+    """Return the numbers from 0 to count - 1."""
     return tl.arange(0, count)
 
 
 def apart(count: Any) -> Any:
-    """0 ... 4 * count - 1."""
+    """Return the numbers from 0 to 4 * count - 1."""
     return tl.arange(0, 4 * count)
 
 
 def threads(ctx: Any) -> int:
-    """How many elements a block has of each that a thread holds: enough to make few blocks."""
+    """Return the number of threads that block sizes are computed from. It is large, so that there are few blocks."""
     return 256

@@ -1,4 +1,4 @@
-"""Waits and tests on one word where kernels are interpreted: the host's, on real addresses."""
+"""Waits and tests on one word in interpreted kernels, by the host's functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from pyshmem.runtime.job import job
 
 
 def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
-    """Wait as an acquire until the word compares so; the value seen. Errors: WaitTimeoutError, DtypeError, ArgumentError."""
+    """Wait until the comparison of the word holds, with acquire order, and return the value seen.
+
+    Errors: WaitTimeoutError, DtypeError, ArgumentError.
+    """
     name, code, wanted = _compared(routine, argument, pointer, cmp, value)
     address = number(pointer)
     try:
@@ -28,13 +31,13 @@ def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: A
 
 
 def test(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
-    """Whether the word compares so now, as an acquire. Errors: DtypeError, ArgumentError."""
+    """Return whether the comparison holds now, with acquire order. Errors: DtypeError, ArgumentError."""
     name, code, wanted = _compared(routine, argument, pointer, cmp, value)
     return tensor_of(getattr(_native, f"test_{name}")(number(pointer), code, wanted), tl.int1)
 
 
 def fetch(ctx: Any, pointer: Any) -> Any:
-    """Load a uint64 as an atomic, before everything after it."""
+    """Load a uint64 atomically, before all later accesses."""
     return tensor_of(_native.fetch_uint64(number(pointer)), tl.uint64)
 
 
