@@ -12,7 +12,8 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import blocks
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.ordering import join
-from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.polling import poll_until
+from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.waits import holds
 
 
@@ -32,7 +33,7 @@ def wait_any(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexp
     """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
-    found = wait_for_one(ctx, routine, find_any, first_place(ctx, n), ivars, n, status, cmp, value)
+    found = wait_for_one(ctx, routine, look_for_any, first_place(ctx, n), ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     gpu.barrier(ctx)
     return (found - 1).to(tl.uint64)
@@ -43,7 +44,7 @@ def wait_some(ctx, routine: tl.constexpr, ivars, nelems, indices, status, cmp: t
     """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
-    found = wait_for_one(ctx, routine, find_some, indices, ivars, n, status, cmp, value)
+    found = wait_for_one(ctx, routine, look_for_some, indices, ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
     join(ctx)  # indices are there for every thread
     return found.to(tl.uint64)
@@ -150,52 +151,60 @@ def first_place(ctx, n):
 
 
 @triton.jit
-def wait_for_one(ctx, routine: tl.constexpr, find: tl.constexpr, operand, ivars, n, status, cmp: tl.constexpr, value):
-    """What ``find`` gives first that is not 0, 0 where no word counts or the limit is over."""
-    found = find(ctx, operand, ivars, n, status, cmp, value)
-    waiting = (found == 0) & (not is_empty(ctx, n, status))
-    polls = 0
-    start = blocks.number(0, tl.int64)
-    while waiting:
-        gpu.pause(ctx)
-        found = find(ctx, operand, ivars, n, status, cmp, value)
-        waiting = found == 0
-        polls += 1
-        if polls == 1024:
-            polls = 0
-            now = gpu.nanoseconds(ctx)
-            start = tl.where(start == 0, now, start)
-            over = any_thread(ctx, is_over(ctx, now - start))
-            if waiting & over:
-                for first in range(0, n, gpu.threads(ctx)):
-                    index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
-                    tell(ctx, routine, ivars, index, counts, seen, cmp, wanted)
-            waiting = waiting & (not over)
-    return found
+def wait_for_one(ctx, routine: tl.constexpr, search: tl.constexpr, operand, ivars, n, status, cmp: tl.constexpr, value):
+    """Poll until ``search`` finds something other than 0, and return it; 0 if no word counts or ctx's limit is over."""
+    found, missing = search(ctx, cmp, None, operand, ivars, n, status, value)
+    waiting = missing & (not is_empty(ctx, n, status))
+    return poll_until(ctx, routine, search, stop, True, cmp, found, waiting, (operand, ivars, n, status, value))
+
+
+@triton.jit
+def look_for_any(ctx, cmp: tl.constexpr, found, start, ivars, n, status, value):
+    found = find_any(ctx, start, ivars, n, status, cmp, value)
+    return found, found == 0
+
+
+@triton.jit
+def look_for_some(ctx, cmp: tl.constexpr, found, indices, ivars, n, status, value):
+    found = find_some(ctx, indices, ivars, n, status, cmp, value)
+    return found, found == 0
+
+
+@triton.jit
+def stop(ctx, routine: tl.constexpr, cmp: tl.constexpr, found, waiting, expired, operand, ivars, n, status, value):
+    over = any_thread(ctx, expired)
+    if waiting & over:
+        for first in range(0, n, gpu.threads(ctx)):
+            index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
+            tell(ctx, routine, ivars, index, counts, seen, cmp, wanted)
+    return over
 
 
 @triton.jit
 def wait_block(ctx, routine: tl.constexpr, ivars, n, first, status, cmp: tl.constexpr, value):
-    """Poll the words from ``first`` on until each has compared so once, or the limit is over."""
+    """Poll the words from ``first`` on until each has compared so once, or ctx's limit is over."""
     index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
     missing = counts & (holds(seen, cmp, wanted) == 0)
     waiting = any_thread(ctx, missing)
-    polls = 0
-    start = blocks.number(0, tl.int64)
-    while waiting:
-        gpu.pause(ctx)
-        seen = gpu.poll(ctx, ivars + tl.minimum(index, n - 1))
-        missing = missing & (holds(seen, cmp, wanted) == 0)
-        waiting = any_thread(ctx, missing)
-        polls += 1
-        if polls == 1024:
-            polls = 0
-            now = gpu.nanoseconds(ctx)
-            start = tl.where(start == 0, now, start)
-            over = any_thread(ctx, is_over(ctx, now - start))
-            if waiting & over:
-                tell(ctx, routine, ivars, index, missing, seen, cmp, wanted)
-            waiting = waiting & (not over)
+    operands = (ivars, n, index, wanted)
+    poll_until(ctx, routine, look_at_block, stop_at_block, True, cmp, (seen, missing), waiting, operands)
+
+
+@triton.jit
+def look_at_block(ctx, cmp: tl.constexpr, found, ivars, n, index, wanted):
+    _, missing = found
+    seen = gpu.poll(ctx, ivars + tl.minimum(index, n - 1))
+    missing = missing & (holds(seen, cmp, wanted) == 0)
+    return (seen, missing), any_thread(ctx, missing)
+
+
+@triton.jit
+def stop_at_block(ctx, routine: tl.constexpr, cmp: tl.constexpr, found, waiting, expired, ivars, n, index, wanted):
+    seen, missing = found
+    over = any_thread(ctx, expired)
+    if waiting & over:
+        tell(ctx, routine, ivars, index, missing, seen, cmp, wanted)
+    return over
 
 
 @triton.jit

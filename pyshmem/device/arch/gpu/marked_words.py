@@ -5,9 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.gpu import blocks, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu import spinning
+from pyshmem.device.arch.gpu.polling import poll_until
+from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.values import decoded
 from pyshmem.device.arch.targets import is_nvidia
@@ -50,23 +51,24 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
 
 @triton.jit
 def spin_amd(ctx, routine: tl.constexpr, pointers, wanted, mask, count: tl.constexpr):
-    """Poll until all marks are there, or the limit is over. Every thread stays until the last has its words."""
+    """Poll until all marks are there, or ctx's limit is over."""
+    missing, waiting = look(ctx, count, None, pointers, wanted, mask)
+    poll_until(ctx, routine, look, stop, False, count, missing, waiting, (pointers, wanted, mask))
+
+
+@triton.jit
+def look(ctx, count: tl.constexpr, found, pointers, wanted, mask):
+    """All threads wait as long as one word is missing, so that they leave the loop together."""
     missing = absent(ctx, pointers, wanted, mask, count)
-    waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
-    polls = 0
-    start = blocks.number(0, tl.int64)
-    while waiting:
-        missing = absent(ctx, pointers, wanted, mask, count)
-        waiting = tl.max((missing >= 0).to(tl.int32), axis=0) != 0
-        polls += 1
-        if polls == 1024:
-            polls = 0
-            now = gpu.nanoseconds(ctx)
-            start = tl.where(start == 0, now, start)
-            over = tl.max((missing >= 0).to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
-            if over:
-                leave_record(ctx, routine, 0, comparisons.GE, wanted, wanted, False, tl.max(missing, axis=0))
-            waiting = waiting & (not over)
+    return missing, tl.max((missing >= 0).to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def stop(ctx, routine: tl.constexpr, count: tl.constexpr, missing, waiting, expired, pointers, wanted, mask):
+    over = tl.max((missing >= 0).to(tl.int32) * expired.to(tl.int32), axis=0) != 0
+    if over:
+        leave_record(ctx, routine, 0, comparisons.GE, wanted, wanted, False, tl.max(missing, axis=0))
+    return over
 
 
 @triton.jit

@@ -12,15 +12,6 @@ from pyshmem.runtime import timeouts
 
 
 @triton.jit
-def is_over(ctx, elapsed):
-    """Whether a wait of so many nanoseconds gives up: by ctx's limit, or because an earlier one did."""
-    over = (ctx.limit > 0) & (elapsed > ctx.limit)
-    if ctx.record != 0:
-        over = over | (gpu.peek(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)
-    return over
-
-
-@triton.jit
 def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted, seen, unsigned: tl.constexpr, missing):
     """Fill the record if this is the first to give up; its words are pyshmem.runtime.timeouts's.
 

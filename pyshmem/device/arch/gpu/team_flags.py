@@ -7,7 +7,8 @@ import triton.language as tl
 
 from pyshmem.device.arch.gpu import blocks, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.polling import poll_until
+from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.translation import distance
 from pyshmem.device.arch.gpu.values import decoded
@@ -75,24 +76,26 @@ def await_flags(ctx, routine: tl.constexpr, flags, value, pe, mask):
 
 @triton.jit
 def wait_for(ctx, routine: tl.constexpr, flags, wanted, pe, mask):
-    """Poll a flag a thread until all in the mask have come to it, or the limit is over. All threads go on together."""
+    """AMD: each thread polls one flag until all flags in the mask have reached ``wanted``, or ctx's limit is over."""
+    found, waiting = look(ctx, None, None, flags, wanted, pe, mask)
+    poll_until(ctx, routine, look, stop, False, None, found, waiting, (flags, wanted, pe, mask))
+
+
+@triton.jit
+def look(ctx, option: tl.constexpr, found, flags, wanted, pe, mask):
+    """All threads wait as long as one flag is missing, so that they leave the loop together."""
     seen = gpu.poll(ctx, flags)
-    waiting = tl.max((mask & (seen < wanted)).to(tl.int32), axis=0) != 0
-    polls = 0
-    start = blocks.number(0, tl.int64)
-    while waiting:
-        seen = gpu.poll(ctx, flags)
-        missing = mask & (seen < wanted)
-        waiting = tl.max(missing.to(tl.int32), axis=0) != 0
-        polls += 1
-        if polls == 1024:
-            polls = 0
-            now = gpu.nanoseconds(ctx)
-            start = tl.where(start == 0, now, start)
-            over = tl.max(missing.to(tl.int32) * is_over(ctx, now - start).to(tl.int32), axis=0) != 0
-            if over:
-                leave_record(ctx, routine, 0, comparisons.GE, wanted, seen, False, tl.where(missing, pe, -1))
-            waiting = waiting & (not over)
+    missing = mask & (seen < wanted)
+    return (seen, missing), tl.max(missing.to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def stop(ctx, routine: tl.constexpr, option: tl.constexpr, found, waiting, expired, flags, wanted, pe, mask):
+    seen, missing = found
+    over = tl.max(missing.to(tl.int32) * expired.to(tl.int32), axis=0) != 0
+    if over:
+        leave_record(ctx, routine, 0, comparisons.GE, wanted, seen, False, tl.where(missing, pe, -1))
+    return over
 
 
 @triton.jit

@@ -5,10 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.gpu import blocks
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.checks import check_waited
-from pyshmem.device.arch.gpu.record import is_over, leave_record
+from pyshmem.device.arch.gpu.polling import poll_until
+from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.values import fit, uniform
 from pyshmem.runtime import comparisons
 
@@ -63,24 +63,22 @@ def holds(seen, cmp: tl.constexpr, wanted):
 
 @triton.jit
 def wait_until(ctx, routine: tl.constexpr, pointer, cmp: tl.constexpr, wanted):
-    """Poll until the word compares so, or the limit is over; the value seen last. No barrier, no acquire but the polls'."""
+    """Poll until the word compares so, or ctx's limit is over. Returns: the value seen last. It has no barrier."""
+    seen, waiting = look(ctx, cmp, None, pointer, wanted)
+    return poll_until(ctx, routine, look, stop, True, cmp, seen, waiting, (pointer, wanted))
+
+
+@triton.jit
+def look(ctx, cmp: tl.constexpr, found, pointer, wanted):
+    """Each warp polls the word by itself."""
     seen = gpu.poll(ctx, pointer)
-    waiting = not holds(seen, cmp, wanted)
-    polls = 0
-    start = blocks.number(0, tl.int64)
-    while waiting:
-        gpu.pause(ctx)
-        seen = gpu.poll(ctx, pointer)
-        waiting = not holds(seen, cmp, wanted)
-        polls += 1
-        if polls == 1024:  # a look at the clock, and at the record, in under a millisecond
-            polls = 0
-            now = gpu.nanoseconds(ctx)
-            start = tl.where(start == 0, now, start)
-            over = is_over(ctx, now - start)
-            if waiting & over:
-                unsigned: tl.constexpr = pointer.dtype.element_ty.is_int_unsigned()
-                offset = pointer.to(tl.int64) - ctx.base
-                leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0)
-            waiting = waiting & (not over)
-    return seen
+    return seen, not holds(seen, cmp, wanted)
+
+
+@triton.jit
+def stop(ctx, routine: tl.constexpr, cmp: tl.constexpr, seen, waiting, expired, pointer, wanted):
+    if waiting & expired:
+        unsigned: tl.constexpr = pointer.dtype.element_ty.is_int_unsigned()
+        offset = pointer.to(tl.int64) - ctx.base
+        leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0)
+    return expired
