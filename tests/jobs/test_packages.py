@@ -5,17 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_package_of_the_tree_is_installed():
-    """An installation that lacks one fails only on the machine that needs it."""
-    tomllib = pytest.importorskip("tomllib")  # Python 3.11
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    found = {".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / "pyshmem").rglob("*.py")}
-    assert set(listed) == found | {"pyshmem.launch"}
+def test_every_folder_of_the_tree_is_a_package():
+    """setup.py finds packages by their __init__.py: a folder without one would be missing where pyshmem is installed."""
+    folders = {file.parent for file in (ROOT / "pyshmem").rglob("*.py")}
+    assert [folder for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 
 def test_a_program_in_a_checkout_that_is_not_built_is_told_so(tmp_path):
