@@ -1,6 +1,6 @@
-"""all_reduce of small tiles by words that are their own flags, with no fence on the way, as NCCL's LL protocol does.
+"""all_reduce of small tiles by words that are their own flags, without fences, like NCCL's LL protocol.
 
-4 bytes of data and a mark of 4 bytes travel as one store of 8 bytes. A thread waits only for the words that it combines.
+One store of 8 bytes carries 4 bytes of data and a mark of 4 bytes. A thread waits only for the words that it combines.
 """
 
 from __future__ import annotations
@@ -19,18 +19,29 @@ from pyshmem.device.collectives.packing import (
     to_lanes,
     words_in,
 )
-from pyshmem.device.collectives.scratch import SMALLEST, WORDS, after, begin, end, even_piece, odd, piece_of, within
+from pyshmem.device.collectives.scratch import (
+    SMALLEST,
+    WORDS,
+    after,
+    begin,
+    end,
+    end_of_turns,
+    even_piece,
+    odd,
+    piece_of,
+    within,
+)
 from pyshmem.device.context import my_pe, n_pes
 
 
 @jit
 def reduce_words(ctx, slot, flat, op: tl.constexpr):
-    """all_reduce of a block of one dimension, in a team of few.
+    """Execute all_reduce of a block of one dimension, in a small team.
 
-    What fits in a piece goes in code without a loop, so that addresses are made while the elements are on their way.
+    A block that fits in a piece needs no loop, so that addresses are computed while the elements are loaded.
     """
     count: tl.constexpr = flat.shape[0]
-    turn = begin(slot)  # first of all: its load is under way while the elements are
+    turn = begin(slot)  # first, so that its load overlaps with those of the elements
     lanes = to_lanes(flat)
     lane = tl.arange(0, lanes.shape[0])
     words: tl.constexpr = words_in(flat.dtype)
@@ -44,12 +55,12 @@ def reduce_words(ctx, slot, flat, op: tl.constexpr):
 
 @jit
 def reduce_in_turns(ctx, slot, turn, lanes, element: tl.constexpr, shared: tl.constexpr, op: tl.constexpr):
-    """As many lanes a turn as a piece holds."""
+    """Reduce as many lanes per turn as a piece holds."""
     words: tl.constexpr = words_in(element)
     lane = tl.arange(0, lanes.shape[0])
     room = ctx.piece // (8 * words)
     total = lanes
-    for first in range(0, lanes.shape[0], room):
+    for first in range(0, end_of_turns(ctx, lanes.shape[0]), room):
         places, inside = (lane - first) * words, within(lane, first, room)
         summed = reduce_lanes(ctx, slot, turn, lanes, places, inside, element, shared, op)
         total = tl.where(inside, summed, total)
@@ -59,7 +70,7 @@ def reduce_in_turns(ctx, slot, turn, lanes, element: tl.constexpr, shared: tl.co
 
 @jit
 def reduce_lanes(ctx, slot, turn, lanes, places, inside, element: tl.constexpr, shared: tl.constexpr, op: tl.constexpr):
-    """One turn: combine the lanes inside."""
+    """Execute one turn: combine the lanes inside."""
     send_lanes(ctx, slot, turn, lanes, places, inside, words_in(element))
     summed = combine_lanes(ctx, slot, turn, places, inside, element, shared, op)
     end(ctx, slot, turn)
@@ -70,7 +81,7 @@ def reduce_lanes(ctx, slot, turn, lanes, places, inside, element: tl.constexpr, 
 def send_lanes(ctx, slot, turn, lanes, places, inside, words: tl.constexpr):
     mine, later = even_piece(ctx, slot, WORDS, my_pe(ctx)), odd(ctx, turn)
     pe = my_pe(ctx)
-    for step in tl.static_range(ctx.members):  # unrolled: nothing stands between one store and the next
+    for step in tl.static_range(ctx.members):  # unrolled, so that the stores are consecutive
         pe = after(ctx, pe)
         there, used = transport.piece_on(ctx, mine, pe), inside & (n_pes(ctx) > step)
         transport.store_words(ctx, there, places, later, lanes.to(tl.int32), turn, used)
@@ -98,7 +109,7 @@ def combine_lanes(ctx, slot, turn, places, inside, element: tl.constexpr, shared
 
 @jit
 def combine_one(ctx, found, element: tl.constexpr, place: tl.constexpr, op: tl.constexpr):
-    """One element of each lane."""
+    """Combine one element of each lane."""
     total = element_in(found[0], element, place)
     for member in tl.static_range(1, ctx.members):
         value = element_in(found[member], element, place)
@@ -108,5 +119,5 @@ def combine_one(ctx, found, element: tl.constexpr, place: tl.constexpr, op: tl.c
 
 @jit
 def whole(low, high):
-    """Two words as one number of 64 bits."""
+    """Join two words to a number of 64 bits."""
     return (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)

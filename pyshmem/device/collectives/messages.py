@@ -23,6 +23,7 @@ from pyshmem.device.collectives.scratch import (
     TAKEN,
     after,
     count_of,
+    end_of_turns,
     piece_of,
     slot_of,
     within,
@@ -49,7 +50,7 @@ def send(ctx, tile, pe):
     slot = slot_of(ctx, "send")
     flat = flatten(tile)
     room = piece_elements(ctx, flat.dtype)
-    for first in range(0, flat.shape[0], room):
+    for first in range(0, end_of_turns(ctx, flat.shape[0]), room):
         send_piece(ctx, "send", slot, flat, first, pe)
 
 
@@ -70,7 +71,7 @@ def recv(ctx, like, pe):
     slot = slot_of(ctx, "recv")
     found = flatten(like)
     room = piece_elements(ctx, found.dtype)
-    for first in range(0, found.shape[0], room):
+    for first in range(0, end_of_turns(ctx, found.shape[0]), room):
         found = recv_piece(ctx, "recv", slot, found, first, pe)
     return shaped(found, like)
 
@@ -94,7 +95,7 @@ def sendrecv(ctx, tile, to, of):
     flat = flatten(tile)
     found = flat
     room = piece_elements(ctx, flat.dtype)
-    for first in range(0, flat.shape[0], room):
+    for first in range(0, end_of_turns(ctx, flat.shape[0]), room):
         send_piece(ctx, "sendrecv", slot, flat, first, to)
         found = recv_piece(ctx, "sendrecv", slot, found, first, of)
     return shaped(found, tile)
@@ -127,7 +128,7 @@ def broadcast_tile(ctx, tile, root):
     slot = slot_of(ctx, "broadcast")
     found = flatten(tile)
     room = piece_elements(ctx, found.dtype)
-    for first in range(0, found.shape[0], room):
+    for first in range(0, end_of_turns(ctx, found.shape[0]), room):
         if my_pe(ctx) == root:
             cast_piece(ctx, slot, found, first)
         else:

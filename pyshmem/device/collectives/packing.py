@@ -1,7 +1,7 @@
-"""Packing of values in registers into words of 32 bits, which travel with a mark beside each; and how two values combine.
+"""Packing of values in registers into words of 32 bits, which are sent with marks, and the operators on two values.
 
-A lane is what one thread sends at a time: two elements of 16 bits, or one of another size. Its bits are an int32, or an
-int64 that travels as two words.
+A lane is the unit that one thread sends: two elements of 16 bits, or one of another size. It is an int32, or an int64 that
+is sent as two words.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pyshmem.device.arch import jit
 
 @triton.constexpr_function
 def shared_by(count: int, element: tl.dtype) -> int:
-    """How many of ``count`` elements are in a lane."""
+    """Return how many of ``count`` elements share a lane."""
     return 2 if element.primitive_bitwidth == 16 and count > 1 else 1
 
 
 @triton.constexpr_function
 def words_in(element: tl.dtype) -> int:
-    """How many words a lane has."""
+    """Return the number of words in a lane."""
     return 2 if element.primitive_bitwidth == 64 else 1
 
 
@@ -45,7 +45,7 @@ def summed_in(element: tl.dtype) -> tl.dtype:
 
 @jit
 def to_lanes(flat):
-    """The bits of a block of one dimension, of each lane."""
+    """Convert a block of one dimension to lanes."""
     count: tl.constexpr = flat.shape[0]
     bits = flat.to(bits_of(flat.dtype), bitcast=True)
     if shared_by(count, flat.dtype) == 2:
@@ -57,7 +57,7 @@ def to_lanes(flat):
 
 @jit
 def from_lanes(lanes, element: tl.constexpr, count: tl.constexpr):
-    """The block of ``count`` elements that to_lanes was given."""
+    """Convert lanes to the block of ``count`` elements: the inverse of to_lanes."""
     if shared_by(count, element) == 2:
         bits = tl.reshape(tl.join(lanes.to(tl.int16), (lanes >> 16).to(tl.int16)), [count])
     else:
@@ -67,7 +67,7 @@ def from_lanes(lanes, element: tl.constexpr, count: tl.constexpr):
 
 @jit
 def both(low, high):
-    """Two numbers of 16 bits in one of 32."""
+    """Join two numbers of 16 bits to one of 32."""
     return (low & 0xFFFF) | (high << 16)
 
 

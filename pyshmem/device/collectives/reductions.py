@@ -272,9 +272,9 @@ def sum_exscan_grid(ctx, dest, source, nelems):
 def fold(
     ctx, routine: tl.constexpr, op: tl.constexpr, grid: tl.constexpr, dest, source, nelems, apart: tl.constexpr = False
 ):
-    """Each PE combines a part of all PEs' sources for each program's part, and stores it on all PEs.
+    """Combine this PE's share of the program's part of all sources, and store it on all PEs.
 
-    op: an operator of combine, "inscan" or "exscan".  apart: whether to load everything before anything is sent.
+    op: an operator of combine, "inscan" or "exscan".  apart: whether to load everything before the first store to a peer.
     """
     arch.check_here(ctx, routine, "dest", dest, nelems)
     arch.check_here(ctx, routine, "source", source, nelems)
@@ -298,7 +298,7 @@ def fold(
 
 @jit
 def fold_part(ctx, op: tl.constexpr, dest, source, count, apart: tl.constexpr):
-    """Accesses of 16 bytes where both are aligned, four of a thread in flight, then one; single elements for the rest."""
+    """Use accesses of 16 bytes if both are aligned, four per thread in flight, then one; single elements for the rest."""
     threads: tl.constexpr = arch.threads(ctx)
     each: tl.constexpr = together(dest.dtype.element_ty)
     done = tl.cast(0, tl.int64)

@@ -1,10 +1,10 @@
 """Scratch slots for kernel collectives. Program p exchanges data only with program p on the other PEs.
 
-Every program has a slot on every PE of the team. A further slot, without areas, serves calls that one program of each PE
-makes. A slot begins with a line of the owner's counters: of exchanges, of broadcasts from here, of barrier_all_grid. ARRAYS
-arrays of a word for each member follow, then the areas, each with two pieces for each member. Counters and flags only grow,
-from 0. Pieces are double-buffered by epoch parity: no PE leaves epoch e before all have entered it, so the buffers of e-2
-are free.
+Every program has a slot on every PE of the team. Calls by one program of each PE use a further slot without areas. A slot
+begins with a cache line of the owner's counters: of exchanges, of broadcasts by this PE, of barrier_all_grid. ARRAYS arrays
+with a word per member follow, then the areas, each with two pieces per member. Counters and flags start at 0 and only grow.
+Pieces are double-buffered by the parity of the epoch: no PE leaves epoch e before all PEs have entered it, so that the
+buffers of epoch e-2 are free.
 """
 
 from __future__ import annotations
@@ -55,46 +55,46 @@ def programs_of(context) -> int:
 
 @jit
 def program():
-    """The calling program's number in its grid."""
+    """Return the calling program's number in its grid."""
     return tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
 
 
 @jit
 def programs():
-    """How many programs the grid has."""
+    """Return the number of programs of the grid."""
     return tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
 
 
 @jit
 def slot_of(ctx, routine: tl.constexpr):
-    """The address of the calling program's slot. Errors: a grid of more programs than ctx has slots for."""
+    """Return the address of the calling program's slot. Errors: the grid has more programs than ctx has slots."""
     return slot_at(ctx, arch.check_slot(ctx, routine, program()))
 
 
 @jit
 def slot_at(ctx, number):
-    """The address of the slot of a program that has one."""
+    """Return the address of a program's slot."""
     return tl.multiple_of(ctx.scratch + head(ctx) + number.to(tl.int64) * ctx.slot, 64)
 
 
 @jit
 def slot_of_one(ctx, routine: tl.constexpr):
-    """The address of the slot for calls that one program makes. Errors: a team whose scratch has no room for it."""
+    """Return the address of the slot for calls by one program. Errors: the team's scratch is too small for it."""
     arch.check_slot(ctx, routine, tl.cast(-1, tl.int32))
     return tl.multiple_of(ctx.scratch, 64) + tl.cast(0, tl.int64)
 
 
 @jit
 def head(ctx):
-    """Bytes of a slot's counters and flags, in whole lines."""
+    """Return the bytes of a slot's counters and flags, in whole cache lines."""
     return (LINE + 8 * ARRAYS * n_pes(ctx) + 63) // 64 * 64
 
 
 @jit
 def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
-    """(slot, first, count) of a call on arrays: which of ``nelems`` elements the calling program moves.
+    """Return (slot, first, count) for a call on arrays: the part of ``nelems`` elements that the calling program moves.
 
-    grid: whether all programs of the grid call, so that each has an equal part, whole 16s that keep the alignment.
+    grid: whether all programs of the grid call. Each has an equal part then, a multiple of 16, which keeps the alignment.
     """
     whole = tl.cast(nelems, tl.int64)
     if grid:
@@ -106,33 +106,43 @@ def enter(ctx, routine: tl.constexpr, grid: tl.constexpr, nelems):
 
 
 @jit
+def end_of_turns(ctx, count):
+    """Where a loop ends that moves ``count`` elements, a piece in each turn. Pieces of 0 bytes allow no turn.
+
+    A team whose scratch is too small for one slot has such pieces. The loop's step is 0 then, and it would never end.
+    check_slot has left the record of the error.
+    """
+    return tl.where(ctx.piece > 0, count, 0)
+
+
+@jit
 def words_of(ctx, slot, array: tl.constexpr):
-    """The address of one of the arrays of words."""
+    """Return the address of one of the arrays of words."""
     return slot + LINE + 8 * n_pes(ctx) * array
 
 
 @jit
 def piece_of(ctx, slot, kind: tl.constexpr, turn, member):
-    """The address of ``member``'s piece of an area, for turn ``turn``."""
+    """Return the address of ``member``'s piece of an area for turn ``turn``."""
     return tl.multiple_of(even_piece(ctx, slot, kind, member) + odd(ctx, turn), 16)
 
 
 @jit
 def even_piece(ctx, slot, kind: tl.constexpr, member):
-    """piece_of for even turns."""
+    """Return the address of ``member``'s piece of an area for even turns."""
     return tl.multiple_of(slot + head(ctx) + (member + 2 * n_pes(ctx) * kind) * ctx.piece, 16)
 
 
 @jit
 def odd(ctx, turn):
-    """The bytes from a piece for even turns to the piece for turn ``turn``."""
-    # a choice: a product with the turn would wait for its load
+    """Return the bytes from a piece for even turns to the piece for turn ``turn``."""
+    # a select: a product would wait for the load of turn
     return tl.where((turn & 1) != 0, ctx.piece * n_pes(ctx), 0)
 
 
 @jit
 def after(ctx, pe):
-    """The next member, the first after the last. Loops over all begin with the next one, so that no two PEs send to one."""
+    """Return the next member, cyclically. Loops over all members begin with it, so that no two PEs send to the same PE."""
     return tl.where(pe + 1 == n_pes(ctx), 0, pe + 1)
 
 
@@ -143,19 +153,19 @@ def within(lane, first, count):
 
 @jit
 def count_of(slot, place: tl.constexpr):
-    """A pointer to a counter: 0, exchanges; 1, broadcasts; 2 and 3, barrier_all_grid's."""
+    """Return a pointer to a counter: 0, exchanges; 1, broadcasts; 2 and 3, barrier_all_grid."""
     return (slot + 8 * place).to(tl.pointer_type(tl.int64))
 
 
 @jit
 def begin(slot):
-    """The number of the exchange that begins."""
+    """Return the number of the exchange that begins."""
     return tl.load(count_of(slot, 0)) + 1
 
 
 @jit
 def exchange(ctx, routine: tl.constexpr, slot, turn):
-    """Tell all members that this program has written for turn ``turn``, and wait until it has heard from all of them."""
+    """Notify all members that this program has stored its data of turn ``turn``, and wait for theirs."""
     flags = words_of(ctx, slot, FLAGS)
     arch.join(ctx)
     transport.tell_all(ctx, flags, turn)
@@ -164,6 +174,6 @@ def exchange(ctx, routine: tl.constexpr, slot, turn):
 
 @jit
 def end(ctx, slot, turn):
-    """End turn ``turn``: every thread has read its data. A barrier stands between begin and this."""
+    """End turn ``turn`` after every thread has read its data. A barrier separates begin and end."""
     tl.store(count_of(slot, 0), turn)
     arch.join(ctx)

@@ -14,7 +14,17 @@ from pyshmem.device.arch import jit
 from pyshmem.device.arch.rules import count_of
 from pyshmem.device.collectives.low_latency import reduce_words
 from pyshmem.device.collectives.packing import combine, moved_as, summed_in
-from pyshmem.device.collectives.scratch import BULK, after, begin, end, exchange, piece_of, slot_of, within
+from pyshmem.device.collectives.scratch import (
+    BULK,
+    after,
+    begin,
+    end,
+    end_of_turns,
+    exchange,
+    piece_of,
+    slot_of,
+    within,
+)
 from pyshmem.device.context import my_pe, n_pes
 from pyshmem.device.templates import documented
 from pyshmem.device.transport import pointer_to, together
@@ -107,14 +117,14 @@ def all_to_all(ctx, tile):
     return tl.reshape(rows, tile.shape).to(tile.dtype, bitcast=True)
 
 
-# ---- how they go: one exchange a turn, or for all_reduce of large tiles two ----
+# ---- algorithms: one exchange per turn, or two for all_reduce of large tiles ----
 
 
 @jit
 def in_turns(ctx, routine: tl.constexpr, values, op: tl.constexpr):
-    """Send one row to every member, or of ctx.members rows row j to member j; return what arrives.
+    """Send one row to every member, or row j of ctx.members rows to member j. Returns: the received rows.
 
-    op: combines the rows that arrive; None returns them all.
+    op: the operator that combines the received rows; None returns all of them.
     """
     slot = slot_of(ctx, routine)
     width: tl.constexpr = values.shape[-1]
@@ -122,7 +132,7 @@ def in_turns(ctx, routine: tl.constexpr, values, op: tl.constexpr):
     room = piece_elements(ctx, values.dtype)
     found = nothing_of(ctx, width, values.dtype, op)
     turn = begin(slot)
-    for first in range(0, width, room):
+    for first in range(0, end_of_turns(ctx, width), room):
         places, inside = lane - first, within(lane, first, room)
         if has_one_dimension(values):
             send_all(ctx, slot, turn, values, places, inside)
@@ -140,7 +150,7 @@ def in_turns(ctx, routine: tl.constexpr, values, op: tl.constexpr):
 
 @jit
 def nothing_of(ctx, width: tl.constexpr, element: tl.constexpr, op: tl.constexpr):
-    """Zeros of the type that in_turns works in, before rounding."""
+    """Return zeros of the type that in_turns computes in, before rounding."""
     if op is None:
         return tl.zeros([ctx.members, width], element)
     else:
@@ -149,14 +159,14 @@ def nothing_of(ctx, width: tl.constexpr, element: tl.constexpr, op: tl.constexpr
 
 @jit
 def two_shot(ctx, slot, flat, op: tl.constexpr):
-    """Each PE combines its part of all tiles and sends the result to all: two exchanges of a part a turn."""
+    """Combine this PE's part of all tiles and send the result to all PEs: two exchanges of a part per turn."""
     width: tl.constexpr = flat.shape[0]
     lane = tl.arange(0, width)
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, n_pes(ctx)))
     part = tl.multiple_of(part, together(flat.dtype))
     result = tl.zeros([width], flat.dtype)
     turn = begin(slot)
-    for first in range(0, width, part * n_pes(ctx)):
+    for first in range(0, end_of_turns(ctx, width), part * n_pes(ctx)):
         pe = my_pe(ctx)
         for _ in range(n_pes(ctx)):
             pe = after(ctx, pe)
@@ -195,7 +205,7 @@ def send_all(ctx, slot, turn, flat, places, inside):
 
 @jit
 def read_rows(ctx, slot, turn, places, inside, element: tl.constexpr):
-    """All pieces, one a row; zeros where there is no member."""
+    """Load all pieces, one per row. Rows without a member are zeros."""
     pe = tl.arange(0, ctx.members)
     start = pointer_to(piece_of(ctx, slot, BULK, turn, 0), element)
     pointers = start + (pe * piece_elements(ctx, element))[:, None] + places[None, :]
@@ -204,7 +214,7 @@ def read_rows(ctx, slot, turn, places, inside, element: tl.constexpr):
 
 @jit
 def combined(ctx, slot, turn, places, inside, element: tl.constexpr, op: tl.constexpr):
-    """All pieces combined in the order of PEs, in the type they are combined in."""
+    """Combine all pieces in the order of PEs. Returns: the result before rounding."""
     wide: tl.constexpr = summed_in(element)
     total = load_at(piece_of(ctx, slot, BULK, turn, 0), places, inside, element).to(wide)
     for pe in range(1, n_pes(ctx)):
@@ -227,13 +237,13 @@ def piece_elements(ctx, element: tl.constexpr):
 
 @jit
 def bits_to_move(values):
-    """The values, in the type in which they move."""
+    """Return the values in the type in which they are sent."""
     return values.to(moved_as(values.dtype), bitcast=True)
 
 
 @jit
 def flatten(tile):
-    """The tile as a block of one dimension, of what bits_to_move gives."""
+    """Return the result of bits_to_move as a block of one dimension."""
     values = bits_to_move(tile)
     if is_block(tile):
         return tl.reshape(values, [count_of(tile)])
@@ -243,13 +253,13 @@ def flatten(tile):
 
 @jit
 def in_rows(ctx, tile):
-    """One row for each PE, of what bits_to_move gives."""
+    """Return the result of bits_to_move with one row per PE."""
     return tl.reshape(bits_to_move(tile), [ctx.members, count_of(tile) // ctx.members])
 
 
 @jit
 def shaped(flat, tile):
-    """``flat`` in the shape and dtype of ``tile``."""
+    """Return ``flat`` in the shape and dtype of ``tile``."""
     if is_block(tile):
         return tl.reshape(flat, tile.shape).to(tile.dtype, bitcast=True)
     else:
@@ -258,13 +268,13 @@ def shaped(flat, tile):
 
 @jit
 def alone(flat):
-    """The number in a block of one. Triton's max is of a wider dtype where there are few bits."""
+    """Return the element of a block of one. Triton's max widens small dtypes."""
     return tl.max(flat, axis=0).to(flat.dtype)
 
 
 @jit
 def row_shaped(flat, tile):
-    """In the shape of a row of ``tile``."""
+    """Return ``flat`` in the shape of a row of ``tile``."""
     if has_one_dimension(tile):
         return alone(flat)
     else:
@@ -298,7 +308,7 @@ def with_rows(rows: int, tile: tl.tensor) -> list[int]:
 
 @jit
 def aligned_share(count: tl.constexpr, members):
-    """An equal part of so many elements, rounded up to what 16 threads move at once."""
+    """Return an equal part of ``count`` elements, rounded up to a multiple of 16."""
     return (
         (members * 16 + count - 1) // (members * 16) * 16
     )  # a constant first would make a constant of it, interpreted

@@ -1,7 +1,7 @@
-"""Waits and tests on many words, on GPUs: each thread has a word, and blocks of words follow each other.
+"""Waits and tests on arrays of words, on GPUs. The threads process the array in blocks of one word per thread.
 
-The answer is a reduction over all threads, so that all of them leave a loop together. Words that status leaves out, and the
-lanes behind the last word, do not count.
+Every result is a reduction over all threads, so that all threads leave a loop together. Words that status excludes, and
+lanes behind the last word, are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyshmem.device.arch.gpu.waits import holds
 
 @triton.jit
 def wait_all(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr, value):
-    """Wait as an acquire until each word has compared so. value: one for all, or a pointer to one for each."""
+    """Wait until each word has satisfied the comparison, as an acquire. value: a number, or a pointer to one per word."""
     join(ctx)  # other threads may have written status and values
     n = blocks.number(0, tl.int64) + nelems
     for first in range(0, n, gpu.threads(ctx)):
@@ -30,7 +30,7 @@ def wait_all(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexp
 
 @triton.jit
 def wait_any(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr, value):
-    """Wait as an acquire until some word compares so; its index, SIZE_MAX where none counts."""
+    """Wait until a word satisfies the comparison, as an acquire. Returns: its index; SIZE_MAX if all are ignored."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
     found = wait_for_one(ctx, routine, look_for_any, first_place(ctx, n), ivars, n, status, cmp, value)
@@ -41,18 +41,18 @@ def wait_any(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexp
 
 @triton.jit
 def wait_some(ctx, routine: tl.constexpr, ivars, nelems, indices, status, cmp: tl.constexpr, value):
-    """Wait as an acquire until words compare so; their indices in order to ``indices``, and how many they are."""
+    """Wait until words satisfy the comparison, as an acquire. Store their indices in order. Returns: their number."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
     found = wait_for_one(ctx, routine, look_for_some, indices, ivars, n, status, cmp, value)
     gpu.after_poll(ctx)
-    join(ctx)  # indices are there for every thread
+    join(ctx)  # makes the indices visible to every thread
     return found.to(tl.uint64)
 
 
 @triton.jit
 def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
-    """Whether each word compares so now, as an acquire."""
+    """Return whether each word satisfies the comparison now, as an acquire."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
     missing = blocks.number(0, tl.int32)
@@ -66,7 +66,7 @@ def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
 
 @triton.jit
 def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
-    """The index of a word that compares so now, as an acquire; SIZE_MAX where none does."""
+    """Return the index of a word that satisfies the comparison now, or SIZE_MAX, as an acquire."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
     found = find_any(ctx, first_place(ctx, n), ivars, n, status, cmp, value)
@@ -77,7 +77,7 @@ def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
 
 @triton.jit
 def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
-    """The indices of the words that compare so now, in order, to ``indices``, as an acquire; how many they are."""
+    """Store the indices of the words that satisfy the comparison now, in order, as an acquire. Returns: their number."""
     join(ctx)
     n = blocks.number(0, tl.int64) + nelems
     found = find_some(ctx, indices, ivars, n, status, cmp, value)
@@ -88,7 +88,7 @@ def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
 
 @triton.jit
 def look(ctx, ivars, n, first, status, value):
-    """The words from ``first`` on, one a thread: (index, whether it counts, its value, what is wanted of it)."""
+    """Poll one word per thread, from ``first`` on. Returns: (index, whether it is considered, its value, wanted value)."""
     index = first + blocks.arange(gpu.threads(ctx))
     place = tl.minimum(index, n - 1)
     counts = index < n
@@ -103,7 +103,7 @@ def look(ctx, ivars, n, first, status, value):
 
 @triton.jit
 def find_any(ctx, start, ivars, n, status, cmp: tl.constexpr, value):
-    """1 + the index of the first word that compares so, from ``start`` on and round; 0 for none."""
+    """Search cyclically from ``start`` for a word that satisfies the comparison. Returns: 1 + its index, or 0."""
     nearest = n
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
@@ -115,7 +115,7 @@ def find_any(ctx, start, ivars, n, status, cmp: tl.constexpr, value):
 
 @triton.jit
 def find_some(ctx, indices, ivars, n, status, cmp: tl.constexpr, value):
-    """How many words compare so; their indices are written in order."""
+    """Store the indices of the words that satisfy the comparison, in order. Returns: their number."""
     found = blocks.number(0, tl.int64)
     for first in range(0, n, gpu.threads(ctx)):
         index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
@@ -129,7 +129,7 @@ def find_some(ctx, indices, ivars, n, status, cmp: tl.constexpr, value):
 
 @triton.jit
 def is_empty(ctx, n, status):
-    """Whether no word counts."""
+    """Return whether all words are ignored."""
     empty = n == 0
     if status is not None:
         empty = n == n
@@ -142,9 +142,9 @@ def is_empty(ctx, n, status):
 
 @triton.jit
 def first_place(ctx, n):
-    """Where to begin, the same for all threads: by the clock, so that no index starves.
+    """Return a pseudo-random index, the same in all threads, at which the search begins, so that no index starves.
 
-    Its low bits times 2**32 over the golden ratio: the high bits differ much from one moment to the next.
+    It is a hash of the clock: the low bits are multiplied by 2**32 divided by the golden ratio.
     """
     now = tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + gpu.nanoseconds(ctx).to(tl.int32), axis=0)
     return ((now * -1640531527).to(tl.uint32).to(tl.int64) * n) >> 32
@@ -152,7 +152,7 @@ def first_place(ctx, n):
 
 @triton.jit
 def wait_for_one(ctx, routine: tl.constexpr, search: tl.constexpr, operand, ivars, n, status, cmp: tl.constexpr, value):
-    """Poll until ``search`` finds something other than 0, and return it; 0 if no word counts or ctx's limit is over."""
+    """Poll until ``search`` finds a nonzero result. Returns: it, or 0 if all words are ignored or the wait times out."""
     found, missing = search(ctx, cmp, None, operand, ivars, n, status, value)
     waiting = missing & (not is_empty(ctx, n, status))
     return poll_until(ctx, routine, search, stop, True, cmp, found, waiting, (operand, ivars, n, status, value))
@@ -182,7 +182,7 @@ def stop(ctx, routine: tl.constexpr, cmp: tl.constexpr, found, waiting, expired,
 
 @triton.jit
 def wait_block(ctx, routine: tl.constexpr, ivars, n, first, status, cmp: tl.constexpr, value):
-    """Poll the words from ``first`` on until each has compared so once, or ctx's limit is over."""
+    """Poll one word per thread, from ``first`` on, until each has satisfied the comparison once or the wait times out."""
     index, counts, seen, wanted = look(ctx, ivars, n, first, status, value)
     missing = counts & (holds(seen, cmp, wanted) == 0)
     waiting = any_thread(ctx, missing)
@@ -209,13 +209,13 @@ def stop_at_block(ctx, routine: tl.constexpr, cmp: tl.constexpr, found, waiting,
 
 @triton.jit
 def any_thread(ctx, flag):
-    """Whether ``flag``, each thread's own, is set in any: the same answer in all."""
+    """Return whether ``flag`` is set in any thread. The result is the same in all threads."""
     return tl.max(blocks.zeros(gpu.threads(ctx), tl.int32) + flag.to(tl.int32), axis=0) != 0
 
 
 @triton.jit
 def tell(ctx, routine: tl.constexpr, ivars, index, mask, seen, cmp: tl.constexpr, wanted):
-    """Leave a record of one of the words in ``mask``."""
+    """Write a record of one of the words in ``mask``."""
     unsigned: tl.constexpr = ivars.dtype.element_ty.is_int_unsigned()
     offset = (ivars + index).to(tl.int64) - ctx.base
     leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, tl.where(mask, 0, -1))

@@ -1,4 +1,4 @@
-"""Atomics on GPUs: Triton's own, and where it leaves it to us, the order around them. instructions has the memory model."""
+"""Atomics on GPUs: Triton's own, and on AMD the fences around them. instructions describes the memory model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ operate = triton.jit(operators.operate)
 
 @triton.jit
 def atomic(ctx, op: tl.constexpr, pointers, value, mask, sem: tl.constexpr, scope: tl.constexpr):
-    """Triton's atomic of that operator. On AMD between GPUs the order is given outside of it.
+    """Execute Triton's atomic of that operator. On AMD at system scope, fences around a relaxed atomic provide the order.
 
-    There some operators are loops of compare-and-swap, and Triton 3.7's own release may not wait for what it writes back.
+    On AMD some operators are loops of compare-and-swap, and the release of Triton 3.7 may not wait for its write-back.
     """
     value, lanes = blocks.spread(value, pointers), blocks.lanes(mask, pointers)
     if scope == "sys" and not is_nvidia(ctx.where):
@@ -32,7 +32,7 @@ def atomic(ctx, op: tl.constexpr, pointers, value, mask, sem: tl.constexpr, scop
 
 @triton.jit
 def compare_swap(ctx, pointers, expected, wanted, sem: tl.constexpr, scope: tl.constexpr):
-    """Triton's atomic_cas of integers, ordered as ``atomic``."""
+    """Execute Triton's atomic_cas on integers, ordered as in ``atomic``."""
     if scope == "sys" and not is_nvidia(ctx.where):
         before(ctx, sem)
         found = swap_each(ctx, pointers, expected, wanted, "relaxed", scope)
@@ -44,9 +44,11 @@ def compare_swap(ctx, pointers, expected, wanted, sem: tl.constexpr, scope: tl.c
 
 @triton.jit
 def swap_each(ctx, pointers, expected, wanted, sem: tl.constexpr, scope: tl.constexpr):
-    """For AMD up to Triton 3.9 lets every thread swap, also those that only repeat an element of a block with too few.
+    """Execute atomic_cas once per element.
 
-    So a block gets more rows, up to an element a thread; those swap an element with what it must equal, which changes none.
+    For AMD, Triton up to 3.9 lets every thread swap, even threads that hold a copy of another thread's element. A block with
+    fewer elements than threads therefore gets more rows. The added rows expect the very value that they would store, so
+    that they change nothing.
     """
     few: tl.constexpr = blocks.too_few(pointers, gpu.threads(ctx))
     if few and not is_nvidia(ctx.where):

@@ -1,6 +1,4 @@
-"""What the compiler stops: operands of wrong types. Addresses and PEs are run-time values, and only the interpreter looks
-at them.
-"""
+"""Checks at compile time: the types of operands. The interpreter also checks run-time values: addresses and PEs."""
 
 from __future__ import annotations
 
@@ -27,14 +25,16 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 @triton.constexpr_function
 def refuse_call(kind: type, routine: str, argument: str, value: object, wants: str) -> None:
-    """refuse, with the kernel's name before the routine's."""
-    import sys  # both here: Triton compiles no function that names a Python function of its module
+    """Raise an error that names the kernel, the routine and the argument."""
+    import sys  # imported here: Triton compiles no function that uses a Python function of its module
 
     from pyshmem.runtime.errors import refuse
 
     kernel, frame = "?", sys._getframe(1)
     while frame is not None:
-        compiling = frame.f_locals.get("self")  # of Triton's compiler: one per function, the kernel's outermost
+        compiling = frame.f_locals.get(
+            "self"
+        )  # Triton's code generator: one per function, the outermost is the kernel's
         kernel = compiling.jit_fn.__name__ if hasattr(compiling, "jit_fn") else kernel
         frame = frame.f_back
     refuse(kind, f"kernel {kernel}: {routine}", argument, describe(value), wants)
@@ -42,13 +42,13 @@ def refuse_call(kind: type, routine: str, argument: str, value: object, wants: s
 
 @triton.constexpr_function
 def is_number(value: object) -> bool:
-    """Whether ``value`` is known to the compiler."""
+    """Return whether ``value`` is a constant."""
     return not isinstance(value, tl.tensor)
 
 
 @triton.jit
 def check(ctx, routine: tl.constexpr, argument: tl.constexpr, pointers, pe, mask=None):
-    """Errors: ArgumentError for what is no context, no pointer, no PE."""
+    """Check a context, pointers and a PE. Errors: ArgumentError."""
     check_context(ctx, routine)
     check_pointers(routine, argument, pointers)
     check_integer(routine, "pe", pe, "an integer")
@@ -58,7 +58,7 @@ def check(ctx, routine: tl.constexpr, argument: tl.constexpr, pointers, pe, mask
 def check_atomic(
     ctx, routine: tl.constexpr, op: tl.constexpr, pointers, pe, mask, sem: tl.constexpr, scope: tl.constexpr
 ):
-    """check, and that ``op`` exists for the pointee: 4 or 8 bytes, integers where it is bitwise. Errors: also DtypeError."""
+    """Do what check does, and check the operator, the pointee and the order. Errors: ArgumentError, DtypeError."""
     check(ctx, routine, "pointers", pointers, pe)
     check_operator(routine, op, pointers)
     check_order(routine, sem, scope)
@@ -73,14 +73,14 @@ def check_order(routine: str, sem: object, scope: object) -> None:
 
 @triton.jit
 def check_one(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe, nelems=1):
-    """check of one pointer, one PE and one count. Errors: check's."""
+    """Check one pointer, one PE and one count. Errors: ArgumentError."""
     check_here(ctx, routine, argument, pointer, nelems)
     check_count(routine, called(routine, "pe"), pe)
 
 
 @triton.jit
 def check_here(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, nelems=1):
-    """check_one without a PE. Errors: check's."""
+    """Check one pointer and one count. Errors: ArgumentError."""
     check_context(ctx, routine)
     check_pointers(routine, argument, pointer)
     check_scalars(routine, argument, pointer, nelems)
@@ -94,14 +94,14 @@ def check_context(ctx: object, routine: str) -> None:
 
 @triton.constexpr_function
 def check_reach(routine: str, reach: object) -> None:
-    """Errors: ArgumentError for a team that is not reached as this transport does."""
+    """Errors: ArgumentError for a context whose reach this transport does not support."""
     if not is_direct(reach):
         refuse_call(ArgumentError, routine, "ctx", reach, wanted_reach())
 
 
 @triton.constexpr_function
 def check_pe(ctx: object, routine: str, argument: str, pe: object) -> None:
-    """Errors: ArgumentError for what is no scalar integer."""
+    """Errors: ArgumentError if ``pe`` is not a scalar integer."""
     check_integer(routine, argument, pe, "an integer")
     if isinstance(pe, tl.tensor) and pe.type.is_block():
         refuse_call(ArgumentError, routine, argument, pe, "one number")
@@ -109,7 +109,7 @@ def check_pe(ctx: object, routine: str, argument: str, pe: object) -> None:
 
 @triton.constexpr_function
 def check_tile(ctx: object, routine: str, argument: str, tile: object, rows: int = 0) -> None:
-    """Errors: ArgumentError for what is no tile, or not of the shape that the call takes."""
+    """Errors: ArgumentError if ``tile`` is not a tile, or does not have the required shape."""
     check_context(ctx, routine)
     wants = wanted_of(tile, rows)
     if wants is not None:
@@ -118,7 +118,7 @@ def check_tile(ctx: object, routine: str, argument: str, tile: object, rows: int
 
 @triton.constexpr_function
 def check_reduced(routine: str, op: object, tile: tl.tensor) -> None:
-    """Errors: ArgumentError for no operator, or one that is not defined for the tile's dtype."""
+    """Errors: ArgumentError for an unknown operator, or one that is not defined for the tile's dtype."""
     fault = fault_of(op, tile)
     if fault is not None:
         refuse_call(ArgumentError, routine, fault[0], tile if fault[0] == "tile" else op, fault[1])
@@ -126,13 +126,13 @@ def check_reduced(routine: str, op: object, tile: tl.tensor) -> None:
 
 @triton.constexpr_function
 def fits(ctx: object, routine: str, argument: str, pointer: object, nelems: object) -> bool:
-    """Whether memory is live is not known."""
+    """Return True: the compiler does not know which memory is allocated."""
     return True
 
 
 @triton.constexpr_function
 def check_combined(routine: str, op: str, dest: tl.tensor) -> None:
-    """Errors: DtypeError for elements that an operator or scan is not defined for."""
+    """Errors: DtypeError if the operator or scan is not defined for the elements."""
     wants = wanted_combined(op, dest.dtype.element_ty)
     if wants is not None:
         refuse_call(DtypeError, routine, "dest", dest, wants)
@@ -140,7 +140,7 @@ def check_combined(routine: str, op: str, dest: tl.tensor) -> None:
 
 @triton.constexpr_function
 def check_alone(ctx: object, routine: str, programs: object) -> None:
-    """Whether the programs of a grid run at once is known to who launches it."""
+    """Check the context. Only the launcher knows whether all programs of a grid run concurrently."""
     check_context(ctx, routine)
 
 
@@ -173,19 +173,19 @@ def check_integer(routine: str, argument: str, value: object, wants: str) -> Non
 
 @triton.constexpr_function
 def check_apart(routine: str, sig_addr: object, dest: object, nelems: object) -> None:
-    """Where the signal lies is known at run time only."""
+    """Check nothing: the address of the signal is known at run time only."""
 
 
 @triton.constexpr_function
 def check_choice(routine: str, argument: str, value: object, wanted: str) -> None:
-    """Errors: ArgumentError for what is no constant that numbers one of the names in ``wanted``."""
+    """Errors: ArgumentError if ``value`` is not the constant of one of the names in ``wanted``."""
     if not isinstance(value, int) or value not in range(wanted.count(",") + 1):
         refuse_call(ArgumentError, routine, argument, value, f"one of dev.{wanted}, as a constexpr")
 
 
 @triton.constexpr_function
 def expect(routine: str, argument: str, pointer: object, wanted: tl.dtype) -> None:
-    """Errors: DtypeError where ``pointer`` is not one pointer to ``wanted``."""
+    """Errors: DtypeError if ``pointer`` is not one pointer to ``wanted``."""
     one = isinstance(pointer, tl.tensor) and pointer.type.is_ptr()
     if not one or pointer.dtype.element_ty != wanted:
         refuse_call(DtypeError, routine, argument, pointer, f"a pointer to {wanted}")
@@ -193,7 +193,7 @@ def expect(routine: str, argument: str, pointer: object, wanted: tl.dtype) -> No
 
 @triton.constexpr_function
 def check_waited(routine: str, argument: str, pointer: object, cmp: object) -> None:
-    """Errors: DtypeError for a pointee that cannot be waited on, ArgumentError for no comparison."""
+    """Errors: DtypeError for a pointee that waits do not support, ArgumentError for an unknown comparison."""
     if pointer.dtype.element_ty not in (tl.int32, tl.int64, tl.uint32, tl.uint64):
         refuse_call(DtypeError, routine, argument, pointer, "one to int32, int64, uint32 or uint64")
     check_choice(routine, "cmp", cmp, comparisons_named())
@@ -201,7 +201,7 @@ def check_waited(routine: str, argument: str, pointer: object, cmp: object) -> N
 
 @triton.constexpr_function
 def check_value(routine: str, argument: str, value: object, pointers: tl.tensor) -> None:
-    """Errors: DtypeError for float to integer and for a pointer, ArgumentError for a block where there is one pointer."""
+    """Errors: DtypeError for a pointer and for a float to an integer, ArgumentError for a block to one pointer."""
     wanted = pointers.dtype.element_ty
     if isinstance(value, tl.tensor):
         unfit = value.dtype.is_ptr() or (wanted.is_int() and value.dtype.is_floating())
@@ -215,7 +215,7 @@ def check_value(routine: str, argument: str, value: object, pointers: tl.tensor)
 
 @triton.constexpr_function
 def wrap(value: object, wanted: tl.dtype) -> object:
-    """The compiler's number as ``wanted`` can hold it: integers wrap."""
+    """Convert a constant to the range of ``wanted``: integers wrap."""
     if not wanted.is_int():
         return float(value)
     bits = wanted.primitive_bitwidth
@@ -225,14 +225,14 @@ def wrap(value: object, wanted: tl.dtype) -> object:
 
 @triton.constexpr_function
 def integer_like(element: tl.dtype) -> tl.dtype:
-    """The integer type of the same size: copies move bits. For int8 another: else AMD's compiler loads byte by byte."""
+    """Return an integer type of the same size, for copies. int8 becomes uint8: AMD's compiler loads int8 byte by byte."""
     byte = tl.uint8 if element == tl.int8 else tl.int8
     return {1: tl.int8, 8: byte, 16: tl.int16, 32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
 
 
 @triton.jit
 def check_blocks(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe, dst, sst, bsize, nblocks):
-    """check_one for a strided copy. Errors: check's."""
+    """Check the operands of a strided copy. Errors: ArgumentError."""
     check_one(ctx, routine, argument, pointer, pe)
     check_count(routine, "bsize", bsize)
     check_count(routine, block_count(routine), nblocks)
@@ -242,7 +242,7 @@ def check_blocks(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe
 
 @triton.constexpr_function
 def block_count(routine: str) -> str:
-    """What a strided routine calls the number of its blocks."""
+    """Return the name of a strided routine's argument for the number of blocks."""
     return "nblocks" if routine.startswith("ib") else "nelems"
 
 
@@ -255,7 +255,7 @@ def check_count(routine: str, argument: str, value: object) -> None:
 
 @triton.jit
 def check_many(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.constexpr):
-    """Errors: check_one's and check_waited's, DtypeError for a status that is neither None nor a pointer to int32."""
+    """Check the operands of a wait or test on an array. Errors: ArgumentError, DtypeError."""
     check_here(ctx, routine, "ivars", ivars, nelems)
     check_waited(routine, "ivars", ivars, cmp)
     if status is not None:
@@ -264,7 +264,7 @@ def check_many(ctx, routine: tl.constexpr, ivars, nelems, status, cmp: tl.conste
 
 @triton.jit
 def check_pes(ctx, routine: tl.constexpr, target_pes, npes):
-    """Errors: ArgumentError for no context and no count, DtypeError for what is no pointer to int32."""
+    """Check a context, a pointer to int32 and a count. Errors: ArgumentError, DtypeError."""
     check_context(ctx, routine)
     expect(routine, "target_pes", target_pes, tl.int32)
     check_count(routine, "npes", npes)
@@ -272,7 +272,7 @@ def check_pes(ctx, routine: tl.constexpr, target_pes, npes):
 
 @triton.constexpr_function
 def check_fetch(routine: str, fetch: object, pointers: object) -> None:
-    """Errors: DtypeError where ``fetch`` is not a pointer, or a block of them, to what ``pointers`` point to."""
+    """Errors: DtypeError if ``fetch`` points to another type than ``pointers``, ArgumentError if it has another shape."""
     if isinstance(pointers, tl.tensor) and pointers.dtype.is_ptr():  # else check_atomic refuses them
         wanted = pointers.dtype.element_ty
         pointer = isinstance(fetch, tl.tensor) and fetch.dtype.is_ptr()

@@ -1,4 +1,4 @@
-"""Copies by all threads of a program on GPUs: whole arrays, blocks at equal distances, single elements."""
+"""Copies by all threads of a program, on GPUs: contiguous arrays, and blocks at equal distances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyshmem.device.arch.gpu.ordering import join
 
 @triton.jit
 def copy(ctx, dest, source, nelems):
-    """nelems elements from source to dest, by all threads; 16 bytes a thread where both are aligned to 16 bytes."""
+    """Copy nelems elements from source to dest by all threads, 16 bytes per access if both are aligned to 16 bytes."""
     join(ctx)  # other threads may have written the source
     element: tl.constexpr = tl.pointer_type(integer_like(dest.dtype.element_ty))
     to, of, n = dest.to(element, bitcast=True), source.to(element, bitcast=True), blocks.number(0, tl.int64) + nelems
@@ -25,7 +25,7 @@ def copy(ctx, dest, source, nelems):
 
 @triton.jit
 def copy_wide(ctx, to, of, n):
-    """Copy whole blocks, 16 bytes an access and four of them in flight, then one; how many elements that were."""
+    """Copy whole blocks, 16 bytes per access, four accesses in flight and then one. Returns: the number of elements."""
     a_thread: tl.constexpr = 128 // to.dtype.element_ty.primitive_bitwidth
     small: tl.constexpr = gpu.threads(ctx) * a_thread
     large: tl.constexpr = small * 4
@@ -46,7 +46,7 @@ def copy_block(to, of, count: tl.constexpr, each: tl.constexpr):
 
 @triton.jit
 def copy_elements(ctx, to, of, done, n):
-    """Copy the elements from ``done`` to ``n`` one by one, each by a single store, four of a thread in flight."""
+    """Copy the elements from ``done`` to ``n`` by single stores, four per thread in flight."""
     count: tl.constexpr = gpu.threads(ctx)
     lanes = blocks.apart(count)
     whole = done + (n - done) // (4 * count) * (4 * count)
@@ -59,7 +59,7 @@ def copy_elements(ctx, to, of, done, n):
 
 @triton.jit
 def copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks):
-    """nblocks blocks of bsize elements from source to dest, their starts sst and dst elements apart."""
+    """Copy nblocks blocks of bsize elements from source to dest. Their starts are sst and dst elements apart."""
     if bsize >= gpu.threads(ctx):
         n = blocks.number(0, tl.int64) + nblocks
         for at in range(n):
@@ -70,7 +70,7 @@ def copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks):
 
 @triton.jit
 def copy_small_blocks(ctx, dest, source, dst, sst, bsize, nblocks):
-    """Blocks of fewer elements than there are threads: an element a thread, four in flight."""
+    """Copy blocks with fewer elements than the program has threads, four elements per thread in flight."""
     join(ctx)  # other threads may have written the source
     element: tl.constexpr = tl.pointer_type(integer_like(dest.dtype.element_ty))
     to, of = dest.to(element, bitcast=True), source.to(element, bitcast=True)

@@ -1,4 +1,4 @@
-"""The few instructions in which NVIDIA's and AMD's GPUs differ. ctx.where says at compile time which GPU it is.
+"""The instructions in which NVIDIA's and AMD's GPUs differ. ctx.where identifies the GPU at compile time.
 
 An inline instruction runs in every thread, of a scalar too. The memory models behind them: PTX ISA, "Memory Consistency
 Model"; LLVM's AMDGPUUsage, "Memory Model gfx90a" and "gfx942".
@@ -18,14 +18,14 @@ from pyshmem.device.arch.targets import is_gfx90a, is_nvidia
 
 @core.builtin
 def threads(ctx: tl.tensor, _semantic: Any = None, _generator: Any = None) -> tl.constexpr:
-    """How many threads a program has. A jit function would do, but in Triton 3.6 those return no constants."""
+    """Return the number of threads of a program. It is a builtin because jit functions of Triton 3.6 return no constants."""
     warps = num_warps(_semantic=_semantic, _generator=_generator).value
     return tl.constexpr(warps * (32 if is_nvidia(ctx.where) else 64))
 
 
 @triton.jit
 def run(text: tl.constexpr):
-    """Instructions without operands."""
+    """Execute instructions without operands."""
     tl.inline_asm_elementwise(text, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
 
 
@@ -36,7 +36,7 @@ def run_amd(text: tl.constexpr):
 
 @triton.jit
 def drain(ctx):
-    """Let this thread's stores and loads be done before the barrier that follows.
+    """Complete this thread's loads and stores before the barrier that follows.
 
     AMD's barrier waits for local memory only, so that another wave's release after it would not cover them.
     """
@@ -46,13 +46,13 @@ def drain(ctx):
 
 @triton.jit
 def barrier(ctx):
-    """All threads of the program have come here, and see what they have stored. Of one warp too: bar.warp.sync is slower."""
+    """Wait for all threads of the program and make their stores visible to each other; bar.warp.sync is slower."""
     tl.debug_barrier()
 
 
 @triton.jit
 def release(ctx):
-    """This thread's earlier stores are seen by every PE before its later ones."""
+    """Order this thread's earlier stores before its later ones, for every PE."""
     if is_nvidia(ctx.where):
         run("fence.acq_rel.sys;")
     elif is_gfx90a(ctx.where):
@@ -63,7 +63,7 @@ def release(ctx):
 
 @triton.jit
 def complete(ctx):
-    """release, and this thread's later loads come after it too: of two PEs that write and then read, one sees the other."""
+    """Release, and order later loads too: if two PEs store and then load, at least one sees the other's store."""
     if is_nvidia(ctx.where):
         run("fence.sc.sys;")
     else:
@@ -72,7 +72,7 @@ def complete(ctx):
 
 @triton.jit
 def acquire(ctx):
-    """This thread's later loads see what was written before the word that a relaxed load of it saw."""
+    """Order this thread's later loads after an earlier relaxed load, as an acquire."""
     if is_nvidia(ctx.where):
         run("fence.acq_rel.sys;")
     elif is_gfx90a(ctx.where):
@@ -83,16 +83,17 @@ def acquire(ctx):
 
 @triton.jit
 def after_poll(ctx):
-    """acquire, where a poll's own load is none."""
+    """Execute an acquire if the loads of poll are none."""
     if not is_nvidia(ctx.where):
         acquire(ctx)
 
 
 @triton.jit
 def poll(ctx, pointers):
-    """4 or 8-byte words as they are in memory now, from one pointer or a block. An acquire on NVIDIA.
+    """Load words of 4 or 8 bytes from memory, by one pointer or a block. On NVIDIA the load is an acquire.
 
-    Not by volatile loads on AMD: Triton 3.7 makes scalar-cache loads of them, 3.9 drops that of a block, and then the loop.
+    On AMD it is not a volatile load: Triton 3.7 compiles it to a load from the scalar cache, and Triton 3.9 removes that of
+    a block, and then the loop.
     """
     if is_nvidia(ctx.where):
         if pointers.dtype.element_ty.primitive_bitwidth == 64:
@@ -105,7 +106,7 @@ def poll(ctx, pointers):
 
 @triton.jit
 def load_amd(ctx, pointers):
-    """Words past all caches."""
+    """Load words, bypassing all caches."""
     if pointers.dtype.element_ty.primitive_bitwidth == 64:
         if is_gfx90a(ctx.where):
             return load_by("global_load_dwordx2 $0, $1, off glc\n s_waitcnt vmcnt(0)", "=&v,v", pointers)
@@ -127,7 +128,7 @@ def load_by(text: tl.constexpr, constraints: tl.constexpr, pointers):
 
 @triton.jit
 def load_small_amd(ctx, pointer):
-    """One element of 1 or 2 bytes past all caches, in the low bits of an int32."""
+    """Load an element of 1 or 2 bytes into the low bits of an int32, bypassing all caches."""
     if pointer.dtype.element_ty.primitive_bitwidth == 16:
         if is_gfx90a(ctx.where):
             text: tl.constexpr = "global_load_ushort $0, $1, off glc\n s_waitcnt vmcnt(0)"
@@ -143,7 +144,7 @@ def load_small_amd(ctx, pointer):
 
 @triton.jit
 def read(ctx, pointer):
-    """One element of any type as it is in memory now."""
+    """Load one element of any type from memory."""
     if is_nvidia(ctx.where):
         return tl.load(pointer, volatile=True)
     else:
@@ -160,7 +161,7 @@ def read(ctx, pointer):
 
 @triton.jit
 def by_one_thread(instruction: tl.constexpr, pointer, value):
-    """NVIDIA: an instruction on a word of 4 or 8 bytes and a value, by the program's first thread alone."""
+    """NVIDIA: execute an instruction on a word of 4 or 8 bytes and a value, in the program's first thread only."""
     if in_partition():
         by_each_thread(instruction, pointer, value, arange(num_warps() * 32) == 0)
     else:
@@ -178,7 +179,7 @@ def by_one_thread(instruction: tl.constexpr, pointer, value):
 
 @triton.jit
 def by_each_thread(instruction: tl.constexpr, pointers, value, mask):
-    """NVIDIA: an instruction on words of 4 or 8 bytes and values, one a thread."""
+    """NVIDIA: execute an instruction on words of 4 or 8 bytes and values, one per thread."""
     tl.inline_asm_elementwise(
         "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p " + instruction + " [$1], $2; mov.u32 $0, 0; }",
         "=r,l,l,r" if value.dtype.primitive_bitwidth == 64 else "=r,l,r,r",
@@ -191,20 +192,20 @@ def by_each_thread(instruction: tl.constexpr, pointers, value, mask):
 
 @triton.constexpr_function
 def store_of(old: bool, nbytes: int) -> str:
-    """AMD: the store of so many bytes through all caches. MI300's may else keep a peer's word until a quiet."""
+    """AMD: return the store of ``nbytes`` through all caches. Without it, an MI300 may keep a peer's word until a quiet."""
     name = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2"}[nbytes]
     return f"global_store_{name} $1, $2, off" + ("" if old else " sc0 sc1")
 
 
 @triton.constexpr_function
 def adding(old: bool) -> str:
-    """AMD: the addition to 8 bytes at system scope, which returns nothing."""
+    """AMD: return the atomic addition to 8 bytes at system scope without a result."""
     return "global_atomic_add_x2 $1, $2, off" + ("" if old else " sc1")
 
 
 @triton.jit
 def by_each_thread_amd(instruction: tl.constexpr, pointers, value, mask):
-    """by_each_thread. Triton's own stores through all caches wait for each; its atomics first sort threads by address."""
+    """Do what by_each_thread does. Triton's own stores through all caches wait for each; its atomics group threads first."""
     tl.inline_asm_elementwise(
         "v_cmp_ne_u32_e64 vcc, 0, $3\n s_and_saveexec_b64 $0, vcc\n " + instruction + "\n s_mov_b64 exec, $0",
         "=&s,v,v,v,~{vcc},~{scc}",
@@ -217,7 +218,7 @@ def by_each_thread_amd(instruction: tl.constexpr, pointers, value, mask):
 
 @triton.jit
 def by_one_thread_amd(ctx, instruction: tl.constexpr, pointer, value):
-    """by_each_thread_amd on one word, by the program's first thread alone."""
+    """Execute an instruction on one word and a value, in the program's first thread only."""
     count: tl.constexpr = threads(ctx)
     pointers, values = pointer + zeros(count, tl.int32), value + zeros(count, value.dtype)
     by_each_thread_amd(instruction, pointers, values, arange(count) == 0)
@@ -225,7 +226,7 @@ def by_one_thread_amd(ctx, instruction: tl.constexpr, pointer, value):
 
 @triton.jit
 def store_single(ctx, pointer, value):
-    """One thread stores an element, through all caches; of 4 or 8 bytes a word that others may wait for."""
+    """Store an element in one thread, through all caches. Others may wait for an element of 4 or 8 bytes."""
     bits: tl.constexpr = value.dtype.primitive_bitwidth
     if is_nvidia(ctx.where) and bits == 64:
         by_one_thread("st.relaxed.sys.global.b64", pointer, value.to(tl.int64, bitcast=True))
@@ -242,7 +243,7 @@ def store_single(ctx, pointer, value):
 
 @triton.jit
 def store_release(ctx, pointer, value):
-    """One thread stores a 64-bit word, after all the program's earlier stores; a barrier stands before."""
+    """Store a 64-bit word in one thread, after all earlier stores of the program. The caller executes a barrier first."""
     if is_nvidia(ctx.where):
         by_one_thread("st.release.sys.global.b64", pointer, value)
     else:
@@ -252,7 +253,7 @@ def store_release(ctx, pointer, value):
 
 @triton.jit
 def add_release(ctx, pointer, value):
-    """One thread adds to a 64-bit word, as store_release stores. Triton's own atomic has a second barrier on NVIDIA."""
+    """Add to a 64-bit word in one thread, as a release. Triton's own atomic has a second barrier on NVIDIA."""
     if is_nvidia(ctx.where):
         by_one_thread("red.release.sys.global.add.u64", pointer, value)
     else:
@@ -262,7 +263,7 @@ def add_release(ctx, pointer, value):
 
 @triton.jit
 def store_release_each(ctx, pointers, value, mask):
-    """store_release to a block of int64 pointers, one a thread."""
+    """Do what store_release does, for a block of int64 pointers, one per thread."""
     if is_nvidia(ctx.where):
         by_each_thread("st.release.sys.global.b64", pointers, value, mask)
     else:
@@ -272,7 +273,7 @@ def store_release_each(ctx, pointers, value, mask):
 
 @triton.jit
 def add_one(ctx, pointer):
-    """One thread adds 1 to a 64-bit word. It orders nothing."""
+    """Add 1 to a 64-bit word in one thread, relaxed."""
     if is_nvidia(ctx.where):
         by_one_thread("red.relaxed.sys.global.add.u64", pointer, number(1, tl.int64))
     else:
@@ -281,7 +282,7 @@ def add_one(ctx, pointer):
 
 @triton.jit
 def store_marked(ctx, pointers, words, mark, mask):
-    """Store int32 words with a mark above each, 8 bytes at a time. It orders nothing: word and mark come together."""
+    """Store int32 words, each with a mark in the upper half of 8 bytes, relaxed. A word and its mark arrive together."""
     if is_nvidia(ctx.where):
         tl.inline_asm_elementwise(
             "{ .reg .pred p; .reg .b64 d; mov.b64 d, {$2, $3}; setp.ne.u32 p, $4, 0;"
@@ -299,7 +300,7 @@ def store_marked(ctx, pointers, words, mark, mask):
 
 @triton.jit
 def peek(ctx, pointer):
-    """An int64 as it is in memory now. No acquire: what follows need not wait for it."""
+    """Load an int64 from memory, relaxed, so that later accesses need not wait for it."""
     if is_nvidia(ctx.where):
         return load_by("ld.relaxed.sys.global.b64 $0, [$1];", "=l,l", pointer)
     else:
@@ -308,9 +309,10 @@ def peek(ctx, pointer):
 
 @triton.jit
 def follow():
-    """In a kernel that was launched early: wait until the kernels in front of it have ended, and see what they stored.
+    """In a kernel launched early (programmatic dependent launch), wait until its predecessors have ended.
 
-    Then let the one behind it begin, which waits here for this one. Before NVIDIA's Hopper, and on AMD, there is no such.
+    Their stores are visible afterwards, and the next kernel may begin; it waits here for this one. Only NVIDIA's GPUs since
+    Hopper have such launches.
     """
     run("griddepcontrol.wait;")
     run("griddepcontrol.launch_dependents;")
@@ -318,7 +320,7 @@ def follow():
 
 @triton.jit
 def nanoseconds(ctx):
-    """A clock that all programs share."""
+    """Read a clock that all programs share."""
     if is_nvidia(ctx.where):
         return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     ticks = tl.inline_asm_elementwise(  # at 100 MHz
@@ -329,6 +331,6 @@ def nanoseconds(ctx):
 
 @triton.jit
 def pause(ctx):
-    """Between two polls: AMD's waves share their issue slots with those that compute."""
+    """Pause between two polls on AMD, where polling waves share issue slots with computing ones."""
     if not is_nvidia(ctx.where):
         run_amd("s_sleep 1")

@@ -1,4 +1,4 @@
-"""Words of 4 bytes that travel with a mark of 4 bytes beside each, on GPUs: who sees the mark has the word."""
+"""Words of 4 bytes that are stored together with a mark of 4 bytes, on GPUs. A reader that sees the mark has the word."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pyshmem.runtime import comparisons
 
 @triton.jit
 def store_words(ctx, address, places, later, words, mark, mask):
-    """Store each int32 with the mark as one word of 8 bytes, at its place from ``address``: who sees that mark has both.
+    """Store each int32 together with the mark, as one word of 8 bytes, to its place behind ``address``.
 
-    later: bytes to add to all of them, known last, so added last.
+    later: a byte offset of all places. It is added last because its load completes last.
     """
     pointers = (address + 8 * places.to(tl.int64)) + later
     gpu.store_marked(ctx, pointers.to(tl.pointer_type(tl.int64)), words, mark.to(tl.int32), mask)
@@ -27,9 +27,9 @@ def store_words(ctx, address, places, later, words, mark, mask):
 
 @triton.jit
 def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: tl.constexpr):
-    """Wait for store_words of every member, the first from ``address`` and each a piece further; ``count`` tensors of int32.
+    """Wait for the words that every member stores by store_words, the first member's at ``address``, then one piece apart.
 
-    They are of the members 0 ... count - 1, the last member's where there are no more.
+    Returns: ``count`` tensors of int32, from members 0 ... count - 1. Those behind the last member repeat its words.
     """
     pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
     wanted = mark.to(tl.int32)
@@ -37,9 +37,8 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
         found = spinning.as_many(wanted + tl.zeros_like(places), count)
         last = decoded(ctx.n_pes) - 1
         polled = False
-        while (
-            not polled
-        ):  # once: what comes out of a loop is not computed twice, for each layout that Triton wants of it
+        # A loop of one iteration: Triton recomputes an expression for each layout that it needs, but not a loop's result.
+        while not polled:
             found = spinning.spin_words(ctx, routine, pointers, last, wanted, mask.to(tl.int32), count, EDITION)
             polled = True
     else:
@@ -51,14 +50,14 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
 
 @triton.jit
 def spin_amd(ctx, routine: tl.constexpr, pointers, wanted, mask, count: tl.constexpr):
-    """Poll until all marks are there, or ctx's limit is over."""
+    """Poll until all marks have arrived or the wait times out."""
     missing, waiting = look(ctx, count, None, pointers, wanted, mask)
     poll_until(ctx, routine, look, stop, False, count, missing, waiting, (pointers, wanted, mask))
 
 
 @triton.jit
 def look(ctx, count: tl.constexpr, found, pointers, wanted, mask):
-    """All threads wait as long as one word is missing, so that they leave the loop together."""
+    """All threads wait while a word of any thread is missing, so that they leave the loop together."""
     missing = absent(ctx, pointers, wanted, mask, count)
     return missing, tl.max((missing >= 0).to(tl.int32), axis=0) != 0
 
@@ -73,7 +72,7 @@ def stop(ctx, routine: tl.constexpr, count: tl.constexpr, missing, waiting, expi
 
 @triton.jit
 def absent(ctx, pointers, wanted, mask, count: tl.constexpr):
-    """Of each lane: a member whose word is not there yet, or -1."""
+    """Return for each lane a member whose word has not arrived yet, or -1."""
     found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
     missing = tl.full([mask.shape[0]], -1, tl.int32)
     for member in tl.static_range(count):

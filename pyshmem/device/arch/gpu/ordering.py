@@ -1,4 +1,4 @@
-"""What makes a program's stores and loads done, and seen by peers, on GPUs. All threads of the program make these calls."""
+"""Completion and ordering of a program's loads and stores, on GPUs. All threads of the program call these functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyshmem.device.arch.gpu import instructions as gpu
 
 @triton.jit
 def join(ctx):
-    """What every thread of the program has stored and loaded is done for all its threads."""
+    """Complete the loads and stores of all threads of the program, and make them visible to all its threads."""
     gpu.drain(ctx)
     gpu.barrier(ctx)
 
@@ -30,7 +30,7 @@ def quiet(ctx):
 
 @triton.jit
 def set_signal(ctx, pointer, value):
-    """Store a uint64 as an atomic, after what every thread of the program stored."""
+    """Store a uint64 atomically, after the earlier stores of all threads of the program."""
     join(ctx)
     gpu.store_release(ctx, pointer, value)
 

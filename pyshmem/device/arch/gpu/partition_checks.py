@@ -1,4 +1,4 @@
-"""What the compiler stops of calls on partitioned tensors: operands of wrong types."""
+"""Checks of calls on partitioned tensors at compile time: the types of operands."""
 
 from __future__ import annotations
 

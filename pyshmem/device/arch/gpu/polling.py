@@ -1,6 +1,7 @@
-"""The loop in which a wait polls memory on GPUs, and its clock.
+"""The loop in which waits poll memory on GPUs, with its clock.
 
-NVIDIA's waits for a team's flags and for marked words do not use it: spinning has theirs, as inline instructions.
+On NVIDIA, waits for a team's flags and for marked words have another loop: spinning writes it in inline instructions, where
+each thread polls by itself. Triton's own loops have one condition for all threads.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ def poll_until(
     waiting,
     operands,
 ):
-    """Poll until ``look`` ends the wait, or ``stop`` does because it takes too long. Returns: what ``look`` found last.
+    """Poll until ``look`` ends the wait, or ``stop`` does by a timeout. Returns: the last result of ``look``.
 
-    look(ctx, option, found, *operands): polls once. It takes what the last poll found, and returns what it finds and
-        whether the wait goes on.
-    stop(ctx, routine, option, found, waiting, expired, *operands): is called after every 1024 polls, which take less than
-        a millisecond. It returns whether the wait ends, by ``expired``, and leaves a record if it does.
-    pausing: whether to pause before each poll.  option: a constant for look and stop.  operands: a tuple without text.
-    found, waiting: the results of the first poll, which the caller makes.
+    look(ctx, option, found, *operands): polls once. It takes the last poll's result, and returns its own and whether to
+        continue.
+    stop(ctx, routine, option, found, waiting, expired, *operands): runs after every 1024 polls, which take less than a
+        millisecond. It returns whether the wait has timed out, and writes the record in that case.
+    pausing: whether to pause before each poll.  option: a constant for look and stop.
+    operands: a tuple of tensors and None. Triton 3.6 cannot pass text in a tuple, so routine is a parameter.
+    found, waiting: the results of the first poll, which the caller executes.
     """
     polls = 0
     start = blocks.number(0, tl.int64)
@@ -51,7 +53,7 @@ def poll_until(
 
 @triton.jit
 def has_expired(ctx, elapsed):
-    """Whether a wait of ``elapsed`` nanoseconds must give up: it exceeds ctx's limit, or another wait has given up."""
+    """Return whether a wait of ``elapsed`` nanoseconds times out: it exceeds ctx's limit, or another wait has timed out."""
     over = (ctx.limit > 0) & (elapsed > ctx.limit)
     if ctx.record != 0:
         over = over | (gpu.peek(ctx, ctx.record.to(tl.pointer_type(tl.int64))) != 0)

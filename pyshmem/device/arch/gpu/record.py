@@ -1,4 +1,4 @@
-"""The record of a wait on GPUs that gives up: by the clock, after ctx's limit. Its words are pyshmem.runtime.timeouts's."""
+"""The record of a wait on GPUs that has timed out. pyshmem.runtime.timeouts defines its words."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyshmem.runtime import timeouts
 
 @triton.jit
 def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted, seen, unsigned: tl.constexpr, missing):
-    """Fill the record if this is the first to give up; its words are pyshmem.runtime.timeouts's.
+    """Fill the record if this is the first wait that has timed out.
 
-    Threads come here as they give up, alone or together: one of them claims the record, and no barrier is met.
+    Threads call it when they time out, alone or together. One of them claims the record; there is no barrier.
     """
     if ctx.record != 0:
         lane = blocks.zeros(gpu.threads(ctx), tl.int64)
@@ -37,5 +37,5 @@ def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted,
 
 @triton.constexpr_function
 def code_of(routine: str) -> int:
-    """The record's word for a routine."""
+    """Return the code of a routine in the record."""
     return timeouts.CODES[routine]

@@ -1,7 +1,7 @@
-"""Polls in the instructions of one statement: of several words at once, so that their ways to memory overlap, and by each
-thread for itself, with no word between threads.
+"""Polling in one inline statement. It loads several words at once, so that their latencies overlap, and each thread polls by
+itself, without communication between threads.
 
-Builtins: Triton compiles no list of operands.
+The functions are builtins because Triton compiles no lists of operands.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyshmem.device.arch import fields
 from pyshmem.device.arch.targets import is_gfx90a
 from pyshmem.runtime import timeouts
 
-# Given to the builtins by who calls them: Triton's cache of compiled kernels knows the text of functions, not of these.
+# Callers pass it to the builtins: the key of Triton's kernel cache covers the text of functions, but not of builtins.
 EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
 
 
 def _pointers(ctx: Any, pointers: Any, last: Any, count: int, semantic: Any) -> list[Any]:
-    """The same places in the pieces of members 0 ... count - 1; where there are no more, in the last member's."""
+    """Return the same places in the pieces of members 0 ... count - 1. Those behind the last member repeat its piece."""
     step = semantic.cast(semantic.floordiv(semantic.to_tensor(ctx.piece), semantic.to_tensor(8)), tl.int64)
     final, places = semantic.to_tensor(last), []
     for member in range(count):
@@ -43,9 +43,9 @@ def spin_words(
     edition: Any,
     _semantic: Any = None,
 ) -> Any:
-    """NVIDIA: poll words of 8 bytes, one of each member, until the upper half of all is ``wanted``; the lower halves.
+    """NVIDIA: poll words of 8 bytes, one from each member, until the upper half of each is ``wanted``.
 
-    Lanes that are not ``inside`` do not wait.
+    Returns: the lower halves. Lanes that are not ``inside`` do not wait.
     """
     n = core._unwrap_if_constexpr(count)
     mark = f"${2 * n}"
@@ -69,7 +69,10 @@ def spin_words(
 def spin_flags(
     ctx: Any, routine: Any, pointers: Any, wanted: Any, pe: Any, inside: Any, edition: Any, _semantic: Any = None
 ) -> Any:
-    """NVIDIA: poll a flag of 8 bytes, as acquires, until it has come to ``wanted``. pe: whose it is; inside: spin_words'."""
+    """NVIDIA: poll a flag of 8 bytes by acquire loads until it is at least ``wanted``.
+
+    pe: the member that writes it.  inside: as in spin_words.
+    """
     poll = ["ld.acquire.sys.global.b64 seen, [$1];", "setp.ge.s64 p, seen, $2; @p bra DONE;"]
     registers = [".reg .b64 seen; mov.b32 $0, 0; mov.b32 missing, $3;"]
     text = _text(registers, "$4", poll, _limit(ctx, routine, 5))
@@ -78,7 +81,7 @@ def spin_flags(
     return core.inline_asm_elementwise(text, constraints, operands, tl.int32, False, 1, _semantic=_semantic)
 
 
-_CONSTRAINTS = ["l", "l", "r"]  # of ctx's limit, its record, and its me
+_CONSTRAINTS = ["l", "l", "r"]  # for ctx's limit, record and me
 
 
 def _operands(ctx: Any, semantic: Any) -> list[Any]:
@@ -87,9 +90,9 @@ def _operands(ctx: Any, semantic: Any) -> list[Any]:
 
 
 def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -> str:
-    """A loop around ``poll``, which jumps to DONE or says who is ``missing``; every 1024 turns a look at the clock.
+    """Return a loop around ``poll``, which jumps to DONE or sets ``missing``. It reads the clock every 1024 iterations.
 
-    What is seldom done stands in front of the loop: what follows the wait is the next code then, and read in already.
+    The rarely executed code precedes the loop, so that the code after the wait directly follows it and is prefetched.
     """
     text = [
         "{ .reg .pred p; .reg .b32 polls; .reg .b32 some; .reg .b32 missing; .reg .b64 begun; .reg .b64 now;",
@@ -106,9 +109,10 @@ def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -
 
 
 def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
-    """Go on, or give up: over ctx's limit, or when another wait has. The operands are from number ``first`` on.
+    """Return the code that continues the loop, or ends it when the wait or another one has timed out.
 
-    The first wait over its limit claims the record and fills it, the routine last. What barriers do not say stays 0.
+    Its operands begin at number ``first``. The first wait that times out claims the record and fills it, the routine last.
+    Words that barriers do not set stay 0.
     """
     limit, left, me = (f"${first + k}" for k in range(3))
     over = [f"setp.eq.u64 p, {limit}, 0; @p bra LOOK; setp.gt.u64 p, now, {limit}; @p bra LEAVE;"]
@@ -134,7 +138,7 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
 
 @core.builtin
 def load_many(ctx: Any, pointers: Any, last: Any, count: Any, edition: Any, _semantic: Any = None) -> Any:
-    """AMD: the words of 8 bytes at the same places in each member's piece, as they are in memory now."""
+    """AMD: load the words of 8 bytes at the same places in each member's piece, bypassing all caches."""
     n = core._unwrap_if_constexpr(count)
     past = "glc" if core._unwrap_if_constexpr(is_gfx90a(core._unwrap_if_constexpr(ctx.where))) else "sc0 sc1"
     loads = [f"global_load_dwordx2 ${k}, ${n + k}, off {past}" for k in range(n)]
@@ -153,6 +157,6 @@ def as_many(value: Any, count: Any, _semantic: Any = None) -> Any:
 
 @core.builtin
 def words_of(found: Any, count: Any, _semantic: Any = None) -> Any:
-    """The lower halves."""
+    """Return the lower halves."""
     n = core._unwrap_if_constexpr(count)
     return core.tuple([_semantic.cast(found[k], tl.int32) for k in range(n)])

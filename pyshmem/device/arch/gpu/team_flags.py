@@ -1,4 +1,4 @@
-"""Flags between the members of a team, on GPUs: each member has a word in an array on every other, which only grows."""
+"""Flags between the members of a team, on GPUs: each member owns a word in an array on every other. Flags only grow."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ NUMBERS = tl.constexpr(areas.NUMBERS)
 
 @triton.jit
 def synchronise(ctx, routine: tl.constexpr):
-    """The barrier of ctx's team, after all that this program's threads have stored: tell every member, wait for each.
+    """Execute a barrier over ctx's team, after all earlier stores of this program's threads.
 
-    The team's area holds, from NUMBERS on, the number of the barrier that each other member came to last, and before that
-    this PE's next one's. They only grow, so nothing is reset and the next barrier may follow at once. The own one is stored
-    as it was read, and counted on by an addition, so that no instruction waits for it before the release has begun.
+    From NUMBERS on, the team's area holds the number of the last barrier that each other member has entered. The word
+    before them holds the number of this PE's next barrier. Numbers only grow: none needs a reset, and the next barrier may
+    follow at once. This PE's number is sent as it was read and incremented separately, by an atomic addition, so that no
+    instruction waits for its load before the release begins.
     """
     numbers = ctx.sync_area + NUMBERS
     me = decoded(ctx.me)
     own = numbers.to(tl.pointer_type(tl.int64)) - 1
     number = gpu.peek(ctx, own)
     gpu.drain(ctx)
-    gpu.barrier(ctx)  # all threads have read it
+    gpu.barrier(ctx)  # all threads have read the number
     tell_all(ctx, numbers, number, me)
-    gpu.add_one(ctx, own)  # before the wait: the next barrier's release would have to wait for it
+    gpu.add_one(ctx, own)  # before the wait, so that the release of the next barrier need not wait for it
     await_all(ctx, routine, numbers, number, me)
 
 
 @triton.jit
 def tell_all(ctx, address, value, spared=-1):
-    """Store ``value`` as this PE's word of the array of int64 at ``address`` on every member but ``spared``.
+    """Store ``value`` to this PE's word of the int64 array at ``address``, on every member except ``spared``.
 
-    Each is a release; a barrier stands before.
+    Each store is a release. The caller executes a barrier of the program's threads first.
     """
     me = decoded(ctx.me)
     count: tl.constexpr = gpu.threads(ctx)
@@ -54,7 +55,7 @@ def tell_all(ctx, address, value, spared=-1):
 
 @triton.jit
 def await_all(ctx, routine: tl.constexpr, address, value, spared=-1):
-    """Wait as an acquire until the word of each member but ``spared``, of the array here, has come to ``value``."""
+    """Wait until each member's word of the local array, except ``spared``'s, is at least ``value``. It is an acquire."""
     words = address.to(tl.pointer_type(tl.int64))
     count: tl.constexpr = gpu.threads(ctx)
     for first in tl.static_range(0, ctx.members, count):
@@ -67,7 +68,7 @@ def await_all(ctx, routine: tl.constexpr, address, value, spared=-1):
 
 @triton.jit
 def await_flags(ctx, routine: tl.constexpr, flags, value, pe, mask):
-    """Poll a flag a thread."""
+    """Poll one flag per thread."""
     if is_nvidia(ctx.where):
         spinning.spin_flags(ctx, routine, flags, value, pe, mask.to(tl.int32), EDITION)
     else:
@@ -76,14 +77,14 @@ def await_flags(ctx, routine: tl.constexpr, flags, value, pe, mask):
 
 @triton.jit
 def wait_for(ctx, routine: tl.constexpr, flags, wanted, pe, mask):
-    """AMD: each thread polls one flag until all flags in the mask have reached ``wanted``, or ctx's limit is over."""
+    """AMD: poll one flag per thread until all flags in the mask are at least ``wanted``, or the wait times out."""
     found, waiting = look(ctx, None, None, flags, wanted, pe, mask)
     poll_until(ctx, routine, look, stop, False, None, found, waiting, (flags, wanted, pe, mask))
 
 
 @triton.jit
 def look(ctx, option: tl.constexpr, found, flags, wanted, pe, mask):
-    """All threads wait as long as one flag is missing, so that they leave the loop together."""
+    """All threads wait while a flag of any thread is missing, so that they leave the loop together."""
     seen = gpu.poll(ctx, flags)
     missing = mask & (seen < wanted)
     return (seen, missing), tl.max(missing.to(tl.int32), axis=0) != 0
@@ -100,14 +101,14 @@ def stop(ctx, routine: tl.constexpr, option: tl.constexpr, found, waiting, expir
 
 @triton.jit
 def tell_member(ctx, address, value, pe):
-    """tell_all to one member."""
+    """Do what tell_all does, for one member."""
     there = (address + distance(ctx, pe)).to(tl.pointer_type(tl.int64)) + decoded(ctx.me)
     gpu.store_release(ctx, there, value)
 
 
 @triton.jit
 def await_member(ctx, routine: tl.constexpr, address, value, pe):
-    """await_all for the word of one member."""
+    """Do what await_all does, for the word of one member."""
     pes = pe + blocks.zeros(gpu.threads(ctx), tl.int32)
     flags = address.to(tl.pointer_type(tl.int64)) + pes
     await_flags(ctx, routine, flags, value, pes, blocks.arange(gpu.threads(ctx)) == 0)
@@ -117,7 +118,10 @@ def await_member(ctx, routine: tl.constexpr, address, value, pe):
 
 @triton.jit
 def check_slot(ctx, routine: tl.constexpr, program):
-    """The program's number, or the last that has a slot: then the record says so. -1: calls by one program."""
+    """Return the program's number, or write a record and return the last number that has a slot.
+
+    program: -1 for calls by one program.
+    """
     programs = decoded(ctx.slots) - 1
     if program >= programs:
         leave_record(ctx, routine, timeouts.NO_SLOT, comparisons.LT, programs, program, False, 0)

@@ -1,4 +1,4 @@
-"""Values as a pointee holds them, on GPUs."""
+"""Conversion of values to the type of a pointee, on GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ decoded_distance = triton.jit(fields.decoded_distance)
 
 @triton.jit
 def fit(routine: tl.constexpr, argument: tl.constexpr, value, pointers):
-    """``value`` as a tensor of the pointee's type: integers wrap, floats round. Errors, in the compiler: check_value's."""
+    """Convert ``value`` to a tensor of the pointee's type: integers wrap, floats round. Errors: check_value's."""
     check_value(routine, argument, value, pointers)
     wanted: tl.constexpr = pointers.dtype.element_ty
     if is_number(value):
@@ -30,13 +30,13 @@ def fit(routine: tl.constexpr, argument: tl.constexpr, value, pointers):
 
 @triton.jit
 def rounded(value, element: tl.constexpr):
-    """Floats as others, to the nearest."""
+    """Convert floats to another type, to the nearest value."""
     return value.to(element)
 
 
 @triton.jit
 def uniform(ctx, value):
-    """One value for the whole program, of what its warps have seen: the largest."""
+    """Return one value for the whole program: the largest that its warps have seen."""
     if blocks.num_warps() == 1:
         return value  # one load instruction: one value
     else:

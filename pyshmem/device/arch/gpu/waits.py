@@ -1,4 +1,4 @@
-"""Waits and tests on one word, on GPUs. Each warp polls by itself, without a barrier between two polls."""
+"""Waits and tests on one word, on GPUs. Each warp polls by itself; no barrier separates two polls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyshmem.runtime import comparisons
 
 @triton.jit
 def wait(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, cmp: tl.constexpr, value):
-    """Wait as an acquire until the word compares so; the value seen. A wait over ctx's limit fills the record."""
+    """Wait until the word satisfies the comparison, as an acquire. Returns: the value seen. A timeout fills the record."""
     check_waited(routine, argument, pointer, cmp)
     seen = wait_until(ctx, routine, pointer, cmp, fit(routine, "value", value, pointer))
     gpu.after_poll(ctx)
@@ -25,14 +25,14 @@ def wait(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, cmp: tl.co
 
 @triton.jit
 def test(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, cmp: tl.constexpr, value):
-    """Whether the word compares so now, as an acquire."""
+    """Return whether the word satisfies the comparison now, as an acquire."""
     check_waited(routine, argument, pointer, cmp)
     return holds(fetched(ctx, pointer), cmp, fit(routine, "value", value, pointer))
 
 
 @triton.jit
 def fetch(ctx, pointer):
-    """Load a uint64 as an atomic, before everything after it."""
+    """Load a uint64 atomically, as an acquire."""
     return fetched(ctx, pointer)
 
 
@@ -46,7 +46,7 @@ def fetched(ctx, pointer):
 
 @triton.jit
 def holds(seen, cmp: tl.constexpr, wanted):
-    """CMP_EQ ... CMP_LE, with the operands' signedness."""
+    """Apply the comparison CMP_EQ ... CMP_LE, with the operands' signedness."""
     if cmp == comparisons.EQ:
         return seen == wanted
     elif cmp == comparisons.NE:
@@ -63,7 +63,7 @@ def holds(seen, cmp: tl.constexpr, wanted):
 
 @triton.jit
 def wait_until(ctx, routine: tl.constexpr, pointer, cmp: tl.constexpr, wanted):
-    """Poll until the word compares so, or ctx's limit is over. Returns: the value seen last. It has no barrier."""
+    """Poll until the word satisfies the comparison or the wait times out. No barrier. Returns: the last value seen."""
     seen, waiting = look(ctx, cmp, None, pointer, wanted)
     return poll_until(ctx, routine, look, stop, True, cmp, seen, waiting, (pointer, wanted))
 
