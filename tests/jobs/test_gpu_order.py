@@ -20,7 +20,9 @@ def told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     heap = GpuHeap()
     heap.driver = types.SimpleNamespace(vendor="hip", synchronize=lambda stream: None)
-    heap.stream, heap._recorded = lambda: 7, [0]
+    heap.thread, heap._recorded = types.SimpleNamespace(ready=True), [0]
+    monkeypatch.setattr(module, "raw_stream", lambda device: 7)
+    heap.stream = lambda: 7
     direct = module.GpuDirect(heap)
     direct._begin()
     return direct, orders

@@ -53,7 +53,7 @@ class GpuHeap(Heap):
         cap: the most bytes of a PE's heap.
         """
         self.driver, self.choice, self.cap = driver, choice, cap
-        self._thread = _Thread()
+        self.thread = _Thread()
         self.index = driver.device
         self._reserve()
         most = cap + self.system_bytes
@@ -91,7 +91,7 @@ class GpuHeap(Heap):
         if not self.size:
             return
         self.mapping.close()
-        del self._table, self._thread
+        del self._table, self.thread
         self._clear()
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
@@ -116,13 +116,13 @@ class GpuHeap(Heap):
 
     def enter(self) -> None:
         """Make this GPU current at a thread's first call: CUDA and HIP start every thread on device 0."""
-        if not self._thread.ready:
+        if not self.thread.ready:
             torch.cuda.set_device(self.index)
-            self._thread.ready = True
+            self.thread.ready = True
 
     def stream(self) -> int:
         """Return torch's current stream of the calling thread."""
-        if not self._thread.ready:
+        if not self.thread.ready:
             self.enter()
         return int(raw_stream(self.index))  # type: ignore[misc]
 

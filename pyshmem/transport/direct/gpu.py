@@ -89,7 +89,10 @@ class GpuDirect(Direct):
 
     def use_stream(self) -> int:
         """Return the current stream, and let quiet wait for it."""
-        stream = self.heap.stream()
+        heap = self.heap
+        if not heap.thread.ready:
+            heap.enter()
+        stream: int = raw_stream(heap.index)  # type: ignore[misc]
         if stream not in self._used:
             self._used.add(stream)
         return stream
@@ -172,12 +175,19 @@ class GpuDirect(Direct):
             return partial(self._fetching, op, dtype)
         if op == "compare_swap":
             return partial(self._compare_swap, dtype)
-        return partial(self._update if op in _UPDATES else self._fetching, op, dtype)
+        return self._update(op, dtype) if op in _UPDATES else partial(self._fetching, op, dtype)
 
-    def _update(self, op: str, dtype: torch.dtype, place: int, value: Any, ordered: bool = False) -> None:
-        _require_held(dtype, value)
-        stream = self.use_stream()
-        _host_atomics().apply(op, dtype, place, value, 0, 0, stream, self.heap.index, ordered or self._fenced)
+    def _update(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
+        low, high = BOUNDS.get(dtype, (None, None))
+        heap = self.heap
+
+        def update(place: int, value: Any, ordered: bool = False) -> None:
+            if low is not None and not low <= value <= high:
+                raise OverflowError  # a kernel would wrap the value
+            stream = self.use_stream()
+            _host_atomics().apply(op, dtype, place, value, 0, 0, stream, heap.index, ordered or self._fenced)
+
+        return update
 
     def _compare_swap(self, dtype: torch.dtype, place: int, cond: Any, value: Any) -> Any:
         _require_held(dtype, cond)
@@ -195,7 +205,7 @@ class GpuDirect(Direct):
 
     def signal(self, update: str, place: int, value: int) -> None:
         """Update in stream order, and as a release of earlier stores."""
-        self._update(update, torch.uint64, place, value, ordered=True)
+        self.atomics[update][torch.uint64](place, value, True)
 
     def _await_landing(self, at: int, stream: int) -> None:
         """Wait until the GPU has written the landing buffer. Polling is 2 us faster than waiting for the stream."""
