@@ -119,7 +119,7 @@ REFUSALS = {
     "n jobs of one PE": (
         {"PMI_SIZE": "4"},
         "init()",
-        r"LaunchError: init: .* got 4 processes from MPICH's mpiexec, each alone",
+        r"LaunchError: init: .* got 4 processes from MPICH's mpiexec, which MPI does not connect",
     ),
     "comm": ({}, "init(7)", r"ArgumentError: init: PE \?: comm: got int; wants an mpi4py intracommunicator"),
     "device": ({}, "init(device='tpu')", r"ArgumentError: init: PE \?: device: got 'tpu'; wants 'cpu'"),
@@ -128,7 +128,7 @@ REFUSALS = {
         "init(thread_level=9)",
         r"ArgumentError: init: PE \?: thread_level: got 9; wants one of shmem",
     ),
-    "heap_size": ({}, "init(heap_size=-1)", r"ArgumentError: init: PE 0: heap_size: got -1; wants bytes"),
+    "heap_size": ({}, "init(heap_size=-1)", r"ArgumentError: init: PE 0: heap_size: got -1; wants a number of bytes"),
     "malformed size": (
         {"SHMEM_SYMMETRIC_SIZE": "12q"},
         "init()",
@@ -140,7 +140,7 @@ REFUSALS = {
         "init(heap_size='900t')",
         r"HeapExhaustedError: init: PE 0: heap_size: got \d+ bytes for each of 1",
     ),
-    "time-out": ({"PYSHMEM_WAIT_TIMEOUT": "soon"}, "init()", r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants seconds"),
+    "time-out": ({"PYSHMEM_WAIT_TIMEOUT": "soon"}, "init()", r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds"),
     "finalize": ({}, "finalize()", r"NotInitializedError: finalize: PE \?: state"),
 }
 
