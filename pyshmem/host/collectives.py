@@ -19,6 +19,8 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, r
 from pyshmem.runtime.heap import views
 from pyshmem.transport.mapped import EXSCAN, INSCAN, OPERATORS, REDUCE, Fold
 
+_N_OPERATORS = len(OPERATORS)  # as in _collectives.h
+
 
 class Pair(NamedTuple):
     """The checked arrays of a call: local addresses and numbers of elements."""
@@ -238,7 +240,7 @@ def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | N
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     group = member(routine, team)
     operator = OPERATORS[op]
-    if group.meeting.quick(routine, 3, mode * 7 + operator.code, target, source, size):
+    if group.meeting.quick(routine, 3, mode * _N_OPERATORS + operator.code, target, source, size):
         return
     pair = pair_of(routine, target, source)
     count = elements_of(routine, pair, size)

@@ -22,6 +22,7 @@ from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
 from pyshmem.runtime.heap import Heap, default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport.routes import is_mapped
 
 _made: dict[tuple[object, ...], DeviceContext] = {}
 _said = False
@@ -100,7 +101,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
 def _require_mapped(group: Team, heap: Heap) -> None:
     """Errors: UnreachableError where kernels have no way to a member."""
     for pe in range(group.size):
-        if group.start + pe * group.stride not in heap.deltas:
+        if not is_mapped(heap, group.start + pe * group.stride):
             refuse(
                 UnreachableError, "device_context", "team", f"PE {pe} of {group!r}", "PEs whose heaps are mapped here"
             )

@@ -214,8 +214,8 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     if not isinstance(operand.dtype, torch.dtype):
         refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
     require_symmetric("ptr", "target", operand, operand.nelems * operand.itemsize)
-    away = routes.mapped_distance("ptr", operand.heap, pe)
-    return None if away is None else operand.heap.tensor(operand.address + away, operand.shape, operand.dtype)
+    address = routes.mapped_address("ptr", operand.heap, operand.address, pe)
+    return None if address is None else operand.heap.tensor(address, operand.shape, operand.dtype)
 
 
 def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:

@@ -34,7 +34,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.words import LOAD
-from pyshmem.transport.routes import require_pe, route, routed, word_on
+from pyshmem.transport.routes import require_pe, routed, word_on
 
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
@@ -255,8 +255,11 @@ def _strided(
         return Sides(cpu, cpu, cpu.base, cpu.base, 0), [step, own_step], near.itemsize, 0
     require_symmetric(routine, sides[0][0], near, ((count - 1) * step + 1) * near.itemsize)
     require_writable(routine, sides[1][0], sides[1][1])
-    ends = Sides(near.heap, own.heap, near.address, own.address, count * near.itemsize)
-    return ends, [step, own_step], near.itemsize, count
+    return _sides(near, own, count), [step, own_step], near.itemsize, count
+
+
+def _sides(near: Operand, own: Operand, count: int) -> Sides:
+    return Sides(near.heap, own.heap, near.address, own.address, count * near.itemsize)
 
 
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
@@ -294,8 +297,8 @@ def ibput(
         require_pe("ibput", pe)
         return
     require_symmetric("ibput", "target", near, _span(tst, bsize, nblocks) * item)
-    to, away = route("ibput", near.heap, pe, own.heap)
-    to.put_strided(near.address + away, own.address, tst * item, sst * item, bsize * item, nblocks)
+    to, place, source_at, _ = routed("ibput", _sides(near, own, bsize * nblocks), pe)
+    to.put_strided(place, source_at, tst * item, sst * item, bsize * item, nblocks)
 
 
 def ibget(
@@ -323,8 +326,8 @@ def ibget(
         return
     require_symmetric("ibget", "source", near, _span(sst, bsize, nblocks) * item)
     require_writable("ibget", "target", target)
-    to, away = route("ibget", near.heap, pe, own.heap)
-    to.get_strided(own.address, near.address + away, tst * item, sst * item, bsize * item, nblocks)
+    to, place, dest, _ = routed("ibget", _sides(near, own, bsize * nblocks), pe)
+    to.get_strided(dest, place, tst * item, sst * item, bsize * item, nblocks)
 
 
 def _block_sides(

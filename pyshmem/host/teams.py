@@ -13,7 +13,7 @@ from pyshmem.runtime.areas import RESERVED, begin, clear, pool
 from pyshmem.runtime.arguments import exact_int, integer_of
 from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
 from pyshmem.runtime.job import job
-from pyshmem.transport.mapped import Mapped
+from pyshmem.transport.routes import meeting_of
 
 
 class TeamConfig(NamedTuple):
@@ -42,8 +42,7 @@ class Team:
         self.start, self.stride, self.size, self.me = start, stride, size, me
         self.area_index, self.config = area_index, config
         self.launches = 0  # by shmem.launch
-        # how the members synchronise and combine; no other transport than that of mapped memory exists now
-        self.meeting: Mapped = Mapped(self.name, (start, stride, size), me, area_index)
+        self.meeting = meeting_of(self.name, (start, stride, size), me, area_index)
 
     def _leave(self) -> None:
         """Become no team; all such objects are equal."""

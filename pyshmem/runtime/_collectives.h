@@ -336,9 +336,10 @@ static uint16_t to_float16(float f) {
     }
 HALF(float16) HALF(bfloat16)
 
-/* The element types, in the order of LOOPS in pyshmem/transport/mapped/tensors.py. The operators are sum, prod, min, max, and, or,
- * xor. An operator that is not defined for a type has no function. */
-typedef struct { uint64_t item, wide; combine_t combine[7], widen, narrow; } kind_t;
+/* The element types, in the order of LOOPS in pyshmem/transport/mapped/operators.py. The operators are sum, prod, min, max, and, or,
+ * xor, as in its OPERATORS. An operator that is not defined for a type has no function. */
+enum { OPERATORS = 7 };
+typedef struct { uint64_t item, wide; combine_t combine[OPERATORS], widen, narrow; } kind_t;
 #define INTEGER_KIND(T, U) \
     {sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, NULL, NULL},
 #define REAL_KIND(T) {sizeof(T##_t), sizeof(T##_t), {sum_##T, prod_##T, min_##T, max_##T, 0, 0, 0}, NULL, NULL},
@@ -421,7 +422,7 @@ static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_
 }
 
 static int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f) {
-    if (operator < 0 || operator > 6 || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) return 0;
+    if (operator < 0 || operator >= OPERATORS || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) return 0;
     *f = (fold_t){.kind = &kinds[kind], .combine = kinds[kind].combine[operator], .mode = mode, .n = t->n};
     return 1;
 }
@@ -466,7 +467,7 @@ static int64_t kind_of(const operand_t *o) {
 
 /* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> True if the collective is done. False if the
  * arguments need the slow path; then nothing has happened. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
- * alltoall; 3 is a reduction or scan, with mode * 7 + operator as detail. */
+ * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. */
 static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -486,7 +487,7 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     if (call == 1 || call == 2) room /= members;
     if (args[9] != Py_None && (!PyLong_CheckExact(args[9]) || !to_u64(args[9], &count))) { PyErr_Clear(); Py_RETURN_FALSE; }
     if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n))) Py_RETURN_FALSE;
-    if (call == 3 && !to_fold(&t, detail / 7, detail % 7, kind_of(&to), &f)) Py_RETURN_FALSE;
+    if (call == 3 && !to_fold(&t, detail / OPERATORS, detail % OPERATORS, kind_of(&to), &f)) Py_RETURN_FALSE;
     char *dest = (char *)to.address, *source = (char *)own.address;
     uint64_t nbytes = count * own.item;
     blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};

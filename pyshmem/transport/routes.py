@@ -1,4 +1,6 @@
-"""Finds the route to a PE, and the address of its memory on that route. At present all routes are ``direct``.
+"""Finds the route to a PE, the address of its memory on that route, and the meeting of a team.
+
+At present all routes are ``direct``, and all meetings are ``Mapped``.
 
 The native functions locate and locate_word find the route to a mapped PE themselves. All other calls use this module.
 """
@@ -19,6 +21,7 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.direct.gpu import GpuDirect
+from pyshmem.transport.mapped import Mapped
 
 pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
@@ -89,16 +92,26 @@ def is_reachable(pe: Any) -> bool:
     return pe in cpu.deltas
 
 
-def mapped_distance(routine: str, heap: Heap, pe: Any) -> int | None:
-    """Return the distance in bytes from an address of ``heap`` on this PE to the corresponding mapped address of ``pe``.
+def mapped_address(routine: str, heap: Heap, address: int, pe: Any) -> int | None:
+    """Return where loads and stores of this PE reach what ``pe`` has at ``address`` of ``heap``, or None if they cannot.
 
-    The result is None if loads and stores cannot reach ``pe``.
     Errors: OutOfRangeError, NotInitializedError.
     """
     number = integer_of(pe)
     if isinstance(number, (int, np.integer)) and 0 <= number < job.n_pes:
-        return heap.deltas.get(int(number))
+        away = heap.deltas.get(int(number))
+        return None if away is None else address + away
     refuse_pe(routine, number)
+
+
+def is_mapped(heap: Heap, pe: int) -> bool:
+    """Return whether loads and stores, also those of kernels, reach ``heap`` of the world PE ``pe``."""
+    return pe in heap.deltas
+
+
+def meeting_of(name: str, members: tuple[int, int, int], me: int, area_index: int) -> Mapped:
+    """Return the meeting of a team: how its members synchronise and combine data. The arguments are those of Mapped."""
+    return Mapped(name, members, me, area_index)
 
 
 def order() -> None:

@@ -140,7 +140,11 @@ REFUSALS = {
         "init(heap_size='900t')",
         r"HeapExhaustedError: init: PE 0: heap_size: got \d+ bytes for each of 1",
     ),
-    "time-out": ({"PYSHMEM_WAIT_TIMEOUT": "soon"}, "init()", r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds"),
+    "time-out": (
+        {"PYSHMEM_WAIT_TIMEOUT": "soon"},
+        "init()",
+        r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds",
+    ),
     "finalize": ({}, "finalize()", r"NotInitializedError: finalize: PE \?: state"),
 }
 
