@@ -28,7 +28,7 @@ _PLAIN = TeamConfig()
 class Team:
     """The PEs ``start + i * stride`` of the world, for i less than ``size``.
 
-    It is false if it is no team, as before init.
+    A Team is false if it has no members, as before init and after destroy.
     """
 
     __slots__ = ("area_index", "config", "launches", "me", "meeting", "name", "size", "start", "stride")
