@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton.language as tl
 
 from pyshmem.device import arch
@@ -56,15 +58,17 @@ def test(ctx, ivar, cmp, value):
     return arch.test(ctx, "test", "ivar", ivar, cmp, value)
 
 
-@documented(
+WAIT_UNTIL_ALL = partial(
+    documented,
     MANY,
     what="Wait until every word has compared true; at once where none is left.",
     indices="",
-    values=VALUE,
     returns="",
     waited=WAITED,
-    spec="WAIT_UNTIL_ALL",
 )
+
+
+@WAIT_UNTIL_ALL(values=VALUE, spec="WAIT_UNTIL_ALL")
 @jit
 def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_all", ivars, nelems, status, cmp)
@@ -72,15 +76,17 @@ def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.wait_all(ctx, "wait_until_all", ivars, nelems, status, cmp, wanted)
 
 
-@documented(
+WAIT_UNTIL_ANY = partial(
+    documented,
     MANY,
     what="Wait until a word compares true; at once, with SIZE_MAX, where none is left.",
     indices="",
-    values=VALUE,
     returns=INDEX,
     waited=WAITED,
-    spec="WAIT_UNTIL_ANY",
 )
+
+
+@WAIT_UNTIL_ANY(values=VALUE, spec="WAIT_UNTIL_ANY")
 @jit
 def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_any", ivars, nelems, status, cmp)
@@ -88,15 +94,17 @@ def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return arch.wait_any(ctx, "wait_until_any", ivars, nelems, status, cmp, wanted)
 
 
-@documented(
+WAIT_UNTIL_SOME = partial(
+    documented,
     MANY,
     what="Wait until at least one word compares true; at once, with 0, where none is left.",
     indices=INDICES,
-    values=VALUE,
     returns=COUNT,
     waited=WAITED,
-    spec="WAIT_UNTIL_SOME",
 )
+
+
+@WAIT_UNTIL_SOME(values=VALUE, spec="WAIT_UNTIL_SOME")
 @jit
 def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_some", ivars, nelems, status, cmp)
@@ -105,15 +113,17 @@ def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, valu
     return arch.wait_some(ctx, "wait_until_some", ivars, nelems, indices, status, cmp, wanted)
 
 
-@documented(
+TEST_ALL = partial(
+    documented,
     MANY,
     what="Return whether every word compares true now; true where none is left.",
     indices="",
-    values=VALUE,
     returns="",
     waited="",
-    spec="TEST_ALL",
 )
+
+
+@TEST_ALL(values=VALUE, spec="TEST_ALL")
 @jit
 def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_all", ivars, nelems, status, cmp)
@@ -121,15 +131,17 @@ def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return arch.test_all(ctx, ivars, nelems, status, cmp, wanted)
 
 
-@documented(
+TEST_ANY = partial(
+    documented,
     MANY,
     what="Return the index of a word that compares true now.",
     indices="",
-    values=VALUE,
     returns=INDEX,
     waited="",
-    spec="TEST_ANY",
 )
+
+
+@TEST_ANY(values=VALUE, spec="TEST_ANY")
 @jit
 def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_any", ivars, nelems, status, cmp)
@@ -137,15 +149,17 @@ def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return arch.test_any(ctx, ivars, nelems, status, cmp, wanted)
 
 
-@documented(
+TEST_SOME = partial(
+    documented,
     MANY,
     what="Find the words that compare true now.",
     indices=INDICES,
-    values=VALUE,
     returns=COUNT,
     waited="",
-    spec="TEST_SOME",
 )
+
+
+@TEST_SOME(values=VALUE, spec="TEST_SOME")
 @jit
 def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_some", ivars, nelems, status, cmp)
@@ -154,15 +168,7 @@ def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     return arch.test_some(ctx, ivars, nelems, indices, status, cmp, wanted)
 
 
-@documented(
-    MANY,
-    what="Wait until every word has compared true; at once where none is left.",
-    indices="",
-    values=VALUES,
-    returns="",
-    waited=WAITED,
-    spec="WAIT_UNTIL_ALL_VECTOR",
-)
+@WAIT_UNTIL_ALL(values=VALUES, spec="WAIT_UNTIL_ALL_VECTOR")
 @jit
 def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_all_vector", ivars, nelems, status, cmp)
@@ -170,15 +176,7 @@ def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_val
     arch.wait_all(ctx, "wait_until_all_vector", ivars, nelems, status, cmp, cmp_values)
 
 
-@documented(
-    MANY,
-    what="Wait until a word compares true; at once, with SIZE_MAX, where none is left.",
-    indices="",
-    values=VALUES,
-    returns=INDEX,
-    waited=WAITED,
-    spec="WAIT_UNTIL_ANY_VECTOR",
-)
+@WAIT_UNTIL_ANY(values=VALUES, spec="WAIT_UNTIL_ANY_VECTOR")
 @jit
 def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_any_vector", ivars, nelems, status, cmp)
@@ -186,15 +184,7 @@ def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_val
     return arch.wait_any(ctx, "wait_until_any_vector", ivars, nelems, status, cmp, cmp_values)
 
 
-@documented(
-    MANY,
-    what="Wait until at least one word compares true; at once, with 0, where none is left.",
-    indices=INDICES,
-    values=VALUES,
-    returns=COUNT,
-    waited=WAITED,
-    spec="WAIT_UNTIL_SOME_VECTOR",
-)
+@WAIT_UNTIL_SOME(values=VALUES, spec="WAIT_UNTIL_SOME_VECTOR")
 @jit
 def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_some_vector", ivars, nelems, status, cmp)
@@ -203,15 +193,7 @@ def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexp
     return arch.wait_some(ctx, "wait_until_some_vector", ivars, nelems, indices, status, cmp, cmp_values)
 
 
-@documented(
-    MANY,
-    what="Return whether every word compares true now; true where none is left.",
-    indices="",
-    values=VALUES,
-    returns="",
-    waited="",
-    spec="TEST_ALL_VECTOR",
-)
+@TEST_ALL(values=VALUES, spec="TEST_ALL_VECTOR")
 @jit
 def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_all_vector", ivars, nelems, status, cmp)
@@ -219,15 +201,7 @@ def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     return arch.test_all(ctx, ivars, nelems, status, cmp, cmp_values)
 
 
-@documented(
-    MANY,
-    what="Return the index of a word that compares true now.",
-    indices="",
-    values=VALUES,
-    returns=INDEX,
-    waited="",
-    spec="TEST_ANY_VECTOR",
-)
+@TEST_ANY(values=VALUES, spec="TEST_ANY_VECTOR")
 @jit
 def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_any_vector", ivars, nelems, status, cmp)
@@ -235,15 +209,7 @@ def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     return arch.test_any(ctx, ivars, nelems, status, cmp, cmp_values)
 
 
-@documented(
-    MANY,
-    what="Find the words that compare true now.",
-    indices=INDICES,
-    values=VALUES,
-    returns=COUNT,
-    waited="",
-    spec="TEST_SOME_VECTOR",
-)
+@TEST_SOME(values=VALUES, spec="TEST_SOME_VECTOR")
 @jit
 def test_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_some_vector", ivars, nelems, status, cmp)

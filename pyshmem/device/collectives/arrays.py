@@ -5,6 +5,8 @@ The plain form is called by one program of each PE, the form with _grid by all p
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton.language as tl
 
 from pyshmem.device import arch, transport
@@ -39,31 +41,25 @@ GRID = """All programs of grids of one size call it: a barrier_all_grid before
     it orders other programs' stores to source, and one after it their loads of dest."""
 
 
-@documented(
+BROADCAST = partial(
+    documented,
     ARRAY,
     what=("Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included."),
     apart="",
     operands=(
         "nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody."
     ),
-    who=ONE,
     spec="BROADCAST",
 )
+
+
+@BROADCAST(who=ONE)
 @jit
 def broadcast_array(ctx, dest, source, nelems, PE_root):
     cast_array(ctx, False, dest, source, nelems, PE_root)
 
 
-@documented(
-    ARRAY,
-    what=("Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included."),
-    apart="",
-    operands=(
-        "nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody."
-    ),
-    who=GRID,
-    spec="BROADCAST",
-)
+@BROADCAST(who=GRID)
 @jit
 def broadcast_grid(ctx, dest, source, nelems, PE_root):
     cast_array(ctx, True, dest, source, nelems, PE_root)
@@ -97,27 +93,23 @@ def push(ctx, dest, source, count):
         transport.put(ctx, dest, source, count, pe)
 
 
-@documented(
+FCOLLECT = partial(
+    documented,
     ARRAY,
     what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
     apart=APART,
     operands="nelems: an int, the same on all PEs.",
-    who=ONE,
     spec="FCOLLECT",
 )
+
+
+@FCOLLECT(who=ONE)
 @jit
 def fcollect(ctx, dest, source, nelems):
     gather(ctx, False, dest, source, nelems)
 
 
-@documented(
-    ARRAY,
-    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
-    apart=APART,
-    operands="nelems: an int, the same on all PEs.",
-    who=GRID,
-    spec="FCOLLECT",
-)
+@FCOLLECT(who=GRID)
 @jit
 def fcollect_grid(ctx, dest, source, nelems):
     gather(ctx, True, dest, source, nelems)
@@ -133,27 +125,23 @@ def gather(ctx, grid: tl.constexpr, dest, source, nelems):
     end(ctx, slot, turn)
 
 
-@documented(
+COLLECT = partial(
+    documented,
     ARRAY,
     what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
     apart=APART,
     operands="nelems: an int, each PE's own; it may be 0.",
-    who=ONE,
     spec="COLLECT",
 )
+
+
+@COLLECT(who=ONE)
 @jit
 def collect(ctx, dest, source, nelems):
     gather_uneven(ctx, False, dest, source, nelems)
 
 
-@documented(
-    ARRAY,
-    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
-    apart=APART,
-    operands="nelems: an int, each PE's own; it may be 0.",
-    who=GRID,
-    spec="COLLECT",
-)
+@COLLECT(who=GRID)
 @jit
 def collect_grid(ctx, dest, source, nelems):
     gather_uneven(ctx, True, dest, source, nelems)
@@ -180,27 +168,23 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     arch.check_here(ctx, "collect", "dest", dest, total)
 
 
-@documented(
+ALLTOALL = partial(
+    documented,
     ARRAY,
     what="Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
     apart=APART,
     operands="nelems: the elements of a block, an int, the same on all PEs; both arrays have n_pes blocks.",
-    who=ONE,
     spec="ALLTOALL",
 )
+
+
+@ALLTOALL(who=ONE)
 @jit
 def alltoall(ctx, dest, source, nelems):
     swap(ctx, False, dest, source, nelems)
 
 
-@documented(
-    ARRAY,
-    what="Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
-    apart=APART,
-    operands="nelems: the elements of a block, an int, the same on all PEs; both arrays have n_pes blocks.",
-    who=GRID,
-    spec="ALLTOALL",
-)
+@ALLTOALL(who=GRID)
 @jit
 def alltoall_grid(ctx, dest, source, nelems):
     swap(ctx, True, dest, source, nelems)
@@ -220,27 +204,23 @@ def swap(ctx, grid: tl.constexpr, dest, source, nelems):
     end(ctx, slot, turn)
 
 
-@documented(
+ALLTOALLS = partial(
+    documented,
     ARRAY,
     what="Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
     apart=APART,
     operands=("dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs."),
-    who=ONE,
     spec="ALLTOALLS",
 )
+
+
+@ALLTOALLS(who=ONE)
 @jit
 def alltoalls(ctx, dest, source, dst, sst, nelems):
     swap_strided(ctx, False, dest, source, dst, sst, nelems)
 
 
-@documented(
-    ARRAY,
-    what="Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
-    apart=APART,
-    operands=("dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs."),
-    who=GRID,
-    spec="ALLTOALLS",
-)
+@ALLTOALLS(who=GRID)
 @jit
 def alltoalls_grid(ctx, dest, source, dst, sst, nelems):
     swap_strided(ctx, True, dest, source, dst, sst, nelems)

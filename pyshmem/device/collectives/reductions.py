@@ -5,6 +5,8 @@ The plain form is called by one program of each PE, the form with _grid by all p
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton.language as tl
 
 from pyshmem.device import arch, transport
@@ -34,235 +36,199 @@ GRID = """All programs of grids of one size call it: a barrier_all_grid before
 NUMBERS, INTEGERS = "integers or floats", "integers"
 
 
-@documented(
+AND_REDUCE = partial(
+    documented,
     REDUCTION,
     what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.",
     count="nreduce",
     types=INTEGERS,
-    who=ONE,
     spec="AND_REDUCE",
 )
+
+
+@AND_REDUCE(who=ONE)
 @jit
 def and_reduce(ctx, dest, source, nreduce):
     fold(ctx, "and_reduce", "and", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.",
-    count="nreduce",
-    types=INTEGERS,
-    who=GRID,
-    spec="AND_REDUCE",
-)
+@AND_REDUCE(who=GRID)
 @jit
 def and_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "and_reduce", "and", True, dest, source, nreduce)
 
 
-@documented(
+OR_REDUCE = partial(
+    documented,
     REDUCTION,
     what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.",
     count="nreduce",
     types=INTEGERS,
-    who=ONE,
     spec="OR_REDUCE",
 )
+
+
+@OR_REDUCE(who=ONE)
 @jit
 def or_reduce(ctx, dest, source, nreduce):
     fold(ctx, "or_reduce", "or", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.",
-    count="nreduce",
-    types=INTEGERS,
-    who=GRID,
-    spec="OR_REDUCE",
-)
+@OR_REDUCE(who=GRID)
 @jit
 def or_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "or_reduce", "or", True, dest, source, nreduce)
 
 
-@documented(
+XOR_REDUCE = partial(
+    documented,
     REDUCTION,
     what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.",
     count="nreduce",
     types=INTEGERS,
-    who=ONE,
     spec="XOR_REDUCE",
 )
+
+
+@XOR_REDUCE(who=ONE)
 @jit
 def xor_reduce(ctx, dest, source, nreduce):
     fold(ctx, "xor_reduce", "xor", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.",
-    count="nreduce",
-    types=INTEGERS,
-    who=GRID,
-    spec="XOR_REDUCE",
-)
+@XOR_REDUCE(who=GRID)
 @jit
 def xor_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "xor_reduce", "xor", True, dest, source, nreduce)
 
 
-@documented(
+SUM_REDUCE = partial(
+    documented,
     REDUCTION,
     what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.",
     count="nreduce",
     types=NUMBERS,
-    who=ONE,
     spec="SUM_REDUCE",
 )
+
+
+@SUM_REDUCE(who=ONE)
 @jit
 def sum_reduce(ctx, dest, source, nreduce):
     fold(ctx, "sum_reduce", "sum", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.",
-    count="nreduce",
-    types=NUMBERS,
-    who=GRID,
-    spec="SUM_REDUCE",
-)
+@SUM_REDUCE(who=GRID)
 @jit
 def sum_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "sum_reduce", "sum", True, dest, source, nreduce)
 
 
-@documented(
+PROD_REDUCE = partial(
+    documented,
     REDUCTION,
     what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.",
     count="nreduce",
     types=NUMBERS,
-    who=ONE,
     spec="PROD_REDUCE",
 )
+
+
+@PROD_REDUCE(who=ONE)
 @jit
 def prod_reduce(ctx, dest, source, nreduce):
     fold(ctx, "prod_reduce", "prod", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.",
-    count="nreduce",
-    types=NUMBERS,
-    who=GRID,
-    spec="PROD_REDUCE",
-)
+@PROD_REDUCE(who=GRID)
 @jit
 def prod_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "prod_reduce", "prod", True, dest, source, nreduce)
 
 
-@documented(
+MIN_REDUCE = partial(
+    documented,
     REDUCTION,
-    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN."),
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN.",
     count="nreduce",
     types=NUMBERS,
-    who=ONE,
     spec="MIN_REDUCE",
 )
+
+
+@MIN_REDUCE(who=ONE)
 @jit
 def min_reduce(ctx, dest, source, nreduce):
     fold(ctx, "min_reduce", "min", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN."),
-    count="nreduce",
-    types=NUMBERS,
-    who=GRID,
-    spec="MIN_REDUCE",
-)
+@MIN_REDUCE(who=GRID)
 @jit
 def min_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "min_reduce", "min", True, dest, source, nreduce)
 
 
-@documented(
+MAX_REDUCE = partial(
+    documented,
     REDUCTION,
-    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN."),
+    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN.",
     count="nreduce",
     types=NUMBERS,
-    who=ONE,
     spec="MAX_REDUCE",
 )
+
+
+@MAX_REDUCE(who=ONE)
 @jit
 def max_reduce(ctx, dest, source, nreduce):
     fold(ctx, "max_reduce", "max", False, dest, source, nreduce)
 
 
-@documented(
-    REDUCTION,
-    what=("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN."),
-    count="nreduce",
-    types=NUMBERS,
-    who=GRID,
-    spec="MAX_REDUCE",
-)
+@MAX_REDUCE(who=GRID)
 @jit
 def max_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "max_reduce", "max", True, dest, source, nreduce)
 
 
-@documented(
+SUM_INSCAN = partial(
+    documented,
     REDUCTION,
     what="Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.",
     count="nelems",
     types=NUMBERS,
-    who=ONE,
     spec="SUM_INSCAN",
 )
+
+
+@SUM_INSCAN(who=ONE)
 @jit
 def sum_inscan(ctx, dest, source, nelems):
     fold(ctx, "sum_inscan", "inscan", False, dest, source, nelems)
 
 
-@documented(
-    REDUCTION,
-    what="Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.",
-    count="nelems",
-    types=NUMBERS,
-    who=GRID,
-    spec="SUM_INSCAN",
-)
+@SUM_INSCAN(who=GRID)
 @jit
 def sum_inscan_grid(ctx, dest, source, nelems):
     fold(ctx, "sum_inscan", "inscan", True, dest, source, nelems)
 
 
-@documented(
+SUM_EXSCAN = partial(
+    documented,
     REDUCTION,
-    what=("Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``."),
+    what="Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``.",
     count="nelems",
     types=NUMBERS,
-    who=ONE,
     spec="SUM_EXSCAN",
 )
+
+
+@SUM_EXSCAN(who=ONE)
 @jit
 def sum_exscan(ctx, dest, source, nelems):
     fold(ctx, "sum_exscan", "exscan", False, dest, source, nelems)
 
 
-@documented(
-    REDUCTION,
-    what=("Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``."),
-    count="nelems",
-    types=NUMBERS,
-    who=GRID,
-    spec="SUM_EXSCAN",
-)
+@SUM_EXSCAN(who=GRID)
 @jit
 def sum_exscan_grid(ctx, dest, source, nelems):
     fold(ctx, "sum_exscan", "exscan", True, dest, source, nelems)
