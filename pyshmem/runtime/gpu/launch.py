@@ -33,14 +33,15 @@ class Loaded(NamedTuple):
     threads: int
     shared: int
     plan: Any  # a kind from above, or a tuple of kinds, for each argument; None: only Triton can launch it
+    scratch: int = 0  # the bytes of global memory for each program that the kernel takes as one more argument
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
-        if self.plan is None:
+        if self.plan is None or self.scratch:
             x, y, z = (*grid, 1, 1)[:3]
             metadata = self.compiled.packed_metadata
             self.compiled.run(x, y, z, stream, self.function, metadata, None, None, None, *args)
             return
-        self.require_launched(launch_prepared(self.prepared(*grid), stream, *_words(args, self.plan)))
+        self.require_launched(launch_prepared(self.prepared(*grid), stream, *words_of(args, self.plan)))
 
     def prepared(self, x: int, y: int = 1, z: int = 1, *, words: tuple[int, ...] = (), early: bool = False) -> bytes:
         """Return a plan for _native.launch_prepared: this kernel, its grid and the words of its first parameters.
@@ -87,7 +88,7 @@ class CachedKernel:
         found = self.find(*args, **options)
         if isinstance(key, int):
             found.require_launched(key)
-        if found.plan is not None:
+        if found.plan is not None and not found.scratch:
             self.known[key] = found.known(args)
         found(grid, stream, args)
 
@@ -104,7 +105,8 @@ class CachedKernel:
         compiled._init_handles()
         metadata = compiled.metadata
         threads = metadata.num_warps * metadata.target.warp_size
-        return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args))
+        scratch = getattr(metadata, "global_scratch_size", 0)
+        return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args), scratch)
 
 
 def refuse_launch(routine: str, what: str, code: int) -> NoReturn:
@@ -115,7 +117,7 @@ def refuse_launch(routine: str, what: str, code: int) -> NoReturn:
 def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:
     """Return the kind of each argument, from the compiled signature; None: only Triton can launch this kernel."""
     metadata = compiled.metadata
-    unusual = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
+    unusual = ("launch_cooperative_grid", "launch_pdl", "profile_scratch_size")
     if any(getattr(metadata, name, 0) for name in unusual) or getattr(metadata, "num_ctas", 1) != 1:
         return None
     plan = tuple(_kind_of(each) for each in compiled.src.signature.values())
@@ -135,7 +137,7 @@ def _unknown(plan: Any) -> bool:
     return any(_unknown(each) if isinstance(each, tuple) else each is None for each in plan)
 
 
-def _words(args: Any, plan: Any) -> list[int]:
+def words_of(args: Any, plan: Any) -> list[int]:
     """Return the arguments as kernel parameters, each in the low bytes of a 64-bit word."""
     words: list[int] = []
     for value, kind in zip(args, plan, strict=True):
@@ -158,7 +160,7 @@ def _packed(words: Iterable[int]) -> bytes:
 @cache
 def flattened(context: Any, plan: Any) -> list[int]:
     """Return the words of a device context. They are cached, because calls pass the same object again and again."""
-    return _words(context, plan)
+    return words_of(context, plan)
 
 
 @cache

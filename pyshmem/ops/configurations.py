@@ -1,0 +1,63 @@
+"""Tile sizes of our kernels by GPU and type, and the numbers of the machine that kernels are made for. A new GPU is a row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.heap import default
+
+
+class Configuration(NamedTuple):
+    """BM, BN, BK: the elements of a tile and of a step of its K loop.  group: rows of tiles in a band."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps: int
+    stages: int
+    group: int = 8
+
+
+class Machine(NamedTuple):
+    """programs: as many as run at once.  chiplets: parts of the GPU with an L2 of their own.  described: whether it has TMA."""
+
+    arch: str
+    programs: int
+    chiplets: int
+    described: bool
+
+
+# (architecture, bytes of an element)
+_ROWS = {
+    ("interpreter", 2): Configuration(32, 32, 32, 4, 1, 2),
+    ("interpreter", 4): Configuration(32, 32, 32, 4, 1, 2),
+    ("nvidia", 2): Configuration(128, 256, 64, 8, 4),
+    ("nvidia", 4): Configuration(128, 128, 32, 8, 3),
+    ("gfx90a", 2): Configuration(128, 128, 32, 4, 2),
+    ("gfx90a", 4): Configuration(64, 64, 32, 4, 2),
+    ("gfx942", 2): Configuration(128, 256, 64, 8, 2),
+    ("gfx942", 4): Configuration(128, 128, 32, 8, 2),
+    ("gfx950", 2): Configuration(256, 256, 64, 8, 2),
+    ("gfx950", 4): Configuration(128, 128, 32, 8, 2),
+}
+_CHIPLETS = {"gfx942": 8, "gfx950": 8}
+INTERPRETED_PROGRAMS = 1  # they run one after the other, so none may wait for a later one
+
+
+def machine() -> Machine:
+    """Return the numbers of this PE's machine."""
+    if interpreter.active():
+        return Machine("interpreter", INTERPRETED_PROGRAMS, 1, False)
+    arch = default().arch
+    properties = torch.cuda.get_device_properties()
+    described = arch == "nvidia" and properties.major >= 9
+    return Machine(arch, properties.multi_processor_count, _CHIPLETS.get(arch, 1), described)
+
+
+def configuration(arch: str, dtype: torch.dtype, tile: tuple[int, int, int] | None) -> Configuration:
+    """Return the row for a type. tile: BM, BN, BK instead of the row's."""
+    row = _ROWS[arch, dtype.itemsize]
+    return row if tile is None else row._replace(BM=tile[0], BN=tile[1], BK=tile[2])

@@ -1,0 +1,87 @@
+"""The kernel of a product as plans need it: its tile sizes, grid, order and constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.ops.configurations import configuration, machine
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.orders.streamed import POLICIES, whole_tiles
+from pyshmem.ops.problem import Operand, Problem
+
+Array = torch.Tensor
+
+
+class Product:
+    """This PE's product (m, k) @ (k, n) of a problem, cut into tiles."""
+
+    def __init__(self, problem: Problem, order: str, m: int, a: Operand, adding: bool) -> None:
+        """m, a: the rows and the layout of the first operand.  adding: whether tiles belong to PEs by their rows."""
+        self.problem, self.m, self.a, self.machine = problem, m, a, machine()
+        self.row = configuration(self.machine.arch, problem.dtype, problem.options.tile)
+        row, n_pes = self.row, problem.n_pes
+        high = n_pes * -(-(-(-m // n_pes)) // row.BM) if adding else -(-m // row.BM)
+        self.tiles = high * -(-problem.n // row.BN)
+        self.programs = self.machine.programs
+        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order])
+        self.adding = adding
+
+    def alone(self, a: Array, b: Array, row: int, column: int, tallies: Array | None = None) -> Prepared:
+        """Compile the product without communication. row, column: as in libraries.multiply.
+
+        tallies: symmetric words, one for each streamed tile.
+        """
+        words, none = torch.empty(0, dtype=torch.uint64, device=a.device), a.new_empty(0)
+        places = (words, words if tallies is None else tallies, none, none)
+        return self.prepare(0, places, a, b, a.new_empty(self.m, self.problem.n), (row, column))
+
+    def prepare(
+        self, kind: int, places: tuple[Array, Array, Array, Array], a: Array, b: Array, c: Array, corner: tuple[int, int]
+    ) -> Prepared:
+        """Compile for arrays like a, b and c.
+
+        places: the plan's words, tallies, parts and slots.  corner: the rows above and the columns before the product in c.
+        """
+        from pyshmem.ops.schedules import fused
+
+        problem = self.problem
+        words, tallies, parts, slots = places
+        room = (2 * self.programs, self.row.BM, self.row.BN) if self.whole < self.tiles else (0,)
+        self.sums = torch.empty(room, dtype=torch.float32, device=a.device)
+        (above, before), constants = corner, self.constants(kind, corner[1])
+        fixed = (
+            shmem.device_context(problem.team), words, self.sums, tallies, parts, slots, self.m, problem.n, problem.k,
+            self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
+            self.whole, self.tiles,
+        )  # fmt: skip
+        row = self.row
+        return Prepared(
+            fused.multiply_and_send, self.programs, fixed, (a, b, c), constants,
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
+
+    def constants(self, kind: int, before: int) -> dict[str, Any]:
+        """The constant arguments of the kernel, in its order."""
+        problem, row = self.problem, self.row
+        n_pes = problem.n_pes
+        fan = {0: 0, 3: min(1, n_pes - 1)}.get(kind, n_pes - 1)
+        aligned = self.a.aligned and problem.b.aligned and min(self.m, problem.n, problem.k) > 0
+        described = self.machine.described and aligned
+        cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
+        edges = bool(cut or problem.n % row.BN)
+        vector = math.gcd(before, 16 // problem.dtype.itemsize)
+        threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
+        widened = self.machine.arch == "interpreter" and problem.dtype is torch.bfloat16
+        precise = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+        return {
+            "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along,
+            "B_ALONG": problem.b.along, "DESCRIBED": described, "WHOLE": not edges and problem.k % row.BK == 0,
+            "EDGES": edges, "PRECISION": "widened" if widened else precise,
+            "SLAB": max(min(threads * 16 // (row.BN * problem.dtype.itemsize), row.BM), 1), "FAN": fan,
+            "GROUP": row.group, "CHIPLETS": self.machine.chiplets, "STREAMED": self.whole < self.tiles,
+            "VECTOR": vector, "EPILOGUE": problem.options.epilogue,
+        }  # fmt: skip

@@ -1,0 +1,56 @@
+"""Stream-K order: programs share the K iterations of the last tiles evenly (arXiv 2301.03598).
+
+The tiles from ``whole`` on are streamed: their iterations form one sequence, and each program takes an equal part of it. A
+program that has only a part of a tile stores its sum; the program that comes last to the tile adds the parts, always in the
+same order, so that the result does not depend on which it is. No program waits for another one.
+
+A policy says how many waves of tiles, as many as there are programs, are streamed: none (data-parallel), the last 1 to 5
+(hybrids), or all. These are the seven policies of Stream-K++ (arXiv 2408.11417).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ALL_WAVES = 1 << 20
+POLICIES = {
+    "data_parallel": 0,
+    "streamed_1": 1,
+    "streamed_2": 2,
+    "streamed_3": 3,
+    "streamed_4": 4,
+    "streamed_5": 5,
+    "streamed": ALL_WAVES,
+}
+
+
+def whole_tiles(tiles: int, programs: int, waves: int) -> int:
+    """Return how many tiles are made whole by one program each, if the last ``waves`` waves are streamed."""
+    if waves == 0:
+        return tiles
+    complete = tiles // programs * programs
+    streamed = waves - 1 if complete < tiles else waves
+    return max(complete - streamed * programs, 0)
+
+
+@triton.jit
+def first_iteration(program, programs, iterations):
+    """Return where the part of ``program`` begins in a sequence of ``iterations``. That of ``programs`` is the end."""
+    return tl.cast(tl.cast(program, tl.int64) * iterations // programs, tl.int32)
+
+
+@triton.jit
+def program_of(iteration, programs, iterations):
+    """Return the program whose part holds ``iteration``."""
+    return tl.cast(((tl.cast(iteration, tl.int64) + 1) * programs - 1) // iterations, tl.int32)
+
+
+@triton.jit
+def partial_sums(sums, program, tile, depth, programs, iterations, BM: tl.constexpr, BN: tl.constexpr):
+    """Return the pointer to the partial sum of ``program`` for a streamed tile. Each program has room for two.
+
+    A part that begins in the tile or before it, and no other part of the program, is its first.
+    """
+    second = first_iteration(program, programs, iterations) // depth != tile
+    return sums + tl.cast(program * 2 + tl.where(second, 1, 0), tl.int64) * (BM * BN)

@@ -1,0 +1,135 @@
+"""Plans: everything that is decided and allocated once for calls of an operator with the same arguments."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.ops import agreement, schedules
+from pyshmem.ops.problem import Problem, problem_of, require_out
+from pyshmem.ops.selection import choose
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.job import job
+
+MOST_PLANS = 64
+
+
+class Plan:
+    """An operator with its schedule, memory and kernels. ``plan(a, b, out=None)`` calls it.
+
+    schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
+    A plan serves operands of one shape, type and layout. It is valid until close, the team's destroy or the last finalize.
+    """
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        agreement.require_same(problem)
+        self.problem = problem
+        self.schedule, self.order, self.why = choose(problem)
+        self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
+        self._generation = job.generation
+        self._runner: Any = schedules.runner(self.schedule, problem, self.order, a, b)
+        self._symmetric = self._runner.symmetric
+        self._turn = 0
+        self._results: list[torch.Tensor] = []
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
+        problem = self.problem
+        if self._runner is None or not problem.team or self._generation != job.generation:
+            refuse(ArgumentError, problem.operator, "plan", "a plan that has ended", "one that is open, of a live team")
+        if out is None:
+            out = self._result()
+        else:
+            require_out(problem, out, self._symmetric)
+        self._runner(a, b, out)
+        return out
+
+    def _result(self) -> torch.Tensor:
+        """One of two arrays in turn."""
+        if not self._results:
+            shape, dtype = self.problem.result, self.problem.dtype
+            if self._symmetric:
+                self._results = list(self._runner.results)
+            else:
+                device = torch.device(default().device, default().index)
+                self._results = [torch.empty(shape, dtype=dtype, device=device) for _ in range(2)]
+        self._turn ^= 1
+        return self._results[self._turn]
+
+    def close(self) -> None:
+        """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
+        if self._runner is not None and self._generation == job.generation:
+            self._runner.close()
+        self._runner, self._results = None, []
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        sizes = f"{problem.M} x {problem.N} x {problem.K}"
+        return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
+
+
+_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+
+
+def call(
+    operator: str, a: Any, b: Any, out: Any, team: Team | None, plan: Plan | None, split: str, options: Mapping[str, Any]
+) -> torch.Tensor:
+    """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
+    if plan is None:
+        return find(operator, a, b, team, split, options)(a, b, out)
+    if type(plan) is not Plan:
+        refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
+    if _key(operator, a, b, team or plan.problem.team, split, options) != plan.key:  # type: ignore[attr-defined]
+        refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
+    return plan(a, b, out)
+
+
+def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> Plan:
+    """Return the plan for these arguments. The first call makes it, collectively over the team."""
+    key = _key(operator, a, b, team, split, options)
+    found = _plans.get(key)
+    if found is None or found._runner is None or not found.problem.team:
+        found = _make(key, problem_of(operator, a, b, team, split, options), a, b)
+    elif len(_plans) > 1:
+        _plans.move_to_end(key)
+    return found
+
+
+def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
+    if default().streams and torch.cuda.is_current_stream_capturing():
+        wants = "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
+        refuse(ArgumentError, problem.operator, "stream", "a current stream that captures a graph", wants)
+    while len(_plans) >= MOST_PLANS:
+        _plans.popitem(last=False)[1].close()
+    plan = _plans[key] = Plan(problem, a, b)
+    plan.key = key  # type: ignore[attr-defined]
+    return plan
+
+
+def _key(
+    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
+    group = TEAM_WORLD if team is None else team
+    try:
+        aligned = (a.data_ptr() | b.data_ptr()) & 15 == 0
+        places = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, aligned)
+        wires = group.meeting.wires
+    except AttributeError:
+        require_init(operator)
+        problem_of(operator, a, b, team, split, options)  # says what is wrong
+        raise
+    return (operator, split, *places, wires, job.generation, *options.items())
+
+
+def clear() -> None:
+    """Close all plans. Collective over all PEs, which have made the same plans."""
+    while _plans:
+        _plans.popitem(last=False)[1].close()

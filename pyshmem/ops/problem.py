@@ -1,0 +1,187 @@
+"""What an operator is asked to do: sizes, layouts, types, team and options. All checks of an operator's arguments are here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from pyshmem.host.teams import Team, member
+from pyshmem.ops.shares import share_of
+from pyshmem.runtime.arguments import symmetric_array
+from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.runtime.heap import default
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class Options(NamedTuple):
+    """The keyword arguments that all operators share."""
+
+    schedule: str = "auto"
+    order: str = "auto"
+    epilogue: Any = None  # a triton.jit function
+    size: int | None = None  # of the divided dimension, where n_pes does not divide it
+    tile: tuple[int, int, int] | None = None  # BM, BN, BK of our kernels
+
+
+class Operand(NamedTuple):
+    """How a matrix lies in memory, seen with K as its second dimension."""
+
+    along: bool  # K runs along contiguous memory
+    pitch: int  # elements from one line of contiguous memory to the next
+    aligned: bool  # address and pitch are multiples of 16 bytes
+
+
+class Problem(NamedTuple):
+    """An operator, its sizes and its options. M, N, K: the whole product's.  m, n, k: of this PE's own product."""
+
+    operator: str
+    M: int
+    N: int
+    K: int
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype
+    a: Operand
+    b: Operand
+    team: Team
+    split: str  # "rows" or "columns", of gemm_all_gather
+    options: Options
+
+    @property
+    def n_pes(self) -> int:
+        return self.team.size
+
+    @property
+    def me(self) -> int:
+        return self.team.me
+
+    @property
+    def divided(self) -> int:
+        """The length of the dimension of the result that the PEs divide among them."""
+        return self.N if self.split == "columns" else self.M
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """The shape of what the operator returns here."""
+        if self.operator == "all_gather_gemm":
+            return self.M, self.n
+        if self.operator == "gemm_reduce_scatter":
+            return share_of(self.M, self.me, self.n_pes), self.N
+        return self.M, self.N
+
+    @property
+    def flops(self) -> int:
+        """Of this PE's product."""
+        m = self.M if self.operator == "all_gather_gemm" else self.m
+        return 2 * m * self.n * self.k
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this PE, all told."""
+        item, peers = self.dtype.itemsize, self.n_pes - 1
+        own = share_of(self.M, self.me, self.n_pes)
+        return item * {
+            "gemm_all_gather": peers * self.m * self.n,
+            "all_gather_gemm": peers * self.m * self.k,
+            "gemm_reduce_scatter": (self.M - own) * self.N,
+            "gemm_all_reduce": (self.M - own) * self.N + peers * own * self.N,
+        }[self.operator]
+
+
+# operator: (whether a's rows are divided, b's columns, both's K), for gemm_all_gather by split
+_DIVIDED = {
+    ("gemm_all_gather", "rows"): "M",
+    ("gemm_all_gather", "columns"): "N",
+    ("all_gather_gemm", "rows"): "MN",
+    ("gemm_reduce_scatter", "rows"): "K",
+    ("gemm_all_reduce", "rows"): "K",
+}
+
+
+def problem_of(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> Problem:
+    """Check the operands and describe the problem. Errors: ArgumentError, DtypeError, NotInitializedError."""
+    group = member(operator, team)
+    chosen = _options(operator, options)
+    for name, value in (("a", a), ("b", b)):
+        _require_matrix(operator, name, value)
+    if a.dtype != b.dtype:
+        refuse(DtypeError, operator, "b", str(b.dtype), f"a's type, {a.dtype}")
+    if (operator, split) not in _DIVIDED:
+        refuse(ArgumentError, operator, "split", repr(split), "'rows' or 'columns'")
+    if a.shape[1] != b.shape[0]:
+        got = f"{tuple(b.shape)}, with a of {tuple(a.shape)}"
+        refuse(ArgumentError, operator, "b", got, f"{a.shape[1]} rows, as many as a has columns")
+    (m, k), n = a.shape, b.shape[1]
+    sizes = {"M": m, "N": n, "K": k}
+    divided = _DIVIDED[operator, split]
+    for name in divided:
+        sizes[name] = _whole(operator, name, sizes[name], group, chosen.size if name == divided[0] else None)
+    return Problem(
+        operator, **sizes, m=m, n=n, k=k, dtype=a.dtype, a=operand_of(a), b=operand_of(b.T), team=group, split=split,
+        options=chosen,
+    )  # fmt: skip
+
+
+def require_out(problem: Problem, out: Any, symmetric: bool) -> None:
+    """Check the array that takes the result. Errors: ArgumentError, DtypeError, NotSymmetricError."""
+    operator = problem.operator
+    if not isinstance(out, torch.Tensor) or tuple(out.shape) != problem.result:
+        got = f"{tuple(out.shape)}" if isinstance(out, torch.Tensor) else type(out).__name__
+        refuse(ArgumentError, operator, "out", got, f"a tensor of shape {problem.result}")
+    if out.dtype != problem.dtype:
+        refuse(DtypeError, operator, "out", str(out.dtype), f"the operands' type, {problem.dtype}")
+    if not out.is_contiguous():
+        refuse(ArgumentError, operator, "out", f"strides {out.stride()}", "a contiguous tensor")
+    if symmetric:
+        symmetric_array(operator, "out", out)
+    elif out.device.type != default().device:
+        refuse(ArgumentError, operator, "out", f"a tensor on {out.device}", f"one on {default().device}")
+
+
+def _options(operator: str, given: Mapping[str, Any]) -> Options:
+    for name in given:
+        if name not in Options._fields:
+            refuse(ArgumentError, operator, name, repr(given[name]), "one of " + ", ".join(Options._fields))
+    chosen = Options(**given)
+    if chosen.epilogue is not None and not hasattr(chosen.epilogue, "fn"):
+        refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")
+    if chosen.size is not None and (type(chosen.size) is not int or chosen.size < 0):
+        refuse(ArgumentError, operator, "size", repr(chosen.size), "an int, 0 or more")
+    return chosen
+
+
+def _require_matrix(operator: str, name: str, value: Any) -> None:
+    """Errors: ArgumentError, DtypeError."""
+    if not isinstance(value, torch.Tensor) or value.dim() != 2:
+        got = f"{value.dim()} dimensions" if isinstance(value, torch.Tensor) else type(value).__name__
+        refuse(ArgumentError, operator, name, got, "a torch tensor of 2 dimensions")
+    if value.dtype not in DTYPES:
+        refuse(DtypeError, operator, name, str(value.dtype), "one of " + ", ".join(map(str, DTYPES)))
+    if value.device.type != default().device:
+        refuse(ArgumentError, operator, name, f"a tensor on {value.device}", f"one on {default().device}")
+    if value.numel() and 1 not in value.stride():
+        wants = "rows or columns of contiguous elements"
+        refuse(ArgumentError, operator, name, f"strides {value.stride()}", wants)
+
+
+def _whole(operator: str, name: str, own: int, team: Team, size: int | None) -> int:
+    """The length of a divided dimension. Errors: ArgumentError if this PE's share of ``size`` is not ``own``."""
+    if size is None:
+        return own * team.size
+    share = share_of(size, team.me, team.size)
+    if share != own:
+        got = f"{size}, with {own} elements of {name} here"
+        refuse(ArgumentError, operator, "size", got, f"a size of which PE {team.me} of {team.size} has {own}")
+    return size
+
+
+def operand_of(matrix: torch.Tensor) -> Operand:
+    """Return how a matrix lies in memory: a or b.T, whose second dimension is K."""
+    rows, columns = matrix.stride()
+    along = columns == 1 and (rows >= matrix.shape[1] or matrix.shape[0] <= 1)
+    pitch = max(rows if along else columns, 1)
+    return Operand(along, pitch, (matrix.data_ptr() | pitch * matrix.itemsize) % 16 == 0)

@@ -1,0 +1,139 @@
+"""Blocks of operands, and the K loop of a tile, in kernels. The loop can also send an earlier tile to peers.
+
+An operand is a matrix whose rows are rows of a, or columns of b: b is read as its transpose. ALONG says whether K runs along
+contiguous memory. DESCRIBED kernels load blocks by tensor descriptors (TMA), which takes addresses and pitches that are
+multiples of 16 bytes; others by pointers.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+import pyshmem.device as dev
+
+
+@triton.jit
+def operand(pointer, rows, depth, pitch, BR: tl.constexpr, BK: tl.constexpr, ALONG: tl.constexpr, DESCRIBED: tl.constexpr):
+    """Return what ``block`` reads: a descriptor of the matrix, or the pointer itself."""
+    if not DESCRIBED:
+        return pointer
+    elif ALONG:
+        return tl.make_tensor_descriptor(pointer, [rows, depth], [tl.cast(pitch, tl.int64), 1], [BR, BK])
+    else:
+        return tl.make_tensor_descriptor(pointer, [depth, rows], [tl.cast(pitch, tl.int64), 1], [BK, BR])
+
+
+@triton.jit
+def block(
+    matrix, row, k, rows, depth, pitch, BR: tl.constexpr, BK: tl.constexpr, ALONG: tl.constexpr, DESCRIBED: tl.constexpr,
+    WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Return the (BR, BK) block of an operand that begins at (row, k); zeros outside the matrix.
+
+    WHOLE: rows is a multiple of BR, and depth one of BK.
+    """
+    if DESCRIBED:
+        if ALONG:
+            return matrix.load([row, k])
+        else:
+            return matrix.load([k, row]).T
+    else:
+        r, c = tl.arange(0, BR)[:, None], tl.arange(0, BK)[None, :]
+        if ALONG:
+            places = matrix + tl.cast(row, tl.int64) * pitch + k + r * pitch + c
+        else:
+            places = matrix + tl.cast(k, tl.int64) * pitch + row + c * pitch + r
+        if WHOLE:
+            return tl.load(places)
+        else:
+            return tl.load(places, mask=(row + r < rows) & (k + c < depth), other=0.0)
+
+
+@triton.jit
+def multiplied(left, right, tile, PRECISION: tl.constexpr):
+    """Return tile + left @ right.T. PRECISION: tl.dot's, or "widened": the interpreter multiplies no bfloat16."""
+    if PRECISION == "widened":
+        return tl.dot(left.to(tl.float32), right.to(tl.float32).T, tile, input_precision="ieee")
+    else:
+        return tl.dot(left, right.T, tile, input_precision=PRECISION)
+
+
+@triton.jit
+def product(
+    a, b, row, column, first, last, M, N, K, a_pitch, b_pitch,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the sum over the K blocks ``first`` to ``last - 1`` of the tile of a @ b at (row, column), in float32."""
+    tile = tl.zeros((BM, BN), dtype=tl.float32)
+    for i in range(first, last):
+        left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
+        right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
+        tile = multiplied(left, right, tile, PRECISION)
+    return tile
+
+
+@triton.jit
+def product_and_parcel(
+    ctx, a, b, row, column, first, last, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to, fan,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
+    EDGES: tl.constexpr,
+):  # fmt: skip
+    """product, which copies a parcel meanwhile: an earlier tile, from ``source`` here to ``dest`` on ``fan`` PEs from ``to`` on.
+
+    The parcel goes in slabs of SLAB rows. A slab is loaded after one block of K and stored before a later one, so that the
+    loop never waits for it; what is left after the loop follows then.
+    source, dest: pointers to the tile's first element, with ``pitch`` elements from row to row.
+    height, width: of the tile's part inside the matrix.  fan: 0 where there is no parcel, at most FAN.
+    """
+    COUNT: tl.constexpr = BM // SLAB
+    r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
+    inside = r * pitch + c
+    spacing = max((last - first) // (COUNT + 2), 1)
+    slab = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
+    tile = tl.zeros((BM, BN), dtype=tl.float32)
+    turn = 0
+    number = 0
+    for i in range(first, last):
+        left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
+        right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
+        tile = multiplied(left, right, tile, PRECISION)
+        now = (turn == 0) & (fan > 0) & (number <= COUNT)
+        store_slab(ctx, dest, slab, inside, r, c, number - 1, height, width, pitch, to, fan, now, SLAB, FAN, EDGES)
+        slab = load_slab(source, slab, inside, r, c, number, height, width, pitch, now & (number < COUNT), SLAB, EDGES)
+        turn += 1
+        again = turn == spacing
+        turn = tl.where(again, 0, turn)
+        number = tl.where(again, number + 1, number)
+    number = tl.where(turn > 0, number + 1, number)  # the slot of this number has passed
+    for j in range(number, tl.where(fan > 0, COUNT + 1, 0)):
+        store_slab(ctx, dest, slab, inside, r, c, j - 1, height, width, pitch, to, fan, j >= 0, SLAB, FAN, EDGES)
+        slab = load_slab(source, slab, inside, r, c, j, height, width, pitch, j < COUNT, SLAB, EDGES)
+    return tile
+
+
+@triton.jit
+def load_slab(
+    source, slab, inside, r, c, number, height, width, pitch, wanted, SLAB: tl.constexpr, EDGES: tl.constexpr
+):
+    """Return slab ``number`` of a parcel, or ``slab`` where it is not wanted."""
+    mask = wanted & (c >= 0)
+    if EDGES:
+        mask = mask & (number * SLAB + r < height) & (c < width)
+    return tl.load(source + tl.cast(number * SLAB, tl.int64) * pitch + inside, mask=mask, other=slab)
+
+
+@triton.jit
+def store_slab(
+    ctx, dest, slab, inside, r, c, number, height, width, pitch, to, fan, wanted,
+    SLAB: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
+):  # fmt: skip
+    """Store slab ``number`` of a parcel on the PEs to, to + 1, ...; number -1 is none."""
+    mask = wanted & (number >= 0) & (c >= 0)
+    if EDGES:
+        mask = mask & (number * SLAB + r < height) & (c < width)
+    place = dest + tl.cast(number * SLAB, tl.int64) * pitch + inside
+    for i in tl.static_range(FAN):
+        dev.store(ctx, place, slab, (to + i) % dev.n_pes(ctx), mask & (i < fan))

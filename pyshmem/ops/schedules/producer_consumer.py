@@ -1,0 +1,73 @@
+"""Two parties at the same time: one produces what the other waits for, by flags for its parts."""
+
+from __future__ import annotations
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.ops import rounds
+from pyshmem.ops.exchanges import peers_of, rows_of, world_pe
+from pyshmem.ops.gathering import gather_and_multiply
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.multiplying import Product
+from pyshmem.ops.problem import Problem
+from pyshmem.ops.shares import start_of
+from pyshmem.ops.streams import Side
+from pyshmem.ops.workspace import Workspace
+
+PIECES = 8
+
+
+class Runner:
+    """The copy engine brings the rows of all PEs, a flag behind each piece; one kernel multiplies them as they come."""
+
+    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, self.symmetric, self.results = problem, False, ()
+        n, uint64 = problem.n_pes, torch.uint64
+        self.pieces = max(min(PIECES, problem.M // n // 128), 1)
+        self.space = Workspace(
+            problem,
+            {
+                "words": ((rounds.words_of(n),), uint64),
+                "flags": ((n, self.pieces), uint64),
+                "gathered": ((problem.M, problem.K), problem.dtype),
+            },
+        )
+        words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
+        self.stamp = words[rounds.STAMP.value : rounds.STAMP.value + 1]
+        self.stamp.view(torch.int64).fill_(1)
+        product = Product(problem, order, problem.M, problem.a, True)
+        out = a.new_empty(problem.result)
+        before = start_of(problem.N, problem.me, n)
+        fixed = (
+            shmem.device_context(problem.team), words, self.flags, self.gathered, problem.M,
+            problem.n, problem.K, problem.a.pitch, problem.b.pitch, max(out.stride(0), 1), before, self.pieces,
+        )  # fmt: skip
+        constants = product.constants(0, 0)
+        for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
+            del constants[name]
+        row = product.row
+        self.kernel = Prepared(
+            gather_and_multiply, product.programs, fixed, (a, b, out), constants,
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
+        self.first, _ = rows_of(problem, problem.me)
+        self.sides = [(pe, world_pe(problem.team, pe), Side()) for pe in reversed(peers_of(problem.team))]
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
+        rows = a if a.is_contiguous() else a.contiguous()
+        size = rows.shape[0]
+        cuts = [start_of(size, piece, self.pieces) for piece in range(self.pieces + 1)]
+        for _, world, side in self.sides:
+            with side.after():
+                for piece, (i, j) in enumerate(zip(cuts, cuts[1:], strict=False)):
+                    if j > i:
+                        shmem.put(self.gathered[self.first + i : self.first + j], rows[i:j], world)
+                    shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
+        self.kernel(a, b, out)
+        for _, _, side in self.sides:
+            side.join()
+
+    def close(self) -> None:
+        self.space.close()

@@ -1,0 +1,119 @@
+"""The memory of plans: symmetric pieces that peers write, and private ones.
+
+Symmetric memory is allocated by all PEs of the job together. A plan of a team of all PEs does so itself. A smaller team
+takes its pieces from the reserve, which the program has allocated before: its members agree on a place that is free on all of
+them, and two teams without a common PE may have the same place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.ops.agreement import lowest_common_gap
+from pyshmem.ops.problem import Problem
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.runtime.job import job
+
+_LINE = 256
+
+
+class Reserve:
+    """Memory for plans of teams that do not include all PEs."""
+
+    def __init__(self) -> None:
+        self.memory: torch.Tensor | None = None
+        self.generation = -1
+        self.taken: list[tuple[int, int]] = []
+
+    def open(self, nbytes: int) -> None:
+        if self.generation == job.generation and self.memory is not None:
+            refuse(ArgumentError, "reserve", "nbytes", f"{nbytes} after {self.memory.numel()}", "one call for each init")
+        self.memory = shmem.zeros(nbytes, dtype=torch.uint8)
+        self.generation, self.taken = job.generation, []
+
+    @property
+    def room(self) -> int:
+        return 0 if self.memory is None or self.generation != job.generation else self.memory.numel()
+
+    def take(self, problem: Problem, nbytes: int) -> torch.Tensor:
+        """Collective over the problem's team. Errors: HeapExhaustedError, on all members."""
+        start = lowest_common_gap(_intervals(problem, self.taken if self.room else []), nbytes, self.room)
+        if start is None:
+            wants = f"ops.reserve(nbytes) on all PEs before: this plan needs {nbytes} bytes in a row"
+            refuse(HeapExhaustedError, problem.operator, "team", f"a reserve of {self.room} bytes", wants)
+        self.taken.append((start, start + nbytes))
+        assert self.memory is not None
+        return self.memory[start : start + nbytes]
+
+    def give_back(self, memory: torch.Tensor) -> None:
+        if self.room and self.memory is not None:
+            start = memory.data_ptr() - self.memory.data_ptr()
+            self.taken = [each for each in self.taken if each[0] != start]
+
+
+reserve = Reserve()
+
+
+class Workspace:
+    """The pieces of one plan. Symmetric ones are zeros at first."""
+
+    def __init__(self, problem: Problem, wanted: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> None:
+        """Allocate. wanted: shape and type of each symmetric piece. Collective over the team."""
+        self._problem = problem
+        self._world = problem.n_pes == job.n_pes
+        sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
+        total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
+        self._memory: Any = None
+        if total:
+            self._memory = shmem.align(_LINE, total) if self._world else reserve.take(problem, total)
+            self._memory = self._memory.view(torch.uint8)
+            self._memory.zero_()
+        self._pieces = {}
+        start = 0
+        for name, (shape, dtype) in wanted.items():
+            flat = self._memory[start : start + sizes[name]] if total else torch.empty(0, dtype=torch.uint8)
+            self._pieces[name] = flat.view(dtype).reshape(shape)
+            start += -(-sizes[name] // _LINE) * _LINE
+        _complete(problem)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._pieces[name]
+
+    def close(self) -> None:
+        """Free the memory. Collective over the team, over all PEs if it has all."""
+        if self._memory is not None and self._world:
+            shmem.free(self._memory)
+        elif self._memory is not None:
+            _complete(self._problem)
+            reserve.give_back(self._memory)
+        self._memory = None
+
+
+def _complete(problem: Problem) -> None:
+    """Let all members finish what they have enqueued. Collective over the team."""
+    shmem.quiet()
+    problem.team.sync()
+
+
+def _intervals(problem: Problem, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The places taken on each member, 15 at a time, which a note can hold."""
+    found: list[list[tuple[int, int]]] = [[] for _ in range(problem.n_pes)]
+    turn = 0
+    while True:
+        part = mine[15 * turn : 15 * turn + 15]
+        numbers = [len(mine), *(end for pair in part for end in pair)]
+        note = b"".join(number.to_bytes(8, "little") for number in numbers).ljust(256, b"\0")
+        notes = problem.team.meeting.share(problem.operator, note)
+        counts = []
+        for pe, note in enumerate(notes):
+            words = [int.from_bytes(note[i : i + 8], "little") for i in range(0, 248, 8)]
+            counts.append(words[0])
+            held = min(max(words[0] - 15 * turn, 0), 15)
+            found[pe] += [(words[1 + 2 * i], words[2 + 2 * i]) for i in range(held)]
+        turn += 1
+        if max(counts) <= 15 * turn:
+            return found
