@@ -1,21 +1,37 @@
-"""Matrix products fused with their communication, on torch tensors: ``from pyshmem import ops``."""
+"""Matrix products fused with their communication, on torch tensors: ``from pyshmem import ops``.
+
+n PEs, of a team, hold parts of the operands; M, N and K are the sizes of the whole product.
+
+| call | operands of a PE | result |
+| --- | --- | --- |
+| gemm_all_gather(a, b, split="rows") | a (M/n, K), its rows; b (K, N) | (M, N) on all |
+| gemm_all_gather(a, b, split="columns") | a (M, K); b (K, N/n), its columns | (M, N) on all |
+| all_gather_gemm(a, b) | a (M/n, K), its rows; b (K, N/n), its columns | (M, N/n) |
+| gemm_reduce_scatter(a, b) | a (M, K/n); b (K/n, N) | (M/n, N), its rows of the sum |
+| gemm_all_reduce(a, b) | a (M, K/n); b (K/n, N) | (M, N) on all |
+
+Sums are made in float32. Calls are enqueued on torch's current stream; a result is complete for this PE when the stream gets
+there. Calls follow each other without barriers, and CUDA graphs capture them after a first call. The first call of a kind
+makes a plan, collectively over the team. Idea: Iris (arXiv 2511.12500); schedules: docs/overlap.md.
+"""
 
 from __future__ import annotations
 
-import torch
+from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
+from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
+from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
+from pyshmem.ops.operators.gemm_reduce_scatter import gemm_reduce_scatter
+from pyshmem.ops.plans import Plan, clear, plan
+from pyshmem.ops.workspace import reserve, reserve_bytes
 
-from pyshmem.ops.plans import Plan, call, clear, find
-from pyshmem.ops.workspace import reserve as _reserve
-
-
-def gemm_all_gather(a, b, split="rows", out=None, team=None, plan=None, **options):
-    return call("gemm_all_gather", a, b, out, team, plan, split, options)
-
-def gemm_reduce_scatter(a, b, out=None, team=None, plan=None, **options):
-    return call("gemm_reduce_scatter", a, b, out, team, plan, "rows", options)
-
-def gemm_all_reduce(a, b, out=None, team=None, plan=None, **options):
-    return call("gemm_all_reduce", a, b, out, team, plan, "rows", options)
-
-def all_gather_gemm(a, b, out=None, team=None, plan=None, **options):
-    return call("all_gather_gemm", a, b, out, team, plan, "rows", options)
+__all__ = [
+    "Plan",
+    "all_gather_gemm",
+    "clear",
+    "gemm_all_gather",
+    "gemm_all_reduce",
+    "gemm_reduce_scatter",
+    "plan",
+    "reserve",
+    "reserve_bytes",
+]

@@ -18,7 +18,9 @@ def require_same(problem: Problem) -> None:
     epilogue = problem.options.epilogue
     name = None if epilogue is None else epilogue.fn.__qualname__
     options = problem.options._replace(epilogue=name)
-    text = f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} in {problem.dtype}, {options}"
+    text = (
+        f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} in {problem.dtype}, {options}"
+    )
     packed = hashlib.sha256(text.encode()).digest() + text.encode()[: _NOTE - 32].ljust(_NOTE - 32)
     notes = problem.team.meeting.share(problem.operator, packed)
     for pe, note in enumerate(notes):

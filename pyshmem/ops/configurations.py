@@ -1,4 +1,4 @@
-"""Tile sizes of our kernels by GPU and type, and the numbers of the machine that kernels are made for. A new GPU is a row."""
+"""Tile sizes of our kernels by GPU and type, and the numbers of the machine. A new GPU is a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Configuration(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """programs: as many as run at once.  chiplets: parts of the GPU with an L2 of their own.  described: whether it has TMA."""
+    """programs: as many as run at once.  chiplets: parts with an L2 of their own.  described: whether the GPU has TMA."""
 
     arch: str
     programs: int

@@ -7,7 +7,10 @@ import triton
 import triton.language as tl
 
 import pyshmem as shmem
+import pyshmem.device as dev
 from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.ops import rounds
+from pyshmem.ops.configurations import machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.shares import share_of, start_of
@@ -28,12 +31,12 @@ def put_rows(team: Team, array: torch.Tensor, first: int, last: int, pe: int) ->
         shmem.put(array[first:last], array[first:last], world_pe(team, pe))
 
 
-def put_part(problem: Problem, slots: torch.Tensor, parts: torch.Tensor, pe: int) -> None:
-    """Put this PE's part of the rows of ``pe`` into its slot there, on the current stream."""
-    first, last = rows_of(problem, pe)
+def put_part(problem: Problem, slots: torch.Tensor, parts: torch.Tensor, pe: int, first: int, last: int) -> None:
+    """Put rows first to last - 1 of this PE's part, which ``pe`` owns, into its slot there, on the current stream."""
+    start, _ = rows_of(problem, pe)
     slot = slots[(problem.me - pe - 1) % problem.n_pes]
     if last > first and problem.N:
-        shmem.put(slot[: last - first], parts[first:last], world_pe(problem.team, pe))
+        shmem.put(slot[first - start : last - start], parts[first:last], world_pe(problem.team, pe))
 
 
 def rows_of(problem: Problem, pe: int) -> tuple[int, int]:
@@ -47,7 +50,7 @@ def add_parts(
     slots, rows, columns, pitch, space, count, first, parts, out, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Add ``count`` slots, ``space`` elements apart, to ``parts``, in float32, and store the sums to ``out``. All have ``pitch``."""
+    """Add ``count`` slots, ``space`` elements apart, to ``parts``, in float32, and store the sums to ``out``."""
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
     mask = (r < rows) & (c < columns)
@@ -69,8 +72,35 @@ class Sum:
         block, width = 4, min(triton.next_power_of_2(max(columns, 1)), 1024)
         grid = (max(-(-rows // block), 1), max(-(-columns // width), 1))
         constants = {"BLOCK": block, "WIDTH": width, "EPILOGUE": problem.options.epilogue}
-        fixed = (slots, rows, columns, columns, slots.stride(0), slots.shape[0], first)
+        fixed = (slots, rows, columns, columns, slots.stride(0) if slots.shape[0] else 0, slots.shape[0], first)
         self._kernel = Prepared(add_parts, grid, fixed, (sample, sample), constants, num_warps=4)
 
     def __call__(self, part: torch.Tensor, out: torch.Tensor) -> None:
         self._kernel(part, out)
+
+
+@triton.jit
+def send_and_meet(ctx, words, count, array, BLOCK: tl.constexpr, FAN: tl.constexpr):
+    """Copy ``count`` elements to the same place on FAN peers, and wait until all PEs have done so."""
+    number = rounds.enter(ctx, words)
+    for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        lane = start + tl.arange(0, BLOCK)
+        values = tl.load(array + lane, mask=lane < count)
+        for i in tl.static_range(1, FAN + 1):
+            dev.store(ctx, array + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+class SendAndMeet:
+    """send_and_meet of arrays of one size. On return of the kernel, all PEs have what all have sent before."""
+
+    def __init__(self, problem: Problem, words: torch.Tensor, array: torch.Tensor) -> None:
+        threads = 8 * 32 if machine().arch != "interpreter" else 4
+        block = threads * 4 * (16 // array.itemsize)
+        programs = max(min(machine().programs, -(-array.numel() // block)), 1)
+        fixed = (shmem.device_context(problem.team), words, array.numel())
+        constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
+        self._kernel = Prepared(send_and_meet, programs, fixed, (array,), constants, num_warps=8)
+
+    def __call__(self, array: torch.Tensor) -> None:
+        self._kernel(array)

@@ -23,9 +23,7 @@ def gather_and_multiply(
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
     CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
-
-    """
+    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag."""
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, CHIPLETS)
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
@@ -55,7 +53,9 @@ def gather_and_multiply(
             WHOLE, PRECISION,
         )  # fmt: skip
         store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
-    rounds.leave(ctx, words, number, True)  # all flags have come everywhere: no copy reads the stamp any more
+    rounds.leave(
+        ctx, words, number, tl.num_programs(0), True
+    )  # all flags have come everywhere: no copy reads the stamp any more
 
 
 @triton.jit

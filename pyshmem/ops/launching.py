@@ -23,8 +23,8 @@ class Prepared:
     __slots__ = ("_bound", "_fixed", "_head", "_loaded", "_room", "_tail")
 
     def __init__(
-        self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], arrays: tuple[Any, ...], constants: Mapping[str, Any],
-        **options: Any,
+        self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], arrays: tuple[Any, ...],
+        constants: Mapping[str, Any], **options: Any,
     ) -> None:  # fmt: skip
         """Compile the kernel for arrays like ``arrays``. options: those of the compiler, as num_warps."""
         self._fixed = fixed  # the kernel holds their addresses

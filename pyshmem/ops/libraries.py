@@ -13,7 +13,9 @@ from pyshmem.ops.problem import Problem, operand_of
 Multiply = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
 
 
-def multiply(problem: Problem, a: torch.Tensor, b: torch.Tensor, row: int, column: int, epilogue: bool = True) -> Multiply:
+def multiply(
+    problem: Problem, a: torch.Tensor, b: torch.Tensor, row: int, column: int, epilogue: bool = True
+) -> Multiply:
     """Return a function that stores a @ b to its third argument.
 
     row, column: the place of its result in the whole one, for the epilogue.  epilogue: whether it is applied here.

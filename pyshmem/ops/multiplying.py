@@ -10,7 +10,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.ops.configurations import configuration, machine
 from pyshmem.ops.launching import Prepared
-from pyshmem.ops.orders.streamed import POLICIES, whole_tiles
+from pyshmem.ops.orders.streamed import POLICIES, group_size, whole_tiles
 from pyshmem.ops.problem import Operand, Problem
 
 Array = torch.Tensor
@@ -24,10 +24,14 @@ class Product:
         self.problem, self.m, self.a, self.machine = problem, m, a, machine()
         self.row = configuration(self.machine.arch, problem.dtype, problem.options.tile)
         row, n_pes = self.row, problem.n_pes
-        high = n_pes * -(-(-(-m // n_pes)) // row.BM) if adding else -(-m // row.BM)
+        high = -(-m // row.BM)  # rows of tiles
+        if adding:
+            own = -(-m // n_pes)
+            high = n_pes * -(-own // row.BM)
         self.tiles = high * -(-problem.n // row.BN)
         self.programs = self.machine.programs
         self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order])
+        self.crowd = group_size(self.tiles - self.whole, self.programs, POLICIES[order])
         self.adding = adding
 
     def alone(self, a: Array, b: Array, row: int, column: int, tallies: Array | None = None) -> Prepared:
@@ -36,27 +40,29 @@ class Product:
         tallies: symmetric words, one for each streamed tile.
         """
         words, none = torch.empty(0, dtype=torch.uint64, device=a.device), a.new_empty(0)
-        places = (words, words if tallies is None else tallies, none, none)
+        places = (words, words if tallies is None else tallies, none, none, words)
         return self.prepare(0, places, a, b, a.new_empty(self.m, self.problem.n), (row, column))
 
     def prepare(
-        self, kind: int, places: tuple[Array, Array, Array, Array], a: Array, b: Array, c: Array, corner: tuple[int, int]
+        self, kind: int, places: tuple[Array, ...], a: Array, b: Array, c: Array, corner: tuple[int, int]
     ) -> Prepared:
         """Compile for arrays like a, b and c.
 
-        places: the plan's words, tallies, parts and slots.  corner: the rows above and the columns before the product in c.
+        places: the plan's words, tallies, parts, slots and marks.
+        corner: the rows above and the columns before the product in c.
         """
         from pyshmem.ops.schedules import fused
 
         problem = self.problem
-        words, tallies, parts, slots = places
-        room = (2 * self.programs, self.row.BM, self.row.BN) if self.whole < self.tiles else (0,)
+        words, tallies, *rest = places
+        groups = -(-(self.tiles - self.whole) // self.crowd)
+        room = (2 * groups * self.programs, self.row.BM, self.row.BN)
         self.sums = torch.empty(room, dtype=torch.float32, device=a.device)
         (above, before), constants = corner, self.constants(kind, corner[1])
         fixed = (
-            shmem.device_context(problem.team), words, self.sums, tallies, parts, slots, self.m, problem.n, problem.k,
+            shmem.device_context(problem.team), words, self.sums, tallies, *rest, self.m, problem.n, problem.k,
             self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            self.whole, self.tiles,
+            self.whole, self.tiles, self.crowd,
         )  # fmt: skip
         row = self.row
         return Prepared(
@@ -81,7 +87,16 @@ class Product:
             "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along,
             "B_ALONG": problem.b.along, "DESCRIBED": described, "WHOLE": not edges and problem.k % row.BK == 0,
             "EDGES": edges, "PRECISION": "widened" if widened else precise,
-            "SLAB": max(min(threads * 16 // (row.BN * problem.dtype.itemsize), row.BM), 1), "FAN": fan,
+            "SLAB": self._slab(threads), "FAN": fan,
             "GROUP": row.group, "CHIPLETS": self.machine.chiplets, "STREAMED": self.whole < self.tiles,
             "VECTOR": vector, "EPILOGUE": problem.options.epilogue,
         }  # fmt: skip
+
+    def _slab(self, threads: int) -> int:
+        """The rows of a slab: 16 bytes a thread, or up to 64 where the K loop has few steps for all slabs."""
+        row, line = self.row, self.row.BN * self.problem.dtype.itemsize
+        rows = max(min(threads * 16 // line, row.BM), 1)
+        steps = -(-self.problem.k // row.BK)
+        while row.BM // rows + 2 > steps and rows < row.BM // 2 and rows * line < threads * 64:
+            rows *= 2
+        return rows

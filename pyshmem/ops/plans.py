@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.problem import Problem, problem_of, require_out
-from pyshmem.ops.selection import choose
+from pyshmem.ops.replaying import Replayed
+from pyshmem.ops.selection import ABLE, choose
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 MOST_PLANS = 64
+ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
 class Plan:
@@ -28,14 +29,15 @@ class Plan:
     A plan serves operands of one shape, type and layout. It is valid until close, the team's destroy or the last finalize.
     """
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
         agreement.require_same(problem)
-        self.problem = problem
+        self.problem, self.key = problem, key
         self.schedule, self.order, self.why = choose(problem)
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
         self._generation = job.generation
         self._runner: Any = schedules.runner(self.schedule, problem, self.order, a, b)
         self._symmetric = self._runner.symmetric
+        self._step: Any = self._runner if self.schedule in ONE_LAUNCH else Replayed(self._runner)
         self._turn = 0
         self._results: list[torch.Tensor] = []
 
@@ -48,7 +50,7 @@ class Plan:
             out = self._result()
         else:
             require_out(problem, out, self._symmetric)
-        self._runner(a, b, out)
+        self._step(a, b, out)
         return out
 
     def _result(self) -> torch.Tensor:
@@ -67,7 +69,8 @@ class Plan:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
         if self._runner is not None and self._generation == job.generation:
             self._runner.close()
-        self._runner, self._results = None, []
+        self._runner = self._step = None
+        self._results = []
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -79,14 +82,21 @@ _plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
 
 
 def call(
-    operator: str, a: Any, b: Any, out: Any, team: Team | None, plan: Plan | None, split: str, options: Mapping[str, Any]
+    operator: str,
+    a: Any,
+    b: Any,
+    out: Any,
+    team: Team | None,
+    plan: Plan | None,
+    split: str,
+    options: Mapping[str, Any],
 ) -> torch.Tensor:
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     if plan is None:
         return find(operator, a, b, team, split, options)(a, b, out)
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    if _key(operator, a, b, team or plan.problem.team, split, options) != plan.key:  # type: ignore[attr-defined]
+    if _key(operator, a, b, team or plan.problem.team, split, options) != plan.key:
         refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
     return plan(a, b, out)
 
@@ -102,25 +112,38 @@ def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: 
     return found
 
 
+def plan(
+    operator: str, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: str = "rows", **options: Any
+) -> Plan:
+    """Return the plan that calls of ``operator`` with such arguments use, made ahead of the first call.
+
+    operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
+    a, b, team, split, options: as in the call. a and b are not read.
+    Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    if operator not in ABLE:
+        refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
+    return find(operator, a, b, team, split, options)
+
+
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     if default().streams and torch.cuda.is_current_stream_capturing():
         wants = "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
         refuse(ArgumentError, problem.operator, "stream", "a current stream that captures a graph", wants)
     while len(_plans) >= MOST_PLANS:
         _plans.popitem(last=False)[1].close()
-    plan = _plans[key] = Plan(problem, a, b)
-    plan.key = key  # type: ignore[attr-defined]
-    return plan
+    made = _plans[key] = Plan(problem, a, b, key)
+    return made
 
 
-def _key(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]
-) -> tuple[Any, ...]:
+def _key(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
     group = TEAM_WORLD if team is None else team
     try:
-        aligned = (a.data_ptr() | b.data_ptr()) & 15 == 0
-        places = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, aligned)
+        aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
+        places = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
         wires = group.meeting.wires
     except AttributeError:
         require_init(operator)
@@ -130,6 +153,11 @@ def _key(
 
 
 def clear() -> None:
-    """Close all plans. Collective over all PEs, which have made the same plans."""
+    """Close all plans, which frees their memory.
+
+    Order: collective over all PEs, which have made the same plans.
+    Errors: NotInitializedError.
+    Spec: none.
+    """
     while _plans:
         _plans.popitem(last=False)[1].close()

@@ -1,4 +1,4 @@
-"""What an operator is asked to do: sizes, layouts, types, team and options. All checks of an operator's arguments are here."""
+"""What an operator is asked to do: sizes, layouts, types, team and options. Its arguments are checked here."""
 
 from __future__ import annotations
 
@@ -84,12 +84,15 @@ class Problem(NamedTuple):
         """By this PE, all told."""
         item, peers = self.dtype.itemsize, self.n_pes - 1
         own = share_of(self.M, self.me, self.n_pes)
-        return item * {
-            "gemm_all_gather": peers * self.m * self.n,
-            "all_gather_gemm": peers * self.m * self.k,
-            "gemm_reduce_scatter": (self.M - own) * self.N,
-            "gemm_all_reduce": (self.M - own) * self.N + peers * own * self.N,
-        }[self.operator]
+        return (
+            item
+            * {
+                "gemm_all_gather": peers * self.m * self.n,
+                "all_gather_gemm": peers * self.m * self.k,
+                "gemm_reduce_scatter": (self.M - own) * self.N,
+                "gemm_all_reduce": (self.M - own) * self.N + peers * own * self.N,
+            }[self.operator]
+        )
 
 
 # operator: (whether a's rows are divided, b's columns, both's K), for gemm_all_gather by split
@@ -136,6 +139,8 @@ def require_out(problem: Problem, out: Any, symmetric: bool) -> None:
         refuse(DtypeError, operator, "out", str(out.dtype), f"the operands' type, {problem.dtype}")
     if not out.is_contiguous():
         refuse(ArgumentError, operator, "out", f"strides {out.stride()}", "a contiguous tensor")
+    if out.data_ptr() % 16:
+        refuse(ArgumentError, operator, "out", f"the address {out.data_ptr():#x}", "a multiple of 16")
     if symmetric:
         symmetric_array(operator, "out", out)
     elif out.device.type != default().device:

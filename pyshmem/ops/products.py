@@ -14,7 +14,9 @@ import pyshmem.device as dev
 
 
 @triton.jit
-def operand(pointer, rows, depth, pitch, BR: tl.constexpr, BK: tl.constexpr, ALONG: tl.constexpr, DESCRIBED: tl.constexpr):
+def operand(
+    pointer, rows, depth, pitch, BR: tl.constexpr, BK: tl.constexpr, ALONG: tl.constexpr, DESCRIBED: tl.constexpr
+):
     """Return what ``block`` reads: a descriptor of the matrix, or the pointer itself."""
     if not DESCRIBED:
         return pointer
@@ -81,7 +83,7 @@ def product_and_parcel(
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
     EDGES: tl.constexpr,
 ):  # fmt: skip
-    """product, which copies a parcel meanwhile: an earlier tile, from ``source`` here to ``dest`` on ``fan`` PEs from ``to`` on.
+    """product, which sends a parcel meanwhile: an earlier tile, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on.
 
     The parcel goes in slabs of SLAB rows. A slab is loaded after one block of K and stored before a later one, so that the
     loop never waits for it; what is left after the loop follows then.
@@ -91,23 +93,21 @@ def product_and_parcel(
     COUNT: tl.constexpr = BM // SLAB
     r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
     inside = r * pitch + c
-    spacing = max((last - first) // (COUNT + 2), 1)
     slab = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
     tile = tl.zeros((BM, BN), dtype=tl.float32)
-    turn = 0
+    length = last - first
+    due = 0  # a slab's turn comes COUNT + 1 times in the loop, at equal distances: a burst would fill the link and stall it
     number = 0
     for i in range(first, last):
         left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
         right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
         tile = multiplied(left, right, tile, PRECISION)
-        now = (turn == 0) & (fan > 0) & (number <= COUNT)
+        due += COUNT + 1
+        now = (due >= length) & (fan > 0) & (number <= COUNT)
         store_slab(ctx, dest, slab, inside, r, c, number - 1, height, width, pitch, to, fan, now, SLAB, FAN, EDGES)
         slab = load_slab(source, slab, inside, r, c, number, height, width, pitch, now & (number < COUNT), SLAB, EDGES)
-        turn += 1
-        again = turn == spacing
-        turn = tl.where(again, 0, turn)
-        number = tl.where(again, number + 1, number)
-    number = tl.where(turn > 0, number + 1, number)  # the slot of this number has passed
+        number = tl.where(due >= length, number + 1, number)
+        due = tl.where(due >= length, due - length, due)
     for j in range(number, tl.where(fan > 0, COUNT + 1, 0)):
         store_slab(ctx, dest, slab, inside, r, c, j - 1, height, width, pitch, to, fan, j >= 0, SLAB, FAN, EDGES)
         slab = load_slab(source, slab, inside, r, c, j, height, width, pitch, j < COUNT, SLAB, EDGES)

@@ -14,8 +14,7 @@ import pyshmem.device as dev
 
 ROUND = tl.constexpr(0)  # the number of calls that have ended here
 TALLY = tl.constexpr(1)  # the programs that have left this call
-SENT = tl.constexpr(2)  # how often programs of peers have announced that they have sent everything for this PE
-STAMP = tl.constexpr(3)  # the number of the next call, which the copy engine copies behind data
+STAMP = tl.constexpr(2)  # the number of the next call, which the copy engine copies behind data
 PAIRS = tl.constexpr(8)  # where ARRIVED begins: another cache line
 
 
@@ -57,24 +56,11 @@ def await_arrivals(ctx, words, number):
 
 
 @triton.jit
-def announce(ctx, words):
-    """Tell every peer that this program has sent all its parts of sums."""
-    for i in range(1, dev.n_pes(ctx)):
-        dev.signal_add(ctx, words + SENT, 1, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
-
-
-@triton.jit
-def await_parts(ctx, words, number, programs):
-    """Wait until every program of every peer has announced itself in this call."""
-    dev.signal_wait_until(ctx, words + SENT, dev.CMP_GE, number * (programs * (dev.n_pes(ctx) - 1)))
-
-
-@triton.jit
-def leave(ctx, words, number, MEET: tl.constexpr):
-    """End the call: every program calls it once, the last one ends it. MEET: it waits for the peers' results to be complete."""
+def leave(ctx, words, number, programs, MEET: tl.constexpr):
+    """End the call: each of ``programs`` calls it once, the last one ends it. MEET: it waits for the results of all peers."""
     dev.fence(ctx)
     before = dev.atomic_fetch_add(ctx, words + TALLY, 1, dev.my_pe(ctx))
-    if before + 1 == tl.num_programs(0):
+    if before + 1 == programs:
         tl.store(words + TALLY, 0)
         if MEET:
             done = words + PAIRS + dev.n_pes(ctx)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pyshmem.ops.configurations import configuration, machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.schedules import SCHEDULES
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-# The schedules that an operator has, the best for large products first.
+# The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {
-    "gemm_all_gather": ("fused", "copy_engine", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),
-    "all_gather_gemm": ("producer_consumer", "copy_engine", "fused", "bulk_synchronous"),
-    "gemm_reduce_scatter": ("fused", "copy_engine", "bulk_synchronous"),
+    "gemm_all_gather": ("copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),
+    "all_gather_gemm": ("copy_engine", "producer_consumer", "bulk_synchronous"),
+    "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }
+LEAST_FLOPS, LEAST_SIDE = 2e9, 256
+FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
+RAGGED = 0.8  # share of the programs with a tile, below which the last wave is streamed
 
 
 def choose(problem: Problem) -> tuple[str, str, str]:
@@ -21,10 +25,41 @@ def choose(problem: Problem) -> tuple[str, str, str]:
     options, able = problem.options, ABLE[problem.operator]
     if options.schedule != "auto" and options.schedule not in able:
         known = "a schedule" if options.schedule in SCHEDULES else "no schedule"
-        refuse(ArgumentError, problem.operator, "schedule", f"{options.schedule!r}, {known}", "auto or " + ", ".join(able))
+        refuse(
+            ArgumentError, problem.operator, "schedule", f"{options.schedule!r}, {known}", "auto or " + ", ".join(able)
+        )
     if options.order != "auto" and options.order not in POLICIES:
         refuse(ArgumentError, problem.operator, "order", repr(options.order), "auto or " + ", ".join(POLICIES))
-    order = "data_parallel" if options.order == "auto" else options.order
-    if options.schedule != "auto":
-        return options.schedule, order, "the caller named it"
-    return able[0], order, "the first of the table"
+    schedule, why = options.schedule, "the caller named it"
+    if schedule == "auto":
+        schedule, why = _best(problem)
+    order = _order(problem) if options.order == "auto" else options.order
+    return schedule, order, why
+
+
+def _best(problem: Problem) -> tuple[str, str]:
+    """Return (schedule, why) for a problem."""
+    if machine().arch == "interpreter":
+        return "bulk_synchronous", "kernels are interpreted: the library's product is faster"
+    if problem.n_pes == 1:
+        return "bulk_synchronous", "a team of one PE sends nothing"
+    if problem.flops < LEAST_FLOPS or min(problem.M // problem.n_pes, problem.n) < LEAST_SIDE:
+        return "bulk_synchronous", "the product is too small to hide communication behind it"
+    if problem.operator == "gemm_all_gather" and problem.split == "columns":
+        return "fused", "only kernels store columns without another pass"
+    if problem.operator == "gemm_all_gather" and problem.flops < FLOPS_PER_BYTE * problem.bytes_sent:
+        return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
+    return ABLE[problem.operator][0], "the fastest of the table for large products on this architecture"
+
+
+def _order(problem: Problem) -> str:
+    """Stream the last wave where few of its programs would have a tile."""
+    return "data_parallel" if _efficiency(problem) > RAGGED else "halves"
+
+
+def _efficiency(problem: Problem) -> float:
+    """Return the share of programs that have a tile, over all waves."""
+    row, programs = configuration(machine().arch, problem.dtype, problem.options.tile), machine().programs
+    rows = problem.M if problem.operator != "gemm_all_gather" else problem.m
+    tiles = -(-rows // row.BM) * -(-problem.n // row.BN)
+    return tiles / (-(-tiles // programs) * programs) if tiles else 1.0

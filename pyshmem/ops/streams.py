@@ -1,9 +1,8 @@
-"""Side streams and events of schedules with several streams. CPU memory has no streams: there everything happens in order."""
+"""Side streams and events, for schedules with several streams. CPU memory has none: there everything happens in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,32 +11,29 @@ from pyshmem.runtime.heap import default
 
 
 class Side:
-    """A stream beside the current one. ``with side.after():`` enqueues there, after the present work of the current stream."""
+    """A stream beside the current one."""
 
     def __init__(self) -> None:
+        self._used = False
         self._stream: Any = torch.cuda.Stream(priority=-1) if default().streams else None  # type: ignore[no-untyped-call]
 
-    @contextmanager
-    def after(self) -> Iterator[None]:
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream())
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            yield
-
-    @contextmanager
-    def again(self) -> Iterator[None]:
-        """Enqueue on the side stream without waiting for the current one."""
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            yield
+    def after(self) -> AbstractContextManager[Any]:
+        """Return a context in which work is enqueued on the side stream, after the present work of the current stream."""
+        if self._stream is None:
+            return nullcontext()
+        self._used = True
+        self._stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._stream)
 
     def mark(self) -> Any:
         """Return an event after the present work of the side stream."""
         return None if self._stream is None else self._stream.record_event()
 
     def join(self) -> None:
-        """Let the current stream wait for the side stream."""
-        if self._stream is not None:
+        """Let the current stream wait for the work since the last join."""
+        if self._used:  # a graph that is being captured refuses streams that have no part in it
             torch.cuda.current_stream().wait_stream(self._stream)
+            self._used = False
 
 
 def await_mark(mark: Any) -> None:

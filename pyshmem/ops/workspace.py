@@ -1,8 +1,8 @@
 """The memory of plans: symmetric pieces that peers write, and private ones.
 
 Symmetric memory is allocated by all PEs of the job together. A plan of a team of all PEs does so itself. A smaller team
-takes its pieces from the reserve, which the program has allocated before: its members agree on a place that is free on all of
-them, and two teams without a common PE may have the same place.
+takes its pieces from the reserve, which the program has allocated before: its members agree on a place that is free on all
+of them, and two teams without a common PE may have the same place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Reserve:
 
     def open(self, nbytes: int) -> None:
         if self.generation == job.generation and self.memory is not None:
-            refuse(ArgumentError, "reserve", "nbytes", f"{nbytes} after {self.memory.numel()}", "one call for each init")
+            refuse(
+                ArgumentError, "reserve", "nbytes", f"{nbytes} after {self.memory.numel()}", "one call for each init"
+            )
         self.memory = shmem.zeros(nbytes, dtype=torch.uint8)
         self.generation, self.taken = job.generation, []
 
@@ -55,7 +57,26 @@ class Reserve:
             self.taken = [each for each in self.taken if each[0] != start]
 
 
-reserve = Reserve()
+_reserve = Reserve()
+
+
+def reserve(nbytes: int) -> None:
+    """Allocate ``nbytes`` of symmetric memory for plans of teams that do not include all PEs.
+
+    Order: collective over all PEs, once after each init. Plans of teams of all PEs need no reserve.
+    Errors: HeapExhaustedError, ArgumentError for a second call, NotInitializedError.
+    Spec: none.
+    """
+    _reserve.open(nbytes)
+
+
+def reserve_bytes() -> int:
+    """Return the size of the reserve in bytes; 0 if there is none.
+
+    Errors: none.
+    Spec: none.
+    """
+    return _reserve.room
 
 
 class Workspace:
@@ -69,7 +90,7 @@ class Workspace:
         total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
         self._memory: Any = None
         if total:
-            self._memory = shmem.align(_LINE, total) if self._world else reserve.take(problem, total)
+            self._memory = shmem.align(_LINE, total) if self._world else _reserve.take(problem, total)
             self._memory = self._memory.view(torch.uint8)
             self._memory.zero_()
         self._pieces = {}
@@ -88,8 +109,10 @@ class Workspace:
         if self._memory is not None and self._world:
             shmem.free(self._memory)
         elif self._memory is not None:
-            _complete(self._problem)
-            reserve.give_back(self._memory)
+            shmem.quiet()
+            if self._problem.team:
+                self._problem.team.sync()
+            _reserve.give_back(self._memory)
         self._memory = None
 
 

@@ -5,33 +5,54 @@ program that has only a part of a tile stores its sum; the program that comes la
 same order, so that the result does not depend on which it is. No program waits for another one.
 
 A policy says how many waves of tiles, as many as there are programs, are streamed: none (data-parallel), the last 1 to 5
-(hybrids), or all. These are the seven policies of Stream-K++ (arXiv 2408.11417).
+(hybrids), or all. These are the seven policies of Stream-K++ (arXiv 2408.11417). Programs that work at different K find each
+other's operands in L2 no more, so two further policies stream the last wave in groups of a half or a quarter of the
+programs, one group after the other: all programs then work on few tiles at once. A smaller group is also a smaller last
+message for operators that send each tile when it is done.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
+
+class Policy(NamedTuple):
+    """waves: the last so many are streamed.  parts: a group has programs // parts tiles; 0: all are one group."""
+
+    waves: int
+    parts: int = 0
+
+
 ALL_WAVES = 1 << 20
 POLICIES = {
-    "data_parallel": 0,
-    "streamed_1": 1,
-    "streamed_2": 2,
-    "streamed_3": 3,
-    "streamed_4": 4,
-    "streamed_5": 5,
-    "streamed": ALL_WAVES,
+    "data_parallel": Policy(0),
+    "streamed_1": Policy(1),
+    "streamed_2": Policy(2),
+    "streamed_3": Policy(3),
+    "streamed_4": Policy(4),
+    "streamed_5": Policy(5),
+    "streamed": Policy(ALL_WAVES),
+    "halves": Policy(1, 2),
+    "quarters": Policy(1, 4),
 }
+STREAM_K = tuple(name for name, policy in POLICIES.items() if not policy.parts)  # the seven
 
 
-def whole_tiles(tiles: int, programs: int, waves: int) -> int:
-    """Return how many tiles are made whole by one program each, if the last ``waves`` waves are streamed."""
-    if waves == 0:
+def whole_tiles(tiles: int, programs: int, policy: Policy) -> int:
+    """Return how many tiles are made whole by one program each."""
+    if policy.waves == 0:
         return tiles
     complete = tiles // programs * programs
-    streamed = waves - 1 if complete < tiles else waves
+    streamed = policy.waves - 1 if complete < tiles else policy.waves
     return max(complete - streamed * programs, 0)
+
+
+def group_size(streamed: int, programs: int, policy: Policy) -> int:
+    """Return the number of tiles in a group of streamed tiles."""
+    return max(programs // policy.parts, 1) if policy.parts else max(streamed, 1)
 
 
 @triton.jit
@@ -48,7 +69,7 @@ def program_of(iteration, programs, iterations):
 
 @triton.jit
 def partial_sums(sums, program, tile, depth, programs, iterations, BM: tl.constexpr, BN: tl.constexpr):
-    """Return the pointer to the partial sum of ``program`` for a streamed tile. Each program has room for two.
+    """Return the pointer to the partial sum of ``program`` for a tile of a group. Each program has room for two.
 
     A part that begins in the tile or before it, and no other part of the program, is its first.
     """

@@ -1,4 +1,4 @@
-"""The library's product, then the communication, one after the other on one stream: what the other schedules are compared with."""
+"""The library's product, then the communication, on one stream: what the other schedules are compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyshmem as shmem
 from pyshmem.ops.exchanges import Sum, peers_of, put_part, put_rows, rows_of
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
-from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.shares import start_of
 from pyshmem.ops.workspace import Workspace
 
 
@@ -32,7 +32,7 @@ class Runner:
 
 def results_in(problem: Problem, **more: Any) -> Workspace:
     """The memory of a plan whose results are symmetric."""
-    return Workspace(problem, {name: (problem.result, problem.dtype) for name in ("result 0", "result 1")} | more)
+    return Workspace(problem, dict.fromkeys(("result 0", "result 1"), (problem.result, problem.dtype)) | more)
 
 
 class GatherRows:
@@ -61,6 +61,7 @@ class GatherColumns:
         self.results = self.space["result 0"], self.space["result 1"]
         self.first = start_of(problem.N, problem.me, problem.n_pes)
         self.own = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
+        self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
         self.multiply = multiply(problem, a, b, 0, self.first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
@@ -68,11 +69,17 @@ class GatherColumns:
         self.multiply(a, b, self.own)
         out[:, columns].copy_(self.own)
         shmem.barrier_on_stream(team)
-        for pe in peers_of(team):
-            there = shmem.team_ptr(out, pe, team)
-            assert there is not None
+        for there in self._views(out):
             there[:, columns].copy_(self.own)
         shmem.barrier_on_stream(team)
+
+    def _views(self, out: torch.Tensor) -> list[torch.Tensor]:
+        """``out`` on all peers."""
+        found = self.views.get(out.data_ptr())
+        if found is None:
+            there = [shmem.team_ptr(out, pe, self.problem.team) for pe in peers_of(self.problem.team)]
+            found = self.views[out.data_ptr()] = [each for each in there if each is not None]
+        return found
 
 
 class MultiplyGathered:
@@ -110,7 +117,7 @@ class ReduceScatter:
         self.multiply(a, b, self.parts)
         shmem.barrier_on_stream(self.problem.team)  # no PE reads its slots of the last call any more
         for pe in peers_of(self.problem.team):
-            put_part(self.problem, self.slots, self.parts, pe)
+            put_part(self.problem, self.slots, self.parts, pe, *rows_of(self.problem, pe))
         shmem.barrier_on_stream(self.problem.team)
         self.sum(self.parts[self.first : self.last], out)
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 
 import pyshmem as shmem
-from pyshmem.ops.exchanges import Sum, peers_of, put_part, put_rows, rows_of, world_pe
+from pyshmem.ops.exchanges import SendAndMeet, Sum, peers_of, put_part, put_rows, rows_of, world_pe
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
+from pyshmem.ops.rounds import words_of
 from pyshmem.ops.schedules.bulk_synchronous import results_in
 from pyshmem.ops.shares import start_of
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-LEAST_ROWS = 256  # of a piece: smaller products leave most of a GPU idle
-PIECES = 4
+WAVE = (
+    132 * 128 * 256
+)  # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
+STEP = 128  # rows
+HALF = 0.95  # of a wave: of smaller pieces, a half leaves too much of the GPU idle
+DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
+AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
 
 class Runner:
@@ -38,37 +45,57 @@ class Runner:
         self.steps.space.close()
 
 
-def pieces(first: int, last: int, count: int = PIECES) -> list[tuple[int, int]]:
-    """Cut rows into at most ``count`` pieces of LEAST_ROWS or more."""
-    count = max(min(count, (last - first) // LEAST_ROWS), 1)
-    cuts = [first + start_of(last - first, i, count) for i in range(count + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
+def cut(first: int, last: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Cut rows into pieces in the proportions of ``waves``, at multiples of STEP."""
+    ends = [sum(waves[: i + 1]) for i in range(len(waves))]
+    cuts = [first, *(first + (last - first) * end // ends[-1] // STEP * STEP for end in ends[:-1]), last]
+    return list(itertools.pairwise(cuts))
+
+
+def waves_in(rows: int, columns: int) -> int:
+    """Return how many waves of tiles a product is, at least 1."""
+    return max(round(rows * columns / WAVE), 1) if rows >= 2 * STEP else 1
+
+
+def gathered_pieces(first: int, last: int, columns: int) -> list[tuple[int, int]]:
+    """Cut rows into pieces of one or two waves: one first, so that copies begin early; what is sent last is not hidden."""
+    count = waves_in(last - first, columns)
+    if count == 2 and (last - first) * columns >= 2 * HALF * WAVE:
+        return cut(first, last, (2, 1, 1))
+    return cut(first, last, (1,) * count if count < 4 else (1, *(2,) * ((count - 2) // 2), *(1,) * (count % 2), 1))
 
 
 class GatherRows:
     """Each PE multiplies its rows in pieces; each piece is put to all PEs on a stream for each of them."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, results_in(problem)
+        self.problem = problem
+        self.space = results_in(problem, words=((words_of(problem.n_pes),), torch.uint64))
         self.results = self.space["result 0"], self.space["result 1"]
         self.first, last = rows_of(problem, problem.me)
-        self.pieces = pieces(self.first, last)
-        self.multiply = [
-            multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces
-        ]
-        self.sides = {pe: Side() for pe in peers_of(problem.team)}
+        self.pieces = gathered_pieces(self.first, last, problem.N)
+        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
+        self.gate, self.sides = Side(), {pe: Side() for pe in peers_of(problem.team)}
+        i, j = self.pieces[-1]
+        self.send = SendAndMeet(problem, self.space["words"], self.results[0][i:j])
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
-        shmem.barrier_on_stream(team)
+        with self.gate.after():
+            shmem.barrier_on_stream(team)  # peers may write to out
+            ready = self.gate.mark()
         for (i, j), step in zip(self.pieces, self.multiply, strict=True):
             step(a[i - self.first : j - self.first], b, out[i:j])
-            for pe, side in self.sides.items():
-                with side.after():
-                    put_rows(team, out, i, j, pe)
+            if j < self.pieces[-1][1]:
+                for pe, side in self.sides.items():
+                    with side.after():
+                        await_mark(ready)
+                        put_rows(team, out, i, j, pe)
+        self.gate.join()
         for side in self.sides.values():
             side.join()
-        shmem.barrier_on_stream(team)
+        i, j = self.pieces[-1]
+        self.send(out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 
 
 class MultiplyGathered:
@@ -109,37 +136,56 @@ class MultiplyGathered:
 
 def pieces_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
     """The rows of ``pe`` in pieces, as many on every PE."""
-    count = 2 if problem.M // problem.n_pes >= 2 * LEAST_ROWS else 1
-    first, last = rows_of(problem, pe)
-    cuts = [first + start_of(last - first, i, count) for i in range(count + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
+    count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
+    return cut(*rows_of(problem, pe), (1,) * count)
 
 
 class ReduceScatter:
-    """Each PE multiplies the rows of one owner after the other, its own last; the copy engine brings each to its owner."""
+    """Each PE multiplies the rows of the others, then its own, in pieces; the copy engine brings each piece to its owner.
+
+    The owner adds the parts of a piece to its own product; of one peer, the library's product itself does that if K is long.
+    """
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
         self.space = Workspace(problem, {"slots": ((n - 1, own, problem.N), problem.dtype)})
         self.slots, self.results = self.space["slots"], ()
+        count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
-        self.owners = [(pe, *rows_of(problem, pe)) for pe in [*peers_of(problem.team), problem.me]]
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
-        _, self.first, self.last = self.owners[-1]
-        self.sum = Sum(problem, self.parts[self.first : self.last], self.slots, self.first)
+        self.sent = [
+            [(pe, *cut(*rows_of(problem, pe), (1,) * count)[i]) for pe in peers_of(problem.team)] for i in range(count)
+        ]
+        self.first, last = rows_of(problem, problem.me)
+        self.own = cut(self.first, last, (1,) * count)
+        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP
+        self.sums = [
+            Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
+        ]
         self.side = Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        team = self.problem.team
-        shmem.barrier_on_stream(team)  # no PE reads its slots of the last call any more
-        for pe, i, j in self.owners:
-            self.multiply(a[i:j], b, self.parts[i:j])
-            if pe != team.me:
+        team, marks = self.problem.team, []
+        with self.side.after():
+            shmem.barrier_on_stream(team)  # no PE reads its slots of the last call any more
+        for piece in self.sent:
+            for pe, i, j in piece:
+                self.multiply(a[i:j], b, self.parts[i:j])
                 with self.side.after():
-                    put_part(self.problem, self.slots, self.parts, pe)
+                    put_part(self.problem, self.slots, self.parts, pe, i, j)
+            with self.side.after():
+                shmem.barrier_on_stream(team)
+                marks.append(self.side.mark())
+        for (i, j), mark, add in zip(self.own, marks, self.sums, strict=True):
+            here, there = slice(i, j), slice(i - self.first, j - self.first)
+            if self.adds:
+                await_mark(mark)
+                torch.addmm(self.slots[0, there], a[here], b, out=out[there])
+            else:
+                self.multiply(a[here], b, self.parts[here])
+                await_mark(mark)
+                add(self.parts[here], out[there])
         self.side.join()
-        shmem.barrier_on_stream(team)
-        self.sum(self.parts[self.first : self.last], out)
 
 
 _STEPS = {

@@ -1,4 +1,4 @@
-"""One kernel. Each program sends its previous tile in slabs from the K loop of the next one; the last goes from registers."""
+"""One kernel: each program sends a tile in slabs from the K loop of its next one, and its last tile from registers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import triton.language as tl
 import pyshmem.device as dev
 from pyshmem.ops import rounds
 from pyshmem.ops.multiplying import Product
+from pyshmem.ops.orders.by_owner import distance_and_number
 from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
 from pyshmem.ops.problem import Problem
-from pyshmem.ops.products import operand, product_and_parcel
+from pyshmem.ops.products import load_slab, operand, product_and_parcel, store_slab
 from pyshmem.ops.shares import share_size, share_start, start_of
 from pyshmem.ops.workspace import Workspace
+
+PIECES = tl.constexpr(4)  # a sum of parts is made in so many pieces, which need few registers
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
 # SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.
@@ -36,7 +39,8 @@ def shows(kind: int) -> bool:
 
 @triton.jit(do_not_specialize=["above", "before"])
 def multiply_and_send(
-    ctx, words, sums, tallies, parts, slots, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles, a, b, c,
+    ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
+    crowd, a, b, c,
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
     B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
     SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, CHIPLETS: tl.constexpr, STREAMED: tl.constexpr,
@@ -44,15 +48,14 @@ def multiply_and_send(
 ):  # fmt: skip
     """Multiply a (M, K) by b (K, N) and send the tiles as KIND says.
 
-    words, sums, tallies, parts, slots: the plan's memory.  above, before: the rows and columns of c in front of the product.
-    whole: as many of the ``tiles`` are not streamed.  FAN: the most PEs that a tile is sent to.
-    before: in units of VECTOR elements, so that the compiler knows that addresses are multiples of them.
+    words, sums, tallies, parts, slots, marks: the plan's memory.  above, before: the rows and columns of c in front of the
+    product; before in units of VECTOR elements, so that the compiler knows that addresses are multiples of them.
+    whole: as many of the ``tiles`` are not streamed; the others are, in groups of ``crowd``.
+    FAN: the most PEs that a tile is sent to.
     """
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, CHIPLETS)
-    number = tl.cast(1, tl.uint64)
-    if KIND != ALONE:
-        number = rounds.enter(ctx, words)
+    number = tl.cast(1, tl.uint64) if KIND == ALONE else rounds.enter(ctx, words)
     if shows(KIND):
         if tl.program_id(0) == programs - 1:  # it has the fewest tiles
             rounds.arrive(ctx, words, number)
@@ -62,96 +65,158 @@ def multiply_and_send(
     left = operand(a, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     depth = tl.cdiv(K, BK)
-    announced = 0  # whether this program has announced its parts, and waited for those of others
-    source, dest, to, fan, height, width = corner, corner, 0, 0, 0, 0
+    met = 0  # whether all peers have let this program write to their results
+    source, dest, mark, to, fan, height, width = corner, corner, 0, 0, 0, 0, 0
     for index in range(program, whole, programs):
-        owner, row, column, inner, tall, wide = place_of(ctx, index, M, N, KIND, BM, BN, GROUP)
+        distance, tile_number, row, column, inner, tall = place_of(ctx, index, M, N, KIND, BM, BN, GROUP)
         tile = product_and_parcel(
             ctx, left, right, row, column, 0, depth, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to,
             fan, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
         )  # fmt: skip
-        announced = meet(ctx, words, number, owner, announced, KIND)
+        set_mark(ctx, marks, mark, to, number, KIND)
+        met = meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND)
         last = (not STREAMED) & (index + programs >= whole)
         source, dest, to, fan = settle(
-            ctx, tile, number, corner, parts, slots, owner, row, column, inner, tall, wide, M, above, before, pitch, last,
-            KIND, BM, BN, FAN, EDGES, VECTOR, EPILOGUE,
+            ctx, tile, number, corner, parts, slots, distance, row, column, inner, tall, N - column, M, above, before,
+            pitch, last, KIND, BM, BN, FAN, EDGES, VECTOR, EPILOGUE,
         )  # fmt: skip
-        height, width = tall, wide
+        height, width = tall, N - column
+        mark = mark_of(ctx, distance, tile_number, tiles, KIND)
+        if last:
+            set_mark(ctx, marks, mark, to, number, KIND)
         tl.debug_barrier()  # other threads load the parcel
     if STREAMED:
-        iterations = (tiles - whole) * depth
+        stream_tiles(
+            ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
+            crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+            KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP, VECTOR, EPILOGUE,
+        )  # fmt: skip
+    if KIND != ALONE:
+        rounds.leave(ctx, words, number, programs, shows(KIND))
+
+
+@triton.jit
+def stream_tiles(
+    ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
+    crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+    KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
+    B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
+    SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """Make the tiles from ``whole`` on: programs share their K iterations. The parcel is that of the last whole tile."""
+    programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
+    for group in range(whole, tiles, crowd):
+        iterations = tl.minimum(crowd, tiles - group) * depth
         sharing = tl.minimum(programs, iterations)
         start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
         end = first_iteration(tl.minimum(program + 1, sharing), sharing, iterations)
+        room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)
         while start < end:
             streamed = start // depth
             first = start - streamed * depth
-            stop = min(depth, first + end - start)
-            owner, row, column, inner, tall, wide = place_of(ctx, whole + streamed, M, N, KIND, BM, BN, GROUP)
+            stop = tl.minimum(depth, first + end - start)
+            distance, tile_number, row, column, inner, tall = place_of(ctx, group + streamed, M, N, KIND, BM, BN, GROUP)
             tile = product_and_parcel(
                 ctx, left, right, row, column, first, stop, M, N, K, a_pitch, b_pitch, source, dest, height, width,
                 pitch, to, fan, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
             )  # fmt: skip
-            fan = 0
-            announced = meet(ctx, words, number, owner, announced, KIND)
-            ours, tile = complete(
-                ctx, tile, sums, tallies, program, sharing, streamed, depth, iterations, stop - first, BM, BN
-            )
-            if ours:
-                settle(
-                    ctx, tile, number, corner, parts, slots, owner, row, column, inner, tall, wide, M, above, before, pitch, True,
-                    KIND, BM, BN, FAN, EDGES, VECTOR, EPILOGUE,
-                )  # fmt: skip
+            set_mark(ctx, marks, mark, to, number, KIND)
+            mark, fan = 0, 0
+            if add_part(
+                ctx, tile, room, tallies + (group - whole + streamed), program, sharing, streamed, depth,
+                iterations, BM, BN,
+            ):  # fmt: skip
+                met = meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND)
+                for down in range(0, BM, BM // PIECES):
+                    part = sum_of_parts(room, streamed, depth, sharing, iterations, down, BM, BN)
+                    _, _, to, _ = settle(
+                        ctx, part, number, corner, parts, slots, distance, row + down, column, inner + down,
+                        tall - down, N - column, M, above, before, pitch, True, KIND, BM // PIECES, BN, FAN, EDGES,
+                        VECTOR, EPILOGUE,
+                    )  # fmt: skip
+                set_mark(ctx, marks, mark_of(ctx, distance, tile_number, tiles, KIND), to, number, KIND)
             start += stop - first
-    if adds(KIND) & (announced == 0):
-        rounds.announce(ctx, words)
-    if KIND != ALONE:
-        rounds.leave(ctx, words, number, shows(KIND))
+    if fan > 0:  # a program without a streamed part
+        send_parcel(ctx, source, dest, height, width, pitch, to, fan, BM, BN, SLAB, FAN, EDGES)
+        set_mark(ctx, marks, mark, to, number, KIND)
+
+
+@triton.jit
+def send_parcel(
+    ctx, source, dest, height, width, pitch, to, fan,
+    BM: tl.constexpr, BN: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
+):  # fmt: skip
+    """Send a parcel with no product beside it."""
+    r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
+    none = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
+    for i in range(BM // SLAB):
+        slab = load_slab(source, none, r * pitch + c, r, c, i, height, width, pitch, True, SLAB, EDGES)
+        store_slab(ctx, dest, slab, r * pitch + c, r, c, i, height, width, pitch, to, fan, True, SLAB, FAN, EDGES)
 
 
 @triton.jit
 def place_of(ctx, index, M, N, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """Return (owner, row, column, row within the owner's rows, height, width) of a tile, in elements.
+    """Return (distance of its owner, number, row, column, row within the owner's rows, height) of a tile.
 
-    Tiles that are added up come by owner, those of this PE last. The height may be 0 or less: such a tile is empty.
+    The height may be 0 or less: such a tile is empty.
     """
     columns = tl.cdiv(N, BN)
     if adds(KIND):
-        n, me = dev.n_pes(ctx), dev.my_pe(ctx)
+        n = dev.n_pes(ctx)
         high = tl.cdiv(tl.cdiv(M, n), BM)
-        owner = (me + 1 + index // (high * columns)) % n
-        i, j = tile_at(index % (high * columns), high, columns, GROUP)
-        return (
-            owner, share_start(M, owner, n) + i * BM, j * BN, i * BM, share_size(M, owner, n) - i * BM, N - j * BN
-        )  # fmt: skip
+        distance, number = distance_and_number(index, high * columns, n, tl.num_programs(0))
+        owner = (dev.my_pe(ctx) + distance) % n
+        i, j = tile_at(number, high, columns, GROUP)
+        return distance, number, share_start(M, owner, n) + i * BM, j * BN, i * BM, share_size(M, owner, n) - i * BM
     else:
         i, j = tile_at(index, tl.cdiv(M, BM), columns, GROUP)
-        return dev.my_pe(ctx), i * BM, j * BN, i * BM, M - i * BM, N - j * BN
+        return 0, index, i * BM, j * BN, i * BM, M - i * BM
 
 
 @triton.jit
-def meet(ctx, words, number, owner, announced, KIND: tl.constexpr):
-    """Wait, once, for what the first own tile needs: parts of peers, and their leave to write. Return whether it has."""
-    if KIND != ALONE:
-        if (announced == 0) & (owner == dev.my_pe(ctx)):
-            if adds(KIND):
-                rounds.announce(ctx, words)
-                rounds.await_parts(ctx, words, number, tl.num_programs(0))
-            if shows(KIND):
-                rounds.await_arrivals(ctx, words, number)
-            announced = 1
-    return announced
+def mark_of(ctx, distance, number, tiles, KIND: tl.constexpr):
+    """Return the index of the mark of a peer's tile, which its owner waits for; 0 for an own tile, which has none."""
+    if adds(KIND):
+        n = dev.n_pes(ctx)
+        return tl.where(distance > 0, 1 + (n - 1 - distance) * (tiles // n) + number, 0)
+    else:
+        return 0
+
+
+@triton.jit
+def set_mark(ctx, marks, mark, to, number, KIND: tl.constexpr):
+    """Tell the owner of a part that it has come, if ``mark`` is one."""
+    if adds(KIND):
+        if mark > 0:
+            dev.signal_set(ctx, marks + mark, number, to)
+
+
+@triton.jit
+def meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND: tl.constexpr):
+    """Wait for what an own tile needs: the parts of peers, and, once, their leave to write. Return whether that is done."""
+    if adds(KIND):
+        n = dev.n_pes(ctx)
+        for i in range(tl.where(distance == 0, n - 1, 0)):
+            dev.signal_wait_until(ctx, marks + 1 + i * (tiles // n) + tile_number, dev.CMP_GE, number)
+    if shows(KIND):
+        if (met == 0) & (distance == 0):
+            rounds.await_arrivals(ctx, words, number)
+            met = 1
+    return met
 
 
 @triton.jit
 def settle(
-    ctx, tile, number, corner, parts, slots, owner, row, column, inner, tall, wide, M, above, before, pitch, last,
-    KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
+    ctx, tile, number, corner, parts, slots, distance, row, column, inner, tall, wide, M, above, before, pitch, last,
+    KIND: tl.constexpr, HIGH: tl.constexpr, BN: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
     VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Store a finished tile here, and on its other PEs too if it is the last. Return (source, dest, to, fan) of its parcel."""
+    """Store HIGH rows of a finished tile here, and, if it is the last, on its other PEs too.
+
+    Return (source, dest, to, fan) of its parcel; fan is 0 if it has been sent.
+    """
     n, me = dev.n_pes(ctx), dev.my_pe(ctx)
-    r, c = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+    r, c = tl.arange(0, HIGH)[:, None], tl.arange(0, BN)[None, :]
     inside = r * pitch + c
     mask = (r < tall) & (c < wide) if EDGES else (r >= 0) & (c >= 0)
     to, fan = me + 1, 0
@@ -165,16 +230,15 @@ def settle(
         space = tl.cast(tl.cdiv(M, n), tl.int64) * pitch  # of a slot
         turn = tl.cast(number % 2, tl.int64) * (n - 1)
         within = tl.cast(inner, tl.int64) * pitch + column
-        if owner == me:
-            for i in range(1, n):
-                slot = slots + (turn + i - 1) * space + within
-                tile += tl.load(slot + inside, mask=mask, other=0.0).to(tl.float32)
+        if distance == 0:
+            for i in range(n - 1):
+                tile += tl.load(slots + (turn + i) * space + within + inside, mask=mask, other=0.0).to(tl.float32)
         else:
             source = parts + tl.cast(row, tl.int64) * pitch + column
-            dest = slots + (turn + (me - owner - 1 + n) % n) * space + within
-            to, fan = owner, 1
+            dest = slots + (turn + n - 1 - distance) * space + within
+            to, fan = me + distance, 1
     if EPILOGUE is not None:
-        if owner == me:
+        if distance == 0:
             tile = EPILOGUE(tile, above + row + r, before * VECTOR + column + c)
     out = tile.to(corner.dtype.element_ty)
     tl.store(source + inside, out, mask=mask)
@@ -183,33 +247,34 @@ def settle(
             for i in tl.static_range(FAN):
                 dev.store(ctx, dest + inside, out, (to + i) % n, mask & (i < fan))
             fan = 0
-    return source, dest, to, fan
+    return source, dest, to % n, fan
 
 
 @triton.jit
-def complete(
-    ctx, tile, sums, tallies, program, sharing, streamed, depth, iterations, length, BM: tl.constexpr, BN: tl.constexpr
-):
-    """Return (whether this program has the whole sum of a streamed tile, the sum).
-
-    A program that has a part of it stores the part; the one that comes last adds all parts.
-    """
+def add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM: tl.constexpr, BN: tl.constexpr):
+    """Store this program's part of a streamed tile. Return whether it is the last part to come."""
     inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
-    ours = length == depth
-    if not ours:
-        tl.store(partial_sums(sums, program, streamed, depth, sharing, iterations, BM, BN) + inside, tile)
-        dev.fence(ctx)
-        first = program_of(streamed * depth, sharing, iterations)
-        last = program_of(streamed * depth + depth - 1, sharing, iterations)
-        before = dev.atomic_fetch_add(ctx, tallies + streamed, 1, dev.my_pe(ctx))
-        ours = before == last - first
-        if ours:
-            tl.store(tallies + streamed, 0)
-            tile = tl.zeros((BM, BN), dtype=tl.float32)
-            for other in range(first, last + 1):
-                there = partial_sums(sums, other, streamed, depth, sharing, iterations, BM, BN)
-                tile += tl.load(there + inside)
-    return ours, tile
+    tl.store(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside, tile)
+    dev.fence(ctx)
+    first = program_of(streamed * depth, sharing, iterations)
+    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx))
+    if before == last - first:
+        tl.store(tally, 0)
+    return before == last - first
+
+
+@triton.jit
+def sum_of_parts(room, streamed, depth, sharing, iterations, down, BM: tl.constexpr, BN: tl.constexpr):
+    """Return BM // PIECES rows, from ``down`` on, of the sum of a streamed tile's parts, added in the order of programs."""
+    HIGH: tl.constexpr = BM // PIECES
+    inside = (down + tl.arange(0, HIGH)[:, None]) * BN + tl.arange(0, BN)[None, :]
+    total = tl.zeros((HIGH, BN), dtype=tl.float32)
+    first = program_of(streamed * depth, sharing, iterations)
+    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    for program in range(first, last + 1):
+        total += tl.load(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside)
+    return total
 
 
 _KINDS = {"gemm_reduce_scatter": SCATTER, "gemm_all_reduce": REDUCE}
@@ -231,6 +296,7 @@ class Runner:
             {
                 "words": ((rounds.words_of(n),), torch.uint64),
                 "tallies": ((product.tiles - product.whole,), torch.uint64),
+                "marks": ((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
                 "slots": ((2 * (n - 1), own, problem.N) if adding else (0,), item),
                 "result 0": (shape, item),
                 "result 1": (shape, item),
@@ -238,7 +304,7 @@ class Runner:
         )
         self.results = (self.space["result 0"], self.space["result 1"])
         parts = torch.empty((problem.M, problem.N) if adding else (0,), dtype=item, device=a.device)
-        places = (self.space["words"], self.space["tallies"], parts, self.space["slots"])
+        places = (*(self.space[name] for name in ("words", "tallies")), parts, self.space["slots"], self.space["marks"])
         above = start_of(problem.M, problem.me, n) if kind.value == ROWS.value else 0
         before = start_of(problem.N, problem.me, n) if kind.value == COLUMNS.value else 0
         self.kernel = product.prepare(kind.value, places, a, b, self._sample(problem), (above, before))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import torch
 
 import pyshmem as shmem
@@ -12,17 +15,51 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.multiplying import Product
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.shares import start_of
+from pyshmem.ops.specialized import Parties
 from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import Workspace
 
-PIECES = 8
+PIECES = 4
 
 
 class Runner:
-    """The copy engine brings the rows of all PEs, a flag behind each piece; one kernel multiplies them as they come."""
+    """Calls of the operator by its steps below."""
 
     def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.symmetric, self.results = problem, False, ()
+        gather = problem.operator == "gemm_all_gather"
+        self.symmetric = gather
+        self.steps: Any = (MultiplyThenSend if gather else CopyThenMultiply)(problem, a, b)
+        self.results = self.steps.results
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        self.steps(a, b, out)
+
+    def close(self) -> None:
+        self.steps.space.close()
+
+
+class MultiplyThenSend:
+    """One kernel makes tiles and sets their flags; another one, on a side stream and on other SMs, sends them."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        parties = Parties(problem, a, b)
+        self.space, self.results, self.side = parties.space, parties.results, Side()
+        self.producer = parties.prepare(0, parties.computing)
+        self.consumer = parties.prepare(parties.computing, parties.senders)
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        begun = self.side.after()
+        self.producer(a, b, out)
+        with begun:
+            self.consumer(a, b, out)
+        self.side.join()
+
+
+class CopyThenMultiply:
+    """The copy engine brings the rows of all PEs, a flag behind each piece; one kernel multiplies them as they come."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, self.results = problem, ()
         n, uint64 = problem.n_pes, torch.uint64
         self.pieces = max(min(PIECES, problem.M // n // 128), 1)
         self.space = Workspace(
@@ -36,7 +73,7 @@ class Runner:
         words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
         self.stamp = words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self.stamp.view(torch.int64).fill_(1)
-        product = Product(problem, order, problem.M, problem.a, True)
+        product = Product(problem, "data_parallel", problem.M, problem.a, True)
         out = a.new_empty(problem.result)
         before = start_of(problem.N, problem.me, n)
         fixed = (
@@ -52,22 +89,21 @@ class Runner:
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
         self.first, _ = rows_of(problem, problem.me)
-        self.sides = [(pe, world_pe(problem.team, pe), Side()) for pe in reversed(peers_of(problem.team))]
+        self.sides = [(world_pe(problem.team, pe), Side(), Side()) for pe in reversed(peers_of(problem.team))]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
         rows = a if a.is_contiguous() else a.contiguous()
         size = rows.shape[0]
         cuts = [start_of(size, piece, self.pieces) for piece in range(self.pieces + 1)]
-        for _, world, side in self.sides:
+        for world, side, behind in self.sides:
             with side.after():
-                for piece, (i, j) in enumerate(zip(cuts, cuts[1:], strict=False)):
+                for piece, (i, j) in enumerate(itertools.pairwise(cuts)):
                     if j > i:
                         shmem.put(self.gathered[self.first + i : self.first + j], rows[i:j], world)
-                    shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
+                    with behind.after():  # beside the next piece: a copy takes 4 us to begin
+                        shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
         self.kernel(a, b, out)
-        for _, _, side in self.sides:
+        for _, side, behind in self.sides:
             side.join()
-
-    def close(self) -> None:
-        self.space.close()
+            behind.join()

@@ -1,0 +1,37 @@
+"""The product of divided rows or columns, whole on all PEs.
+
+Flops of a PE: 2 M N K / n_pes. Elements that it sends: its block of the product to n_pes - 1 peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pyshmem.host.teams import Team
+from pyshmem.ops.plans import Plan, call
+
+
+def gemm_all_gather(
+    a: torch.Tensor, b: torch.Tensor, split: str = "rows", out: torch.Tensor | None = None, team: Team | None = None,
+    plan: Plan | None = None, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Return the product of all PEs' rows, (M, N), on all PEs. ``split`` "rows": ``a`` is (M/n_pes, K), this PE's, b (K, N).
+
+    split "columns": a is (M, K), b (K, N/n_pes) this PE's columns.  a, b: of one dtype, with contiguous rows or columns.
+    out: symmetric, contiguous, (M, N), or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
+    plan: what ops.plan returned for such a call, or None.
+    options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
+        float32 tile to be stored; size, of the divided dimension where n_pes does not divide it; tile, (BM, BN, BK).
+    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    return call("gemm_all_gather", a, b, out, team, plan, split, options)
+
+
+def reference(operands: Sequence[tuple[torch.Tensor, torch.Tensor]], me: int, split: str = "rows") -> torch.Tensor:
+    """Return in float64 what PE ``me`` gets. operands: (a, b) of all PEs of the team, in their order."""
+    return torch.cat([a.double() @ b.double() for a, b in operands], dim=0 if split == "rows" else 1)

@@ -1,0 +1,289 @@
+"""Operators: every schedule, order and dtype against float64, at sizes that no tile and no number of PEs divides."""
+
+import pyshmem as shmem
+import pytest
+import torch
+import triton
+from pyshmem import ops
+from pyshmem.ops.orders.streamed import POLICIES
+from pyshmem.ops.selection import ABLE
+from pyshmem.ops.shares import share_of, start_of
+from support import here, work
+
+TILE = (16, 16, 16)
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+SIZES = (37, 28, 34)
+CASES = [
+    (operator, split, schedule)
+    for operator, schedules in ABLE.items()
+    for split in (("rows", "columns") if operator == "gemm_all_gather" else ("rows",))
+    for schedule in schedules
+    if not (split == "columns" and schedule == "copy_engine")
+]
+
+
+@pytest.fixture(autouse=True)
+def plans():
+    yield
+    ops.clear()
+
+
+def random(rows, columns, seed, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=generator).to(dtype).to(here())
+
+
+def mine(size):
+    me, n = shmem.my_pe(), shmem.n_pes()
+    return slice(start_of(size, me, n), start_of(size, me, n) + share_of(size, me, n))
+
+
+class Case:
+    """The operands of this PE, the length that the PEs divide, and the result that is wanted here, in float64."""
+
+    def __init__(self, operator, split="rows", sizes=SIZES, dtype=torch.float32, seed=1):
+        M, N, K = sizes
+        self.operator, self.split, self.dtype = operator, split, dtype
+        a, b = random(M, K, seed, dtype), random(K, N, seed + 1, dtype)
+        whole = a.double() @ b.double()
+        if operator == "gemm_all_gather":
+            rows = split == "rows"
+            self.a, self.b = (a[mine(M)], b) if rows else (a, b[:, mine(N)].contiguous())
+            self.wanted, self.size = whole, M if rows else N
+        elif operator == "all_gather_gemm":
+            N = N // shmem.n_pes() * shmem.n_pes()
+            self.a, self.b = a[mine(M)], b[:, :N][:, mine(N)].contiguous()
+            self.wanted, self.size = whole[:, :N][:, mine(N)], M
+        else:
+            self.a, self.b, self.size = a[:, mine(K)].contiguous(), b[mine(K)], K
+            self.wanted = whole[mine(M)] if operator == "gemm_reduce_scatter" else whole
+
+    def call(self, **options):
+        options.setdefault("tile", TILE)
+        if self.operator == "gemm_all_gather":
+            options["split"] = self.split
+        return getattr(ops, self.operator)(self.a, self.b, size=self.size, **options)
+
+    def check(self, result, note=""):
+        assert result.shape == self.wanted.shape
+        error = (result.double() - self.wanted).norm() / self.wanted.norm().clamp(min=1e-30)
+        assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {self.operator} {note}: relative error {error:.1e}"
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_every_schedule_gives_the_product_at_odd_sizes(operator, split, schedule):
+    for dtype in BOUNDS:
+        case = Case(operator, split, dtype=dtype)
+        case.check(case.call(schedule=schedule), dtype)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU: its tiles are too large for the interpreter"
+)
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_the_tiles_of_the_gpu_give_the_product(operator, split, schedule):
+    for sizes in ((1536, 1280, 1024), (1000, 1600, 328)):
+        case = Case(operator, split, sizes=sizes, dtype=torch.bfloat16)
+        for order in ("data_parallel", "halves"):
+            for turn in range(3):
+                case.check(case.call(schedule=schedule, order=order, tile=None), (sizes, order, turn))
+
+
+@pytest.mark.parametrize("order", POLICIES)
+@pytest.mark.parametrize("operator", [name for name, able in ABLE.items() if name != "all_gather_gemm"])
+def test_every_order_gives_the_product(operator, order):
+    case = Case(operator, sizes=(35, 50, 40))
+    for _ in range(2):
+        case.check(case.call(schedule="fused", order=order), order)
+
+
+@pytest.mark.parametrize("operator", ABLE)
+def test_sizes_may_be_smaller_than_the_number_of_pes(operator):
+    n = shmem.n_pes()
+    for sizes in ((1, n, 1), (n + 1, n, 2)):
+        case = Case(operator, sizes=sizes)
+        case.check(case.call(), sizes)
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_operands_may_be_transposed(operator, split, schedule):
+    case = Case(operator, split)
+    case.a, case.b = case.a.T.contiguous().T, case.b.T.contiguous().T
+    case.check(case.call(schedule=schedule))
+
+
+@triton.jit
+def scaled(tile, rows, columns):
+    return tile * 2 + rows * 1000 + columns
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_the_epilogue_is_applied_once_to_the_whole_sum(operator, split, schedule):
+    case = Case(operator, split)
+    rows, columns = torch.arange(SIZES[0], device=here())[:, None], torch.arange(SIZES[1], device=here())[None, :]
+    places = rows * 1000.0 + columns
+    if operator == "all_gather_gemm":
+        places = places[:, : SIZES[1] // shmem.n_pes() * shmem.n_pes()][
+            :, mine(SIZES[1] // shmem.n_pes() * shmem.n_pes())
+        ]
+    if operator == "gemm_reduce_scatter":
+        places = places[mine(SIZES[0])]
+    case.wanted = case.wanted * 2 + places
+    case.check(case.call(schedule=schedule, epilogue=scaled))
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operator, split, schedule):
+    """Each call has other operands, and its result is read after the next call has been enqueued."""
+    turns = 1000 if torch.cuda.is_available() else 6
+    cases = [Case(operator, split, sizes=(18, 20, 12), seed=seed) for seed in range(3)]
+    before = None
+    for turn in range(turns):
+        case = cases[turn % 3]
+        if shmem.my_pe() == turn // 7 % shmem.n_pes():
+            work(2000)
+        result = case.call(schedule=schedule)
+        if before is not None and (turn < 10 or turn % 97 == 0):
+            before[0].check(before[1], turn - 1)
+        before = case, result
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_out_takes_the_result_and_keeps_it(operator, split, schedule):
+    case = Case(operator, split, sizes=(32, 48, 32))
+    shared = (
+        shmem.zeros(case.wanted.shape, dtype=case.dtype) if operator in ("gemm_all_gather", "gemm_all_reduce") else None
+    )
+    out = torch.zeros(case.wanted.shape, dtype=case.dtype, device=here()) if shared is None else shared
+    for _ in range(3):
+        assert case.call(schedule=schedule, out=out) is out
+        case.call(schedule=schedule)
+        case.check(out)
+    shmem.barrier_all()
+    if shared is not None:
+        shmem.free(shared)
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_gather", "gemm_all_reduce"])
+def test_all_pes_get_the_same_bits(operator):
+    for schedule in ABLE[operator]:
+        result = Case(operator, dtype=torch.float16).call(schedule=schedule)
+        copy = shmem.array(result)
+        for pe in range(shmem.n_pes()):
+            there = torch.empty_like(result)
+            shmem.get(there, copy, pe)
+            assert torch.equal(there, result), f"{schedule}: PE {pe} has other bits than PE {shmem.my_pe()}"
+        shmem.free(copy)
+
+
+def test_a_smaller_team_takes_its_memory_from_the_reserve():
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("there is no smaller team")
+    team = shmem.TEAM_WORLD.split_strided(1, 1, n - 1)
+    if ops.reserve_bytes() == 0:
+        if team:
+            with pytest.raises(shmem.HeapExhaustedError, match=r"ops\.reserve"):
+                ops.gemm_all_reduce(torch.ones(4, 4, device=here()), torch.ones(4, 4, device=here()), team=team)
+        ops.reserve(1 << 20)
+    if team:
+        for _ in range(3):
+            result = ops.gemm_all_reduce(
+                torch.full((5, 4), float(team.my_pe()), device=here()), torch.ones(4, 6, device=here()), team=team
+            )
+            assert (result == 4 * sum(range(n - 1))).all()
+        plan = ops.plan("gemm_all_reduce", torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()), team=team)
+        team.destroy()
+        with pytest.raises(shmem.ArgumentError, match="gemm_all_reduce: PE .*: plan: got .*ended"):
+            plan(torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()))
+    shmem.barrier_all()
+
+
+REFUSED = [
+    ("b: got .*3, 4.*; wants 2 rows", {"b": torch.ones(3, 4)}),
+    ("b: got torch.float16; wants a's type", {"b": torch.ones(2, 4, dtype=torch.float16)}),
+    (
+        "a: got torch.int32; wants one of",
+        {"a": torch.ones(3, 2, dtype=torch.int32), "b": torch.ones(2, 4, dtype=torch.int32)},
+    ),
+    ("a: got 1 dimensions", {"a": torch.ones(3)}),
+    ("a: got list", {"a": [1.0]}),
+    ("a: got strides", {"a": torch.ones(6, 4)}),  # every other element of it
+    ("schedule: got 'quick', no schedule; wants auto or copy_engine", {"schedule": "quick"}),
+    ("order: got 'other'; wants auto or data_parallel", {"order": "other"}),
+    ("split: got 'diagonal'", {"split": "diagonal"}),
+    ("tiles: got 3; wants one of schedule", {"tiles": 3}),
+    ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
+    ("team: got", {"team": shmem.TEAM_INVALID}),
+    ("size: got 1000000, with 3 elements of M", {"size": 1000000}),
+]
+
+
+@pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
+def test_wrong_arguments_are_refused_with_their_name(message, changed):
+    given = {"a": torch.ones(3, 2), "b": torch.ones(2, 4)} | changed
+    for name in ("a", "b"):
+        if isinstance(given[name], torch.Tensor):
+            given[name] = given[name].to(here())
+    if "strides" in message:
+        given["a"] = given["a"][::2, ::2]
+    with pytest.raises(shmem.ShmemError, match=rf"^gemm_all_gather: PE \d+: {message}"):
+        ops.gemm_all_gather(**given)
+
+
+def test_a_wrong_out_is_refused():
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    rows = 4 * shmem.n_pes()
+    for message, out in (
+        ("shape", torch.zeros(3, 8, device=here())),
+        ("torch.float64", torch.zeros(rows, 8, dtype=torch.float64, device=here())),
+        ("strides", torch.zeros(8, rows, device=here()).T),
+        ("private memory", torch.zeros(rows, 8, device=here())),
+    ):
+        with pytest.raises(shmem.ShmemError, match=f"^gemm_all_gather: PE .*: out: got .*{message}"):
+            ops.gemm_all_gather(a, b, out=out)
+
+
+def test_a_plan_serves_its_own_arguments_until_it_is_closed():
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    plan = ops.plan("gemm_all_gather", a, b)
+    assert plan.schedule in ABLE["gemm_all_gather"] and plan.why
+    assert plan.flops == 2 * 4 * 8 * 8 and plan.bytes_sent == 4 * 8 * 4 * (shmem.n_pes() - 1)
+    assert (ops.gemm_all_gather(a, b, plan=plan) == 8).all()
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
+        ops.gemm_all_gather(torch.ones(5, 8, device=here()), b, plan=plan)
+    plan.close()
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*ended"):
+        plan(a, b)
+
+
+@pytest.mark.parametrize("operator", ABLE)
+def test_empty_products_are_zeros_or_empty(operator):
+    n = shmem.n_pes()
+    for sizes in ((0, n, 4), (2 * n, 0, 4), (2 * n, n, 0)):
+        case = Case(operator, sizes=sizes)
+        result = case.call()
+        assert result.shape == case.wanted.shape and not result.any()
+
+
+def test_pes_that_call_differently_are_refused_on_all():
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    a = torch.ones(4 + (shmem.my_pe() == 1), 8, device=here())
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: a: got .* on PE 0 and .* on PE 1"):
+        ops.gemm_all_gather(a, torch.ones(8, 8, device=here()))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to capture graphs")
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_graphs_capture_and_replay_every_schedule(operator, split, schedule):
+    case = Case(operator, split, sizes=(300, 200, 160))
+    case.call(schedule=schedule)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = [case.call(schedule=schedule) for _ in range(3)]
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    for result in results[1:]:
+        case.check(result)
