@@ -57,7 +57,7 @@ def await_arrivals(ctx, words, number):
 
 @triton.jit
 def leave(ctx, words, number, programs, MEET: tl.constexpr):
-    """End the call: each of ``programs`` calls it once, the last one ends it. MEET: it waits for the results of all peers."""
+    """End the call: each of ``programs`` calls it once, and the last one ends it. MEET: it waits for all peers."""
     dev.fence(ctx)
     before = dev.atomic_fetch_add(ctx, words + TALLY, 1, dev.my_pe(ctx))
     if before + 1 == programs:
