@@ -1,0 +1,164 @@
+"""Tile orders: what the filters promise, the record of times, and the reports that need no GPU."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+import pyshmem as shmem
+from benchmarks.streaming_model import HOPPER
+from pyshmem.ops.configurations import Configuration
+from pyshmem.ops.orders.streamed import POLICIES, whole_tiles
+from pyshmem.ops.tuning.bloom import Bloom
+from pyshmem.ops.tuning.population import distinct, population, tiles_of
+from pyshmem.ops.tuning.record import ERROR, SLACK, Record, suitable
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROW = Configuration(128, 256, 64, 8, 4)
+BF16, F32 = torch.bfloat16, torch.float32
+
+sizes = st.integers(1, 20000)
+shapes = st.tuples(sizes, sizes, sizes)
+times = st.dictionaries(st.sampled_from(list(POLICIES)), st.floats(1e-6, 1.0), min_size=1)
+
+
+@given(st.lists(st.text(), max_size=200), st.integers(1, 50))
+def test_a_filter_finds_every_text_that_was_added_however_full_it_is(texts, capacity):
+    found = Bloom.of_capacity(capacity, 0.5)
+    for text in texts:
+        found.add(text)
+        assert text in found
+    assert all(text in found for text in texts)
+
+
+def test_an_empty_filter_finds_nothing():
+    assert not any(str(number) in Bloom.of_capacity(10, 0.1) for number in range(1000))
+
+
+def test_a_filter_that_holds_its_capacity_errs_as_rarely_as_it_was_made_for():
+    found = Bloom.of_capacity(2000, 0.02)
+    for number in range(2000):
+        found.add(f"in {number}")
+    wrong = sum(f"out {number}" in found for number in range(20000))
+    assert 0 < wrong < 2 * 0.02 * 20000
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.dictionaries(shapes, times, max_size=20), st.sampled_from([BF16, F32]))
+def test_a_suitable_policy_is_never_eliminated(measured, dtype):
+    """Of a shape that was measured: not in the filter is certain."""
+    found = Record("here")
+    for shape, each in measured.items():
+        found.add(shape, dtype, each)
+    for shape, each in measured.items():
+        limit = min(each.values()) * (1 + SLACK)
+        assert {policy for policy in each if each[policy] <= limit} <= set(found.candidates(shape, dtype))
+        assert each[found.fastest(shape, dtype)] == min(each.values())
+
+
+def test_unsuitable_policies_are_eliminated_but_for_the_filters_error():
+    found, measured = Record("here"), population(1000)
+    for number, shape in enumerate(measured):
+        best = list(POLICIES)[number % 7]
+        found.add(shape, BF16, {policy: 1.0 + (policy != best) for policy in POLICIES})
+    survived = sum(len(found.candidates(shape, BF16)) for shape in measured)
+    assert survived - 1000 <= 2 * ERROR * 6000
+
+
+def test_a_type_that_was_not_measured_has_no_candidates():
+    found = Record("here")
+    found.add((8, 8, 8), BF16, {"streamed": 1.0})
+    assert found.candidates((8, 8, 8), BF16) == ("streamed",)
+    assert found.candidates((8, 8, 8), F32) == () and found.fastest((8, 8, 8), F32) is None
+
+
+def test_a_policy_is_suitable_within_the_slack():
+    assert suitable({"streamed": 1.0, "data_parallel": 1 + SLACK / 2, "streamed_1": 1 + 2 * SLACK}) == [
+        "streamed",
+        "data_parallel",
+    ]
+    assert suitable({}) == []
+
+
+@pytest.mark.parametrize("with_times", [True, False])
+def test_a_saved_record_answers_as_before(with_times, tmp_path):
+    found, measured = Record("here"), population(50)
+    for number, shape in enumerate(measured):
+        found.add(shape, BF16, {"data_parallel": 1.0, "streamed_2": 0.5 + number / 50})
+    found.save(tmp_path / "orders.json", times=with_times)
+    again = Record.read(tmp_path / "orders.json")
+    assert again.machine == "here"
+    others = population(100, seed=1)
+    assert [again.candidates(each, BF16) for each in measured + others] == [
+        found.candidates(each, BF16) for each in measured + others
+    ]
+    fastest = [again.fastest(each, BF16) for each in measured]
+    assert fastest == ([found.fastest(each, BF16) for each in measured] if with_times else [None] * 50)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "another"}', "\x00"])
+def test_another_file_is_refused_by_name(content, tmp_path):
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^tuning: .*path: got .*other\.json, another file; wants a file with"
+    ):
+        Record.read(tmp_path / "other.json")
+
+
+@given(shapes, st.integers(1, 500))
+def test_the_policies_that_differ_stand_for_all(shape, programs):
+    tiles, found = tiles_of(shape, ROW), distinct(shape, ROW, programs)
+    assert next(iter(found)) == "data_parallel" and found["data_parallel"] == tiles
+    assert len(set(found.values())) == len(found)
+    for waves in POLICIES.values():
+        assert whole_tiles(tiles, programs, waves) in found.values()
+
+
+def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same():
+    found = population(1024)
+    assert len(set(found)) == 1024 and found == population(1024) and found != population(1024, seed=1)
+    assert all(size % 64 == 0 and 128 <= size <= 8192 for shape in found for size in shape)
+    assert len({round(m.bit_length()) for m, _, _ in found}) == 7  # every power of two from 128 to 8192
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8))
+def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs):
+    whole = min(whole, tiles)
+    model = HOPPER._replace(programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
+    seconds = [0.0] * programs
+    for tile in range(whole):
+        seconds[tile % programs] += depth + 100
+    iterations = (tiles - whole) * depth
+    sharing = min(programs, iterations)
+    owner = [p for p in range(sharing) for _ in range(p * iterations // sharing, (p + 1) * iterations // sharing)]
+    for tile in range(tiles - whole):
+        parts = owner[tile * depth : (tile + 1) * depth]
+        for program in set(parts):
+            seconds[program] += parts.count(program) + 100 + (10_000 if len(set(parts)) > 1 else 0)
+        seconds[parts[-1]] += 10_000 * (len(set(parts)) - 1)  # it comes last and loads the others' sums
+    assert model.seconds(tiles, whole, depth) == pytest.approx(max(seconds))
+
+
+def test_the_report_over_a_population_runs_without_a_gpu(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.tile_orders",
+        "--model",
+        "--quick",
+        "--json",
+        str(tmp_path / "found.json"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "all times come from a model" in done.stdout
+    assert all(policy in done.stdout for policy in POLICIES)
+    assert "suitable pairs that did not: 0" in done.stdout and "eliminated: " in done.stdout
+    assert len(json.loads((tmp_path / "found.json").read_text())["times"]) == 32

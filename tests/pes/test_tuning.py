@@ -1,0 +1,154 @@
+"""Tuning of tile orders, on all PEs: whose times count, what is refused, and that what is measured is the product."""
+
+import pytest
+import torch
+import pyshmem as shmem
+from pyshmem.ops import configurations, tuning
+from pyshmem.ops.orders.streamed import POLICIES
+from pyshmem.ops.problem import problem_of
+from pyshmem.ops.tuning.measuring import ProductTimer
+from pyshmem.runtime.heap import default
+
+BF16, F32 = torch.bfloat16, torch.float32
+SHAPE = (160, 96, 128)  # 15 tiles of 32 x 32 in the interpreter
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured():
+    tuning.forget()
+    yield
+    tuning.forget()
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Several programs in the interpreter too: those of these kernels never wait for a later one."""
+    monkeypatch.setattr(configurations, "INTERPRETED_PROGRAMS", 4)
+
+
+def by_number(shape, dtype, policies):
+    """Times that grow from policy to policy."""
+    return {policy: 1.0 + number for number, policy in enumerate(policies)}
+
+
+def test_the_slowest_pe_counts(programs, me, npes):
+    """Each PE is slow in a policy of its own, all but the last policy."""
+
+    def timer(shape, dtype, policies):
+        slow = policies[me % (len(policies) - 1)]
+        return {policy: 2.0 if policy == slow or npes < len(policies) - 1 else 1.0 for policy in policies} | {
+            policies[-1]: 1.5
+        }
+
+    found = tuning.tune([(4096, 4096, 4096)], timer=timer)
+    measured = next(iter(found.times.values()))
+    assert found.candidates((4096, 4096, 4096), BF16) == (list(measured)[-1],)
+
+
+def test_orders_come_from_the_record_and_say_why(programs):
+    other = (64, 64, 64)
+    assert tuning.order_for(SHAPE, BF16) == ("data_parallel", "no tile orders were measured")
+    tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
+    best = tuning.candidates(SHAPE)
+    assert len(best) == 1 and best != ("data_parallel",)
+    assert tuning.order_for(SHAPE, BF16) == (best[0], "the fastest when measured, of 1 that may suit")
+    assert tuning.order_for(other, BF16) == ("data_parallel", "the tile orders of this shape were not measured")
+    assert tuning.candidates(other) == () and tuning.candidates(SHAPE, F32) == ()
+
+
+def test_a_problem_takes_the_order_of_the_product_that_this_pe_makes(programs, npes):
+    m, n, k = SHAPE
+    tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
+    (best,) = tuning.candidates(SHAPE)
+    a, b = (shmem.zeros(size, dtype=BF16) for size in ((m, k), (k, n)))
+    rows = problem_of("gemm_all_gather", a, b, None, "rows", {})
+    assert tuning.order_of(rows)[0] == tuning.order_of(rows._replace(operator="gemm_reduce_scatter"))[0] == best
+    gathered = problem_of("all_gather_gemm", a, b, None, "rows", {})
+    assert tuning.order_of(gathered)[0] == (best if npes == 1 else "data_parallel")
+    other = problem_of("gemm_all_gather", a, b, None, "rows", {"tile": (64, 64, 32)})
+    assert tuning.order_of(other) == ("data_parallel", "tile orders are measured for the tiles of the table")
+
+
+def test_a_saved_record_is_loaded_on_all_pes(programs, tmp_path_factory, me):
+    path = shared_file(tmp_path_factory)
+    found = tuning.tune([SHAPE], path=path, timer=by_number)
+    shmem.barrier_all()
+    tuning.forget()
+    again = tuning.load(path)
+    assert again.times == found.times and tuning.candidates(SHAPE) == ("data_parallel",)
+
+
+def test_a_file_of_another_machine_is_refused(tmp_path):
+    tuning.Record("another GPU").save(tmp_path / "orders.json")
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^load: .*path: got .*measured on another GPU; wants one measured on "
+    ):
+        tuning.load(tmp_path / "orders.json")
+    assert tuning.order_for(SHAPE, BF16)[1] == "no tile orders were measured"
+
+
+def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes):
+    record = tuning.Record(tuning.measuring.machine_name(BF16))
+    record.add((me + 1, 1, 1), BF16, {"streamed": 1.0})
+    record.save(tmp_path / "orders.json")
+    if npes == 1:
+        tuning.load(tmp_path / "orders.json")
+        return
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^load: .*path: got another file on PE 1 than on PE 0; wants one file"
+    ):
+        tuning.load(tmp_path / "orders.json")
+    assert tuning.order_for(SHAPE, BF16)[1] == "no tile orders were measured"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "said"),
+    [
+        ([(1, 2)], BF16, r"shapes: got \(1, 2\); wants \(m, n, k\), ints of 1 or more"),
+        ([(1, 2, 0)], BF16, r"shapes: got \(1, 2, 0\); wants"),
+        ([SHAPE], torch.int8, "dtype: got torch.int8; wants one of torch.bfloat16"),
+    ],
+)
+def test_other_shapes_and_types_are_refused_and_nothing_is_measured(shapes, dtype, said):
+    with pytest.raises(shmem.ShmemError, match=rf"^tune: .*{said}"):
+        tuning.tune(shapes, dtype, timer=lambda *given: pytest.fail("measured"))
+
+
+def test_without_a_gpu_tune_wants_a_timer():
+    if default().streams:
+        assert tuning.tune([SHAPE]).fastest(SHAPE, BF16) in POLICIES
+        return
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^tune: .*timer: got None without a GPU; wants a GPU, or a function"
+    ):
+        tuning.tune([SHAPE])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_what_is_timed_is_the_product_under_each_policy(programs, dtype):
+    """Twice, so that the second call finds what streamed tiles have left in the symmetric words."""
+    results = {}
+
+    def clock(calls):
+        for name, call in calls.items():
+            a, b, out = call.args
+            for _ in range(2):
+                out.fill_(float("nan"))
+                call()
+            results[name] = a.double() @ b.double(), out.double().clone()
+        return dict.fromkeys(calls, 1.0)
+
+    timer = ProductTimer(15, clock)
+    policies = ("data_parallel", "streamed_1", "streamed_2", "streamed")
+    assert timer(SHAPE, dtype, policies) == dict.fromkeys(policies, 1.0)
+    timer.close()
+    assert set(results) == set(policies)
+    for wanted, got in results.values():
+        torch.testing.assert_close(got, wanted, rtol=2e-2, atol=0.2 if dtype is BF16 else 0.1)
+
+
+def shared_file(tmp_path_factory):
+    """One path for all PEs: PE 0's."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(str(tmp_path_factory.mktemp("tuning") / "orders.json"), 0)
