@@ -38,9 +38,9 @@ _ROWS = {
     ("nvidia", 4): Configuration(128, 128, 32, 8, 3),
     ("gfx90a", 2): Configuration(128, 128, 32, 4, 2),
     ("gfx90a", 4): Configuration(64, 64, 32, 4, 2),
-    ("gfx942", 2): Configuration(128, 256, 64, 8, 2),
+    ("gfx942", 2): Configuration(128, 128, 64, 4, 2),  # larger tiles spill; fewer warps may use 512 registers
     ("gfx942", 4): Configuration(128, 128, 32, 8, 2),
-    ("gfx950", 2): Configuration(256, 256, 64, 8, 2),
+    ("gfx950", 2): Configuration(128, 128, 64, 4, 2),
     ("gfx950", 4): Configuration(128, 128, 32, 8, 2),
 }
 _CHIPLETS = {"gfx942": 8, "gfx950": 8}

@@ -1,0 +1,59 @@
+"""The kernels of pyshmem.ops, compiled for a GPU with the tile sizes that they have there."""
+
+import functools
+import pathlib
+import re
+import subprocess
+import tempfile
+
+import torch
+import triton
+from compiling import TARGETS, array, compile, context, specialise
+from pyshmem.ops.configurations import configuration
+
+PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+CHIPLETS = {"gfx942": 8, "gfx950": 8}
+SIZES = {
+    "M": 2048, "N": 4096, "K": 12288, "a_pitch": 12288, "b_pitch": 12288, "pitch": 4096, "above": 0, "before": 0,
+    "whole": 272, "tiles": 404, "crowd": 132, "pieces": 8,
+}  # fmt: skip
+
+
+@functools.cache
+def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, **constants):
+    """A kernel for operands of ``dtype`` whose K is contiguous, as a plan compiles it. constants: those that are not as usual.
+
+    edges: whether tiles reach beyond the matrices.
+    """
+    row, item = configuration(target, dtype, None), dtype.itemsize
+    words, floats, elements = array(torch.uint64), array(torch.float32), array(dtype)
+    arrays = dict.fromkeys(("words", "tallies", "marks", "flags"), words) | {"sums": floats}
+    arrays |= dict.fromkeys(("parts", "slots", "gathered", "a", "b", "c"), elements)
+    threads = row.warps * TARGETS[target].warp_size
+    usual = {
+        "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": target == "nvidia",
+        "WHOLE": not edges, "EDGES": edges, "PRECISION": "tf32" if (item, target) == (4, "nvidia") else "ieee", "FAN": n_pes - 1,
+        "SLAB": max(threads * 16 // (row.BN * item), 1), "GROUP": row.group, "CHIPLETS": CHIPLETS.get(target, 1),
+        "STREAMED": False, "VECTOR": 16 // item, "EPILOGUE": None,
+    }  # fmt: skip
+    values = {"ctx": context(target, 0, n_pes)} | arrays | SIZES | usual | constants
+    source, options = specialise(
+        kernel, target, [values[name] for name in kernel.arg_names], num_warps=row.warps, num_stages=row.stages
+    )
+    return compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+def text_of(found, target):
+    """The PTX or the AMD instructions."""
+    return found.asm["ptx" if target == "nvidia" else "amdgcn"]
+
+
+def spilled(found, target):
+    """The bytes of memory that a thread has for registers that it lacks."""
+    if target != "nvidia":
+        return int(re.search(r"\.private_segment_fixed_size:\s*(\d+)", found.asm["amdgcn"])[1])
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "kernel.ptx").write_text(found.asm["ptx"])
+        command = [PTXAS, "-v", "--gpu-name", "sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
+        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
+    return sum(map(int, re.findall(r"(\d+) bytes spill stores", said)))

@@ -1,0 +1,81 @@
+"""The kernels of pyshmem.ops compile for every GPU with the tile sizes of its row: matrix instructions, wide stores, no spills."""
+
+import pytest
+import torch
+from compiling import TARGETS, instructions, places, spans
+from products import compiled, spilled, text_of
+from pyshmem.ops.configurations import configuration
+from pyshmem.ops.gathering import gather_and_multiply
+from pyshmem.ops.schedules.fused import ALONE, COLUMNS, REDUCE, ROWS, SCATTER, multiply_and_send
+
+MULTIPLY = {"nvidia": r"wgmma\.mma_async", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
+STORE = {"nvidia": r"st\.global", "amd": r"(global|buffer)_store"}
+WIDE = {"nvidia": r"st\.global\.v4\.b32", "amd": r"(global|buffer)_store_dwordx4"}
+NARROW = {"nvidia": r"st\.global\.(v2\.)?b16|st\.global\.v2\.b32", "amd": r"(global|buffer)_store_(short|byte)"}
+CASES = {
+    "alone, streamed": (ALONE, True), "rows": (ROWS, False), "columns, streamed": (COLUMNS, True),
+    "scatter": (SCATTER, False), "reduce, streamed": (REDUCE, True),
+}  # fmt: skip
+SENDING = [name for name, (kind, _) in CASES.items() if kind is not ALONE]
+# Bytes a thread: with the sums of peers' parts these two want more than NVIDIA's 255 registers.
+SPILLED = {("nvidia", "scatter"): 40, ("nvidia", "reduce, streamed"): 320}
+
+
+def vendor(target):
+    return "nvidia" if target == "nvidia" else "amd"
+
+
+def fused(target, case, dtype=torch.bfloat16, **more):
+    kind, streamed = CASES[case]
+    fan = 0 if kind is ALONE else 1
+    return compiled(multiply_and_send, target, dtype, edges=True, KIND=kind.value, STREAMED=streamed, FAN=fan, **more)
+
+
+def k_loops(found, target):
+    """The innermost loops that multiply. Several branches may lead back to the first line of a loop."""
+    lines = instructions(text_of(found, target))
+    ends = dict(sorted(spans(lines)))
+    stretches = [
+        (first, last) for first, last in ends.items() if places(lines[first : last + 1], MULTIPLY[vendor(target)])
+    ]
+    inner = [one for one in stretches if not any(one[0] < other[0] <= one[1] for other in stretches)]
+    return [lines[first : last + 1] for first, last in inner]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_products_use_the_matrix_units_and_nvidia_loads_by_tma(case, target):
+    found = k_loops(fused(target, case), target)
+    assert len(found) >= 1
+    if target == "nvidia":
+        assert all(places(each, r"cp\.async\.bulk\.tensor") for each in found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_registers_are_not_spilled(case, target):
+    assert spilled(fused(target, case), target) <= SPILLED.get((target, case), 0)
+
+
+@pytest.mark.parametrize("case", SENDING)
+def test_a_slab_goes_out_of_the_k_loop_by_one_store_of_16_bytes(case, target):
+    """16 bytes a thread and peer; the words of nothing else are stored there."""
+    for each in k_loops(fused(target, case), target):
+        assert places(each, STORE[vendor(target)]) == places(each, WIDE[vendor(target)])
+        assert len(places(each, WIDE[vendor(target)])) == 1
+
+
+@pytest.mark.parametrize("case", SENDING)
+def test_a_tile_is_stored_here_and_on_the_peer_by_16_bytes(case, target):
+    lines, row = instructions(text_of(fused(target, case), target)), configuration(target, torch.bfloat16, None)
+    own = row.BM * row.BN * 2 // (row.warps * TARGETS[target].warp_size * 16)
+    assert len(places(lines, WIDE[vendor(target)])) >= 2 * own
+    assert not places(lines, NARROW[vendor(target)])
+
+
+def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(target):
+    found = compiled(gather_and_multiply, target, edges=True)
+    assert len(k_loops(found, target)) == 2  # own rows, those of peers
+    assert spilled(found, target) == 0
+
+
+def test_float32_is_multiplied_without_spills(target):
+    assert spilled(fused(target, "rows", torch.float32), target) == 0
