@@ -104,7 +104,7 @@ class Device:
         self.begin()
         self.words = torch.zeros(WORDS, dtype=torch.int64)
         self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()
-        self.base, self.stride = cpu.base, cpu.stride
+        self.base, self.stride, self.deltas = cpu.base, cpu.stride, cpu.deltas
 
     def begin(self):
         """No barrier of kernels has been yet: pyshmem.runtime.areas.begin."""

@@ -1,0 +1,83 @@
+"""The kernel of the fused operators executed for small shapes: the product by matrix instructions, its tiles on their PEs."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem.ops import rounds
+from pyshmem.ops.schedules.fused import REDUCE, ROWS, SCATTER, multiply_and_send
+
+HIGH, WIDE, STEP = 16, 16, 32  # of a tile and of a step of its K loop. The emulator misplaces rows of 32 x 32 products
+ROWS_EACH, COLUMNS, DEPTH = (
+    2 * HIGH,
+    WIDE,
+    3 * STEP,
+)  # two tiles for each PE: the first is sent from the K loop of the second
+BF16, U64 = torch.bfloat16, torch.uint64
+
+
+@pytest.fixture(autouse=True)
+def multiplies(amd):
+    if amd.arch == "gfx90a":
+        pytest.skip("the emulator does not know gfx90a's v_mfma_f32_16x16x16bf16_1k (0xd3e7....)")
+
+
+def multiply(kind, m, a, b, c, memory, above):
+    """Launch one program. memory: the plan's arrays by the names of the kernel's arguments."""
+    n_pes = shmem.n_pes()
+    tiles = m // HIGH * (COLUMNS // WIDE)
+    sizes = {"M": m, "N": COLUMNS, "K": DEPTH, "a_pitch": DEPTH, "b_pitch": DEPTH, "pitch": COLUMNS, "above": above,
+             "before": 0, "whole": tiles, "tiles": tiles, "crowd": 1}  # fmt: skip
+    constants = {"KIND": kind.value, "BM": HIGH, "BN": WIDE, "BK": STEP, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": False,
+                 "WHOLE": True, "EDGES": False, "PRECISION": "ieee", "SLAB": 4, "GROUP": 2, "CHIPLETS": 1, "STREAMED": False,
+                 "FAN": min(1, n_pes - 1) if kind is SCATTER else n_pes - 1, "VECTOR": 8, "EPILOGUE": None}  # fmt: skip
+    values = {"ctx": shmem.device_context(), "a": a, "b": b, "c": c} | memory | sizes | constants
+    multiply_and_send[(1,)](*[values[name] for name in multiply_and_send.arg_names], num_warps=1)
+
+
+def plan_memory(rows, npes):
+    """For ``rows`` of the whole result. Symmetric, but the sums and the parts."""
+    words = shmem.zeros(rounds.words_of(npes) + 4 * rows, dtype=U64)
+    each = rows // npes
+    return {
+        "words": words[: rounds.words_of(npes)],
+        "tallies": words[-2 * rows : -rows],
+        "marks": words[-rows:],
+        "sums": torch.zeros(1),
+        "parts": torch.zeros(rows, COLUMNS, dtype=BF16),
+        "slots": shmem.zeros((2 * max(npes - 1, 1), each, COLUMNS), dtype=BF16),
+    }
+
+
+def operands(me, turn):
+    """a, b with b lying along K; other values for each PE and turn."""
+    generator = torch.Generator().manual_seed(100 * turn + me)
+    a, b = (torch.randn(size, DEPTH, generator=generator).to(BF16) for size in (ROWS_EACH, COLUMNS))
+    return a, b
+
+
+def assert_close(got, wanted):
+    torch.testing.assert_close(got.double(), wanted, rtol=2e-2, atol=2e-1)
+
+
+def test_rows_of_the_product_come_to_all_pes(me, npes):
+    """Twice: the second call waits until its result may be written."""
+    memory = plan_memory(ROWS_EACH * npes, npes)
+    for turn in range(2):
+        c = shmem.full((ROWS_EACH * npes, COLUMNS), float("nan"), dtype=BF16)
+        b = operands(0, turn)[1]
+        multiply(ROWS, ROWS_EACH, operands(me, turn)[0], b, c, memory, ROWS_EACH * me)
+        for pe in range(npes):
+            assert_close(c[ROWS_EACH * pe :][:ROWS_EACH], operands(pe, turn)[0].double() @ b.double().T)
+
+
+@pytest.mark.parametrize("kind", [SCATTER, REDUCE], ids=["scatter", "reduce"])
+def test_products_of_all_pes_are_added_up(kind, me, npes):
+    rows = ROWS_EACH * npes
+    memory = plan_memory(rows, npes)
+    for turn in range(2):
+        parts = [[operands(10 * pe + i, turn)[0] for i in range(npes)] for pe in range(npes)]
+        b = [operands(pe, turn)[1] for pe in range(npes)]
+        wanted = sum(torch.cat(parts[pe]).double() @ b[pe].double().T for pe in range(npes))
+        c = shmem.full((rows if kind is REDUCE else ROWS_EACH, COLUMNS), float("nan"), dtype=BF16)
+        multiply(kind, rows, torch.cat(parts[me]), b[me], c, memory, 0)
+        assert_close(c, wanted if kind is REDUCE else wanted[ROWS_EACH * me :][:ROWS_EACH])
