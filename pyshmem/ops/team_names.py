@@ -1,0 +1,79 @@
+"""Names of teams. The schema of a torch operator has room for a string, but not for a Team.
+
+Operators get a team's handle: its name with this PE's number and the number of PEs, as in "world 1/4". Compilers keep their
+results in files for later jobs. So what the shapes of results depend on must be among an operator's arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.library import custom_op
+
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+WORLD = "world"
+_teams: dict[str, Team] = {}
+
+
+def name_team(name: str, team: Team) -> str:
+    """Let torch operators find ``team`` by ``name``, and return the name. All members give the team the same one.
+
+    name: any string but "world", which is TEAM_WORLD's. It can be given again once its team is destroyed.
+    team: a team of this PE.
+    Errors: ArgumentError, NotInitializedError.
+    """
+    member("name_team", team)
+    if type(name) is not str or not name:
+        refuse(ArgumentError, "name_team", "name", repr(name), "a string that is not empty")
+    if name == WORLD or (_teams.get(name) and _teams[name] is not team):
+        refuse(ArgumentError, "name_team", "name", repr(name), "a name that no other live team has")
+    _teams[name] = team
+    return name
+
+
+@torch.compiler.assume_constant_result
+def handle_of(name: str) -> str:
+    """Return the handle of the team of this name. Errors: ArgumentError, NotInitializedError."""
+    team = _found("torch_library", name, name)
+    return f"{name} {team.me}/{team.size}"
+
+
+def team_of(routine: str, handle: str) -> Team:
+    """Return the team of a handle. Errors: ArgumentError if there is none such in this job, NotInitializedError."""
+    name, _, numbers = handle.rpartition(" ")
+    team = _found(routine, name, handle)
+    if numbers != f"{team.me}/{team.size}":
+        refuse(
+            ArgumentError, routine, "team", repr(handle), f"{handle_of(name)!r}: the code was compiled for another job"
+        )
+    return team
+
+
+def _found(routine: str, name: str, given: str) -> Team:
+    team = TEAM_WORLD if name == WORLD else _teams.get(name)
+    if team is None or (not team and team is not TEAM_WORLD):
+        refuse(ArgumentError, routine, "team", repr(given), "'world', or what name_team returned for a live team")
+    return member(routine, team)
+
+
+def operator(*mutated: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as operator pyshmem::<its name>. It gets ``team``, its last argument, by the handle.
+
+    mutated: the arguments that it writes. Returns the function that users call with the name of the team.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        registered = custom_op(f"pyshmem::{function.__name__}", function, mutates_args=mutated)
+
+        @wraps(function)
+        def call(*operands: Any, team: str = WORLD, **options: Any) -> Any:
+            return registered(*operands, **options, team=handle_of(team))
+
+        return call
+
+    return register

@@ -1,0 +1,171 @@
+"""The operators for torch.compile and autograd: ``from pyshmem.ops import torch_library`` registers torch.ops.pyshmem.*.
+
+They are functions without side effects, as compilers want them: each call returns a new tensor, which lives as long as its
+user wants, not one of the plan's two arrays. For gemm_all_gather and gemm_all_reduce this costs a copy of the result; where
+that matters, call ops.gemm_all_gather with out= instead, outside of compiled code. A team goes by the name that name_team
+gave it; epilogues are for the functions of ops only.
+
+CUDA graphs: the first call of a kind makes a plan, which allocates, and so does the first call of a collective that stages
+its operands. Make one call of each kind, forward and backward, before you capture. torch.compile(mode="reduce-overhead")
+does so by itself. All PEs must make the same calls in the same order: compile the same function for the same shapes, and
+let the same operands require gradients, on all PEs.
+
+Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward. There
+the team must divide N of the first one, and K of the second.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+
+from pyshmem.ops import plans, torch_collectives
+from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
+from pyshmem.ops.torch_collectives import (
+    alltoall_on_stream,
+    barrier_on_stream,
+    broadcast_on_stream,
+    fcollect_on_stream,
+    gather_rows,
+    reduce_on_stream,
+)
+
+__all__ = [
+    "all_gather_gemm",
+    "alltoall_on_stream",
+    "barrier_on_stream",
+    "broadcast_on_stream",
+    "clear",
+    "fcollect_on_stream",
+    "gather_rows",
+    "gemm_all_gather",
+    "gemm_all_reduce",
+    "gemm_reduce_scatter",
+    "name_team",
+    "reduce_on_stream",
+]
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "tile": None}
+_KEPT = ("gemm_all_gather", "gemm_all_reduce")  # their results are symmetric: the plan has them, and the caller a copy
+
+
+def clear() -> None:
+    """Close all plans and free all staging memory. Collective over all PEs, which have made the same calls."""
+    plans.clear()
+    torch_collectives.clear()
+
+
+def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options: Any) -> Tensor:
+    group = team_of(operator, team)
+    chosen = {name: value for name, value in options.items() if value != _AUTO[name]}
+    if "tile" in chosen:
+        chosen["tile"] = tuple(chosen["tile"])
+    a, b = _lined(a), _lined(b)
+    plan = plans.find(operator, a, b, group, split, chosen)
+    if operator in _KEPT:
+        return plan(a, b).clone()
+    return plan(a, b, a.new_empty(plan.problem.result))
+
+
+def _lined(matrix: Tensor) -> Tensor:
+    """The matrix, as a copy if neither its rows nor its columns are contiguous: gradients are often expanded scalars."""
+    rows, columns = matrix.stride()
+    by_rows, by_columns = columns == 1 and rows >= matrix.shape[1], rows == 1 and columns >= matrix.shape[0]
+    return matrix if by_rows or by_columns else matrix.contiguous()
+
+
+# -- operators with gradients
+
+
+@operator()
+def all_gather_gemm(
+    a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
+    tile: Sequence[int] | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.all_gather_gemm into a new tensor. team: a name."""
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
+
+
+@register_fake("pyshmem::all_gather_gemm")
+def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
+    rows = a.shape[0] * team_of("all_gather_gemm", team).size if size is None else size
+    return a.new_empty((rows, b.shape[1]))
+
+
+@operator()
+def gemm_reduce_scatter(
+    a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
+    tile: Sequence[int] | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_reduce_scatter into a new tensor. team: a name."""
+    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
+
+
+@register_fake("pyshmem::gemm_reduce_scatter")
+def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
+    group = team_of("gemm_reduce_scatter", team)
+    return a.new_empty(((a.shape[0] + group.size - 1 - group.me) // group.size, b.shape[1]))
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+    ctx.team, ctx.size = keyword_only_inputs["team"], keyword_only_inputs["size"]
+
+
+def _backward_of_all_gather_gemm(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    a, b = ctx.saved_tensors
+    to_a = to_b = None
+    if ctx.needs_input_grad[0]:
+        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, team=ctx.team)
+    if ctx.needs_input_grad[1]:
+        to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient
+    return to_a, to_b
+
+
+def _backward_of_gemm_reduce_scatter(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """If both operands want a gradient, all rows are needed twice, and gathered once."""
+    a, b = ctx.saved_tensors
+    if not ctx.needs_input_grad[1]:
+        return torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], team=ctx.team), None
+    rows = torch.ops.pyshmem.gather_rows(gradient, a.shape[0], team=ctx.team)
+    return rows @ b.T if ctx.needs_input_grad[0] else None, a.T @ rows
+
+
+register_autograd("pyshmem::all_gather_gemm", _backward_of_all_gather_gemm, setup_context=_remember)
+register_autograd("pyshmem::gemm_reduce_scatter", _backward_of_gemm_reduce_scatter, setup_context=_remember)
+
+
+# -- operators without gradients: all PEs have the result, and torch cannot know whether all of them add to the loss
+
+
+@operator()
+def gemm_all_gather(
+    a: Tensor, b: Tensor, split: str = "rows", *, schedule: str = "auto", order: str = "auto", size: int | None = None,
+    tile: Sequence[int] | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_gather into a new tensor. team: a name."""
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, order=order, size=size, tile=tile)
+
+
+@register_fake("pyshmem::gemm_all_gather")
+def _(a, b, split="rows", *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
+    n = team_of("gemm_all_gather", team).size
+    rows, columns = a.shape[0], b.shape[1]
+    if split == "columns":
+        return a.new_empty((rows, columns * n if size is None else size))
+    return a.new_empty((rows * n if size is None else size, columns))
+
+
+@operator()
+def gemm_all_reduce(
+    a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
+    tile: Sequence[int] | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_reduce into a new tensor. team: a name."""
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
+
+
+@register_fake("pyshmem::gemm_all_reduce")
+def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
+    return a.new_empty((a.shape[0], b.shape[1]))

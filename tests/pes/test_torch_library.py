@@ -1,0 +1,326 @@
+"""The operators and the collectives on streams as operators of torch: what compilers and autograd may expect of them."""
+
+import shutil
+
+import pytest
+import torch
+
+import pyshmem as shmem
+from pyshmem.ops import torch_library as library
+from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
+from pyshmem.ops.team_names import handle_of, team_of
+from support import here
+
+MODULES = {
+    "all_gather_gemm": all_gather_gemm,
+    "gemm_all_gather": gemm_all_gather,
+    "gemm_all_reduce": gemm_all_reduce,
+    "gemm_reduce_scatter": gemm_reduce_scatter,
+}
+BACKENDS = ["eager", "aot_eager"]
+ROWS, MIDDLE, COLUMNS = 20, 24, 36  # of each PE's operands
+
+operators = pytest.mark.parametrize("name", MODULES)
+backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No test finds the plans, staging memory, compiled code or names of teams of another one."""
+    torch.compiler.reset()
+    yield
+    library.clear()
+
+
+def numbers(pe, shape, dtype=torch.float32):
+    """What the array of PE ``pe`` holds: any PE can make it."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(pe * 7 + shape[0])).to(dtype).to(here())
+
+
+def operands(pe, dtype=torch.float32, rows=ROWS):
+    return numbers(pe, (rows, MIDDLE), dtype), numbers(pe + 100, (MIDDLE, COLUMNS), dtype)
+
+
+def wanted(name, n, me):
+    return MODULES[name].reference([operands(pe) for pe in range(n)], me)
+
+
+def near(seen, reference):
+    torch.testing.assert_close(seen.double(), reference, rtol=1e-4, atol=1e-4)
+
+
+def compiled(function, backend, seen):
+    """The function, compiled in one graph. The names of the operators that came to the compiler are added to ``seen``."""
+    if backend == "inductor" and not (torch.cuda.is_available() or shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("inductor has no compiler here")
+
+    def noting(graph, examples):
+        seen.extend(str(node.target) for node in graph.graph.nodes if "pyshmem" in str(node.target))
+        return torch._dynamo.backends.registry.lookup_backend(backend)(graph, examples)
+
+    return torch.compile(function, fullgraph=True, backend=noting)
+
+
+@operators
+def test_operator_returns_what_its_reference_computes(name, me, npes):
+    near(getattr(library, name)(*operands(me)), wanted(name, npes, me))
+
+
+@operators
+def test_result_outlives_later_calls(name, me, npes):
+    call, (a, b) = getattr(library, name), operands(me)
+    first = call(a, b)
+    for _ in range(3):
+        call(torch.zeros_like(a), b)
+    near(first, wanted(name, npes, me))
+
+
+@operators
+@backends
+def test_compiler_keeps_the_operator(name, backend, me, npes):
+    seen = []
+
+    def function(a, b):
+        return getattr(library, name)(a * 2, b) + 1
+
+    result = compiled(function, backend, seen)(*operands(me))
+    near(result, wanted(name, npes, me) * 2 + 1)
+    assert [each for each in seen if name in each]
+
+
+@operators
+def test_operator_passes_the_checks_of_torch(name, me):
+    """Schema, shape of the fake kernel, and autograd, with fixed and with symbolic shapes."""
+    a, b = operands(me)
+    torch.library.opcheck(getattr(torch.ops.pyshmem, name).default, (a, b), {"team": handle_of("world")})
+
+
+@pytest.mark.parametrize("name, size", [("all_gather_gemm", 1), ("gemm_all_gather", 1)])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_rows_that_the_team_does_not_divide(name, size, backend, me, npes):
+    """PE 0 has one row more."""
+    every = [operands(pe, rows=ROWS + (pe == 0)) for pe in range(npes)]
+    total = npes * ROWS + 1
+    result = compiled(lambda a, b: getattr(library, name)(a, b, size=total), backend, [])(*every[me])
+    assert result.shape[0] == total
+    near(result, MODULES[name].reference(every, me))
+
+
+def test_columns_are_gathered_too(me, npes):
+    every = [(operands(0)[0], operands(pe)[1]) for pe in range(npes)]
+    result = compiled(lambda a, b: library.gemm_all_gather(a, b, split="columns"), "aot_eager", [])(*every[me])
+    near(result, gemm_all_gather.reference(every, me, "columns"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype, me, npes):
+    every = [operands(pe, dtype) for pe in range(npes)]
+    result = library.gemm_reduce_scatter(*every[me])
+    assert result.dtype is dtype
+    reference = gemm_reduce_scatter.reference(every, me)
+    assert (result.double() - reference).norm() < 1e-2 * reference.norm()
+
+
+def whole_gradients(name, npes, weights, rows):
+    """The gradients of sum(weights * result) over all PEs, from one product of all operands in float64, by PE."""
+    every = [tuple(each.double().requires_grad_() for each in operands(pe, rows=rows(pe))) for pe in range(npes)]
+    results = [MODULES[name].reference(every, pe) for pe in range(npes)]
+    sum((weight.double() * result).sum() for weight, result in zip(weights, results, strict=True)).backward()
+    return [(a.grad, b.grad) for a, b in every], [result.shape for result in results]
+
+
+@pytest.mark.parametrize(
+    "which, backend",
+    [("a", None), ("b", None), ("ab", None), ("a", "aot_eager"), ("ab", "aot_eager"), ("ab", "inductor")],
+)
+@pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes):
+    """For one PE more rows than for the others, as far as the operator has such operands."""
+    uneven = name == "all_gather_gemm"
+
+    def rows(pe):
+        return ROWS + (uneven and pe == 0)
+
+    total = ROWS * npes + 1 if uneven else None
+    shape = (total, COLUMNS) if uneven else (len(torch.arange(ROWS).tensor_split(npes)[me]), COLUMNS)
+    heights = [(total if uneven else len(part), COLUMNS) for part in torch.arange(ROWS).tensor_split(npes)]
+    weights = [numbers(pe + 50, height) for pe, height in enumerate(heights)]
+    gradients, shapes = whole_gradients(name, npes, weights, rows)
+    assert shapes[me] == shape
+    a, b = (
+        each.requires_grad_(letter in which) for each, letter in zip(operands(me, rows=rows(me)), "ab", strict=True)
+    )
+
+    def loss(a, b):
+        return (getattr(library, name)(a, b, size=total) * weights[me]).sum()
+
+    (compiled(loss, backend, []) if backend else loss)(a, b).backward()
+    for operand, letter, gradient in zip((a, b), "ab", gradients[me], strict=True):
+        if letter in which:
+            near(operand.grad, gradient)
+        else:
+            assert operand.grad is None
+
+
+def test_gradient_of_a_plain_sum_is_taken(me, npes):
+    """Such a gradient is one number, expanded."""
+    a, b = (each.requires_grad_() for each in operands(me))
+    library.all_gather_gemm(a, b).sum().backward()
+    weights = [torch.ones(ROWS * npes, COLUMNS)] * npes
+    gradients, _ = whole_gradients("all_gather_gemm", npes, [each.to(here()) for each in weights], lambda pe: ROWS)
+    near(a.grad, gradients[me][0])
+    near(b.grad, gradients[me][1])
+
+
+@pytest.mark.parametrize("name", ["gemm_all_gather", "gemm_all_reduce"])
+def test_operators_without_gradients_say_so(name, me):
+    a, b = (each.requires_grad_() for each in operands(me))
+    with pytest.raises(RuntimeError, match="autograd"):
+        getattr(library, name)(a, b).sum().backward()
+
+
+def test_team_goes_by_its_name(me, npes):
+    """Two teams, of the even and the odd PEs, have one name each, and work at the same time."""
+    shmem.barrier_all()
+    team = next(filter(None, [shmem.TEAM_WORLD.split_strided(i, 2, (npes - i + 1) // 2) for i in range(min(2, npes))]))
+    if team.n_pes() < npes:
+        from pyshmem.ops import workspace
+
+        if workspace.reserve.generation < 0 or not workspace.reserve.room:
+            workspace.reserve.open(1 << 20)
+    assert library.name_team("mine", team) == "mine"
+    a, b = operands(me)
+    members = range(me % 2, npes, 2) if npes > 1 else [0]
+    result = compiled(lambda a, b: library.gemm_reduce_scatter(a, b, team="mine"), "aot_eager", [])(a, b)
+    near(result, gemm_reduce_scatter.reference([operands(pe) for pe in members], team.my_pe()))
+
+
+def test_names_of_teams_are_refused(me):
+    with pytest.raises(
+        shmem.ShmemError, match=r"^torch_library: PE \d+: team: got 'nobody'; wants 'world', or what name_team"
+    ):
+        library.gather_rows(operands(me)[0], team="nobody")
+    for name in ("", "world", 3):
+        with pytest.raises(shmem.ShmemError, match=r"^name_team: PE \d+: name: got "):
+            library.name_team(name, shmem.TEAM_WORLD)
+    team = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())
+    other = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())
+    library.name_team("again", team)
+    with pytest.raises(shmem.ShmemError, match="a name that no other live team has"):
+        library.name_team("again", other)
+    team.destroy()
+    with pytest.raises(shmem.ShmemError, match="team: got 'again'"):
+        library.gather_rows(operands(me)[0], team="again")
+    assert library.name_team("again", other) == "again"
+
+
+def test_code_compiled_for_other_numbers_of_pes_is_refused(me, npes):
+    """Compilers keep code in files, and find it by the operators' arguments: the handle says of how many PEs it is."""
+    assert team_of("x", handle_of("world")) is shmem.TEAM_WORLD
+    with pytest.raises(shmem.ShmemError, match=rf"got 'world {me}/{npes + 1}'; wants 'world {me}/{npes}'"):
+        torch.ops.pyshmem.gather_rows(operands(me)[0], team=f"world {me}/{npes + 1}")
+
+
+# -- collectives
+
+
+def collective(name, npes):
+    """Arguments after target and source, target's length for a source of 4 npes, and what it holds then on a PE, of all sources."""
+    return {
+        "reduce_on_stream": (("sum",), 4 * npes, lambda every, pe: sum(every)),
+        "fcollect_on_stream": ((), 4 * npes * npes, lambda every, pe: torch.cat(every)),
+        "alltoall_on_stream": ((), 4 * npes, lambda every, pe: torch.cat([each.chunk(npes)[pe] for each in every])),
+        "broadcast_on_stream": ((npes - 1,), 4 * npes, lambda every, pe: every[-1]),
+    }[name]
+
+
+collectives = pytest.mark.parametrize(
+    "name", ["reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream"]
+)
+
+
+@collectives
+@backends
+@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "private"])
+def test_compiler_keeps_the_collective_and_its_target_has_the_result(name, backend, symmetric, me, npes):
+    """The source is made by the compiled function, and the target is read by it."""
+    more, length, result = collective(name, npes)
+    target = shmem.zeros(length, dtype=torch.float32) if symmetric else torch.zeros(length, device=here())
+    every = [numbers(pe, (4 * npes,)) * 3 for pe in range(npes)]
+    seen = []
+
+    def function(target, source):
+        getattr(library, name)(target, source * 3, *more)
+        return target + 1
+
+    call = compiled(function, backend, seen)
+    for _ in range(2):
+        target.zero_()
+        after = call(target, numbers(me, (4 * npes,)))
+        torch.testing.assert_close(target, result(every, me))
+        torch.testing.assert_close(after, result(every, me) + 1)
+    assert [each for each in seen if name in each]
+
+
+@collectives
+def test_a_part_of_a_private_target_is_written(name, me, npes):
+    """size counts elements; what follows them stays."""
+    more, length, result = collective(name, npes)
+    target = torch.full((length,), 7.0, device=here())
+    every = [numbers(pe, (4 * npes,)) for pe in range(npes)]
+    size = {"alltoall_on_stream": 3}.get(name, 2)
+    getattr(library, name)(target, every[me], *more, size=size)
+    part = {
+        "fcollect_on_stream": lambda: torch.cat([each[:2] for each in every]),
+        "alltoall_on_stream": lambda: torch.cat([each[3 * me : 3 * me + 3] for each in every]),
+    }.get(name, lambda: result(every, me)[:2])()
+    torch.testing.assert_close(target[: len(part)], part)
+    assert (target[len(part) :] == 7).all()
+
+
+def test_a_reduction_in_place(me, npes):
+    """Target and source are one private array."""
+    array = numbers(me, (5,))
+    library.reduce_on_stream(array, array, "max")
+    torch.testing.assert_close(array, torch.stack([numbers(pe, (5,)) for pe in range(npes)]).amax(0))
+
+
+@backends
+def test_compiler_keeps_the_barrier(backend, monkeypatch):
+    """It has neither arguments nor results; twice it is there, and twice it comes."""
+    seen, done = [], []
+    barrier = shmem.barrier_on_stream
+    monkeypatch.setattr(shmem, "barrier_on_stream", lambda team: done.append(barrier(team)))
+
+    def function(x):
+        library.barrier_on_stream()
+        y = x + 1
+        library.barrier_on_stream()
+        return y
+
+    assert compiled(function, backend, seen)(torch.ones(3, device=here())).sum() == 6
+    assert len(done) == 2 and len(seen) >= 2
+
+
+def test_inductor_keeps_all_of_them(me, npes):
+    """Its code works in place on a symmetric target, and stages what it has allocated itself."""
+    seen, target = [], shmem.zeros(ROWS, COLUMNS, dtype=torch.float32)
+
+    def function(a, b, target):
+        library.barrier_on_stream()
+        library.reduce_on_stream(target, library.gemm_all_reduce(a, b) + 1, "sum")
+        return [getattr(library, name)(a * 2, b) + 1 for name in MODULES], target * 2
+
+    results, doubled = compiled(function, "inductor", seen)(*operands(me), target)
+    for name, result in zip(MODULES, results, strict=True):
+        near(result, wanted(name, npes, me) * 2 + 1)
+    near(target, npes * (wanted("gemm_all_reduce", npes, me) + 1))
+    near(doubled, target.double() * 2)
+    for name in (*MODULES, "barrier_on_stream", "reduce_on_stream"):
+        assert [each for each in seen if name in each], name
+
+
+def test_gather_rows_of_matrices_without_rows(me, npes):
+    assert library.gather_rows(torch.zeros(0, 3, device=here())).shape == (0, 3)
+    every = [numbers(pe, (2 - (pe > 0), 3)) for pe in range(npes)]
+    torch.testing.assert_close(library.gather_rows(every[me], size=npes + 1), torch.cat(every), rtol=0, atol=0)
