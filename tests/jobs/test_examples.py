@@ -22,6 +22,12 @@ EXAMPLES = {
         lambda n: [rf"{n} PEs: all have C = A @ B, 512 x 512 x 512 in float16, relative error \d\.\de-0[67]"],
         [],
     ),
+    "gemm_epilogue.py": (
+        lambda n: [
+            rf"{n} PEs: all have the lower triangle of relu\(A @ B\), 128 x 128 x 96, by 2 schedules, with equal bits"
+        ],
+        [],
+    ),
     "gemm_partitioned.py": (
         lambda n: [
             rf"{n} PEs: C = A @ B, 256 x 256 x 256 in float16, rows in blocks of 32 in turn, relative error \d\.\de-0[67]"
@@ -37,8 +43,15 @@ EXAMPLES = {
     "hello.py": (lambda n: [rf"PE {pe} of {n} is process \d+" for pe in range(n)], []),
     "histogram.py": (lambda n: [f"{n} PEs: {n * 65536} values counted into 1000 bins, every bin right"], []),
     "pi.py": (lambda n: [rf"{n} PEs, 1000000 midpoints: pi = 3\.14159265358\d+, error \d\.\de-1[34]"], []),
+    "remote_store.py": (lambda n: [f"{n} PEs: PE 0 has filled the 4096 elements of PE {1 % n}"], []),
     "ring.py": (lambda n: [f"{n} PEs: the list came back signed by {re.escape(str([*range(n)]))}"], []),
     "ring_broadcast.py": (lambda n: [f"{n} PEs: 1000 elements came round, by host calls and by a kernel"], []),
+    "tensor_parallel_mlp.py": (
+        lambda n: [
+            rf"{n} PEs: forward and backward of a 64 x 32 x 96 layer, in one compiled graph, relative error at most \d\.\de-0[67]"
+        ],
+        [],
+    ),
 }
 
 # What a port prints on n PEs.
