@@ -100,6 +100,7 @@ bench: $(VENV)/.installed
 bench-gpu: $(GPU_VENV)/.installed
 	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
 	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
+	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.ops
 
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs

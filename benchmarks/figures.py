@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,21 @@ class Figure:
 
 
 Figures = Mapping[str, Figure]
+BOUND = "bound"
+
+
+def slowest(peers: Sequence[str], figures: Figures) -> Figure:
+    """Return the figure of the slowest peer, without those that were not measured."""
+    timed = [name for name in peers if name in figures and figures[name].samples]
+    if not timed:
+        return Figure(missing=f"none of {', '.join(peers)} was measured")
+    name = max(timed, key=lambda each: figures[each].median)
+    return Figure(name, samples=list(figures[name].samples))
+
+
+def of_bound(figures: Figures, figure: Figure | None) -> float | None:
+    """Return the bound's time divided by the figure's, or None if one was not measured."""
+    return ratio(figures.get(BOUND), figure)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Report, busbw, met
+from benchmarks.figures import Figure, Figures, Report, busbw, met, of_bound
 from benchmarks.rows import Row
 
 _PACKAGES = ("numpy", "torch", "triton", "mpi4py", "mpich", "cupy-cuda13x", "cupy")
@@ -78,8 +78,15 @@ def _row(row: Row, report: Report) -> dict[str, Any]:
         "unit": row.unit,
         "ceiling": row.ceiling,
         "goals": goals,
-        "figures": {name: _figure(row, figure, report.n_pes) for name, figure in figures.items()},
+        "figures": {
+            name: _figure(row, figure, report.n_pes) | _share(figures, figure) for name, figure in figures.items()
+        },
     }
+
+
+def _share(figures: Figures, figure: Figure) -> dict[str, float]:
+    share = of_bound(figures, figure)
+    return {} if share is None else {"of_bound": share}
 
 
 def _figure(row: Row, figure: Figure, n_pes: int) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class Row:
     steps: int = 1  # the number of counted operations in a step: a ping-pong has two
     bus: Callable[[int], float] | None = None
     goals: tuple[Goal, ...] = ()
+    bound: tuple[str, ...] = ()  # the peers of which the slowest is the row's bound; a figure of that name is added
     ceiling: str = ""  # the peer that moves the same bytes by the fastest method outside the library
     unit: str = "s"
     least_pes: int = 1

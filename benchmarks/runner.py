@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from benchmarks.figures import Figure
+from benchmarks.figures import BOUND, Figure, slowest
 from benchmarks.rows import Row
 
 SETTLED = 0.03
@@ -67,4 +67,5 @@ def measure(row: Row, clock: Clock, effort: Effort) -> dict[str, Figure]:
         if turn + 1 >= effort.least and all(contender.settled for contender in able):
             break
     clock.release()
-    return {name: figure for contender in contenders for name, figure in contender.figures.items()}
+    figures = {name: figure for contender in contenders for name, figure in contender.figures.items()}
+    return figures | {BOUND: slowest(row.bound, figures)} if row.bound else figures

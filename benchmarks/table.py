@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.figures import Figure, Report, busbw, judged, met, ratio
+from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, ratio
 from benchmarks.rows import KIB, PER_BYTE, Goal, Row, size
 
 OTHER = "other"  # the peer that --against adds
@@ -49,12 +49,16 @@ def show(console: Console, report: Report, earlier: Earlier | None = None, earli
 def _lines(row: Row, report: Report, earlier: Earlier | None) -> Iterator[list[str]]:
     figures = report.results[row]
     mine = figures.get(report.ours, Figure())
-    first = [escape(row.name), size(row.nbytes), cell(row, mine, report.n_pes)]
+    first = [escape(row.name), size(row.nbytes), cell(row, mine, report.n_pes) + _share(row, report.ours, figures)]
     if earlier is not None:
         old = earlier.get(row.key, Figure())
         first += [cell(row, old, report.n_pes), _verdict_on_change(mine, old)]
     beside = [
-        [escape(_title(row, name)), cell(row, each, report.n_pes), _beside(row, name, mine, each)]
+        [
+            escape(_title(row, name)),
+            cell(row, each, report.n_pes) + _share(row, name, figures),
+            _beside(row, name, mine, each),
+        ]
         for name, each in figures.items()
         if name != report.ours and not each.missing
     ]
@@ -75,6 +79,12 @@ def cell(row: Row, figure: Figure, n_pes: int) -> str:
     text = f"{median / scale:.{digits}f} {unit} ±{min(figure.spread, 9.99):4.0%}"
     bandwidth = busbw(row, figure, n_pes)
     return f"{bandwidth / 1e9:.{bandwidth < 1e11:d}f} GB/s  {text}" if bandwidth and row.nbytes >= RATED else text
+
+
+def _share(row: Row, name: str, figures: Figures) -> str:
+    """Return what part of the bound's speed a peer reaches, where the row has a bound."""
+    share = None if name in (BOUND, *row.bound) else of_bound(figures, figures.get(name))
+    return "" if share is None else f" {share:5.1%}"
 
 
 def _title(row: Row, name: str) -> str:

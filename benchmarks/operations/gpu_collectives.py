@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -14,7 +11,8 @@ import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
 from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import EVENTS, GRAPH, Case
-from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Rivals, Step, Way
+from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Step, Way
+from benchmarks.operations.together import Together
 from benchmarks.rows import MIB
 
 OURS, HAND = "pyshmem", "by hand"
@@ -25,50 +23,15 @@ Ways = dict[str, "Case | str"]
 Move = tuple[str, Callable[..., object], torch.Tensor]  # statement, call, result
 
 
-class Operations:
+class Operations(Together):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (OURS, NCCL, ONE_SHOT, TWO_SHOT, HAND)
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
-        from mpi4py import MPI
-
-        self.accelerator, self.comm = accelerator, MPI.COMM_WORLD
-        self.me, self.n = shmem.my_pe(), shmem.n_pes()
-        self.live: list[torch.Tensor] = []
-        self.reason, self.rivals = "", None
-        if accelerator.interpreted or alone:
-            self.reason = "there is no GPU" if accelerator.interpreted else "--alone"
-        elif not torch.distributed.is_nccl_available():
-            self.reason = "this torch has no NCCL"
-        else:
-            self.rivals = Rivals()
-        self.facts: dict[str, Any] = {}
-        if self.rivals:
-            self.facts["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+        super().__init__(accelerator, alone)
         self.begun = {"signal": 3, "barrier": 3}  # odd: no numbers that Triton compiles anew for
         self.turns = accelerator.cut(TURNS, 5)
-
-    def release(self) -> None:
-        self._meet()
-        for array in self.live:
-            shmem.free(array)
-        self.live.clear()
-
-    def close(self, status: int) -> None:
-        """Without the end of torch's group: NCCL gives none back whose calls have been in graphs."""
-        from mpi4py import MPI
-
-        self.comm.Barrier()
-        if self.rivals and self.me == 0:
-            self.rivals.clear()
-        shmem.finalize()
-        if not self.rivals:
-            return
-        if not MPI.Is_finalized():
-            MPI.Finalize()
-        sys.stderr.flush()
-        os._exit(status)
 
     # -- collectives on a stream
 
@@ -269,11 +232,6 @@ class Operations:
 
     # -- what they share
 
-    def _symmetric(self, data: torch.Tensor) -> torch.Tensor:
-        """A symmetric copy, freed when the row is over."""
-        self.live.append(shmem.array(data))
-        return self.live[-1]
-
     def _random(self, pe: int, count: int) -> torch.Tensor:
         """What the source of ``pe`` holds."""
         generator = torch.Generator(self.accelerator.device).manual_seed(pe + 1)
@@ -286,7 +244,3 @@ class Operations:
         bits = self.comm.allgather(result.view(torch.int16).to(torch.int64).sum().item())
         wrong = "" if error < ERROR else f"PE {self.me} has a relative error of {error:.1e}; "
         return wrong + ("" if len(set(bits)) == 1 else f"PE {self.me} sees different bits on the PEs; ")
-
-    def _meet(self) -> None:
-        self.accelerator.synchronize()
-        self.comm.Barrier()

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 
@@ -14,8 +15,8 @@ import pytest
 pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks import gpu, gpu_collectives, host, record, table
-from benchmarks.figures import Figure, Report, busbw, met, ratio
+from benchmarks import gpu, gpu_collectives, host, ops, plots, record, table
+from benchmarks.figures import BOUND, Figure, Report, busbw, met, of_bound, ratio
 from benchmarks.rows import (
     KIB,
     MIB,
@@ -31,11 +32,13 @@ from benchmarks.rows import (
     size,
     times,
 )
+from benchmarks.operations.tracing import spans_in
 from benchmarks.runner import Contender, Effort, measure
+from PIL import Image
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SUITES = {module.SUITE.name: module.SUITE for module in (host, gpu, gpu_collectives)}
+SUITES = {module.SUITE.name: module.SUITE for module in (host, gpu, gpu_collectives, ops)}
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
 WORD = Row("Host", "put[0]", "word", goals=(at_most(2e-6), times(0.5, "rival")))
@@ -77,7 +80,7 @@ def test_rows_are_well_formed(suite):
         assert all(goal.most > 0 and goal.text for goal in row.goals)
 
 
-@pytest.mark.parametrize("name", ["gpu", "gpu_collectives"])
+@pytest.mark.parametrize("name", ["gpu", "gpu_collectives", "ops"])
 def test_every_row_has_its_operation(name):
     text = (ROOT / "benchmarks" / "operations" / f"{name}.py").read_text()
     assert not [row.operation for row in SUITES[name].rows if f"    def {row.operation}(self, nbytes: int" not in text]
@@ -149,6 +152,69 @@ def test_runner_takes_turns_divides_by_steps_and_leaves_out_what_is_wrong():
     assert figures["broken"].samples == []
 
 
+def test_bound_is_the_slowest_of_its_peers_that_were_measured():
+    """It is a figure of its own, and goals compare with it."""
+    row = Row("A", "row", "row", bound=("a", "b", "c"), goals=ops.percent(90))
+
+    class Peers:
+        peers = ("pyshmem", "a", "b", "c")
+
+        def prepare(self, row, effort):
+            times = {"pyshmem": 5.0, "a": 3.0, "b": 4.0}
+            known = [Contender(name, {name: Figure()}, lambda turn, n=name: {n: times[n]}) for name in times]
+            return [*known, Contender("c", {"c": Figure(missing="there is none")}, lambda turn: {})]
+
+        def release(self):
+            pass
+
+    found = Report("ops", list(Peers.peers), 2, {})
+    figures = found.results[row] = measure(row, Peers(), Effort(0.0, 2, 2))
+    assert figures[BOUND].samples == [4.0, 4.0] and figures[BOUND].statement == "b"
+    assert of_bound(figures, figures["pyshmem"]) == 0.8
+    assert met(row, row.goals[0], figures, found) is False
+    text = printed(found)
+    assert "5.00 s ±  0% 80.0%" in text and "4.00 s ±  0% " in text and "≥ 90 % of the bound (1.25): missed" in text
+    assert record.as_json(found)["rows"][0]["figures"]["pyshmem"]["of_bound"] == 0.8
+    none = measure(replace(row, bound=("c",)), Peers(), Effort(0.0, 2, 2))
+    assert none[BOUND].missing == "none of c was measured"
+
+
+def test_goals_of_the_operators_are_those_of_the_rows():
+    """A fast run meets all of them, a slow one none."""
+    rows = [row for row in ops.ROWS if row.goals]
+    for factor, wanted in ((0.1, True), (10, False)):
+        found = Report("ops", ["pyshmem"], 2, {})
+        for row in rows:
+            others = {name: Figure(samples=[1e-3]) for name in (BOUND, ops.NCCL, *ops.BOUNDS)}
+            mine = factor * (1e-3 if row.group != "Host" else 8e-6)
+            found.results[row] = {"pyshmem": Figure(samples=[mine]), **others}
+            assert [met(row, goal, found.results[row], found) for goal in row.goals] == [wanted] * len(row.goals)
+
+
+def test_pictures_show_times_against_the_bound_and_timelines(tmp_path):
+    found = Report("ops", ["pyshmem", "fused", "GEMM alone"], 2, {})
+    for row in ops.ROWS[:3]:
+        figures = {name: Figure(samples=[1e-3, 2e-3]) for name in ("pyshmem", "GEMM alone", BOUND)}
+        found.results[row] = figures | {"fused": Figure(missing="there is none")}
+    spans = {"fused": [("kernel", 7, 0.0, 5.0), ("Memcpy PtoP", 9, 1.0, 4.0)], "copy_engine": [("kernel", 7, 0.0, 3.0)]}
+    drawn = [*plots.times(found, tmp_path), plots.timeline("a call", spans, tmp_path / "timeline.png")]
+    assert [path.name for path in drawn] == ["gemm_all_gather.png", "timeline.png"]
+    for path in drawn:
+        with Image.open(path) as image:
+            assert len(image.convert("RGB").getcolors(image.width * image.height)) > 20
+
+
+def test_spans_of_a_trace_begin_at_0_and_are_those_of_the_gpu():
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "second", "ts": 12.5, "dur": 2, "tid": 20},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "first", "ts": "10.0", "dur": 5.0, "tid": "7"},
+        {"ph": "X", "cat": "cpu_op", "name": "host", "ts": 1, "dur": 1, "tid": 1},
+        {"ph": "M", "name": "process_name"},
+    ]
+    assert spans_in({"traceEvents": events}) == [("first", 7, 0.0, 5.0), ("second", 20, 2.5, 4.5)]
+    assert spans_in({"traceEvents": []}) == []
+
+
 def test_table_shows_figures_ratios_goals_and_what_is_missing():
     found = report(pyshmem=([1e-6, 1.1e-6, 0.9e-6], [1.5e-6]), engine=([0.95e-6], []), rival=([], [2e-6]))
     found.missing["NCCL"] = "there is no GPU"
@@ -218,7 +284,12 @@ def test_host_suite_runs_and_is_compared(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, only", [("gpu", ("host p", "signal")), ("gpu_collectives", ("eager 16 B", "barrier_all"))]
+    "name, only",
+    [
+        ("gpu", ("host p", "signal")),
+        ("gpu_collectives", ("eager 16 B", "barrier_all")),
+        ("ops", ("gemm_reduce_scatter S0", "gemm_all_gather by columns, a call")),
+    ],
 )
 def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
     launcher = (pathlib.Path(sys.executable).with_name("pyshmemrun"), "-n", 2, "-m")

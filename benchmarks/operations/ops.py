@@ -1,0 +1,223 @@
+"""The operations of benchmarks.ops: each operator by each schedule, beside torch's ways, and what bounds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+
+import pyshmem as shmem
+from benchmarks.accelerator import Accelerator
+from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
+from benchmarks.operations import torch_products
+from benchmarks.operations.together import Together
+from pyshmem import ops
+from pyshmem.ops.selection import ABLE
+
+OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"
+STREAMED = "fused, streamed_1"
+DTYPE = torch.bfloat16
+CALLS = 8  # in a graph
+LARGEST = 32  # size of a matrix in the interpreter
+ERROR = 1e-2  # of the norm. Rounding of parts and sums gives 3e-3, twice that in the interpreter; a missing row 1.5e-2
+Ways = dict[str, "Case | str"]
+Step = Callable[[], object]
+
+# By operator and split: the lengths of a (rows, K) and of b (columns, K), and which of both are the same on all PEs.
+_OPERANDS: Mapping[
+    tuple[str, str], tuple[Callable[[int, int, int, int], tuple[tuple[int, int], tuple[int, int]]], str]
+] = {
+    ("gemm_all_gather", "rows"): (lambda M, N, K, n: ((M // n, K), (N, K)), "b"),
+    ("gemm_all_gather", "columns"): (lambda M, N, K, n: ((M, K), (N // n, K)), "a"),
+    ("all_gather_gemm", "rows"): (lambda M, N, K, n: ((M // n, K), (N // n, K)), ""),
+    ("gemm_reduce_scatter", "rows"): (lambda M, N, K, n: ((M, K // n), (N, K // n)), ""),
+    ("gemm_all_reduce", "rows"): (lambda M, N, K, n: ((M, K // n), (N, K // n)), ""),
+}
+
+
+class Problem(NamedTuple):
+    """A call on this PE. every: the operands of all PEs.  a, b: its own.  wanted: the result, of sums in float64."""
+
+    operator: str
+    split: str
+    every: list[tuple[torch.Tensor, torch.Tensor]]
+    wanted: torch.Tensor
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+class Operations(Together):
+    """All PEs act. Matrices hold random numbers, of a generator that each PE can seed for any other."""
+
+    peers = (OURS, "fused", STREAMED, "copy_engine", "workgroup_specialized", "producer_consumer", "bulk_synchronous",
+             GEMM, ENGINE, NCCL, ASYNC)  # fmt: skip
+
+    def __init__(self, accelerator: Accelerator, alone: bool) -> None:
+        super().__init__(accelerator, alone)
+        self.streams = [None if accelerator.interpreted else torch.cuda.Stream() for _ in range(self.n - 1)]
+
+    def release(self) -> None:
+        """The plans' memory is symmetric, too."""
+        self._meet()
+        ops.clear()
+        super().release()
+
+    def product(self, nbytes: int, operator: str, split: str, *sizes: int) -> Ways:
+        """sizes: M, N and K of the whole product."""
+        problem = self._problem(operator, split, *sizes)
+        out = self._symmetric(torch.zeros(problem.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
+        ways: Ways = {OURS: self._planned(problem, out, {})}
+        for name, options in _options(operator).items():
+            ways[name] = self._able(problem, out, options)
+        ways[GEMM] = self._alone(problem)
+        ways[ENGINE] = self._engine(problem)
+        if self.rivals is None:
+            return ways | {NCCL: self.reason, ASYNC: self.reason}
+        for name, way, how in (
+            (NCCL, torch_products.after_gemm(self.rivals, problem), GRAPH),
+            (ASYNC, torch_products.at_once(self.rivals, problem), EVENTS),
+        ):
+            ways[name] = way if isinstance(way, str) else self._case(problem, *way, how=how)
+        return ways
+
+    def host_cost(self, nbytes: int, operator: str, split: str, *sizes: int) -> Ways:
+        """What a call takes from the host, which finds the plan and does not wait for the GPU."""
+        problem = self._problem(operator, split, *sizes)
+        out = self._symmetric(torch.zeros(problem.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
+        call, more = getattr(ops, operator), {"split": split} if operator == "gemm_all_gather" else {}
+
+        def step() -> object:
+            return call(problem.a, problem.b, out=out, **more)
+
+        return {OURS: self._case(problem, f"ops.{operator}(a, b, out=out)", step, out)._replace(how=ISSUE, calls=20)}
+
+    def timelines(
+        self, nbytes: int, operator: str, split: str, *sizes: int
+    ) -> dict[str, list[tuple[str, int, float, float]]]:
+        """Profile a call by each schedule. Return (name, stream, start, end in us) of what the GPU did, by schedule."""
+        from benchmarks.operations.tracing import spans_of
+
+        if self.accelerator.interpreted:
+            return {}
+        problem = self._problem(operator, split, *sizes)
+        out = self._symmetric(torch.zeros(problem.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
+        found = {}
+        for name, options in _options(operator).items():
+            case = self._able(problem, out, options)
+            if isinstance(case, Case):
+                case.step()
+                self._meet()
+                found[name] = spans_of(case.step)
+                self._meet()
+        self.release()
+        return found
+
+    # -- one peer's way each
+
+    def _able(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case | str:
+        """As _planned, or the first line of the reason why this operator has no such plan, here or in this version."""
+        try:
+            return self._planned(problem, out, options)
+        except (shmem.ShmemError, ModuleNotFoundError) as error:
+            return str(error).split("\n", 1)[0]
+
+    def _planned(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case:
+        a, b = problem.a, problem.b
+        plan = ops.find(problem.operator, a, b, None, problem.split, options)
+        return self._case(problem, f"{plan.schedule}, {plan.order}", lambda: plan(a, b, out), out)
+
+    def _case(self, problem: Problem, statement: str, step: Step, result: torch.Tensor, how: str = GRAPH) -> Case:
+        calls = self.accelerator.cut(CALLS if how == GRAPH else 3, 1)
+        return Case(statement, step, lambda: self._wrong(problem, step, result), how, calls)
+
+    def _alone(self, problem: Problem) -> Case:
+        """The library's product of what this PE multiplies, whoever has it."""
+        a, b = problem.a, problem.b
+        if problem.operator == "all_gather_gemm":
+            a = torch.cat([each for each, _ in problem.every])
+        out = torch.empty(a.shape[0], b.shape[1], dtype=DTYPE, device=a.device)
+
+        def check() -> str:
+            out.fill_(float("nan"))
+            torch.matmul(a, b, out=out)
+            return self._far(out, a.double() @ b.double())
+
+        return Case("torch.matmul", lambda: torch.matmul(a, b, out=out), check, GRAPH, CALLS)
+
+    def _engine(self, problem: Problem) -> Case | str:
+        """As many bytes as the operator sends, to all peers at once, on a stream for each of them."""
+        sent = ops.find(problem.operator, problem.a, problem.b, None, problem.split, {}).bytes_sent
+        if not sent:
+            return "this PE sends nothing"
+        count = sent // (self.n - 1)
+        source = self._symmetric(torch.full((count,), self.me + 1, dtype=torch.uint8, device=self.accelerator.device))
+        target = self._symmetric(torch.zeros((self.n - 1, count), dtype=torch.uint8, device=self.accelerator.device))
+        peers = [(i, (self.me + i + 1) % self.n) for i in range(self.n - 1)]
+
+        def check() -> str:
+            target.zero_()
+            self._meet()
+            step()
+            self._meet()
+            wrong = [
+                (self.me - i - 1) % self.n for i, _ in peers if (target[i] != (self.me - i - 1) % self.n + 1).any()
+            ]
+            return f"PE {self.me} lacks bytes of the PEs {wrong}; " if wrong else ""
+
+        def step() -> None:
+            for (i, pe), stream in zip(peers, self.streams, strict=True):
+                if stream is None:
+                    shmem.put(target[i], source, pe)
+                    continue
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    shmem.put(target[i], source, pe)
+                torch.cuda.current_stream().wait_stream(stream)
+
+        return Case("put", step, check, GRAPH, CALLS)
+
+    # -- what they share
+
+    def _problem(self, operator: str, split: str, *sizes: int) -> Problem:
+        shapes, same = _OPERANDS[operator, split]
+        first, second = shapes(*(self.accelerator.cut(size, LARGEST) for size in sizes), self.n)
+        every = []
+        for pe in range(self.n):
+            a = self._random(0 if same == "a" else 2 * pe, first)
+            every.append((a, self._random(1 if same == "b" else 2 * pe + 1, second).T))
+        reference = import_module(f"pyshmem.ops.operators.{operator}").reference
+        more = (split,) if operator == "gemm_all_gather" else ()
+        return Problem(operator, split, every, reference(every, self.me, *more), *every[self.me])
+
+    def _random(self, seed: int, shape: tuple[int, int]) -> torch.Tensor:
+        generator = torch.Generator(self.accelerator.device).manual_seed(seed)
+        return (torch.randn(shape, device=self.accelerator.device, generator=generator) / 8).to(DTYPE)
+
+    def _wrong(self, problem: Problem, step: Step, result: torch.Tensor) -> str:
+        """Not a number before, the product after, three times; and, where all PEs get the same, with the same bits."""
+        wrong = ""
+        for _ in range(self.accelerator.cut(3, 1)):
+            result.fill_(float("nan"))
+            self._meet()
+            given = step()
+            self._meet()
+            wrong = wrong or self._far(given if isinstance(given, torch.Tensor) else result, problem.wanted)
+        if problem.operator in ("gemm_all_gather", "gemm_all_reduce"):
+            bits = self.comm.allgather(result.view(torch.int16).to(torch.int64).sum().item())
+            wrong += "" if len(set(bits)) == 1 else f"PE {self.me} sees different bits on the PEs; "
+        return wrong
+
+    def _far(self, result: torch.Tensor, wanted: torch.Tensor) -> str:
+        error = ((result.double() - wanted).norm() / wanted.norm()).item()
+        return "" if error < ERROR or not wanted.numel() else f"PE {self.me} has a relative error of {error:.1e}; "
+
+
+def _options(operator: str) -> dict[str, dict[str, Any]]:
+    """The options of the plans that a row compares, by peer."""
+    found: dict[str, dict[str, Any]] = {name: {"schedule": name} for name in ABLE[operator]}
+    if "fused" in found and operator != "all_gather_gemm":
+        found[STREAMED] = {"schedule": "fused", "order": "streamed_1"}
+    return found

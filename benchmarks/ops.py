@@ -1,0 +1,111 @@
+"""Products with their communication, by every schedule, beside torch's ways and the bound, in one job.
+
+Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops [--only TEXT ...] [--json FILE]
+[--plots FOLDER]. All but torch's fused operators is timed in CUDA graphs of eight calls. The bound is the slower of the
+library's product alone and of the copy engine with as many bytes as the operator sends, in this run. Results are compared
+with sums in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import Suite
+from benchmarks.figures import BOUND, Report
+from benchmarks.in_job import main
+from benchmarks.rows import Goal, Row, at_most, rate, times
+from benchmarks.runner import Effort
+
+SHAPES = {  # M, N, K
+    "S0": (4096, 4096, 12288),
+    "S1": (4096, 3584, 14336),
+    "S2": (4096, 4608, 36864),
+    "S3": (4096, 8192, 28672),
+    "T0": (8192, 8192, 4096),
+    "T1": (16384, 4096, 2048),
+}
+BOUNDS = ("GEMM alone", "copy engine")
+NCCL = "GEMM, then NCCL"
+
+
+def percent(least: float) -> tuple[Goal, ...]:
+    return (Goal(100 / least, BOUND, f"≥ {least:g} % of the bound"),)
+
+
+def faster(factor: float) -> tuple[Goal, ...]:
+    return (rate(factor, NCCL),)
+
+
+# operator and split: goals on two H200s, in the order of SHAPES
+GOALS: dict[tuple[str, str], list[tuple[Goal, ...]]] = {
+    ("gemm_all_gather", "rows"): [*map(percent, (93, 96, 96, 97, 91, 86))],
+    ("gemm_all_gather", "columns"): [*map(percent, (90, 93, 93, 94, 88, 83))],
+    ("all_gather_gemm", "rows"): [*map(percent, (95, 98, 98, 98, 97, 94))],
+    ("gemm_reduce_scatter", "rows"): [*map(percent, (88, 90, 95, 96, 85, 75))],
+    ("gemm_all_reduce", "rows"): [faster(1.2), faster(1.2), (), (), faster(1.35), faster(1.35)],
+}
+
+
+def _name(operator: str, split: str) -> str:
+    return f"{operator} by columns" if split == "columns" else operator
+
+
+ROWS = (
+    *(
+        Row(_name(*called), f"{_name(*called)} {shape}", "product", parameters=(*called, *sizes), goals=goals, bound=BOUNDS)
+        for called, every in GOALS.items()
+        for (shape, sizes), goals in zip(SHAPES.items(), every, strict=True)
+    ),
+    *(
+        Row("Small batches", f"gemm_all_reduce M = {M}", "product", parameters=("gemm_all_reduce", "rows", M, 8192, 28672),
+            goals=(times(1.045, BOUNDS[0]),), bound=BOUNDS)
+        for M in (1, 16, 64)
+    ),
+    *(
+        Row("Host", f"{_name(*called)}, a call's issue", "host_cost", parameters=(*called, 512, 512, 512),
+            goals=(at_most(8e-6),))
+        for called in GOALS
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pictured(Suite):
+    """A suite that can draw its figures."""
+
+    def parser(self, description: str | None) -> argparse.ArgumentParser:
+        parser = super().parser(description)
+        parser.add_argument(
+            "--plots", metavar="FOLDER", type=Path, help="draw times against the bound, and timelines of the first row"
+        )
+        return parser
+
+    def run(self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
+        status = super().run(clock, options, report, speaks)
+        bounded = [row for row in report.results if row.bound]
+        if options.plots and bounded:
+            row = bounded[0]
+            spans = clock.operations.timelines(row.nbytes, *row.parameters)
+            if speaks:
+                _draw(report, row, spans, options.plots)
+        return status
+
+
+def _draw(report: Report, row: Row, spans: dict[str, Any], folder: Path) -> None:
+    from benchmarks import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = plots.times(report, folder)
+    if spans:
+        drawn.append(plots.timeline(f"{row.name}: PE 0 of {report.n_pes}", spans, folder / "timeline.png"))
+    print("drawn:", *drawn)
+
+
+SUITE = Pictured("ops", ROWS, full=Effort(0.0, 7, 11), quick=Effort(0.0, 2, 2))
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE, __doc__))
