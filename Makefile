@@ -4,20 +4,36 @@ PES ?= 1 2 3 4
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/pyshmemrun
+# torch's own wheels for CPUs, a tenth of those with CUDA that the package index has
+CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # the oldest that works, and what torch 2.11 has on GPUs
 OLDEST_TRITON := $(VENV)/triton-3.6
 
-.PHONY: help demo test test-jobs test-codegen test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
+# the parts of `make test`, and the minutes that each takes on 2 cores
+PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many
+MINUTES_test-jobs := 12
+MINUTES_test-codegen := 3
+MINUTES_test-oldest-triton := 1
+MINUTES_test-1 := 1
+MINUTES_test-2 := 1
+MINUTES_test-3 := 2
+MINUTES_test-4 := 3
+MINUTES_test-many := 1
+minutes = $(or $(MINUTES_$(1)),5)
+PART = @tests/part.sh $@ $(call minutes,$@)
+
+.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
-	@echo "make test         all tests, on 1, 2, 3 and 4 PEs"
+	@echo "make test         all tests, on 1, 2, 3 and 4 PEs, one line for each part; it goes on after a part that fails"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
+	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
+	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
-	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
 	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
 	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
@@ -27,32 +43,38 @@ help:
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"
+	$(BIN)/python -m pip install --retries 1 --no-deps $(CPU_TORCH) --constraint constraints.txt torch
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[bench,check,demo,mpich,test]'
+	@touch $@
 
 demo: demo-4
 demo-%: $(VENV)/.installed
 	$(RUN) -n $* examples/gemm_all_scatter.py
 	$(RUN) -n $* examples/heat.py
 
-test: test-jobs test-codegen $(PES:%=test-%) test-many
+test: $(VENV)/.installed
+	@echo "make test: $(words $(PARTS)) parts: $(foreach part,$(PARTS),$(part) ($(call minutes,$(part)) min))"
+	@echo "           about $$(expr $(foreach part,$(PARTS),$(call minutes,$(part)) +) 0) min in all on 2 cores; each part is a target of make"
+	+@$(MAKE) --no-print-directory --keep-going $(PARTS)
 test-jobs: $(VENV)/.installed
-	$(BIN)/python -m pytest tests/jobs
-test-codegen: $(VENV)/.installed $(OLDEST_TRITON)
-	$(BIN)/python -m pytest tests/codegen -q
-	PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen -q -k nvidia --ignore tests/codegen/test_emitted.py
+	$(PART) $(BIN)/python -m pytest tests/jobs -q
+test-codegen: $(VENV)/.installed
+	$(PART) $(BIN)/python -m pytest tests/codegen -q
+test-oldest-triton: $(OLDEST_TRITON)
+	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen -q -k nvidia --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.6.0
+test-many: $(VENV)/.installed
+	$(PART) $(RUN) -n 16 -m pytest tests/pes -q -m many
 test-amd-emulated: $(VENV)/.installed
-	$(RUN) -n 2 -m pytest tests/amd_emulated --with-mpi -q
+	$(RUN) -n 2 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed
 	tests/sanitized.sh
 test-%: $(VENV)/.installed
-	$(RUN) -n $* -m pytest tests/pes --with-mpi -q
-
-test-many: $(VENV)/.installed
-	$(RUN) -n 16 -m pytest tests/pes --with-mpi -q -m many
+	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -81,26 +103,28 @@ test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU; make test needs none" >&2; exit 1; }
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))
 test-gpu-%: $(GPU_VENV)/.installed
-	cd tests/pes && $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) --with-mpi -q
+	cd tests/pes && $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) -q
 
 wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
-	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich pytest-mpi
+	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich rich markdown-it-py mdurl pygments
 
 $(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
 	$(PYTHON) -c "$(SITE)" > $$($(GPU_VENV)/bin/python -c "$(SITE)")/beside.pth
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
-	else $(GPU_VENV)/bin/python -m pip install --quiet '.[cuda,mpich,test]'; fi
+	else $(GPU_VENV)/bin/python -m pip install '.[bench,cuda,mpich,test]'; fi
 	touch $@
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.host
+# In a folder that has the benchmarks alone: in the checkout, Python would import its pyshmem, which is not built.
 bench-gpu: $(GPU_VENV)/.installed
-	$(GPU_VENV)/bin/pyshmemrun -n 2 -m benchmarks.gpu
-	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
-	$(GPU_VENV)/bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.ops
+	mkdir -p $(GPU_VENV)/run && ln -sfn $(CURDIR)/benchmarks $(GPU_VENV)/run/benchmarks
+	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n 2 -m benchmarks.gpu
+	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
+	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.ops
 
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs

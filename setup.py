@@ -1,7 +1,9 @@
 """The packages, and the one C extension, pyshmem.runtime._native; everything else is in pyproject.toml."""
 
 import sys
+import sysconfig
 from distutils.errors import CCompilerError, DistutilsExecError, DistutilsPlatformError
+from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -9,6 +11,12 @@ from setuptools.command.build_ext import build_ext
 
 class BuildNative(build_ext):
     def run(self):
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        if not header.is_file():
+            sys.exit(
+                f"pyshmem needs Python's header files to build its native module, and {header} is missing "
+                "(Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
+            )
         try:
             super().run()
         except (CCompilerError, DistutilsExecError, DistutilsPlatformError) as error:

@@ -62,7 +62,7 @@ if me == 0:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        sys.exit("The solution is right, but matplotlib is missing, to draw it: pip install 'pyshmem-mpi[demo]'")
+        sys.exit("The solution is right, but matplotlib is missing, to draw it: pip install matplotlib")
     figure = Figure(layout="constrained")
     axes = figure.subplots()
     figure.colorbar(axes.imshow(solution, cmap="inferno"), label="temperature")

@@ -1,21 +1,27 @@
-"""Starts the program of one PE, forwards signals to it, and reports how it ended.
+"""Starts the program of one PE, forwards signals to it, passes its output on in whole lines, and reports how it ended.
 
 Run by its path with ``python -I -S``, so that neither site nor pyshmem nor torch is imported: 10 ms a PE.
-Arguments: the launcher's variable with the PE's number, then the program. Files written to PYSHMEM_JOB_DIR: pe-<n> with the
-id of this process, renamed ended-<n> when the program has ended; failed-<n>, and for the first failure of the job a link to
-it named ``failure``.
+Arguments: optionally --label=WIDTH, which puts the PE, in that many columns, before each line; the launcher's variable with
+the PE's number; the program.
+Files written to PYSHMEM_JOB_DIR: pe-<n> with the id of this process, renamed ended-<n> when the program has ended;
+failed-<n>, and for the first failure of the job a link to it named ``failure``. FIFOs there, read by pyshmemrun: input, and
+output and errors, through which lines bypass the launcher, which may split them or lose the last ones.
 """
 
 import ctypes
+import fcntl
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 EXCUSED = 10.0  # seconds; a PE that ends this soon after an ending signal has not failed
+SILENCE = 0.1  # seconds until a line without an end is passed on; less than MPI_Abort waits, which kills this process
 PR_SET_PDEATHSIG = 1
 
 
@@ -26,6 +32,7 @@ def prefix() -> str:
 
 def main(arguments: list[str]) -> int:
     """Run the program to its end and return its status, 128 + n if signal n killed it."""
+    label = arguments.pop(0) if arguments[0].startswith("--label=") else ""
     variable, *program = arguments
     pe = os.environ[variable]
     folder = os.environ["PYSHMEM_JOB_DIR"]
@@ -33,20 +40,106 @@ def main(arguments: list[str]) -> int:
     launcher = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the child's status would be lost
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
-    child = start(pe, program, inherited, source(pe, os.path.join(folder, "input") if here else ""))
+    output = Output(folder if here else "", f"[{pe:>{label.rpartition('=')[2]}}] " if label else "")
+    child = start(pe, program, inherited, source(pe, os.path.join(folder, "input") if here else ""), output)
+    output.begin()
     if here:
         write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
     excused = follow(child, launcher)
     status = reap(child)
+    output.end()
     if here:
         os.rename(os.path.join(folder, f"pe-{pe}"), os.path.join(folder, f"ended-{pe}"))
     code = 128 - status if status < 0 else status
     if code and time.monotonic() > excused:
+        line = f"PE {pe}: {describe(status)}\n"
         if here:
-            record(folder, pe, code)
-        if not os.path.exists(os.path.join(folder, f"reported-{pe}")):
-            os.write(2, f"PE {pe}: {describe(status)}\n".encode())
+            record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
+        else:
+            os.write(2, line.encode())
     return code
+
+
+class Output:
+    """Passes on what the program writes, in whole lines: to pyshmemrun's FIFOs in ``folder``, or else to the launcher.
+
+    label: begins each line. Without it, a line without an end is passed on as well if nothing follows: it may be a question.
+    """
+
+    def __init__(self, folder: str, label: str) -> None:
+        self._label = label.encode()
+        self.pipes = {1: os.pipe(), 2: os.pipe()}  # standard output and errors: (reading end, writing end)
+        self._ended, self._end = os.pipe()  # the second is closed when the program has ended
+        sinks = {1: _open_fifo(folder, "output"), 2: _open_fifo(folder, "errors")}
+        self._sinks = {number: number if sink is None else sink for number, sink in sinks.items()}
+        self._held = {1: b"", 2: b""}
+
+    def begin(self) -> None:
+        """Start to pass on. The program has been started."""
+        for reading, writing in self.pipes.values():
+            os.close(writing)
+            os.set_blocking(reading, False)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Pass on the rest. A process that has left the program's group may keep the pipes open: it is not waited for."""
+        os.close(self._end)
+        self._thread.join()
+
+    def _run(self) -> None:
+        numbers = {reading: number for number, (reading, _) in self.pipes.items()}
+        while numbers:
+            patience = SILENCE if not self._label and any(self._held.values()) else None
+            ready, _, _ = select.select([*numbers, self._ended], [], [], patience)
+            for reading in numbers.keys() & set(ready):
+                if not self._move(reading, numbers[reading]):
+                    del numbers[reading]
+                    os.close(reading)  # of a line nobody reads: the program finds out as it would without pyshmemrun
+            if not ready:
+                self._pass_rest()
+            if self._ended in ready:
+                break  # a read takes all that a pipe holds
+        self._pass_rest()
+
+    def _pass_rest(self) -> None:
+        for number, rest in self._held.items():
+            self._held[number] = b""
+            self._write(number, rest)
+
+    def _move(self, reading: int, number: int) -> bool:
+        """Pass on the lines that have come; False at the end, or where nobody reads them any more."""
+        text = os.read(reading, 1 << 16)
+        lines, ended, rest = (self._held[number] + text).rpartition(b"\n")
+        self._held[number] = rest
+        return self._write(number, lines + ended) and bool(text)
+
+    def _write(self, number: int, lines: bytes) -> bool:
+        if self._label and lines:
+            lines = b"".join(self._label + line + b"\n" for line in lines.removesuffix(b"\n").split(b"\n"))
+        sink = self._sinks[number]
+        if sink != number:
+            fcntl.flock(sink, fcntl.LOCK_EX)  # a long line is written in pieces
+        try:
+            while lines:
+                lines = lines[os.write(sink, lines) :]
+            return True
+        except BrokenPipeError:
+            return False
+        finally:
+            if sink != number:
+                fcntl.flock(sink, fcntl.LOCK_UN)
+
+
+def _open_fifo(folder: str, name: str) -> int | None:
+    """Open a FIFO for writing; None if nobody reads it."""
+    try:
+        file = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK) if folder else None
+    except OSError:
+        return None
+    if file is not None:
+        os.set_blocking(file, True)
+    return file
 
 
 def source(pe: str, fifo: str) -> int:
@@ -60,7 +153,7 @@ def source(pe: str, fifo: str) -> int:
     return file
 
 
-def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: int) -> int:
+def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: int, output: Output) -> int:
     """Fork the program in its own process group and return its process id. It is killed when this process dies."""
     parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
     child = os.fork()
@@ -77,6 +170,8 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
         os._exit(128 + signal.SIGKILL)  # the parent died before prctl
     os.setpgid(0, 0)
     os.dup2(stdin, 0)
+    for number, (_, writing) in output.pipes.items():
+        os.dup2(writing, number)
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)  # Python ignores these two, and exec would preserve that
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -122,10 +217,10 @@ def describe(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def record(folder: str, pe: str, code: int) -> None:
-    """Record this failure; only the first of the job gets the name ``failure``."""
+def record(folder: str, pe: str, code: int, line: str) -> None:
+    """Record this failure and the line that describes it; only the first of the job gets the name ``failure``."""
     own = os.path.join(folder, f"failed-{pe}")
-    write(own, f"{code} {pe}")
+    write(own, f"{code} {pe}\n{line}")
     with suppress(FileExistsError):  # another PE failed first
         os.link(own, os.path.join(folder, "failure"))
 

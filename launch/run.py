@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyshmem.runtime import interpreter
+from pyshmem.runtime import interpreter, requirements
+from pyshmem.version import __version__
 
 from . import libmpi, pe
 from .job import Job, end_descendants
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
+from .output import Output, failures
 
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
 DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that mpi4py loads.
@@ -50,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--np", type=_positive, required=True, metavar="PES", help="number of PEs")
+    parser.add_argument("--version", action="version", version=f"pyshmemrun of pyshmem {__version__}")
+    tasks = os.environ.get("SLURM_NTASKS")
+    parser.add_argument("-n", "-np", "--np", type=_positive, required=not tasks, default=tasks, metavar="PES",
+                        help="number of PEs; in a Slurm job the default is its number of tasks")  # fmt: skip
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as for python -m")
     parser.add_argument("--mpiexec", metavar="COMMAND", help="the launcher: its path, with options if needed")
     names = ["auto", *dict.fromkeys(row.name for row in LAUNCHERS)]
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--heap-size", metavar="SIZE", help="each PE's heap, such as 512M or 2G; sets SHMEM_SYMMETRIC_SIZE"
     )
     parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
+    parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
     parser.add_argument("program", metavar="PROGRAM", help="the program that every PE runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
@@ -73,8 +79,15 @@ def _positive(text: str) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
+    try:
+        requirements.check_alone()
+    except ImportError as error:
+        raise LaunchError(str(error)) from None
     program = _program(options)
-    environment = dict(os.environ)
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        **os.environ,
+    }  # so that output arrives as it is printed, also before a crash
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     if options.heap_size:
@@ -82,18 +95,26 @@ def _launch(options: argparse.Namespace) -> int:
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()
+    output = Output(directory.path)
     try:
         environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
         library = libmpi.loaded(environment) if found.row.name == "srun" else None
         command = [*found.line(options.np, environment), *(srun_mpi(found, library.kind) if library else [])]
-        command += [sys.executable, "-I", "-S", pe.__file__, found.row.pe, *program]
+        command += [sys.executable, "-I", "-S", pe.__file__, *_label(options), found.row.pe, *program]
         if options.verbose:
             words = [*(f"{name}={value}" for name, value in extra.items()), *command]
             print(shlex.join(words), file=sys.stderr, flush=True)
         return Job(found.row, options.np, directory.path).run(command, environment, options.timeout)
     finally:
         end_descendants()
+        output.finish()
+        for line in failures(directory.path):
+            print(line, file=sys.stderr, flush=True)
         directory.remove()
+
+
+def _label(options: argparse.Namespace) -> list[str]:
+    return [f"--label={len(str(options.np - 1))}"] if options.label else []
 
 
 def _program(options: argparse.Namespace) -> list[str]:
@@ -130,7 +151,7 @@ def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Fou
     if not faults:
         kind = "launcher" if options.launcher == "auto" else options.launcher
         raise LaunchError(f"--mpiexec: got none, and found no {kind} beside {sys.executable} nor on PATH; wants an MPI: "
-                          "pip install 'pyshmem-mpi[mpich]' brings one, or name yours with --mpiexec PATH")  # fmt: skip
+                          "pip install mpich brings one, or name yours with --mpiexec PATH")  # fmt: skip
     if options.module or options.program.endswith(".py"):
         raise faults[0][1]
     return faults[0][0], {}  # an executable need not use mpi4py

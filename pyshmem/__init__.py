@@ -16,6 +16,7 @@ from typing import Any
 from pyshmem.runtime import interpreter as _interpreter
 from pyshmem.runtime import requirements as _requirements
 
+_requirements.check_alone()
 _requirements.check()
 _requirements.check_built()
 _interpreter.choose()
@@ -156,7 +157,10 @@ from pyshmem.runtime.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.version import __version__
+
+_install()
 
 
 def device_context(team: Team | None = None, device: str | None = None, scratch: Any = None) -> Any:

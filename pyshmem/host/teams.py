@@ -236,5 +236,5 @@ def member(routine: str, team: Team | None) -> Team:
 def refuse_team(routine: str, team: Team) -> NoReturn:
     """Refuse an object that is no team. Errors: NotInitializedError outside init and finalize, otherwise ArgumentError."""
     if not job.inits:
-        refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "init before it")
+        refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "shmem.init() first")
     refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")

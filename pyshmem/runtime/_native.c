@@ -489,7 +489,7 @@ typedef struct {
     uintptr_t world;
     int pe;
     pid_t pid;
-    char report[]; /* the file to create when the status has been printed; empty: no file */
+    char report[]; /* the file that pyshmemrun prints at the end; empty: without pyshmemrun */
 } exit_t;
 
 /* Finalises MPI after status 0. Any other status aborts the job, because other PEs could wait for this one for ever. */
@@ -498,10 +498,9 @@ static void at_exit(int status, void *arg) {
     int over = 0;
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     if (status == 0) { e->finalize(); return; }
-    fprintf(stderr, "PE %d: exited with status %d\n", e->pe, status);
-    FILE *f = e->report[0] ? fopen(e->report, "a") : NULL;
-    if (f) fclose(f);
-    fflush(NULL);
+    FILE *f = e->report[0] ? fopen(e->report, "wx") : stderr;
+    if (f) fprintf(f, "PE %d: exited with status %d\n", e->pe, status);
+    fflush(NULL); /* where the file exists, it has the exception */
     usleep(200000); /* MPICH's mpiexec loses output that it has not read before the abort */
     e->abort(e->world, status);
 }

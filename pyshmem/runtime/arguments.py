@@ -170,7 +170,7 @@ def require_init(routine: str) -> None:
     """Errors: NotInitializedError before init and after the last finalize."""
     if not job.inits:
         state = "finalized" if job.generation else "no init yet"
-        refuse(NotInitializedError, routine, "state", state, "init before it")
+        refuse(NotInitializedError, routine, "state", state, "shmem.init() first")
 
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:

@@ -59,6 +59,10 @@ class WaitTimeoutError(ShmemError, TimeoutError):
     """A wait lasted longer than PYSHMEM_WAIT_TIMEOUT."""
 
 
+for _kind in (ShmemError, *ShmemError.__subclasses__()):
+    _kind.__module__ = "pyshmem"  # where users find it, and as tracebacks print it
+
+
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Raise ``kind`` with a message of the form that all errors share."""
     raise kind(f"{routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")

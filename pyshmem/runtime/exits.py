@@ -12,11 +12,13 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.job import job
+from pyshmem.runtime.tracebacks import origin
 
 _mpi: Any = None
 
@@ -65,14 +67,21 @@ def abort(status: int) -> NoReturn:
 
 
 def _end(kind: type[BaseException], error: BaseException | None) -> None:
-    if _mpi.Is_finalized() or _mpi.COMM_WORLD.size == 1 or hasattr(sys, "ps1"):
-        return  # there are no other PEs, or this is an interactive session, which goes on
+    if _mpi.Is_finalized() or hasattr(sys, "ps1"):
+        return  # this is an interactive session, which goes on
     pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
-    print(f"PE {pe}: {kind.__name__}: {error}", file=sys.stderr)
-    report = _job_file("reported", _mpi.COMM_WORLD.rank)
+    first = origin(error)
+    line, report = f"PE {pe}: {type(first).__name__}: {first}", _job_file("reported", _mpi.COMM_WORLD.rank)
     if report:
-        with open(report, "a"):
-            pass
+        with (
+            suppress(FileExistsError),
+            open(report, "x") as file,
+        ):  # pyshmemrun prints it last, after the launcher's words
+            print(line, file=file)
+    if _mpi.COMM_WORLD.size == 1:
+        return  # there are no other PEs to end
+    if not report:
+        print(line, file=sys.stderr)
     abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
@@ -19,6 +19,18 @@ def check() -> None:
             raise ImportError(
                 f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {name}"
             )
+
+
+def check_alone() -> None:
+    """Errors: ImportError if the other project's distribution ``pyshmem`` is installed too: both have a package pyshmem."""
+    try:
+        other = distribution("pyshmem").version
+    except PackageNotFoundError:
+        return
+    raise ImportError(
+        f"this is pyshmem-mpi, and another project's pyshmem {other} is installed into the same folder: "
+        "pip uninstall pyshmem pyshmem-mpi, then install pyshmem-mpi again"
+    )
 
 
 def check_built() -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from pyshmem.launch import launchers
+from pyshmem.launch import launchers, libmpi
 
 SECONDS = 60  # for a job to start, or to do what it does; generous, machines are slow and shared
 END = 10  # from a failure to the end of the job: the promise
@@ -142,8 +142,13 @@ def start(tmp_path):
 @pytest.fixture(params=["mpich", "openmpi"])
 def launcher(request):
     """The options that choose the launcher."""
-    if not next(launchers.candidates(request.param), None):
+    found = next(launchers.candidates(request.param), None)
+    if not found:
         pytest.skip(f"no {request.param} launcher on this machine")
+    try:
+        libmpi.matching(found, os.environ)
+    except launchers.LaunchError as error:
+        pytest.skip(f"the {request.param} launcher on PATH has no library here: {error}")
     return ["--launcher", request.param]
 
 

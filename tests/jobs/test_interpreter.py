@@ -136,7 +136,7 @@ def test_device_context_asks_for_the_same_as_import_pyshmem_device(tmp_path):
 def test_device_context_before_init_is_refused(tmp_path):
     status, _, errors = run("import pyshmem as shmem; shmem.device_context()", tmp_path)
     assert status
-    wanted = "NotInitializedError: device_context: PE ?: state: got no init yet; wants init before it"
+    wanted = "NotInitializedError: device_context: PE ?: state: got no init yet; wants shmem.init() first"
     assert last_line(errors).endswith(wanted)
 
 

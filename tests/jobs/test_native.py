@@ -2,6 +2,7 @@
 
 import ctypes
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -128,23 +129,31 @@ def test_sync_of_one_pe_returns_at_once_and_of_two_waits():
         _native.sync((address, area, 0, 2), 0.05, 10)
 
 
-def test_build_without_a_compiler_says_so_in_one_line(tmp_path):
+BUILD = """
+import runpy, sys, sysconfig
+path = sysconfig.get_path
+sysconfig.get_path = lambda name, *more, **named: {include!r} or path(name, *more, **named)
+sys.argv = ["setup.py", "-q", "build_ext"]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "include, words",
+    [("", "pyshmem needs a C11 compiler"), ("/nowhere", r"^pyshmem needs Python's header files .* python3-dev")],
+    ids=["compiler", "Python.h"],
+)
+def test_build_without_a_compiler_or_headers_says_which_in_one_line(include, words, tmp_path):
     root = pathlib.Path(__file__).parents[2]
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root / name, tmp_path)
     shutil.copytree(root / "pyshmem", tmp_path / "pyshmem", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(root / "launch", tmp_path / "launch")
-    command = [sys.executable, "setup.py", "-q", "build_ext"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"PATH": "/nowhere", "CC": "/nowhere/cc"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    environment = {"PATH": "/nowhere", "CC": "/nowhere/cc"}
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 100}
+    done = subprocess.run([sys.executable, "-c", BUILD.format(include=include)], **options)
     assert done.returncode != 0
-    assert "pyshmem needs a C11 compiler" in done.stderr.splitlines()[-1]
+    assert re.search(words, done.stderr.splitlines()[-1]), done.stderr
 
 
 @pytest.fixture

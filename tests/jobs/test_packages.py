@@ -1,5 +1,6 @@
 """What is installed is what is here, and what is not built says so."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,22 @@ def test_a_program_in_a_checkout_that_is_not_built_is_told_so(tmp_path):
         f"run from another directory, or `pip install -e .` in {tmp_path}"
     )
     assert "_native" in done.stderr and "direct cause" in done.stderr
+
+
+def test_another_projects_pyshmem_in_the_same_folder_is_refused(tmp_path):
+    """Its files overwrite ours or ours overwrite its: what is imported would be a mixture."""
+    (tmp_path / "pyshmem-1.4.0.dist-info").mkdir()
+    (tmp_path / "pyshmem-1.4.0.dist-info" / "METADATA").write_text("Name: pyshmem\nVersion: 1.4.0\n")
+    (tmp_path / "program.py").write_text("import pyshmem")
+    for command in ([sys.executable], [Path(sys.executable).with_name("pyshmemrun"), "-n", "1"]):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        words = [*command, "program.py"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode != 0
+        assert done.stderr.splitlines()[-1].endswith(
+            "this is pyshmem-mpi, and another project's pyshmem 1.4.0 is installed into the same folder: "
+            "pip uninstall pyshmem pyshmem-mpi, then install pyshmem-mpi again"
+        )
 
 
 def test_a_compiled_part_that_cannot_be_loaded_says_why(tmp_path):

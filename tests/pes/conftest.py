@@ -1,4 +1,4 @@
-"""Runs every test on all PEs of one job: `pyshmemrun -n 4 -m pytest tests/pes --with-mpi`.
+"""Runs every test on all PEs of one job: `pyshmemrun -n 4 -m pytest tests/pes`.
 
 A test that fails on one PE ends the job there and then: the others may wait for that PE for ever. The test's name, the PE
 and the report go to stderr. A watchdog in C ends a PE that waits without letting Python run.
@@ -27,10 +27,11 @@ hypothesis.settings.load_profile("pes")
 def pytest_configure(config):
     on_gpu = torch.cuda.is_available() and not interpreter.active()
     shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
-    if shmem.my_pe():  # one PE reports; the others speak when they fail
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        if reporter:
-            config.pluginmanager.unregister(reporter)
+
+
+def pytest_sessionstart(session):
+    if shmem.my_pe():  # PE 0 reports; the others only when a test of theirs fails
+        session.config.pluginmanager.unregister(name="terminalreporter")
 
 
 def pytest_runtest_logreport(report):

@@ -1,0 +1,70 @@
+"""Prints errors of pyshmem with the frames of the program. Those of pyshmem and Triton are folded, except with SHMEM_DEBUG.
+
+Other exceptions are printed as usual: they may be faults of pyshmem.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyshmem.runtime import environment
+from pyshmem.runtime.errors import ShmemError
+
+OURS = Path(__file__).parents[1]
+
+
+def install() -> None:
+    """Print uncaught errors of pyshmem so. The hook that was installed before prints all other exceptions."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(origin(error), ShmemError) and not environment.read("SHMEM_DEBUG"):
+            sys.stderr.write(folded(error))
+        else:
+            previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def origin(error: BaseException | None) -> BaseException | None:
+    """Return the exception that the interpreter of kernels has replaced by its own, or else ``error``."""
+    return error.__cause__ if error is not None and isinstance(error.__cause__, ShmemError) else error
+
+
+def folded(error: BaseException) -> str:
+    """Return the traceback of ``error`` and of its cause, with each run of our frames in one line."""
+    report = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = report
+    while each is not None:
+        each.stack = _Folded(each.stack)
+        each.__context__ = None  # handled inside of pyshmem
+        each = each.__cause__
+    return "".join(report.format())
+
+
+def is_ours(filename: str) -> bool:
+    """Return whether a source file is of pyshmem or Triton."""
+    return filename.startswith(_folders())
+
+
+def _folders() -> tuple[str, ...]:
+    triton = importlib.util.find_spec("triton")
+    found = [OURS, *(Path(folder) for folder in (triton and triton.submodule_search_locations) or ())]
+    return tuple(f"{folder}{os.sep}" for folder in found)
+
+
+class _Folded(traceback.StackSummary):
+    def format(self, **options: Any) -> list[str]:
+        lines = []
+        for ours, frames in groupby(self, lambda frame: is_ours(frame.filename)):
+            run = traceback.StackSummary.from_list(list(frames))
+            note = f"  [{len(run)} of pyshmem's own calls; SHMEM_DEBUG=1 shows them]\n"
+            lines += [note] if ours else run.format(**options)
+        return lines

@@ -1,0 +1,107 @@
+"""What reaches the user of what PEs print: all of it, at once, in whole lines, and what failed comes last."""
+
+import os
+import pty
+import re
+
+import pytest
+from launching import PYSHMEMRUN, until
+
+LENGTH = 100_000  # more than a pipe holds
+
+
+def test_lines_of_pes_do_not_mix_however_they_are_written(start, launcher, program):
+    """In pieces, which are written one by one, and longer than what a pipe takes at a time."""
+    prog = program(f"""
+for turn in range(20):
+    for piece in range(50):
+        sys.stdout.write(str(me))
+    sys.stdout.write("\\n")
+    print(str(me) * {LENGTH})
+""")
+    job = start(*PYSHMEMRUN, "-n", 3, *launcher, "--label", prog)
+    assert (job.wait(), job.errors) == (0, "")
+    wanted = [line for pe in "012" for line in (f"[{pe}] " + 50 * pe, f"[{pe}] " + LENGTH * pe) for turn in range(20)]
+    assert sorted(job.output.splitlines()) == sorted(wanted)
+
+
+def test_label_puts_the_pe_before_each_line_of_output_and_errors(start, launcher, program):
+    prog = program("print('out'); print('err', file=sys.stderr); print('\\nrest', end='')")
+    job = start(*PYSHMEMRUN, "-n", 11, *launcher, "-l", prog)
+    assert job.wait() == 0
+    lines = sorted(f"[{pe:2}] {text}" for pe in range(11) for text in ("out", "", "rest"))
+    assert sorted(job.output.removesuffix("\n").split("\n")) == lines
+    assert sorted(job.errors.splitlines()) == [f"[{pe:2}] err" for pe in range(11)]
+
+
+def test_output_arrives_while_the_program_runs(start, launcher, program):
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, program("print('begun'); wait_for('enough')"))
+    assert until(lambda: job.output == "begun\n" * 2), job.output
+    (job.folder / "enough").touch()
+    assert job.wait() == 0
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(3)", "1 / 0"])
+def test_output_before_a_failure_is_not_lost_and_the_failure_is_named_last(start, launcher, program, end):
+    """Neither the launcher's banner nor the output of other PEs comes after it."""
+    prog = program(f"""
+import pyshmem
+pyshmem.init(heap_size="1m")
+if me:
+    print("of the other")
+    note("printed")
+    wait_for("never")
+wait_for("printed")
+print("last words", end="")
+{end}
+""")
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog)
+    assert job.wait() != 0
+    assert sorted(job.output.splitlines()) == ["last words", "of the other"]
+    assert re.match("PE 0: (killed by signal 11|exited with status 3|ZeroDivisionError)", job.errors.splitlines()[-1])
+
+
+def test_output_before_a_time_out_is_not_lost(start, launcher, program):
+    prog = program("print('a line'); print('the beginning of one', end=''); spin()")
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, "--timeout", 5, prog)
+    assert job.wait() == 124
+    assert job.output.count("a line\n") == 2
+
+
+def test_the_user_may_have_output_buffered(start, idle_launcher, program):
+    prog = program("print('lost'); os._exit(0)")
+    job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "python", prog, env={"PYTHONUNBUFFERED": ""})
+    assert (job.wait(), job.output) == (0, "")
+
+
+def test_pe_0_can_ask_a_question_at_a_terminal(start, launcher, program):
+    """The end of the line is what the user types."""
+    master, slave = pty.openpty()
+    prog = program("note('answer', input('name? ')) if me == 0 else None")
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog, stdin=slave, start_new_session=True)
+    assert until(lambda: "name? " in job.output)
+    os.write(master, b"me\n")
+    assert job.wait() == 0
+    assert (job.folder / "answer").read_text() == "me"
+    os.close(master)
+    os.close(slave)
+
+
+def test_a_reader_that_goes_away_ends_the_job(start, idle_launcher, program, tmp_path):
+    command = [*map(str, (*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", program("while True: print('more')")))]
+    reading, writing = os.pipe()
+    job = start(*command, stdout=writing)
+    os.close(writing)
+    assert os.read(reading, 5) == b"more\n"
+    os.close(reading)
+    assert job.wait() != 0
+
+
+def test_equal_failures_keep_their_order(tmp_path):
+    from pyshmem.launch.output import failures
+
+    for stamp, (name, text) in enumerate({"failed-2": "5 2\nPE 2: exited with status 5\n", "reported-0": "PE 0: ValueError: x\n",
+                                          "failed-0": "1 0\nPE 0: exited with status 1\n"}.items()):  # fmt: skip
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (stamp, stamp))
+    assert failures(tmp_path) == ["PE 2: exited with status 5", "PE 0: ValueError: x"]

@@ -1,0 +1,58 @@
+"""An uncaught error of pyshmem shows the lines of the program; pyshmem's own appear with SHMEM_DEBUG."""
+
+import pytest
+from jobs import python
+
+PROGRAM = """
+import sys
+import pyshmem as shmem
+import pyshmem.device as dev
+import torch
+import triton
+
+@triton.jit
+def kernel(ctx, word):
+    dev.p(ctx, word, 1, 9)
+
+def of_the_user():
+    word = shmem.zeros(1, dtype=torch.int64)
+    if sys.argv[1] == "host":
+        shmem.p(word, 1, 9)
+    kernel[(1,)](shmem.device_context(), word)
+
+if sys.argv[1] == "before init":
+    of_the_user()
+shmem.init()
+of_the_user()
+"""
+SHOWN = {
+    "before init": ["of_the_user()", "word = shmem.zeros(1, dtype=torch.int64)"],
+    "host": ["of_the_user()", "shmem.p(word, 1, 9)"],
+    "kernel": ["of_the_user()", "kernel[(1,)](shmem.device_context(), word)", "dev.p(ctx, word, 1, 9)"],
+}
+LAST = {
+    "before init": "pyshmem.NotInitializedError: zeros: PE ?: state: got no init yet; wants shmem.init() first",
+    "host": "pyshmem.OutOfRangeError: p: PE 0: pe: got 9; wants a PE from 0 to 0",
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_traceback_has_the_programs_lines_alone(case, tmp_path):
+    status, _, err = python(PROGRAM, case, tmp_path=tmp_path)
+    assert status == 1
+    files = {line.split('"')[1] for line in err.splitlines() if line.startswith("  File ")}
+    assert files == {str(tmp_path / "program.py")}, err
+    assert all(line in err for line in SHOWN[case])
+    assert "of pyshmem's own calls; SHMEM_DEBUG=1 shows them]" in err and "During handling" not in err
+    assert LAST.get(case, "") in err.splitlines() or case == "kernel"
+
+
+def test_debug_mode_shows_all_lines(tmp_path):
+    status, _, err = python(PROGRAM, "host", tmp_path=tmp_path, environment={"SHMEM_DEBUG": "1"})
+    assert status == 1 and "/pyshmem/host/rma.py" in err and "own calls" not in err
+
+
+def test_other_exceptions_are_shown_whole(tmp_path):
+    program = "import pyshmem as shmem\nshmem.init()\nshmem.init.__wrapped__"
+    _, _, err = python(program, tmp_path=tmp_path)
+    assert err.startswith("Traceback") and "own calls" not in err and "AttributeError" in err
