@@ -14,10 +14,10 @@ PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many
 MINUTES_test-jobs := 12
 MINUTES_test-codegen := 3
 MINUTES_test-oldest-triton := 1
-MINUTES_test-1 := 1
-MINUTES_test-2 := 1
-MINUTES_test-3 := 2
-MINUTES_test-4 := 3
+MINUTES_test-1 := 2
+MINUTES_test-2 := 3
+MINUTES_test-3 := 4
+MINUTES_test-4 := 5
 MINUTES_test-many := 1
 minutes = $(or $(MINUTES_$(1)),5)
 PART = @tests/part.sh $@ $(call minutes,$@)

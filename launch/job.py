@@ -29,10 +29,12 @@ TIMED_OUT = 124  # as timeout(1)
 class Job:
     """``pes`` processes under ``launcher``; run() returns pyshmemrun's exit status."""
 
-    def __init__(self, launcher: Launcher, pes: int, directory: Path) -> None:
+    def __init__(self, launcher: Launcher, pes: int, directory: Path, dump_after: float | None = None) -> None:
         self.launcher = launcher
         self.pes = pes
         self.directory = directory
+        self._dump_time = time.monotonic() + dump_after if dump_after else float("inf")
+        self._dumped: dict[int, str] = {}  # what has been done about the PEs since
         self._status: int | None = None  # the launcher's, once it has ended
         self._told: Signals | None = None  # the signal that ended the job
         self._timed_out = self._forced = False
@@ -106,6 +108,8 @@ class Job:
 
     def _watch(self, deadline: float) -> None:
         now = time.monotonic()
+        if now > self._dump_time:
+            self._dump()
         if not self._steps:
             if (self.directory / "failure").exists():
                 self._end(now + GRACE)
@@ -117,6 +121,17 @@ class Job:
                 self._end(now)
         while self._steps and now >= self._steps[0][0]:
             self._steps.pop(0)[1]()
+
+    def _dump(self) -> None:
+        """Make each PE on this machine print where it is, once, when it listens; others would die from the signal."""
+        for pe, pid in sorted(self._running().items()):
+            note = self.directory / f"dumps-{pe}"
+            if note.exists() and self._dumped.get(pe) != "asked":
+                self._dumped[pe] = "asked"
+                _kill([pid], Signals(int(note.read_text())))
+            elif self._dumped.setdefault(pe, "") == "":
+                self._dumped[pe] = "told"
+                _say(f"--dump-after: PE {pe} has not called shmem.init yet, or does not use pyshmem")
 
     def _end(self, start: float, ask: bool = True) -> None:
         """Plan the end of the job; each step ends what the previous one has not ended."""

@@ -64,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "--heap-size", metavar="SIZE", help="each PE's heap, such as 512M or 2G; sets SHMEM_SYMMETRIC_SIZE"
     )
     parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
+    parser.add_argument("--dump-after", type=_positive, metavar="SECONDS",
+                        help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
     parser.add_argument("program", metavar="PROGRAM", help="the program that every PE runs")
@@ -90,6 +92,8 @@ def _launch(options: argparse.Namespace) -> int:
     }  # so that output arrives as it is printed, also before a crash
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
+    if options.dump_after:
+        environment.setdefault("PYSHMEM_DUMP", "SIGUSR1")
     if options.heap_size:
         environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
     found, extra = _find(options, environment)
@@ -104,7 +108,7 @@ def _launch(options: argparse.Namespace) -> int:
         if options.verbose:
             words = [*(f"{name}={value}" for name, value in extra.items()), *command]
             print(shlex.join(words), file=sys.stderr, flush=True)
-        return Job(found.row, options.np, directory.path).run(command, environment, options.timeout)
+        return Job(found.row, options.np, directory.path, options.dump_after).run(command, environment, options.timeout)
     finally:
         end_descendants()
         output.finish()

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import environment, exits, launcher
+from pyshmem.runtime import environment, exits, launcher, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -200,6 +200,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
         begin(team.area_index)
     job.generation += 1
     job.inits = 1
+    whereabouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
     comm.Barrier()
 
 
@@ -235,6 +236,7 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int
     job.debug = environment.read("SHMEM_DEBUG")
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch = environment.read("PYSHMEM_SCRATCH")
+    environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
     return environment.asked_bytes(heap_size), scratch, wish, opening.why_not(wish)
 
 

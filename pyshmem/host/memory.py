@@ -5,9 +5,8 @@ Every routine that allocates or frees is collective over the world, with the sam
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,13 +26,14 @@ from pyshmem.runtime.errors import (
     ArgumentError,
     HeapExhaustedError,
     NotSymmetricError,
-    OutOfRangeError,
     ShmemError,
     refuse,
 )
 from pyshmem.runtime.heap import Heap, default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import site
 from pyshmem.transport import routes
+from pyshmem.transport.watched import Watched
 
 
 def allocate(
@@ -293,22 +293,10 @@ def _resized(heap: Heap, offset: int, nbytes: int) -> int:
 
 def _note_site(heap: Heap, offset: int) -> None:
     if job.debug:
-        frame = next((f for f in reversed(traceback.extract_stack()) if "/pyshmem/" not in f.filename), None)
-        heap.sites[offset] = f"{frame.filename}:{frame.lineno}" if frame else "?"
+        heap.sites[offset] = site()
 
 
 def _compare_calls(routine: str, nbytes: int, detail: str) -> None:
-    """In debug mode, check that all PEs make the same call. Errors: OutOfRangeError on all PEs."""
-    if not job.debug:
-        return
-    assert job.comm is not None
-    calls = job.comm.allgather(f"{routine} of {nbytes} bytes {detail}")
-    for pe, call in enumerate(calls):
-        if call != calls[0]:
-            refuse(
-                OutOfRangeError,
-                routine,
-                "size",
-                f"{calls[0]} on PE 0 and {call} on PE {pe}",
-                "the same call on all PEs",
-            )
+    """In debug mode, check that all PEs make the same call. Errors: OutOfRangeError, ArgumentError, on all PEs."""
+    if job.debug:
+        cast(Watched, TEAM_WORLD.meeting).compare(routine, f"of {nbytes} bytes {detail}")

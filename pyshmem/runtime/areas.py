@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import AREAS_BYTES, Heap, heaps
+from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, Heap, heaps
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Pool:
 
     def open(self, size: int) -> None:
         """Provide ``size`` areas. Errors: ArgumentError if the memory beside the heap is too small for them."""
-        most = min(MOST, AREAS_BYTES // area_bytes())
+        most = min(MOST, (AREAS_BYTES - NOTE_BYTES) // area_bytes())
         if not RESERVED <= size <= most:
             refuse(ArgumentError, "init", "PYSHMEM_MAX_TEAMS", str(size), f"{RESERVED} to {most}, with {job.n_pes} PEs")
         self.size = size

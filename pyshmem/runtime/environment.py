@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -53,6 +54,14 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def parse_signal(text: str) -> signal.Signals:
+    name = text.upper()
+    try:
+        return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
+    except KeyError:
+        raise ValueError("the name of a signal, as SIGUSR1") from None
 
 
 class Variable(NamedTuple):
@@ -107,6 +116,7 @@ VARIABLES = {
             None,
             "bytes of scratch memory for kernel collectives; unset: 128m on GPUs, 4m on the CPU",
         ),
+        Variable("PYSHMEM_DUMP", parse_signal, None, "a signal, as SIGUSR1, for which a PE prints where it is"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
     )
 }

@@ -75,12 +75,12 @@ def listed(pes: list[int]) -> str:
     return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
 
 
-def refuse_timeout(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Report that a wait timed out. Errors: WaitTimeoutError."""
+def refuse_timeout(routine: str, argument: str, got: str, wants: str, more: str = "") -> NoReturn:
+    """Report that a wait timed out; ``more`` ends the message. Errors: WaitTimeoutError."""
     refuse(
         WaitTimeoutError,
         routine,
         argument,
         f"{got} in {job.timeout:g} s",
-        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit{more}",
     )

@@ -49,6 +49,11 @@ def folded(error: BaseException) -> str:
     return "".join(report.format())
 
 
+def fold(stack: traceback.StackSummary) -> list[str]:
+    """Return the lines of a stack, with each run of our frames in one, except with SHMEM_DEBUG."""
+    return stack.format() if environment.read("SHMEM_DEBUG") else _Folded(stack).format()
+
+
 def is_ours(filename: str) -> bool:
     """Return whether a source file is of pyshmem or Triton."""
     return filename.startswith(_folders())

@@ -7,7 +7,7 @@ The native functions locate and locate_word find the route to a mapped PE themse
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.direct.gpu import GpuDirect
 from pyshmem.transport.mapped import Mapped
+from pyshmem.transport.watched import Watched
 
 pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
@@ -111,7 +112,8 @@ def is_mapped(heap: Heap, pe: int) -> bool:
 
 def meeting_of(name: str, members: tuple[int, int, int], me: int, area_index: int) -> Mapped:
     """Return the meeting of a team: how its members synchronise and combine data. The arguments are those of Mapped."""
-    return Mapped(name, members, me, area_index)
+    meeting = Mapped(name, members, me, area_index)
+    return cast(Mapped, Watched(meeting)) if job.debug else meeting
 
 
 def order() -> None:

@@ -10,6 +10,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import listed, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import ask
 from pyshmem.transport.mapped import kernels, tensors
 from pyshmem.transport.mapped.operators import EXSCAN, INSCAN, LOOPS, OPERATORS, REDUCE, Fold
 
@@ -100,7 +101,14 @@ class Mapped:
         except TimeoutError:
             self.refuse_timeout(routine)
 
+    def missing(self) -> list[int]:
+        """Return the members that have not reached the call that this PE is in."""
+        absent: list[int] = _native.absent(self.wires, job.timeout, job.spins)
+        return absent
+
     def refuse_timeout(self, routine: str) -> NoReturn:
-        """Report the members that have not reached the call that this PE is in. Errors: WaitTimeoutError."""
-        got = f"no call from {listed(_native.absent(self.wires, job.timeout, job.spins))} of {self.name}"
-        refuse_timeout(routine, "team", got, "all of them to call it")
+        """Report the members that are missing and, in debug mode, where they are. Errors: WaitTimeoutError."""
+        absent = self.missing()
+        where = f"; {ask([self.start + pe * self.stride for pe in absent])}" if job.debug else ""
+        got = f"no call from {listed(absent)} of {self.name}"
+        refuse_timeout(routine, "team", got, "all of them to call it", where)

@@ -1,0 +1,179 @@
+"""Says where a PE is: in which call, at which line of the program, and what it waits for. For time-outs and hangs.
+
+A thread answers, which a signal wakes: the main thread may be inside of a wait, or of C code that does not return. In debug
+mode a PE that times out asks the others, by ASK; each answers in its note, beside its heap. PYSHMEM_DUMP names a signal that
+makes a PE print its stacks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from pyshmem.runtime import tracebacks
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import listed
+from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, heaps
+from pyshmem.runtime.job import job
+
+ASK = signal.SIGRTMIN + 5
+PATIENCE = 2.0  # seconds until a PE that does not answer is given up
+_WORD = 8
+_HEAD = 2 * _WORD  # of a note: the process id, and the number of answers; the answer follows
+_listening = 0  # the signal for which this process prints its stacks; -1: none, and it answers
+
+
+def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
+    """Answer other PEs in debug mode, and print the stacks on signal ``dump``. Starts the thread in the first call.
+
+    mpi_rank: in MPI's world, by which pyshmemrun knows this process.
+    Only the main thread can: in another one nothing happens.
+    """
+    global _listening
+    if not (job.debug or dump) or threading.current_thread() is not threading.main_thread():
+        return
+    for number in (ASK, dump) if dump else (ASK,):
+        signal.signal(number, _ignore)  # its delivery writes its number into the pipe, whatever the main thread does
+    if not _listening:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        threading.Thread(target=_answer, args=(reading,), name="pyshmem's listener", daemon=True).start()
+    _listening = dump or -1
+    _write(cpu.system, os.getpid(), 0, b"")
+    folder = os.environ.get("PYSHMEM_JOB_DIR", "")
+    if dump and os.path.isdir(folder):
+        with open(os.path.join(folder, f"dumps-{mpi_rank}"), "w") as note:
+            note.write(str(int(dump)))  # pyshmemrun sends it to PEs that will not die from it
+
+
+def ask(pes: list[int]) -> str:
+    """Return a sentence on where each of the world PEs ``pes`` is, such as "PE 1 is in wait_until at heat.py:12"."""
+    before = {pe: _read(cpu.system + cpu.deltas[pe]) for pe in pes if pe in cpu.deltas}
+    for pid, _, _ in before.values():
+        with suppress(ProcessLookupError, PermissionError):  # it has ended: it does not answer
+            if pid:  # a PE that init has called in another thread does not listen
+                os.kill(pid, ASK)
+    said: dict[int, str] = {}
+    limit = time.monotonic() + PATIENCE
+    while len(said) < len(before) and time.monotonic() < limit:
+        for pe in before.keys() - said.keys():
+            _, count, text = _read(cpu.system + cpu.deltas[pe])
+            if count != before[pe][1]:
+                said[pe] = text
+        time.sleep(0.01)
+    return ", ".join(f"PE {pe} {said.get(pe, 'does not answer: it is in C code, or has ended')}" for pe in pes)
+
+
+def site() -> str:
+    """Return the line of the program that called pyshmem, as "heat.py:12"."""
+    return _line(_program(sys._getframe()))
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The signal has done what it is for when Python calls its handler."""
+
+
+def _answer(reading: int) -> None:
+    while numbers := os.read(reading, 64):
+        for number in set(numbers):
+            if number == ASK and job.inits:
+                _, count, _ = _read(cpu.system)
+                _write(cpu.system, os.getpid(), count + 1, _place(_main_frame()).encode())
+            elif number == _listening:
+                sys.stderr.write(dump())
+
+
+def dump() -> str:
+    """Return where this PE is, what it waits for, and the stacks of all threads, the main one first."""
+    main = _main_frame()
+    lines = [f"PE {job.my_pe} {_place(main)}{_waits_for(main)}\n", *tracebacks.fold(traceback.extract_stack(main))]
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        if ident not in (threading.main_thread().ident, threading.get_ident()):
+            lines += [f"  thread {names.get(ident, ident)}:\n", *tracebacks.fold(traceback.extract_stack(frame))]
+    return "".join(lines)
+
+
+def _main_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident or 0)
+
+
+def _ours(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of pyshmem below the program's, the innermost first."""
+    while frame is not None and tracebacks.is_ours(frame.f_code.co_filename):
+        yield frame
+        frame = frame.f_back
+
+
+def _program(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and tracebacks.is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _line(frame: FrameType | None) -> str:
+    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "?"
+
+
+def _place(frame: FrameType | None) -> str:
+    """Such as "is in wait_until at heat.py:12"."""
+    line, ours = _line(_program(frame)), list(_ours(frame))
+    if not ours:
+        return f"is in no call of pyshmem, at {line}"
+    errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
+    if errors and line == "?":
+        return f"has failed: {errors[-1]}"  # in the hook for exceptions
+    routines = [each.f_locals["routine"] for each in ours if isinstance(each.f_locals.get("routine"), str)]
+    return f"is in {routines[-1] if routines else ours[-1].f_code.co_name} at {line}"
+
+
+def _waits_for(frame: FrameType | None) -> str:
+    """The arguments of the call, and the members that have not come, such as ": ivar = int64 at heap offset 64, now 0"."""
+    ours = list(_ours(frame))
+    if not ours:
+        return ""
+    call = ours[-1]
+    names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name != "self"]
+    told = [f"{name} = {_value(call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
+    for each in ours:
+        missing = getattr(each.f_locals.get("self"), "missing", None)
+        if missing is not None:
+            told.append(f"no call yet from {listed(missing())} of {each.f_locals['self'].name}")
+            break
+    return ": " + ", ".join(told) if told else ""
+
+
+def _value(value: Any) -> str:
+    """An argument in a few words. Memory of a GPU is not read: a kernel that hangs might keep it."""
+    address, heap = getattr(value, "data_ptr", None), heaps.get(str(getattr(value, "device", "cpu")).partition(":")[0])
+    if address is None or heap is None:
+        return (getattr(value, "name", None) or repr(value))[:60]
+    kind = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    offset = address() - heap.base
+    where = f"{kind} at heap offset {offset}" if 0 <= offset < heap.size else f"private {kind}"
+    return f"{where}, now {value.flatten().tolist()}" if heap is cpu and value.numel() <= 4 else where
+
+
+def _read(system: int) -> tuple[int, int, str]:
+    """Return (process id, number of answers, the last answer) of the PE whose areas begin at ``system``."""
+    note = ctypes.string_at(system + AREAS_BYTES - NOTE_BYTES, NOTE_BYTES)
+    pid, count = (int.from_bytes(note[at : at + _WORD], "little") for at in (0, _WORD))
+    return pid, count, note[_HEAD:].rstrip(b"\0").decode(errors="replace")
+
+
+def _write(system: int, pid: int, count: int, text: bytes) -> None:
+    """Write the note of this PE, its count last."""
+    start = system + AREAS_BYTES - NOTE_BYTES
+    ctypes.memmove(start + _HEAD, text[: NOTE_BYTES - _HEAD].ljust(NOTE_BYTES - _HEAD, b"\0"), NOTE_BYTES - _HEAD)
+    ctypes.memmove(start, pid.to_bytes(_WORD, "little"), _WORD)
+    ctypes.memmove(start + _WORD, count.to_bytes(_WORD, "little"), _WORD)

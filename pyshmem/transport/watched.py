@@ -1,0 +1,73 @@
+"""In debug mode the members of a team compare what they call. If they differ, all raise an error instead of waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, listed, refuse
+from pyshmem.runtime.whereabouts import site
+
+_NOTE = 256  # the most bytes that share passes
+
+
+class Watched:
+    """A meeting that compares the calls of the members before each. It has the methods and fields of the meeting inside."""
+
+    def __init__(self, meeting: Any) -> None:
+        self._meeting = meeting
+        self._compared = ""  # the routine whose quick form did not do: its other form follows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._meeting, name)
+
+    def compare(self, routine: str, detail: str = "") -> None:
+        """Check that all members call ``routine`` with the same ``detail``. Collective over the team.
+
+        Errors: ArgumentError for another routine, OutOfRangeError for another detail, on all members; WaitTimeoutError.
+        """
+        self._compared = ""
+        call = f"{routine} {detail}".strip()
+        note = f"{call}\n{site()[-100:]}".encode()[:_NOTE].ljust(_NOTE)
+        notes = [each.decode(errors="replace").rstrip() for each in self._meeting.share(routine, note)]
+        callers: dict[str, list[int]] = {}
+        for pe, each in enumerate(notes):
+            callers.setdefault(each.partition("\n")[0], []).append(pe)
+        if len(callers) > 1:
+            kind = ArgumentError if len({each.split()[0] for each in callers}) > 1 else OutOfRangeError
+            calls = [
+                f"{each} at {notes[pes[0]].partition(chr(10))[2]} on {listed(pes)}" for each, pes in callers.items()
+            ]
+            wants = f"the same call on all PEs of {self._meeting.name}"
+            refuse(kind, routine, "call", " and ".join(calls), wants)
+
+    def sync(self, routine: str) -> None:
+        self.compare(routine)
+        self._meeting.sync(routine)
+
+    def share(self, routine: str, note: bytes) -> list[bytes]:
+        self.compare(routine)
+        notes: list[bytes] = self._meeting.share(routine, note)
+        return notes
+
+    def quick(self, routine: str, *arguments: Any) -> bool:
+        self.compare(routine)
+        done: bool = self._meeting.quick(routine, *arguments)
+        self._compared = "" if done else routine
+        return done
+
+    def broadcast(self, routine: str, *arguments: Any) -> None:
+        self._compare_once(routine)
+        self._meeting.broadcast(routine, *arguments)
+
+    def scatter(self, routine: str, *arguments: Any) -> None:
+        self._compare_once(routine)
+        self._meeting.scatter(routine, *arguments)
+
+    def fold(self, routine: str, *arguments: Any) -> None:
+        self._compare_once(routine)
+        self._meeting.fold(routine, *arguments)
+
+    def _compare_once(self, routine: str) -> None:
+        if self._compared != routine:
+            self.compare(routine)
+        self._compared = ""

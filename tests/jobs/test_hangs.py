@@ -1,0 +1,166 @@
+"""A job that hangs says who waits for whom, in which call and at which line: in debug mode, and when it is asked."""
+
+import re
+
+import pytest
+from jobs import mpiexec
+from launching import PYSHMEMRUN, until
+
+HEAD = """
+import sys, threading, time
+import pyshmem as shmem, torch
+shmem.init(heap_size="1m")
+me = shmem.my_pe()
+word, three = shmem.zeros(1, dtype=torch.int64), shmem.zeros(3, dtype=torch.int64)
+team = shmem.TEAM_WORLD.split_strided(0, 2, 2)
+"""
+DEBUG = {"SHMEM_DEBUG": "1"}
+OTHERS = {
+    "zeros": ("shmem.zeros(10)", "zeros of 40 bytes aligned to 64 on cpu"),
+    "free": ("shmem.free(word)", "free of 0 bytes at heap offset 0 on cpu"),
+    "sync_all": ("shmem.sync_all()", "sync_all"),
+    "sum_reduce": ("shmem.sum_reduce(word, word)", "sum_reduce"),
+    "collect": ("shmem.collect(word, word)", "collect"),
+    "alltoalls": ("shmem.alltoalls(three, three, 1, 1, 1)", "alltoalls"),
+    "split": ("shmem.TEAM_WORLD.split_strided(0, 1, 1)", "split_strided"),
+    "finalize": ("shmem.finalize()", "finalize"),
+}
+
+
+def line_of(program, text):
+    return next(number for number, line in enumerate(program.splitlines(), 1) if text in line)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_different_calls_of_a_team_are_named_at_once_in_debug_mode(other, tmp_path):
+    """The time-out is longer than the test may take."""
+    call, words = OTHERS[other]
+    program = HEAD + f"if me == 1:\n    {call}\nelse:\n    shmem.barrier_all()\n"
+    status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment={**DEBUG, "PYSHMEM_WAIT_TIMEOUT": "300"})
+    here, there = (f"at program.py:{line_of(program, text)}" for text in ("shmem.barrier_all()", call))
+    got = f"got barrier_all {here} on PEs 0 and 2 and {words} {there} on PE 1; wants the same call on all PEs of TEAM_WORLD"
+    assert status == 1
+    assert len(re.findall(rf"^PE \d: ArgumentError: .*: call: {re.escape(got)}$", err, re.MULTILINE)) >= 1, err
+
+
+def test_equal_calls_are_not_refused_in_debug_mode_and_their_results_stand(tmp_path):
+    program = (
+        HEAD
+        + """
+source, target = shmem.full(3, me, dtype=torch.int64), shmem.zeros(9, dtype=torch.int64)
+shmem.fcollect(target, source)
+assert target.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+shmem.collect(target, source, me)
+assert target[:3].tolist() == [1, 2, 2]
+shmem.sum_reduce(source, source)
+shmem.broadcast(target, source, 1)
+shmem.alltoalls(target, target.clone() if False else shmem.arange(3), 1, 1, 1)
+assert target[:3].tolist() == [me] * 3
+if team:
+    team.sync()
+shmem.barrier_all()
+"""
+    )
+    status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment=DEBUG)
+    assert status == 0, err
+
+
+def test_a_time_out_says_where_the_missing_pes_are_in_debug_mode(tmp_path):
+    program = (
+        HEAD
+        + """
+if me == 1:
+    shmem.wait_until(word, ">=", 1)
+if me == 2:
+    sys.stdin.read() if False else time.sleep(300)
+shmem.set_lock(word) if me == 3 else None
+shmem.set_lock(word) if me == 3 else None
+if me == 0:
+    from pyshmem.runtime.job import job
+    job.timeout = 2.0
+shmem.barrier_all()
+"""
+    )
+    status, _, err = mpiexec(4, program, tmp_path=tmp_path, environment=DEBUG)
+    assert status == 1
+    said = err[
+        err.index("PE 0: WaitTimeoutError: barrier_all: PE 0: team: got no call from PEs 1, 2 and 3 of TEAM_WORLD") :
+    ]
+    for words in (
+        f"PE 1 is in wait_until at program.py:{line_of(program, 'wait_until')}",
+        f"PE 2 is in no call of pyshmem, at program.py:{line_of(program, 'time.sleep')}",
+        f"PE 3 is in set_lock at program.py:{line_of(program, 'set_lock') + 1}",
+    ):
+        assert words in said
+
+
+def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
+    program = HEAD + "if me != 1:\n    shmem.barrier_all()\nelse:\n    time.sleep(300)\n"
+    status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "2"})
+    assert status == 1
+    last = (
+        r"no call from PE 1 of TEAM_WORLD in 2 s; wants all of them to call it; PYSHMEM_WAIT_TIMEOUT sets .* no limit$"
+    )
+    assert re.search(last, err, re.MULTILINE), err
+
+
+DUMPS = (
+    HEAD
+    + """
+def of_the_user():
+    if me == 1:
+        shmem.wait_until(word, ">=", 1)
+    if me == 2:
+        team.sync()
+    if me == 3:
+        shmem.sum_reduce(word, word)
+    shmem.barrier_all()
+
+of_the_user()
+"""
+)
+
+
+def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(start, program):
+    """Asked again until all have arrived where they wait."""
+    job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS))
+    wanted = (
+        r"PE 0 is in barrier_all at prog.py:\d+: no call yet from PEs 1, 2 and 3 of TEAM_WORLD",
+        r"PE 1 is in wait_until at prog.py:\d+: ivar = int64\[1\] at heap offset 0, now \[0\], cmp = '>=', value = 1",
+        r"PE 2 is in sync at prog.py:\d+: no call yet from PE 0 of team of PEs 0, 2, \.\.\.",
+        r"PE 3 is in sum_reduce at prog.py:\d+: target = int64\[1\] .*, no call yet from .*",
+    )
+    assert until(lambda: all(f"\nPE {pe} is in" in "\n" + job.errors for pe in range(4))), job.errors
+
+    def seen():
+        job.process.send_signal(10)
+        return all(re.search(f"^{line}$", job.errors, re.MULTILINE) for line in wanted)
+
+    assert until(seen), job.errors
+    assert re.search(r'^  File ".*prog.py", line \d+, in of_the_user$', job.errors, re.MULTILINE)
+    job.process.terminate()
+    job.wait()
+
+
+def test_dump_after_leaves_programs_alone_that_do_not_listen(start, idle_launcher, program):
+    prog = program("wait_for('enough'); print('unharmed')")
+    job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "--dump-after", 1, "python", prog)
+    assert until(lambda: job.errors.count("has not called shmem.init") == 2), job.errors
+    (job.folder / "enough").touch()
+    assert (job.wait(), job.output) == (0, "unharmed\n" * 2)
+
+
+def test_a_signal_that_is_named_prints_a_dump_more_than_once(start, program):
+    prog = program("import pyshmem as shmem\nshmem.init(heap_size='1m')\nnote('ready')\nwait_for('enough')")
+    job = start(*PYSHMEMRUN, "-n", 1, prog, env={"PYSHMEM_DUMP": "usr2"})
+    job.reach("ready")
+    for turn in (1, 2):
+        job.process.send_signal(12)
+        assert until(lambda turn=turn: job.errors.count("PE 0 is in no call of pyshmem, at ") == turn), job.errors
+    (job.folder / "enough").touch()
+    assert job.wait() == 0
+
+
+def test_a_dump_signal_that_does_not_exist_is_refused(tmp_path):
+    status, _, err = mpiexec(1, HEAD, tmp_path=tmp_path, environment={"PYSHMEM_DUMP": "SIGNOTHING"})
+    assert status == 1 and "PYSHMEM_DUMP: got 'SIGNOTHING'; wants the name of a signal, as SIGUSR1" in err
