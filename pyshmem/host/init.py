@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import environment, exits, launcher, whereabouts
+from pyshmem.runtime import environment, exits, launcher, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -79,7 +79,7 @@ def init(
     _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size, device)
     job.thread_level = mpi.Query_thread()
     exits.watch(mpi)
-    _announce()
+    _announce(mpi)
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
@@ -244,7 +244,7 @@ def _by_size(nbytes: int | None) -> int:
     return -1 if nbytes is None else nbytes
 
 
-def _announce() -> None:
+def _announce(mpi: Any) -> None:
     if job.my_pe:
         return
     if environment.read("SHMEM_VERSION"):
@@ -253,6 +253,10 @@ def _announce() -> None:
         settled = {"SHMEM_SYMMETRIC_SIZE": str(default().size), "PYSHMEM_HEAP": job.device}
         if gpu.size:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
+        library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")
+        print(f"{info_get_name()}, {requirements.versions()}, {library}", flush=True)
+        nodes = -(-job.n_pes // max(len(job.node_pes), 1))
+        print(f"{job.n_pes} PEs on {nodes} node{'s' * (nodes > 1)}, threads: {query_thread().name}", flush=True)
         print(environment.listing(settled), flush=True)
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)

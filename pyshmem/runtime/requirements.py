@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
-_ALSO_NAMED = {"triton": ("triton-rocm", "pytorch-triton-rocm")}  # in the wheels that torch's ROCm builds require
+_ALSO_NAMED = {
+    "triton": ("triton-rocm", "pytorch-triton-rocm"),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x"),
+}  # in the wheels that torch's ROCm builds require
 
 
 def check() -> None:
@@ -58,6 +62,20 @@ def check_interpreter() -> None:
             f"triton {_text(triton)} cannot interpret range(n) under NumPy {_text(numpy)}: "
             "pip install 'numpy<2.4', or 'triton>=3.7'"
         )
+
+
+def versions() -> str:
+    """Return the versions of Python and of the packages, such as "Python 3.11.7, torch 2.13.0, ..."."""
+    names = (*OLDEST, "mpich", "cupy")
+    found = [f"{name} {version(each)}" for name in names for each in (name, *_ALSO_NAMED.get(name, ())) if _has(each)]
+    return ", ".join([f"Python {platform.python_version()}", *found])
+
+
+def _has(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
 
 
 def _installed(name: str) -> tuple[int, int]:

@@ -1,0 +1,22 @@
+#!/bin/bash
+# one PE a core of one node, under PBS: qsub -v "PROGRAM=program.py" pbs-core.sh
+#PBS -N pyshmem
+# SITE: cores, PEs of a node
+#PBS -l select=1:ncpus=32:mpiprocs=32
+# SITE: how long it may take
+#PBS -l walltime=00:10:00
+# SITE
+#PBS -q batch
+# SITE
+#PBS -A project
+cd "$PBS_O_WORKDIR"
+
+# SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
+module load mpi
+# SITE: the environment in which pyshmem is installed
+source "$HOME/shmem/bin/activate"
+
+export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
+export OMP_NUM_THREADS=1           # one core a PE
+
+pyshmemrun -n "$(wc -l < "$PBS_NODEFILE")" $PROGRAM  # the file has a line for each of mpiprocs

@@ -1,0 +1,23 @@
+#!/bin/bash
+# one PE a core of one node, under Slurm: sbatch slurm-core.sh program.py [argument ...]
+#SBATCH --job-name=pyshmem
+#SBATCH --nodes=1
+# SITE: the cores of a node
+#SBATCH --ntasks-per-node=32
+#SBATCH --cpus-per-task=1
+# SITE: how long it may take
+#SBATCH --time=00:10:00
+# SITE
+#SBATCH --partition=batch
+# SITE
+#SBATCH --account=project
+
+# SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
+module load mpi
+# SITE: the environment in which pyshmem is installed
+source "$HOME/shmem/bin/activate"
+
+export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
+export OMP_NUM_THREADS=1           # one core a PE
+
+pyshmemrun "$@"                    # one PE for each of the job's tasks

@@ -1,0 +1,25 @@
+#!/bin/bash
+# one PE a GPU of one node, under Slurm: sbatch slurm-gpu.sh program.py [argument ...]
+#SBATCH --job-name=pyshmem
+#SBATCH --nodes=1
+# SITE: the GPUs of a node
+#SBATCH --ntasks-per-node=4
+# SITE: the same number
+#SBATCH --gpus-per-node=4
+# SITE: the cores of a node, divided by its GPUs
+#SBATCH --cpus-per-task=8
+# SITE: how long it may take
+#SBATCH --time=00:10:00
+# SITE
+#SBATCH --partition=batch
+# SITE
+#SBATCH --account=project
+
+# SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
+module load mpi
+# SITE: the environment in which pyshmem is installed
+source "$HOME/shmem/bin/activate"
+
+export PYSHMEM_HEAP=cuda           # refuses to start where a PE has no GPU, instead of using CPU memory
+
+pyshmemrun "$@"                    # one PE for each of the job's tasks

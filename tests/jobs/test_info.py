@@ -1,0 +1,108 @@
+"""pyshmem info: true where all is there, and where something is missing it says what and how to get it."""
+
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from jobs import mpiexec
+from pyshmem.launch import info, libmpi
+from pyshmem.launch.launchers import LaunchError
+
+
+@pytest.mark.parametrize(
+    "command", [["-m", "pyshmem"], [os.path.join(os.path.dirname(sys.executable), "pyshmem"), "info"]]
+)
+def test_info_prints_every_section_and_that_nothing_is_missing(command):
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for pattern in (
+        r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /",
+        r"^ +Python 3\S+, torch \S+, triton \S+, numpy \S+, mpi4py \S+",
+        r"^MPI +.*, in /.*libmpi",
+        r"^ +MPI \d\.\d, threads: \w+",
+        r"^launcher +/\S+ \((mpich|openmpi|srun) \S+\)",
+        r"^machine +\S+: Linux .*, \d+ cores, \S+ GiB free",
+        r"^ +heap in CPU memory: \S+ GiB for each of \d+ PEs",
+        r"^GPUs +",
+        r"^variables +",
+        r"^missing +nothing$",
+    ):
+        assert re.search(pattern, done.stdout, re.MULTILINE), (pattern, done.stdout)
+
+
+def lines(describe):
+    missing = []
+    return list(describe(missing)), missing
+
+
+def test_info_says_how_to_get_a_missing_package(monkeypatch, capsys):
+    def fail():
+        raise ImportError("pyshmem needs torch >= 2.11, which is not installed: pip install torch")
+
+    monkeypatch.setattr(info.requirements, "check", fail)
+    assert info.main([]) == 1
+    assert capsys.readouterr().out.endswith(
+        "missing    pyshmem needs torch >= 2.11, which is not installed: pip install torch\n"
+    )
+
+
+def test_info_says_how_to_get_an_mpi(monkeypatch):
+    monkeypatch.setattr(libmpi, "loaded", lambda environment: None)
+    said, missing = lines(info._mpi)
+    assert said == ["no library that mpi4py can load"] and missing[0].startswith("an MPI: pip install mpich")
+
+
+def test_info_says_that_mpi_does_not_start(monkeypatch):
+    monkeypatch.setattr(info, "ABILITIES", "raise SystemExit('no fabric')")
+    said, missing = lines(info._mpi)
+    assert said[1:] == ["MPI_Init fails: no fabric"] and len(missing) == 1
+
+
+def test_info_says_how_to_get_a_launcher(monkeypatch):
+    monkeypatch.setattr(info, "candidates", lambda wanted: iter(()))
+    assert lines(info._launcher) == (
+        ["none that fits the library"],
+        ["a launcher: pip install mpich, or name one with pyshmemrun --mpiexec PATH"],
+    )
+
+
+def test_info_repeats_why_a_launcher_does_not_fit(monkeypatch):
+    def matching(found, environment):
+        raise LaunchError("--mpiexec: got another MPI's")
+
+    monkeypatch.setattr(libmpi, "matching", matching)
+    assert lines(info._launcher)[1] == ["--mpiexec: got another MPI's"]
+
+
+def test_info_lists_gpus_their_peer_access_and_the_mapping(monkeypatch):
+    device = SimpleNamespace(name="H200", total_memory=141 << 30, major=9, minor=0)
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        get_device_properties=lambda index: device,
+        can_device_access_peer=lambda a, b: a < b,
+    )
+
+    def no_context(*shape, device):
+        raise RuntimeError("the GPU is in use")
+
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="13.0", hip=None), empty=no_context)
+    monkeypatch.setattr(info, "import_module", lambda name: torch)
+    monkeypatch.setenv("PATH", "")
+    assert lines(info._gpus)[0] == [
+        "0: H200, 141 GiB, sm_90",
+        "1: H200, 141 GiB, sm_90",
+        "peer access: no: 1-0",
+        "heap in GPU memory: none: the GPU is in use",
+    ]
+
+
+def test_shmem_info_prints_versions_mpi_pes_and_nodes(tmp_path):
+    program = "import pyshmem as shmem\nshmem.init()"
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path, environment={"SHMEM_INFO": "1"})
+    assert status == 0, err
+    assert re.search(r"^pyshmem \S+, Python \S+, torch \S+, .*mpi4py \S+, .*MPI", out, re.MULTILINE), out
+    assert re.search(r"^2 PEs on 1 node, threads: [A-Z]+$", out, re.MULTILINE), out

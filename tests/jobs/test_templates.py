@@ -1,0 +1,70 @@
+"""The job scripts start a job where a stand-in for the site's commands runs them: modules, environment, scheduler."""
+
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+
+import pytest
+import pyshmem.launch
+
+FOLDER = pathlib.Path(pyshmem.launch.__file__).parent / "templates"
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh"))
+BIN = pathlib.Path(sys.executable).parent
+PROGRAM = """
+import os, sys
+import pyshmem as shmem
+shmem.init(device="cpu")
+print(f"PE {shmem.my_pe()} of {shmem.n_pes()}: {sys.argv[1:]} {os.environ['PYSHMEM_HEAP']}")
+"""
+# flux run [options] command: the options that the scripts use are words of their own
+FLUX = f"""#!/bin/sh
+shift
+while [ "${{1#--}}" != "$1" ]; do shift; done
+exec {BIN}/mpiexec -n 2 "$@"
+"""
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_starts_the_program_on_the_pes_that_the_scheduler_gives(script, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "shmem" / "bin").mkdir(parents=True)
+    (tmp_path / "shmem" / "bin" / "activate").write_text(f'PATH="{BIN}:$PATH"\n')
+    (tmp_path / "flux").write_text(FLUX)
+    (tmp_path / "flux").chmod(0o755)
+    (tmp_path / "nodes").write_text("localhost\nlocalhost\n")
+    scheduler = {
+        "slurm": {"SLURM_NTASKS": "2"},
+        "pbs": {"PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": str(tmp_path / "nodes"), "PROGRAM": "program.py one"},
+        "flux": {},
+    }[script.partition("-")[0]]
+    site = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "BASH_FUNC_module%%": "() { :; }"}
+    words = [] if script.startswith("pbs") else ["program.py", "one"]
+    command = ["bash", str(FOLDER / script), *words]
+    text = (FOLDER / script).read_text().replace("PYSHMEM_HEAP=cuda", "PYSHMEM_HEAP=cpu")  # there may be no GPU here
+    (tmp_path / script).write_text(text)
+    command[1] = str(tmp_path / script)
+    environment = {**os.environ, **site, **scheduler, "SHMEM_SYMMETRIC_SIZE": "1m"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    lines = re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)
+    assert sorted(lines) == [f"PE {pe} of 2: ['one'] cpu" for pe in range(2)], done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_marks_what_a_site_changes(script):
+    """All that names a site's queue, account, time, cores, GPUs or modules."""
+    lines = (FOLDER / script).read_text().splitlines()
+    for number, line in enumerate(lines):
+        if re.search(
+            r"--(account|partition|queue|time|ntasks-per|gpus-per-node|nslots)|PBS -[lqA] |module load|activate", line
+        ):
+            assert "# SITE" in line or "# SITE" in lines[number - 1], line
+    assert lines[1].startswith("# one PE a ")
+
+
+def test_there_are_scripts_for_three_schedulers_and_two_kinds_of_pe():
+    assert [f"{scheduler}-{kind}.sh" for scheduler in ("flux", "pbs", "slurm") for kind in ("core", "gpu")] == SCRIPTS
+    assert not any(stat.S_IMODE((FOLDER / script).stat().st_mode) & 0o111 for script in SCRIPTS)  # they are submitted
