@@ -161,6 +161,8 @@ from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.version import __version__
 
 _install()
+CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE = CMP.EQ, CMP.NE, CMP.GT, CMP.GE, CMP.LT, CMP.LE  # as in kernels
+SIGNAL_SET, SIGNAL_ADD = SIGNAL.SET, SIGNAL.ADD
 
 
 def device_context(team: Team | None = None, device: str | None = None, scratch: Any = None) -> Any:
@@ -201,11 +203,19 @@ def launch(
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
 __all__ = [
     "CMP",
+    "CMP_EQ",
+    "CMP_GE",
+    "CMP_GT",
+    "CMP_LE",
+    "CMP_LT",
+    "CMP_NE",
     "CTX",
     "CTX_DEFAULT",
     "CTX_INVALID",
     "SESSION",
     "SIGNAL",
+    "SIGNAL_ADD",
+    "SIGNAL_SET",
     "TEAM_INVALID",
     "TEAM_SHARED",
     "TEAM_WORLD",

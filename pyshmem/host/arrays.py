@@ -226,6 +226,10 @@ def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape given by ``*size``, ints or one sequence of ints. Errors: ArgumentError, OutOfRangeError if negative."""
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
+    for extent in size:
+        if isinstance(extent, (tuple, list, str, type, torch.dtype, np.dtype)):
+            wants = "ints, or one tuple of ints; the dtype by name: dtype="
+            refuse(ArgumentError, routine, "size", ", ".join(map(repr, size)), wants)
     return tuple(count_of(routine, "size", extent) for extent in size)
 
 
@@ -236,6 +240,10 @@ def _filled(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None,
 
 def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: str | None) -> torch.Tensor:
     require_init(routine)
+    count = fill_value.numel() if isinstance(fill_value, torch.Tensor) else np.size(fill_value)
+    if count != 1 or isinstance(fill_value, (list, tuple)):
+        got = f"{an(type(fill_value).__name__)} of {count} elements"
+        refuse(ArgumentError, routine, "fill_value", got, "one number; shmem.array copies an array")
     kind = torch.full((), fill_value).dtype if dtype is None else as_dtype(routine, dtype)
     value = scalar(routine, "fill_value", fill_value, kind)
     return finish(routine, _fill(_new(routine, (size,), kind, device), value))

@@ -125,11 +125,14 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
         group.meeting.scatter("alltoall", pair.heap, dest, pair.src, nbytes, nbytes, 0, 0, 1)
 
 
-def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Team | None = None) -> None:
+def alltoalls(
+    target: Any, source: Any, tst: int = 1, sst: int = 1, size: int | None = None, team: Team | None = None
+) -> None:
     """Exchange blocks of ``size`` elements as alltoall does, with stride ``sst`` in ``source`` and ``tst`` in ``target``.
 
     target, source: symmetric, contiguous, of one dtype, long enough for their strides; they must not overlap.
     tst, sst: strides in elements, 1 or more. Block j starts after j * size strides.
+    size: the elements of a block; None divides those of source equally.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
         holds the data and source may be reused; all members wait for all.
@@ -141,7 +144,7 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
     for name, stride in (("tst", tst), ("sst", sst)):
         if stride < 1:
             refuse(ArgumentError, "alltoalls", name, str(stride), "1 or more")
-    count = count_of("alltoalls", "size", size)
+    count = -(-pair.length // sst) // group.size if size is None else count_of("alltoalls", "size", size)
     for name, held, stride in (("target", pair.room, tst), ("source", pair.length, sst)):
         need = (count * group.size - 1) * stride + 1 if count else 0
         if need > held:
@@ -152,7 +155,7 @@ def alltoalls(target: Any, source: Any, tst: int, sst: int, size: int, team: Tea
         group.meeting.scatter("alltoalls", pair.heap, dest, pair.src, skip, item, tst * item, sst * item, count)
 
 
-def reduce(target: Any, source: Any, op: str, size: int | None = None, team: Team | None = None) -> None:
+def reduce(target: Any, source: Any, op: str = "sum", size: int | None = None, team: Team | None = None) -> None:
     """Combine ``source`` of all members with ``op``, element by element and in their order, into every ``target``.
 
     op: "sum" or "prod" of numbers, also complex; "min" or "max" of real numbers; "and", "or" or "xor" of integers.

@@ -46,6 +46,18 @@ class Ctx:
     def __bool__(self) -> bool:
         return bool(self.team) and (self is CTX_DEFAULT or self.generation == job.generation)
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Ctx) and not self and not other)
+
+    def __hash__(self) -> int:
+        return hash(Ctx)  # a context may end, and then equals all that have ended
+
+    def __enter__(self) -> Ctx:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.destroy()
+
     def __repr__(self) -> str:
         return f"<Ctx on {self.team!r}>" if self else "<no context>"
 

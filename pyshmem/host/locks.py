@@ -78,7 +78,7 @@ class Lock:
     """
 
     def __init__(self) -> None:
-        self.word = arrays.zeros(1, dtype=torch.int64)
+        self.word: Any = arrays.zeros(1, dtype=torch.int64)
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire the lock and return True; with blocking false, return at once whether it was acquired.
@@ -95,8 +95,9 @@ class Lock:
         clear_lock(self.word)
 
     def destroy(self) -> None:
-        """Free the lock's word. Collective over TEAM_WORLD. Errors: NotSymmetricError if it is already freed."""
-        memory.free(self.word)
+        """Free the lock's word. Collective over TEAM_WORLD. Does nothing for a lock that is destroyed."""
+        word, self.word = self.word, None
+        memory.free(word)
 
     def __enter__(self) -> Lock:
         set_lock(self.word)

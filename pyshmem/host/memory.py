@@ -22,6 +22,7 @@ from pyshmem.runtime.arguments import (
     require_init,
     require_symmetric,
 )
+from pyshmem.runtime.environment import PAGE
 from pyshmem.runtime.errors import (
     ArgumentError,
     HeapExhaustedError,
@@ -114,7 +115,8 @@ def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device:
     Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
     Spec: 9.3 SHMEM_MALLOC_WITH_HINTS.
     """
-    count_of("malloc_with_hints", "hints", hints)
+    if not isinstance(integer_of(hints), (int, np.integer)):
+        refuse(ArgumentError, "malloc_with_hints", "hints", repr(hints), "an int")
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
 
@@ -135,7 +137,7 @@ def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None
 def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
     """Allocate ``nbytes`` of symmetric memory at a multiple of ``alignment`` and return them as a tensor.
 
-    alignment: a power of two from 8 to 4096, the size of a page.
+    alignment: a power of two, 8 or more; no memory has a larger alignment than 4096, the size of a page.
     dtype: of the tensor; nbytes // itemsize elements.
     device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
     Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
@@ -143,8 +145,10 @@ def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | N
     Spec: 9.3 SHMEM_ALIGN.
     """
     power = count_of("align", "alignment", alignment)
-    if power < 8 or power & (power - 1) or power > 4096:
-        refuse(ArgumentError, "align", "alignment", str(power), "a power of two from 8 to 4096")
+    if power < 8 or power & (power - 1):
+        refuse(ArgumentError, "align", "alignment", str(power), "a power of two, 8 or more")
+    if power > PAGE:  # beyond a page, the heaps of the PEs lie differently
+        refuse(HeapExhaustedError, "align", "alignment", str(power), f"at most {PAGE}, the size of a page")
     return finish("align", _bytes("align", nbytes, dtype, device, power))
 
 

@@ -22,6 +22,7 @@ from pyshmem.runtime.arguments import (
     an,
     count_of,
     describe,
+    integer_of,
     require_init,
     require_one_dtype,
     require_symmetric,
@@ -196,13 +197,15 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
     to.store(place, describe(routine, "value", element).address, element.itemsize)
 
 
-def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
+def iput(
+    target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
+) -> None:
     """Copy ``size`` elements of ``source``, with stride ``sst``, to ``target`` on ``pe``, with stride ``tst``.
 
     target: symmetric, contiguous, of source's dtype, long enough for its stride.
     source: any contiguous torch, NumPy or CuPy array, long enough for its stride; it may be reused on return.
     tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
-    size: the number of elements copied.
+    size: the number of elements copied; None means all of source at its stride.
     pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: visible on pe after a later fence or quiet followed by a flag or a signal, or after a barrier.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -217,14 +220,16 @@ def iput(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
     to.put_strided(place, src, tst * item, sst * item, item, count)
 
 
-def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: Ctx | None = None) -> None:
+def iget(
+    target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
+) -> None:
     """Copy ``size`` elements of ``source`` on ``pe``, with stride ``sst``, to the local ``target``, with stride ``tst``.
 
     target: any contiguous torch, NumPy or CuPy array of source's dtype, long enough for its stride; it holds the data on
         return.
     source: symmetric, contiguous, long enough for its stride.
     tst, sst: strides in elements, 1 or more, counted in flattened order from the first element.
-    size: the number of elements copied.
+    size: the number of elements copied; None means all of source at its stride.
     pe, ctx: pe counts in the team of ctx; if ctx is None, in TEAM_WORLD.
     Order: reads the memory of pe as it is now, with all data that were ordered before a flag this PE has waited for.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, UnreachableError, NotInitializedError; nothing is
@@ -240,14 +245,14 @@ def iget(target: Any, source: Any, pe: int, tst: int, sst: int, size: int, ctx: 
 
 
 def _strided(
-    routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int
+    routine: str, sides: tuple[tuple[str, Any, int, str], tuple[str, Any, int, str]], size: int | None
 ) -> tuple[Sides, list[int], int, int]:
     """(the sides, their strides, item bytes, count) of a strided copy.
 
     sides: (name, array, stride, stride's name), the symmetric one first.
     """
     require_init(routine)
-    count = count_of(routine, "size", size)
+    count = _all_of(routine, sides) if size is None else count_of(routine, "size", size)
     near, step = _side(routine, *sides[0], count)
     own, own_step = _side(routine, *sides[1], count)
     require_one_dtype(routine, (sides[0][0], sides[1][0]), near.dtype, own.dtype)
@@ -258,6 +263,13 @@ def _strided(
     return _sides(near, own, count), [step, own_step], near.itemsize, count
 
 
+def _all_of(routine: str, sides: tuple[tuple[str, Any, int, str], ...]) -> int:
+    """The number of elements of source at its stride."""
+    name, array, stride, stride_name = next(side for side in sides if side[0] == "source")
+    _, step = _side(routine, name, array, stride, stride_name, 0)
+    return -(-describe(routine, name, array).nelems // step)
+
+
 def _sides(near: Operand, own: Operand, count: int) -> Sides:
     return Sides(near.heap, own.heap, near.address, own.address, count * near.itemsize)
 
@@ -265,9 +277,13 @@ def _sides(near: Operand, own: Operand, count: int) -> Sides:
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
     """The array and its stride, checked to be long enough."""
     operand = describe(routine, name, array)
-    step = count_of(routine, stride_name, stride)
-    if step < 1:
-        refuse(ArgumentError, routine, stride_name, str(step), "1 or more")
+    step = integer_of(stride)
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
+        refuse(ArgumentError, routine, stride_name, repr(step), "an int, 1 or more")
+    step = int(step)
+    if operand.nelems == 1 and isinstance(array, torch.Tensor):  # where the strided elements begin, as in C
+        rest = array.untyped_storage().nbytes() // operand.itemsize - int(array.storage_offset())
+        operand = operand._replace(nelems=int(rest))
     if count and (count - 1) * step >= operand.nelems:
         wants = f"at least {(count - 1) * step + 1}, for {count} at stride {step}"
         refuse(OutOfRangeError, routine, name, f"{operand.nelems} elements", wants)

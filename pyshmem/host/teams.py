@@ -76,12 +76,13 @@ class Team:
             refuse(ArgumentError, "get_config", "team", repr(self), "a team this PE is in")
         return self.config
 
-    def translate_pe(self, pe: int, team: Team) -> int:
+    def translate_pe(self, pe: int | None = None, team: Team | None = None) -> int:
         """Return the number in ``team`` of PE ``pe`` of this team, or -1 if it has none.
 
+        pe: None is this PE.  team: None is TEAM_WORLD.
         Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE.
         """
-        pe = integer_of(pe)
+        pe, team = self.me if pe is None else integer_of(pe), TEAM_WORLD if team is None else team
         if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
             return -1
         world = self.start + int(pe) * self.stride
@@ -169,6 +170,12 @@ class Team:
         if self.area_index < RESERVED:
             refuse(ArgumentError, "destroy", "team", self.name, "a team that split_strided or split_2d made")
         pool.give_back(self)
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.destroy()
 
     def _world_pe(self, routine: str, pe: int) -> int:
         """Return the number in TEAM_WORLD of PE ``pe`` of this team. Errors: NotInitializedError, OutOfRangeError."""

@@ -189,7 +189,13 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
         refuse(ArgumentError, routine, argument, an(type(array).__name__), "a torch tensor or a NumPy array")
     if contiguous and not dense:
         got = f"an array of shape {operand.shape} that is not C-contiguous"
-        refuse(ArgumentError, routine, argument, got, "a contiguous one, or iput and iget with strides")
+        refuse(
+            ArgumentError,
+            routine,
+            argument,
+            got,
+            "a contiguous one; for iput and iget a.view(-1)[k:], from the first element on, and a stride",
+        )
     return operand
 
 

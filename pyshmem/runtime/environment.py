@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
 
 PAGE = 4096
-_SIZE = re.compile(r"\s*(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[kmgt].*)?\s*", re.IGNORECASE | re.DOTALL)
+_SIZE = re.compile(r"\s*(?P<number>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?P<unit>[kmgt].*)?\s*", re.IGNORECASE | re.DOTALL)
 _UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 

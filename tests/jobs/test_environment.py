@@ -13,7 +13,7 @@ SIZES = {
     ".5m": 524288, "0.5m": 524288, "1.5g": 3 << 29, "1.m": 1 << 20, "0.1": 1, "1.5": 2, "1.0": 1, ".1k": 103, "1e": None,
     "20kk": 20480, "20kB": 20480, "20 kB": None, "20KiB": 20480, "20k ": 20480, " 20k": 20480, "8mb of memory": 8 << 20,
     "9007199254740993": 9007199254740993, "0.0009765625k": 1, "9007199254740993.5k": 9223372036854777344,  # no float between
-    "": None, " ": None, "m": None, ".": None, ".m": None, "k20": None, "-1": None, "-0.5k": None, "+1": None, "1e3": None,
+    "": None, " ": None, "m": None, ".": None, ".m": None, "k20": None, "-1": None, "-0.5k": None, "+1": None, "1e3": 1000, "1e6": 1000000, "1.5E3k": 1536000,
     "1x": None, "0x10": None, "inf": None, "nan": None, "1,5m": None, "1.2.3": None, "1_000": None, "two": None,
 }  # fmt: skip
 FLAGS = {
@@ -85,6 +85,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_WAIT_TIMEOUT": 300.0,
         "PYSHMEM_MAX_TEAMS": 64,
         "PYSHMEM_SCRATCH": None,
+        "PYSHMEM_DUMP": None,
         "PYSHMEM_QUIET": False,
     }
 

@@ -1,0 +1,72 @@
+"""The programs of the pages are run as they stand there, by the commands that stand there, and print what the pages show."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BIN = pathlib.Path(sys.executable).parent
+PROGRAM = re.compile(r"```python\n(# (\S+\.py)\n.*?)```", re.DOTALL)
+RUN = re.compile(r"^\$ ((?:\w+=\S+ )*pyshmemrun .*\.py.*)\n((?:[^$`].*\n|\n)*)", re.MULTILINE)
+
+PROGRAMS = {page.name: {name: text for text, name in PROGRAM.findall(page.read_text())} for page in PAGES}
+RUNS = [
+    (page.name, command, shown)
+    for page in PAGES
+    for command, shown in RUN.findall(page.read_text())
+    if "examples/" not in command
+]
+COMPLETE = ["README.md", "tutorial.md", "howto.md"]  # every program has its run
+
+
+def run(command, folder):
+    """(status, what was printed) of a command line such as "SHMEM_DEBUG=1 pyshmemrun -n 2 hang.py"."""
+    words = shlex.split(command)
+    settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+    words = words[len(settings) :]
+    environment = {
+        **os.environ,
+        "PYSHMEM_QUIET": "1",
+        "SHMEM_SYMMETRIC_SIZE": "64m",
+        "PYSHMEM_WAIT_TIMEOUT": "60",
+        **settings,
+    }
+    done = subprocess.run(
+        [BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=110, cwd=folder, env=environment
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("page, command, shown", RUNS, ids=[f"{page}: {command}" for page, command, _ in RUNS])
+def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_path):
+    for name, text in PROGRAMS[page].items():
+        (tmp_path / name).write_text(text)
+    status, out, err = run(command, tmp_path)
+    lines = shown.splitlines()
+    if "..." in lines:  # a program that fails or hangs: these lines are among others
+        printed = (out + err).splitlines()
+        assert not [line for line in lines if line != "..." and line not in printed], out + err
+    else:
+        assert status == 0, err
+        assert sorted(out.splitlines()) == sorted(lines)  # PEs print in any order
+
+
+@pytest.mark.parametrize("page", COMPLETE)
+def test_every_program_of_a_page_is_run_there(page):
+    run_there = {word for name, command, _ in RUNS if name == page for word in shlex.split(command)}
+    assert PROGRAMS[page] and not set(PROGRAMS[page]) - run_there - {"ring_triton.py"}
+
+
+def test_ring_in_triton_prints_the_same_as_the_ring(tmp_path):
+    """README shows the output once for both."""
+    (tmp_path / "ring_triton.py").write_text(PROGRAMS["README.md"]["ring_triton.py"])
+    shown = next(shown for page, command, shown in RUNS if page == "README.md")
+    status, out, err = run("pyshmemrun -n 4 ring_triton.py", tmp_path)
+    assert status == 0, err
+    assert sorted(out.splitlines()) == sorted(shown.splitlines())
