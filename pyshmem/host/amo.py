@@ -14,6 +14,7 @@ import torch
 
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.runtime.arguments import (
+    Array,
     Operand,
     describe,
     name_of,
@@ -119,7 +120,7 @@ def _increment(name: str) -> Callable[..., Any]:
     return _documented(increment, name)
 
 
-def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
+def atomic_fetch(source: Array, pe: int, ctx: Ctx | None = None) -> Any:
     if ctx is not None:
         pe = world_pe("atomic_fetch", ctx, pe)
     to, place, dtype = word_on("atomic_fetch", "source", source, pe)
@@ -127,7 +128,7 @@ def atomic_fetch(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
     return apply(place)
 
 
-def atomic_compare_swap(target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
+def atomic_compare_swap(target: Array, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
     name = "atomic_compare_swap"
     if ctx is not None:
         pe = world_pe(name, ctx, pe)
@@ -156,28 +157,28 @@ _documented(atomic_compare_swap, "atomic_compare_swap")
 
 
 def _fetch_nbi(name: str) -> Callable[..., None]:
-    def call(fetch: Any, source: Any, pe: int, ctx: Ctx | None = None) -> None:
+    def call(fetch: Array, source: Array, pe: int, ctx: Ctx | None = None) -> None:
         _perform(name, fetch, "source", source, pe, ctx)
 
     return call
 
 
 def _inc_nbi(name: str) -> Callable[..., None]:
-    def call(fetch: Any, target: Any, pe: int, ctx: Ctx | None = None) -> None:
+    def call(fetch: Array, target: Array, pe: int, ctx: Ctx | None = None) -> None:
         _perform(name, fetch, "target", target, pe, ctx, value=1)
 
     return call
 
 
 def _update_nbi(name: str) -> Callable[..., None]:
-    def call(fetch: Any, target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+    def call(fetch: Array, target: Array, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         _perform(name, fetch, "target", target, pe, ctx, value=value)
 
     return call
 
 
 def _compare_swap_nbi(name: str) -> Callable[..., None]:
-    def call(fetch: Any, target: Any, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+    def call(fetch: Array, target: Array, cond: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         _perform(name, fetch, "target", target, pe, ctx, cond=cond, value=value)
 
     return call

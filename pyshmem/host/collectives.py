@@ -14,7 +14,7 @@ import numpy as np
 
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import KINDS, count_of, integer_of, name_of, refuse_dtype, symmetric_array
+from pyshmem.runtime.arguments import KINDS, Array, count_of, integer_of, name_of, refuse_dtype, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.mapped import EXSCAN, INSCAN, OPERATORS, REDUCE, Fold
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
     dtype: Any
 
 
-def broadcast(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
+def broadcast(target: Array, source: Array, root: int, size: int | None = None, team: Team | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on PE ``root`` of ``team`` to ``target`` on every member.
 
     target, source: symmetric, contiguous, of one dtype, with at least size elements. The root's target is written too.
@@ -55,7 +55,7 @@ def broadcast(target: Any, source: Any, root: int, size: int | None = None, team
         group.meeting.broadcast("broadcast", pair.heap, root, pair.dest, pair.src, nbytes)
 
 
-def collect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def collect(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Concatenate the first ``size`` elements of ``source`` of all members, in their order, in ``target`` on every member.
 
     target, source: symmetric, contiguous, of one dtype; target has at least the elements of all members.
@@ -82,7 +82,7 @@ def collect(target: Any, source: Any, size: int | None = None, team: Team | None
         group.meeting.scatter("collect", pair.heap, first, pair.src, 0, count * item, 0, 0, 1)
 
 
-def fcollect(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def fcollect(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Concatenate ``size`` elements of ``source`` of each member, in their order, in ``target`` on every member.
 
     target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
@@ -103,7 +103,7 @@ def fcollect(target: Any, source: Any, size: int | None = None, team: Team | Non
         group.meeting.scatter("fcollect", pair.heap, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
 
 
-def alltoall(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def alltoall(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Copy block j of ``source`` to ``target`` on member j, at the block with the number of this PE.
 
     target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
@@ -126,7 +126,7 @@ def alltoall(target: Any, source: Any, size: int | None = None, team: Team | Non
 
 
 def alltoalls(
-    target: Any, source: Any, tst: int = 1, sst: int = 1, size: int | None = None, team: Team | None = None
+    target: Array, source: Array, tst: int = 1, sst: int = 1, size: int | None = None, team: Team | None = None
 ) -> None:
     """Exchange blocks of ``size`` elements as alltoall does, with stride ``sst`` in ``source`` and ``tst`` in ``target``.
 
@@ -155,7 +155,7 @@ def alltoalls(
         group.meeting.scatter("alltoalls", pair.heap, dest, pair.src, skip, item, tst * item, sst * item, count)
 
 
-def reduce(target: Any, source: Any, op: str = "sum", size: int | None = None, team: Team | None = None) -> None:
+def reduce(target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None) -> None:
     """Combine ``source`` of all members with ``op``, element by element and in their order, into every ``target``.
 
     op: "sum" or "prod" of numbers, also complex; "min" or "max" of real numbers; "and", "or" or "xor" of integers.
@@ -200,7 +200,7 @@ _REDUCTIONS = {
 def _reduction(op: str) -> Callable[..., None]:
     name, (what, types) = f"{op}_reduce", _REDUCTIONS[op]
 
-    def call(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+    def call(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
         _fold(name, REDUCE, op, target, source, size, team)
 
     call.__name__ = call.__qualname__ = name
@@ -212,7 +212,7 @@ and_reduce, or_reduce, xor_reduce = map(_reduction, ("and", "or", "xor"))
 sum_reduce, prod_reduce, min_reduce, max_reduce = map(_reduction, ("sum", "prod", "min", "max"))
 
 
-def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def sum_inscan(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Add ``source`` of the members up to and including this one, element by element, into ``target``.
 
     target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
@@ -226,7 +226,7 @@ def sum_inscan(target: Any, source: Any, size: int | None = None, team: Team | N
     _fold("sum_inscan", INSCAN, "sum", target, source, size, team)
 
 
-def sum_exscan(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def sum_exscan(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Add ``source`` of the members before this one, element by element, into ``target``; zeros on the first member.
 
     target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
@@ -261,7 +261,7 @@ def context_of(team: Team) -> Any:
     return device_context(team, None)
 
 
-def pair_of(routine: str, target: Any, source: Any) -> Pair:
+def pair_of(routine: str, target: Array, source: Array) -> Pair:
     found = _native.locate_pair(views, target, source)
     if found is not None:
         heap, dest, src, room, length, kind = found

@@ -12,7 +12,7 @@ import torch
 
 from pyshmem.host import arrays, memory, ordering
 from pyshmem.host.wait import CMP
-from pyshmem.runtime.arguments import refuse_dtype
+from pyshmem.runtime.arguments import Array, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
 from pyshmem.transport.routes import word_on
 
@@ -21,7 +21,7 @@ _WORD = torch.uint64
 _HALF, _WHOLE = _TICKET - 1, (1 << 64) - 1
 
 
-def set_lock(lock: Any) -> None:
+def set_lock(lock: Array) -> None:
     """Wait until this PE's turn has come, and acquire the lock. PEs are served in the order of their calls.
 
     lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
@@ -39,7 +39,7 @@ def set_lock(lock: Any) -> None:
         refuse_timeout("set_lock", "lock", f"ticket {ticket}, and still {served} is served", "its owner's clear_lock")
 
 
-def test_lock(lock: Any) -> bool:
+def test_lock(lock: Array) -> bool:
     """Acquire the lock if it is free. Returns False if it was acquired and True if another PE holds it, as in C.
 
     lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
@@ -55,7 +55,7 @@ def test_lock(lock: Any) -> bool:
     return not taken
 
 
-def clear_lock(lock: Any) -> None:
+def clear_lock(lock: Array) -> None:
     """Complete all operations of this PE, as quiet does, then pass the lock to the PE that asked for it next.
 
     lock: one symmetric int64 element, 0 when it is created; it may be an element of an array.
@@ -78,7 +78,8 @@ class Lock:
     """
 
     def __init__(self) -> None:
-        self.word: Any = arrays.zeros(1, dtype=torch.int64)
+        self.word = arrays.zeros(1, dtype=torch.int64)
+        self._destroyed = False
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire the lock and return True; with blocking false, return at once whether it was acquired.
@@ -96,8 +97,9 @@ class Lock:
 
     def destroy(self) -> None:
         """Free the lock's word. Collective over TEAM_WORLD. Does nothing for a lock that is destroyed."""
-        word, self.word = self.word, None
-        memory.free(word)
+        if not self._destroyed:
+            self._destroyed = True
+            memory.free(self.word)
 
     def __enter__(self) -> Lock:
         set_lock(self.word)

@@ -14,6 +14,7 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.allocator import ALIGNMENT
 from pyshmem.runtime.arguments import (
+    Array,
     Operand,
     as_dtype,
     count_of,
@@ -152,7 +153,7 @@ def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | N
     return finish("align", _bytes("align", nbytes, dtype, device, power))
 
 
-def realloc(array: Any, nbytes: int) -> torch.Tensor:
+def realloc(array: Array, nbytes: int) -> torch.Tensor:
     """Resize the allocation ``array`` to ``nbytes``, keep its contents up to the smaller size, and return the new tensor.
 
     array: a tensor that an allocation returned; it is no longer symmetric afterwards. For None or an empty array realloc
@@ -181,7 +182,7 @@ def realloc(array: Any, nbytes: int) -> torch.Tensor:
     return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
 
 
-def free(array: Any) -> None:
+def free(array: Array) -> None:
     """Free the memory of ``array``.
 
     array: a tensor that an allocation returned; None and empty arrays are ignored.
@@ -204,7 +205,7 @@ def free(array: Any) -> None:
     heap.sites.pop(offset, None)
 
 
-def ptr(target: Any, pe: int) -> torch.Tensor | None:
+def ptr(target: Array, pe: int) -> torch.Tensor | None:
     """Return a tensor on the memory of ``target`` on ``pe``, or None if loads and stores cannot reach it.
 
     target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.
@@ -222,7 +223,7 @@ def ptr(target: Any, pe: int) -> torch.Tensor | None:
     return None if address is None else operand.heap.tensor(address, operand.shape, operand.dtype)
 
 
-def team_ptr(target: Any, pe: int, team: Team) -> torch.Tensor | None:
+def team_ptr(target: Array, pe: int, team: Team) -> torch.Tensor | None:
     """Return a tensor on the memory of ``target`` on the PE ``pe`` of ``team``, or None if it cannot be reached.
 
     target: a symmetric, contiguous array of any shape, with a torch dtype. The returned tensor is not symmetric.

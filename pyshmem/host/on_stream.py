@@ -26,7 +26,7 @@ from pyshmem.host.collectives import (
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import count_of, integer_of, refuse_dtype
+from pyshmem.runtime.arguments import Array, count_of, integer_of, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
@@ -37,7 +37,7 @@ _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall
 
 
 def reduce_on_stream(
-    target: Any, source: Any, op: str = "sum", size: int | None = None, team: Team | None = None
+    target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None
 ) -> None:
     """Enqueue a kernel that combines ``source`` of all members with ``op``, element by element, into every ``target``.
 
@@ -55,7 +55,7 @@ def reduce_on_stream(
     _enqueue("reduce", op, target, source, size, team)
 
 
-def fcollect_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def fcollect_on_stream(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Enqueue a kernel that concatenates ``size`` elements of ``source`` of each member in every ``target``.
 
     target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
@@ -70,7 +70,7 @@ def fcollect_on_stream(target: Any, source: Any, size: int | None = None, team: 
     _enqueue("fcollect", None, target, source, size, team)
 
 
-def alltoall_on_stream(target: Any, source: Any, size: int | None = None, team: Team | None = None) -> None:
+def alltoall_on_stream(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Enqueue a kernel that copies block j of ``source`` to ``target`` on member j, at this PE's block.
 
     target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
@@ -85,7 +85,9 @@ def alltoall_on_stream(target: Any, source: Any, size: int | None = None, team: 
     _enqueue("alltoall", None, target, source, size, team)
 
 
-def broadcast_on_stream(target: Any, source: Any, root: int, size: int | None = None, team: Team | None = None) -> None:
+def broadcast_on_stream(
+    target: Array, source: Array, root: int, size: int | None = None, team: Team | None = None
+) -> None:
     """Enqueue a kernel that copies ``size`` elements of ``source`` on PE ``root`` of ``team`` to every ``target``.
 
     target, source: symmetric, contiguous, of one dtype, with at least size elements.

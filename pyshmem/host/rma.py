@@ -17,6 +17,7 @@ from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.runtime import _native
 from pyshmem.runtime._native import locate
 from pyshmem.runtime.arguments import (
+    Array,
     Operand,
     Sides,
     an,
@@ -41,7 +42,7 @@ _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
 
 
-def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+def put(target: Array, source: Array, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` to ``target`` on ``pe``.
 
     target: symmetric, contiguous, of source's dtype, with at least size elements.
@@ -63,7 +64,7 @@ def put(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     to.put(place, src, nbytes)
 
 
-def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+def get(target: Array, source: Array, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on ``pe`` to the local ``target``, which holds the data on return.
 
     target: any contiguous torch, NumPy or CuPy array of source's dtype.
@@ -84,7 +85,7 @@ def get(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | N
     to.get(dest, place, nbytes)
 
 
-def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+def put_nbi(target: Array, source: Array, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` to ``target`` on ``pe``; the call may return before source is read.
 
     target: symmetric, contiguous, of source's dtype, with at least size elements.
@@ -107,7 +108,7 @@ def put_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     to.put_nbi(place, src, nbytes, ctx, source)
 
 
-def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
+def get_nbi(target: Array, source: Array, pe: int, size: int | None = None, ctx: Ctx | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on ``pe`` to the local ``target``, which holds the data after quiet.
 
     target: any contiguous torch, NumPy or CuPy array of source's dtype. Until quiet pyshmem holds a reference to it.
@@ -128,7 +129,7 @@ def get_nbi(target: Any, source: Any, pe: int, size: int | None = None, ctx: Ctx
     to.get_nbi(dest, place, nbytes, ctx, target)
 
 
-def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
+def p(target: Array, value: Any, pe: int, ctx: Ctx | None = None) -> None:
     """Write ``value`` to the one element of ``target`` on ``pe``, with a single store if it has at most 8 bytes.
 
     target: one symmetric element of any dtype.
@@ -154,7 +155,7 @@ def p(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         scalar("p", "value", value, dtype)
 
 
-def g(source: Any, pe: int, ctx: Ctx | None = None) -> Any:
+def g(source: Array, pe: int, ctx: Ctx | None = None) -> Any:
     """Return the one element of ``source`` on ``pe`` as a Python number.
 
     source: one symmetric element of any dtype.
@@ -198,7 +199,7 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
 
 
 def iput(
-    target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
+    target: Array, source: Array, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
 ) -> None:
     """Copy ``size`` elements of ``source``, with stride ``sst``, to ``target`` on ``pe``, with stride ``tst``.
 
@@ -221,7 +222,7 @@ def iput(
 
 
 def iget(
-    target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
+    target: Array, source: Array, pe: int, tst: int = 1, sst: int = 1, size: int | None = None, ctx: Ctx | None = None
 ) -> None:
     """Copy ``size`` elements of ``source`` on ``pe``, with stride ``sst``, to the local ``target``, with stride ``tst``.
 
@@ -291,7 +292,7 @@ def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, co
 
 
 def ibput(
-    target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
+    target: Array, source: Array, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` to ``target`` on ``pe``.
 
@@ -318,7 +319,7 @@ def ibput(
 
 
 def ibget(
-    target: Any, source: Any, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
+    target: Array, source: Array, pe: int, tst: int, sst: int, bsize: int, nblocks: int, ctx: Ctx | None = None
 ) -> None:
     """Copy ``nblocks`` blocks of ``bsize`` elements of ``source`` on ``pe`` to the local ``target``.
 

@@ -11,7 +11,7 @@ from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.wait import CMP, wait_word
 from pyshmem.runtime import _native
 from pyshmem.runtime._native import locate
-from pyshmem.runtime.arguments import refuse_dtype, scalar, transfer, word
+from pyshmem.runtime.arguments import Array, refuse_dtype, scalar, transfer, word
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.routes import routed, word_on
@@ -30,10 +30,10 @@ _UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
 
 
 def put_signal(
-    target: Any,
-    source: Any,
+    target: Array,
+    source: Array,
     pe: int,
-    signal: Any,
+    signal: Array,
     value: int,
     sigop: int,
     size: int | None = None,
@@ -56,10 +56,10 @@ def put_signal(
 
 
 def put_signal_nbi(
-    target: Any,
-    source: Any,
+    target: Array,
+    source: Array,
     pe: int,
-    signal: Any,
+    signal: Array,
     value: int,
     sigop: int,
     size: int | None = None,
@@ -109,7 +109,7 @@ def _put_signal(
     to.put_signal(place, src, nbytes, home, update, word_place, value)
 
 
-def signal_fetch(signal: Any) -> int:
+def signal_fetch(signal: Array) -> int:
     """Return the local ``signal``, read atomically.
 
     signal: one symmetric uint64 element.
@@ -122,7 +122,7 @@ def signal_fetch(signal: Any) -> int:
     return int(_native.fetch_uint64(heap.direct.look(address, 8)))
 
 
-def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
+def signal_set(signal: Array, value: int, pe: int, ctx: Ctx | None = None) -> None:
     """Set ``signal`` on ``pe`` to ``value``, atomically.
 
     signal: one symmetric uint64 element.
@@ -136,7 +136,7 @@ def signal_set(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None
     _update_signal("signal_set", signal, value, pe, ctx, "set")
 
 
-def signal_add(signal: Any, value: int, pe: int, ctx: Ctx | None = None) -> None:
+def signal_add(signal: Array, value: int, pe: int, ctx: Ctx | None = None) -> None:
     """Add ``value`` to ``signal`` on ``pe``, atomically.
 
     signal: one symmetric uint64 element.
@@ -158,7 +158,7 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
     to.signal(update, place, scalar(routine, "value", value, torch.uint64))
 
 
-def signal_wait_until(signal: Any, cmp: CMP | str, value: int) -> int:
+def signal_wait_until(signal: Array, cmp: CMP | str, value: int) -> int:
     """Wait until the comparison of the local ``signal`` with ``value`` is true; return the signal's value.
 
     signal: one symmetric uint64 element.

@@ -17,7 +17,11 @@ from pyshmem.transport.routes import meeting_of
 
 
 class TeamConfig(NamedTuple):
-    """The configuration of a team. Spec: 9.4, shmem_team_config_t."""
+    """The configuration of a team, a named tuple.
+
+    num_contexts: the number of contexts that the program will create on the team; 0, the default, asks for none.
+    Spec: 9.4, shmem_team_config_t.
+    """
 
     num_contexts: int = 0
 

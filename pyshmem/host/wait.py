@@ -13,7 +13,16 @@ import numpy as np
 import torch
 
 from pyshmem.runtime import comparisons, words
-from pyshmem.runtime.arguments import describe, name_of, refuse_dtype, require_one_dtype, scalar, symmetric_array, word
+from pyshmem.runtime.arguments import (
+    Array,
+    describe,
+    name_of,
+    refuse_dtype,
+    require_one_dtype,
+    scalar,
+    symmetric_array,
+    word,
+)
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
 from pyshmem.runtime.job import job
@@ -35,7 +44,7 @@ class CMP(IntEnum):
 _COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: code for code, sign in enumerate(SIGNS)}}
 
 
-def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
+def wait_until(ivar: Array, cmp: CMP | str, value: int) -> None:
     """Wait until the comparison of the local element ``ivar`` with ``value`` is true.
 
     ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
@@ -48,7 +57,7 @@ def wait_until(ivar: Any, cmp: CMP | str, value: int) -> None:
 
 
 def wait_word(
-    routine: str, argument: str, ivar: Any, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = TYPES
+    routine: str, argument: str, ivar: Array, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = TYPES
 ) -> int:
     """wait_until for any routine, on elements of ``dtypes``; the value seen is returned."""
     heap, address, dtype = word(routine, argument, ivar)
@@ -67,7 +76,7 @@ def wait_word(
         return int(scalar(routine, "value", value, dtype))
 
 
-def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
+def test(ivar: Array, cmp: CMP | str, value: int) -> bool:
     """Return whether the comparison of the local element ``ivar`` with ``value`` is true.
 
     ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
@@ -86,7 +95,7 @@ def test(ivar: Any, cmp: CMP | str, value: int) -> bool:
         return bool(scalar("test", "value", value, dtype))
 
 
-def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> None:
+def wait_until_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> None:
     """Wait until the comparison with ``value`` has been true for every element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -100,7 +109,7 @@ def wait_until_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     words.wait_all(_checked("wait_until_all", ivars, cmp, value, status))
 
 
-def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+def wait_until_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> int | None:
     """Wait until the comparison with ``value`` is true for some element of ``ivars``; return its index.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -114,7 +123,7 @@ def wait_until_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -
     return words.wait_any(_checked("wait_until_any", ivars, cmp, value, status))
 
 
-def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+def wait_until_some(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
     """Wait until the comparison with ``value`` is true for at least one element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -128,7 +137,7 @@ def wait_until_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) 
     return words.wait_some(_checked("wait_until_some", ivars, cmp, value, status))
 
 
-def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool:
+def test_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> bool:
     """Return whether the comparison with ``value`` is true for every element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -142,7 +151,7 @@ def test_all(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> bool
     return words.all_hold(_checked("test_all", ivars, cmp, value, status))
 
 
-def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+def test_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> int | None:
     """Return the index of an element of ``ivars`` for which the comparison with ``value`` is true.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -157,7 +166,7 @@ def test_any(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> int 
     return words.any_holds(checked, checked.look())
 
 
-def test_some(ivars: Any, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+def test_some(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
     """Return the indices of all elements of ``ivars`` for which the comparison with ``value`` is true, in order.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -218,7 +227,7 @@ _RETURNS = {
 def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
     name = plain + "_vector"
 
-    def call(ivars: Any, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
+    def call(ivars: Array, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
         values = _values(name, ivars, cmp_values)
         return finish(_checked(name, ivars, cmp, 0, status)._replace(value=values))
 

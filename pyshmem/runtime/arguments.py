@@ -7,7 +7,7 @@ handles all other calls: NumPy arrays, tensor subclasses, complex types, and the
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -72,6 +72,16 @@ KINDS = {
     for code, names in _CODES.items()
     for dtype in (getattr(torch, name) for name in names)
 }
+
+
+class DeviceArray(Protocol):
+    """An array in GPU memory of another library, such as CuPy's."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+Array: TypeAlias = "Tensor | np.ndarray[Any, Any] | DeviceArray"  # what host calls accept; symmetric where they say so
 
 
 class Operand(NamedTuple):

@@ -262,6 +262,8 @@ def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbyte
         if not cpu.allocator.covers(offset, nbytes):
             block = cpu.allocator.nearest(offset)
             near = f"the nearest allocation is {block[0]} to {block[1]}" if block else "nothing is allocated"
-            where = f"bytes at heap offset {offset}" if 0 <= offset < cpu.size else "bytes at an address in private memory"
+            where = (
+                f"bytes at heap offset {offset}" if 0 <= offset < cpu.size else "bytes at an address in private memory"
+            )
             wants = f"live symmetric memory of this PE; {near}"
             refuse_call(NotSymmetricError, routine, argument, f"{nbytes} {where}", wants)
