@@ -23,7 +23,6 @@ from pyshmem.runtime.arguments import (
     an,
     count_of,
     describe,
-    integer_of,
     require_init,
     require_one_dtype,
     require_symmetric,
@@ -278,10 +277,11 @@ def _sides(near: Operand, own: Operand, count: int) -> Sides:
 def _side(routine: str, name: str, array: Any, stride: Any, stride_name: str, count: int) -> tuple[Operand, int]:
     """The array and its stride, checked to be long enough."""
     operand = describe(routine, name, array)
-    step = integer_of(stride)
-    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
-        refuse(ArgumentError, routine, stride_name, repr(step), "an int, 1 or more")
-    step = int(step)
+    if isinstance(stride, int) and stride < 1:
+        refuse(ArgumentError, routine, stride_name, str(stride), "1 or more")
+    step = count_of(routine, stride_name, stride)
+    if step < 1:
+        refuse(ArgumentError, routine, stride_name, str(step), "1 or more")
     if operand.nelems == 1 and isinstance(array, torch.Tensor):  # where the strided elements begin, as in C
         rest = array.untyped_storage().nbytes() // operand.itemsize - int(array.storage_offset())
         operand = operand._replace(nelems=int(rest))

@@ -51,6 +51,9 @@ OBJECTS = {
     "TEAM_INVALID": "Team",
     "CTX_DEFAULT": "Ctx",
     "CTX_INVALID": "Ctx",
+    **{f"CMP_{sign}": "CMP" for sign in ("EQ", "NE", "GT", "GE", "LT", "LE")},
+    "SIGNAL_SET": "SIGNAL",
+    "SIGNAL_ADD": "SIGNAL",
 }
 CLASSES = {"Team", "TeamConfig", "Ctx", "CTX", "CMP", "SIGNAL", "SESSION", "THREAD", "Lock", "PartitionedTensor"}
 
