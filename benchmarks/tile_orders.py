@@ -20,7 +20,7 @@ from rich.table import Table
 import pyshmem as shmem
 from benchmarks.streaming_model import HOPPER, Model
 from pyshmem.ops.configurations import Configuration, configuration, machine
-from pyshmem.ops.orders.streamed import POLICIES, whole_tiles
+from pyshmem.ops.orders.streamed import POLICIES, STREAM_K, whole_tiles
 from pyshmem.ops.tuning.measuring import ProductTimer, gpu_clock, machine_name
 from pyshmem.ops.tuning.population import Shape, distinct, population, tiles_of
 from pyshmem.ops.tuning.record import Record, suitable
@@ -74,7 +74,7 @@ def every_time(times: Mapping[str, float], shape: Shape, row: Configuration, pro
     """Return the seconds of all policies, those included that are equal to a measured one."""
     names = {whole: policy for policy, whole in distinct(shape, row, programs).items()}
     tiles = tiles_of(shape, row)
-    return [times[names[whole_tiles(tiles, programs, waves)]] for waves in POLICIES.values()]
+    return [times[names[whole_tiles(tiles, programs, waves)]] for waves in (POLICIES[name] for name in STREAM_K)]
 
 
 def throughput_table(bench: Bench, found: Measured) -> Table:
@@ -88,7 +88,7 @@ def throughput_table(bench: Bench, found: Measured) -> Table:
     table.add_column("order", no_wrap=True)
     for title in ("fastest", "TFLOP/s 5 %", "50 %", "95 %", "spread", "regret mean", "95 %", "most"):
         table.add_column(title, justify="right", no_wrap=True)
-    for number, policy in enumerate(POLICIES):
+    for number, policy in enumerate(STREAM_K):
         won = np.mean(
             [policy == min(found.judged[shape], key=found.judged[shape].__getitem__) for shape in bench.shapes]
         )
@@ -113,7 +113,7 @@ def _figures(flops: Any, seconds: Any, best: Any) -> list[str]:
 def filter_lines(bench: Bench, found: Measured) -> list[str]:
     """What the filters answer: for the shapes that were measured, and for as many others."""
     record, shapes = found.record, bench.shapes
-    pairs = len(shapes) * len(POLICIES)
+    pairs = len(shapes) * len(STREAM_K)
     survived = {shape: set(record.candidates(shape, DTYPE)) for shape in shapes}
     suits = {shape: set(suitable(times)) for shape, times in zip(shapes, record.times.values(), strict=True)}
     wrong = sum(len(survived[shape] - suits[shape]) for shape in shapes)
@@ -125,7 +125,7 @@ def filter_lines(bench: Bench, found: Measured) -> list[str]:
     return [
         f"eliminated: {1 - kept / pairs:.1%} of {pairs} pairs of shape and policy; {mean:.2f} candidates a shape",
         f"unsuitable pairs that passed a filter: {wrong} of {pairs - kept + wrong}; suitable pairs that did not: {lost}",
-        f"pairs of {len(others)} other shapes that passed a filter: {strange} of {len(others) * len(POLICIES)}",
+        f"pairs of {len(others)} other shapes that passed a filter: {strange} of {len(others) * len(STREAM_K)}",
     ]
 
 

@@ -168,7 +168,11 @@ def _require_matrix(operator: str, name: str, value: Any) -> None:
         refuse(DtypeError, operator, name, str(value.dtype), "one of " + ", ".join(map(str, DTYPES)))
     if value.device.type != default().device:
         refuse(ArgumentError, operator, name, f"a tensor on {value.device}", f"one on {default().device}")
-    if value.numel() and 1 not in value.stride():
+    rows, columns = value.shape
+    down, across = value.stride()
+    by_rows = across == 1 and (down >= columns or rows == 1)
+    by_columns = down == 1 and (across >= rows or columns == 1)
+    if value.numel() and not (by_rows or by_columns):
         wants = "rows or columns of contiguous elements"
         refuse(ArgumentError, operator, name, f"strides {value.stride()}", wants)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyshmem.ops.configurations import configuration, machine
+from pyshmem.ops.configurations import machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.schedules import SCHEDULES
+from pyshmem.ops.tuning import order_of
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
@@ -17,7 +18,6 @@ ABLE = {
 }
 LEAST_FLOPS, LEAST_SIDE = 2e9, 256
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
-RAGGED = 0.8  # share of the programs with a tile, below which the last wave is streamed
 
 
 def choose(problem: Problem) -> tuple[str, str, str]:
@@ -33,7 +33,10 @@ def choose(problem: Problem) -> tuple[str, str, str]:
     schedule, why = options.schedule, "the caller named it"
     if schedule == "auto":
         schedule, why = _best(problem)
-    order = _order(problem) if options.order == "auto" else options.order
+    order = options.order
+    if order == "auto":
+        order, reason = order_of(problem)
+        why = f"{why}; order: {reason}"
     return schedule, order, why
 
 
@@ -50,16 +53,3 @@ def _best(problem: Problem) -> tuple[str, str]:
     if problem.operator == "gemm_all_gather" and problem.flops < FLOPS_PER_BYTE * problem.bytes_sent:
         return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
     return ABLE[problem.operator][0], "the fastest of the table for large products on this architecture"
-
-
-def _order(problem: Problem) -> str:
-    """Stream the last wave where few of its programs would have a tile."""
-    return "data_parallel" if _efficiency(problem) > RAGGED else "halves"
-
-
-def _efficiency(problem: Problem) -> float:
-    """Return the share of programs that have a tile, over all waves."""
-    row, programs = configuration(machine().arch, problem.dtype, problem.options.tile), machine().programs
-    rows = problem.M if problem.operator != "gemm_all_gather" else problem.m
-    tiles = -(-rows // row.BM) * -(-problem.n // row.BN)
-    return tiles / (-(-tiles // programs) * programs) if tiles else 1.0

@@ -231,6 +231,12 @@ def test_wrong_arguments_are_refused_with_their_name(message, changed):
         ops.gemm_all_gather(**given)
 
 
+def test_rows_that_overlap_in_memory_are_refused():
+    a = torch.ones(36, device=here()).expand(20, 36)
+    with pytest.raises(shmem.ArgumentError, match=r"^gemm_all_gather: PE \d+: a: got strides \(0, 1\)"):
+        ops.gemm_all_gather(a, torch.ones(36, 4, device=here()))
+
+
 def test_a_wrong_out_is_refused():
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
     rows = 4 * shmem.n_pes()

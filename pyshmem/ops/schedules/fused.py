@@ -37,7 +37,7 @@ def shows(kind: int) -> bool:
     return kind in (1, 2, 4)
 
 
-@triton.jit(do_not_specialize=["above", "before"])
+@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd"])
 def multiply_and_send(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
     crowd, a, b, c,

@@ -21,7 +21,8 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import default
 
 Timer = Callable[[Shape, torch.dtype, list[str]], dict[str, float]]
-UNMEASURED = "data_parallel"  # the order of shapes that no record has
+UNMEASURED, RAGGED = "data_parallel", "halves"  # the orders of shapes that no record has
+EVEN = 0.8  # share of the programs with a tile, over all waves, below which the last wave is streamed
 
 _records: dict[torch.dtype, Record] = {}
 
@@ -91,17 +92,24 @@ def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, 
     return () if found is None else found.candidates(_shape(shape), dtype)
 
 
+def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str]:
+    """Return (policy, why) where no times are known: stream the last wave if few of its programs would have a tile."""
+    tiles, programs = tiles_of(shape, configuration(machine().arch, dtype, None)), machine().programs
+    even = tiles >= EVEN * programs * -(-tiles // programs)
+    return (UNMEASURED, reason) if even else (RAGGED, f"{reason}, and the last wave has few tiles")
+
+
 def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
     """Return (policy, why) for a product (m, n, k) of one PE."""
     found = _records.get(dtype)
     if found is None:
-        return UNMEASURED, "no tile orders were measured"
+        return _unmeasured(shape, dtype, "no tile orders were measured")
     able, best = found.candidates(shape, dtype), found.fastest(shape, dtype)
     if best is not None:
         return best, f"the fastest when measured, of {len(able)} that may suit"
     if able:
         return able[0], f"the first of {len(able)} that may suit"
-    return UNMEASURED, "the tile orders of this shape were not measured"
+    return _unmeasured(shape, dtype, "the tile orders of this shape were not measured")
 
 
 def order_of(problem: Problem) -> tuple[str, str]:

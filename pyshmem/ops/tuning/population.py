@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 from pyshmem.ops.configurations import Configuration
-from pyshmem.ops.orders.streamed import POLICIES, whole_tiles
+from pyshmem.ops.orders.streamed import POLICIES, STREAM_K, whole_tiles
 
 Shape = tuple[int, int, int]  # m, n, k of one PE's product
 LEAST, MOST, STEP = 128, 8192, 64
@@ -31,9 +31,9 @@ def tiles_of(shape: Shape, row: Configuration) -> int:
 
 
 def distinct(shape: Shape, row: Configuration, programs: int) -> Mapping[str, int]:
-    """Return the policies that differ for a shape, each with its number of whole tiles. Of equal ones the first stays."""
+    """Return the policies of Stream-K++ that differ for a shape, with their whole tiles. Of equal ones the first stays."""
     tiles = tiles_of(shape, row)
     found: dict[int, str] = {}
-    for policy, waves in POLICIES.items():
-        found.setdefault(whole_tiles(tiles, programs, waves), policy)
+    for policy in STREAM_K:
+        found.setdefault(whole_tiles(tiles, programs, POLICIES[policy]), policy)
     return {policy: whole for whole, policy in found.items()}
