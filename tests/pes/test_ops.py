@@ -4,6 +4,7 @@ import pyshmem as shmem
 import pytest
 import torch
 import triton
+import triton.language as tl
 from pyshmem import ops
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.selection import ABLE
@@ -114,7 +115,7 @@ def test_operands_may_be_transposed(operator, split, schedule):
 
 @triton.jit
 def scaled(tile, rows, columns):
-    return tile * 2 + rows * 1000 + columns
+    return (tile * 2 + rows * 1000 + columns).to(tl.float32)
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)
