@@ -3,6 +3,7 @@ PYTHON ?= python3
 PES ?= 1 2 3 4
 VENV := .venv
 BIN := $(VENV)/bin
+NATIVE := pyshmem/runtime/_native.c $(wildcard pyshmem/runtime/_*.h)
 RUN := $(BIN)/pyshmemrun
 # torch's own wheels for CPUs, a tenth of those with CUDA that the package index has
 CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
@@ -10,7 +11,7 @@ CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, and the minutes that each takes on 2 cores
-PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many
+PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
 MINUTES_test-jobs := 12
 MINUTES_test-codegen := 3
 MINUTES_test-oldest-triton := 1
@@ -28,6 +29,7 @@ help:
 	@echo "make demo-N       the same on N PEs"
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs, one line for each part; it goes on after a part that fails"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
+	@echo "make test-nodes   tests on pretended nodes of 2 + 2, of 1 and of 3 + 1 PEs"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
@@ -42,7 +44,7 @@ help:
 	@echo "make bench        a comparison of host calls with shmem4py; make bench-gpu compares GPU heaps with the copy engine"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"
@@ -75,6 +77,12 @@ test-sanitized: $(VENV)/.installed
 	tests/sanitized.sh
 test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
+
+# PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS=test_*.py runs all tests on them.
+PES_TESTS ?= $(patsubst %,test_%.py,addresses contexts locks memory ordering rma setup signal teams threads wait)
+test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
+test-nodes-%: $(VENV)/.installed
+	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -111,7 +119,7 @@ wheelhouse: $(VENV)/.installed
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
 	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich rich markdown-it-py mdurl pygments
 
-$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml pyshmem/runtime/_native.c pyshmem/runtime/_collectives.h pyshmem/runtime/_launch.h
+$(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml $(NATIVE)
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)
 	$(PYTHON) -c "$(SITE)" > $$($(GPU_VENV)/bin/python -c "$(SITE)")/beside.pth
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \

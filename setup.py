@@ -32,9 +32,17 @@ setup(
         Extension(
             "pyshmem.runtime._native",
             ["pyshmem/runtime/_native.c"],
-            depends=["pyshmem/runtime/_collectives.h", "pyshmem/runtime/_launch.h"],
+            depends=[f"pyshmem/runtime/_{part}.h" for part in ("collectives", "far", "launch", "loops", "service")],
             py_limited_api=True,
-            extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off"],
+            extra_compile_args=[
+                "-std=gnu11",
+                "-O3",
+                "-Wall",
+                "-Wextra",
+                "-fno-strict-aliasing",
+                "-ffp-contract=off",
+                "-pthread",
+            ],
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

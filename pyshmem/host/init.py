@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import environment, exits, launcher, requirements, whereabouts
+from pyshmem.runtime import environment, exits, launcher, nodes, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -23,7 +23,6 @@ from pyshmem.runtime.errors import (
     HeapExhaustedError,
     LaunchError,
     ShmemError,
-    UnreachableError,
     refuse,
 )
 from pyshmem.runtime.gpu import opening
@@ -175,18 +174,10 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     """Set up job, heaps and teams, or raise the same error on every PE and change nothing."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
-    node = job.node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
     try:
-        nodes = sum(comm.allgather(node.rank == 0))
-        if nodes > 1:
-            refuse(
-                UnreachableError,
-                "init",
-                "comm",
-                f"PEs on {nodes} nodes",
-                "all PEs on one node: no transport between nodes yet",
-            )
-        job.node_pes = range(job.n_pes)
+        nodes.find(mpi, comm)
+        node = job.node_comm
+        assert node is not None
         _open_heaps(comm, node, heap_size, device)
         open_routes()
         gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
@@ -195,7 +186,8 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
         _forget()
         raise
     TEAM_WORLD._enter(0, 1, job.n_pes, job.my_pe, area_index=0)
-    TEAM_SHARED._enter(job.node_pes.start, job.node_pes.step, len(job.node_pes), node.rank, area_index=1)
+    first, stride, size = nodes.shared_team()
+    TEAM_SHARED._enter(first, stride, size, (job.my_pe - first) // stride, area_index=1)
     for team in (TEAM_WORLD, TEAM_SHARED):
         begin(team.area_index)
     job.generation += 1
@@ -210,7 +202,7 @@ def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str |
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
     job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
     # the default size depends on free memory, which each PE reads at a different time
-    size = min(gather(comm, lambda: environment.heap_bytes(nbytes, len(job.node_pes), job.device == "cpu")))
+    size = min(gather(comm, lambda: environment.heap_bytes(nbytes, job.host_pes, job.device == "cpu")))
     job.set_spins()
     try:
         cpu.open(comm, node, job.node_pes, size)

@@ -89,7 +89,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
     """End an allocation with a barrier, after the fill, so that peers may use the memory at once."""
     if array.numel():
-        heaps[array.device.type].direct.settle()
+        routes.complete()
         TEAM_WORLD.meeting.sync(routine)
     return array
 
@@ -176,7 +176,7 @@ def realloc(array: Array, nbytes: int) -> torch.Tensor:
         return heap.tensor(0, (0,), dtype)
     offset = _allocation("realloc", old)
     _compare_calls("realloc", size, f"at heap offset {offset} on {heap.device}")
-    heap.direct.settle()
+    routes.complete()
     TEAM_WORLD.meeting.sync("realloc")
     moved = _resized(heap, offset, size)
     return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
@@ -200,6 +200,7 @@ def free(array: Array) -> None:
     heap, offset = old.heap, _allocation("free", old)
     _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
     heap.direct.drain()
+    routes.complete()
     TEAM_WORLD.meeting.sync("free")
     heap.allocator.release(offset)
     heap.sites.pop(offset, None)

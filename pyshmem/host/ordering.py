@@ -9,7 +9,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.job import job
-from pyshmem.transport.routes import complete, pending
+from pyshmem.transport.routes import complete, complete_on, pending
 
 
 def fence(ctx: Ctx | None = None) -> None:
@@ -37,7 +37,7 @@ def quiet(ctx: Ctx | None = None) -> None:
 
 
 def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
-    """Complete all operations of this PE on ``pes``; pyshmem completes those on all PEs.
+    """Complete all operations of this PE on ``pes``, and those on all other PEs of its node.
 
     pes: PEs of ctx's team.
     ctx: None is CTX_DEFAULT, on TEAM_WORLD.
@@ -47,9 +47,7 @@ def pe_quiet(pes: Iterable[int], ctx: Ctx | None = None) -> None:
     if not is_usable("pe_quiet", ctx):
         return
     team = TEAM_WORLD if ctx is None else ctx.team
-    for pe in pes:
-        team._world_pe("pe_quiet", pe)
-    quiet(ctx)
+    complete_on([team._world_pe("pe_quiet", pe) for pe in pes], ctx)
 
 
 def barrier_all() -> None:

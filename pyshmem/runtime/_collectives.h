@@ -1,4 +1,5 @@
-/* Collectives of PEs that map each other's memory. _native.c includes this file. Callers have checked all arguments but types.
+/* Collectives of teams. _native.c includes this file. Callers have checked all arguments but types. Members write into each other's
+ * memory: into that of members on this node by stores, into that of far members by requests (_far.h).
  *
  * A team owns one area, which has the same offset on each member. It contains the epoch and flags of the barrier (2048 bytes),
  * two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, and one flag for each possible root.
@@ -17,13 +18,35 @@ enum {
     HASTY = 16, MOST_HASTY = 512,   /* the waits that sleep at once after a long yield; doubled if there is another one */
     HASTY_NS = 50000000,            /* within this time */
     YIELDS_NS = 2000000,            /* if PEs share cores, the longest time that a member yields before it sleeps */
+    NO_MEMORY = 3,                  /* why a call has failed, as in spin_t */
+    INWARDS = 1, BETWEEN = 11, OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time, so that they stay in the L1 cache */
 };
 
 typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty, penalty; int64_t disturbed; } counters_t;
-typedef struct { char *area; int64_t stride, me, n; spin_t spin; PyThreadState *released; } team_t;
+/* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _far.h. node: the number
+ * of each member's node, if there are several. leaders: the first member on each node. locals: the members on this node. */
+typedef struct {
+    char *area;
+    int64_t stride, me, n;
+    const int64_t *away, *node, *leaders, *locals;
+    int64_t nodes, n_locals;
+    spin_t spin;
+    PyThreadState *released;
+    link_t *failed;
+} team_t;
 
-/* Reads the first three arguments of every collective: team (area, bytes between the areas of neighbours, me, n), timeout, spins. */
+static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) {
+    char *text;
+    Py_ssize_t length;
+    if (!bytes || PyBytes_AsStringAndSize(bytes, &text, &length)) return 0;
+    *numbers = (const int64_t *)text;
+    *count = length / 8;
+    return 1;
+}
+
+/* Reads the first three arguments of every collective: team, timeout, spins. The team is (area, bytes between the areas of neighbours,
+ * me, n), and with a table (..., away, node, leaders, locals), each an array of int64 as bytes; the last three are empty on one node. */
 static int to_team(PyObject *const *args, team_t *t) {
     PyObject *team[4];
     uint64_t area, spins;
@@ -36,23 +59,61 @@ static int to_team(PyObject *const *args, team_t *t) {
     t->area = (char *)area;
     t->spin = spin_begin(timeout, spins);
     t->released = NULL;
-    return 1;
+    t->failed = NULL;
+    t->away = t->node = NULL;
+    t->nodes = 0;
+    if (PyTuple_Size(args[0]) == 4) return 1;
+    int64_t n;
+    return to_numbers(PyTuple_GetItem(args[0], 4), &t->away, &n) && to_numbers(PyTuple_GetItem(args[0], 5), &t->node, &n) &&
+           to_numbers(PyTuple_GetItem(args[0], 6), &t->leaders, &t->nodes) && to_numbers(PyTuple_GetItem(args[0], 7), &t->locals, &t->n_locals);
 }
 
-static inline char *area_of(const team_t *t, int64_t pe) { return t->area + (pe - t->me) * t->stride; }
+static inline int64_t distance(const team_t *t, int64_t j) { return t->away ? t->away[j] : (j - t->me) * t->stride; }
+static inline uint64_t place_of(const team_t *t, int64_t j, const void *here) { return (uint64_t)here + (uint64_t)distance(t, j); }
+static inline char *area_of(const team_t *t, int64_t j) { return (char *)place_of(t, j, t->area); }
+static inline int is_away(const team_t *t, int64_t j) { return t->away && is_far(place_of(t, j, t->area)); }
 static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
 static void release_gil(team_t *t) { if (!t->released) t->released = PyEval_SaveThread(); }
 
 /* Ends a call: takes the GIL, and raises the error of a failed wait. */
 static int finish(team_t *t) {
+    if (t->failed) return Py_XDECREF(far_result(t->released, t->failed, "collective")), 0;
     if (t->released) PyEval_RestoreThread(t->released);
-    if (t->spin.failed) spin_error(&t->spin);
+    if (t->spin.failed == NO_MEMORY) PyErr_NoMemory();
+    else if (t->spin.failed) spin_error(&t->spin);
     return !t->spin.failed;
+}
+
+/* Notes the result of a request to a far member: after a failure, the call makes no further ones and ends. */
+static void note(team_t *t, link_t *failed) { if (failed) { t->failed = failed; t->spin.failed = 1; } }
+
+static void complete(team_t *t) { if (t->nodes > 1 && !t->failed) { release_gil(t); note(t, far_quiet()); } }
+
+/* Copies to member j, or from it; dest and source are addresses of this PE. A far copy is complete after `complete`. */
+static void send_to(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
+    uint64_t to = place_of(t, j, dest);
+    if (!is_away(t, j)) { memcpy((char *)to, source, nbytes); return; }
+    release_gil(t);
+    if (!t->failed) note(t, far_put(to, source, nbytes));
+}
+static void read_from(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
+    uint64_t from = place_of(t, j, source);
+    if (!is_away(t, j)) { memcpy(dest, (char *)from, nbytes); return; }
+    release_gil(t);
+    if (!t->failed) note(t, far_get(dest, from, nbytes, 0));
+}
+
+/* Stores an epoch into a word of a far member's area, after nbytes of data. */
+static void post_far(team_t *t, int64_t j, uint64_t offset, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+    release_gil(t);
+    uint64_t area = place_of(t, j, t->area), asleep = area + COUNTERS + offsetof(counters_t, asleep);
+    if (!t->failed) note(t, far_post(place_of(t, j, dest), source, nbytes, area + offset, epoch, asleep));
 }
 
 /* Stores an epoch into a word of member j's area, with release order. If PEs share cores, a sleeping member is woken. It sleeps
  * because a yield could give its core to another program for milliseconds. */
-static void post(const team_t *t, int64_t j, uint64_t offset, uint64_t epoch) {
+static void post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch) {
+    if (is_away(t, j)) { post_far(t, j, offset, epoch, NULL, NULL, 0); return; }
     uint64_t *word = (uint64_t *)(area_of(t, j) + offset);
     __atomic_store_n(word, epoch, __ATOMIC_RELEASE);
     if (t->spin.spins > CROWDED) return;
@@ -93,6 +154,7 @@ static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
 static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     uint64_t *word = (uint64_t *)(t->area + offset);
     int crowded = t->spin.spins <= CROWDED;
+    if (t->failed) return 0;
     for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : 200); polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
         CPU_RELAX();
@@ -105,18 +167,37 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     return 1;
 }
 
-/* Dissemination barrier. The epoch is in the first 64 bytes of the area; a flag for each round follows, 64 bytes apart. */
+/* A dissemination barrier of `n` members, of which this PE is number `me`, with flags from `flag` on. members: NULL: all of the team. */
+static int disseminate_among(team_t *t, const int64_t *members, int64_t n, int64_t me, uint64_t flag, uint64_t epoch) {
+    for (int64_t step = 1; step < n; step *= 2, flag++) {
+        int64_t to = (me + step) % n;
+        post(t, members ? members[to] : to, 64 * flag, epoch);
+        if (!await(t, 64 * flag, epoch)) return 0;
+    }
+    return 1;
+}
+
+static int64_t index_of(const int64_t *members, int64_t member) {
+    int64_t i = 0;
+    while (members[i] != member) i++;
+    return i;
+}
+
+/* The barrier: of each node, of the leaders, and of each node again. The epoch is in the first 64 bytes of the area; flags follow, 64
+ * bytes apart. */
 static int disseminate(team_t *t) {
     uint64_t epoch = ++*(uint64_t *)t->area;
-    int64_t round = 1;
+    int passed = 1;
     /* seq_cst: a load after the barrier must not overtake a store of this PE before it (store buffering) */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    for (int64_t distance = 1; distance < t->n; distance *= 2, round++) {
-        post(t, (t->me + distance) % t->n, 64 * (uint64_t)round, epoch);
-        if (!await(t, 64 * (uint64_t)round, epoch)) return 0;
-    }
+    if (t->nodes > 1) {
+        int64_t me = index_of(t->locals, t->me);
+        passed = disseminate_among(t, t->locals, t->n_locals, me, INWARDS, epoch) &&
+                 (me || disseminate_among(t, t->leaders, t->nodes, t->node[t->me], BETWEEN, epoch)) &&
+                 disseminate_among(t, t->locals, t->n_locals, me, OUTWARDS, epoch);
+    } else passed = disseminate_among(t, NULL, t->n, t->me, INWARDS, epoch);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return 1;
+    return passed;
 }
 
 /* Sends the payload of each member to every other member, for at most FLAT members. Member j's payload is at
@@ -127,8 +208,10 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
     uint64_t set = MAILBOXES + (epoch & 1) * FLAT * MAILBOX;
     for (int64_t k = 1; k <= t->n; k++) {
         int64_t j = (t->me + k) % t->n;
-        memcpy(area_of(t, j) + set + t->me * MAILBOX + 8, payload, nbytes);
-        post(t, j, set + (uint64_t)t->me * MAILBOX, epoch);
+        uint64_t mailbox = set + (uint64_t)t->me * MAILBOX;
+        if (is_away(t, j)) { post_far(t, j, mailbox, epoch, t->area + mailbox + 8, payload, nbytes); continue; }
+        memcpy(area_of(t, j) + mailbox + 8, payload, nbytes);
+        post(t, j, mailbox, epoch);
     }
     *mailboxes = t->area + set;
     for (int64_t k = 1; k < t->n; k++)
@@ -136,10 +219,12 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
     return 1;
 }
 
-/* A barrier. Stores that a member made before it are visible to all members after it. */
+/* A barrier. Stores and copies that a member made before it are visible to all members after it. */
 static int meet(team_t *t) {
     const char *mailboxes;
-    return t->n <= FLAT ? exchange(t, "", 0, &mailboxes) : disseminate(t);
+    if (t->n <= FLAT) return exchange(t, "", 0, &mailboxes); /* every member posts to every other, behind its copies */
+    complete(t);
+    return disseminate(t);
 }
 
 /* area_bytes(n_pes) -> the bytes of an area for a team of up to n_pes PEs. */
@@ -161,12 +246,15 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
 }
 
 /* Whether member j has not yet reached the call that this PE is in: it has begun fewer calls of some kind than this PE. */
-static int is_behind(const team_t *t, int64_t j) {
-    counters_t *theirs = (counters_t *)(area_of(t, j) + COUNTERS), *own = counters(t);
-    uint64_t syncs = __atomic_load_n((uint64_t *)area_of(t, j), __ATOMIC_ACQUIRE);
-    return syncs < *(uint64_t *)t->area || __atomic_load_n(&theirs->notes, __ATOMIC_ACQUIRE) < own->notes ||
-           __atomic_load_n(&theirs->exchanges, __ATOMIC_ACQUIRE) < own->exchanges ||
-           __atomic_load_n(&theirs->broadcasts, __ATOMIC_ACQUIRE) < own->broadcasts;
+static int is_behind(team_t *t, int64_t j) {
+    counters_t theirs = {0}, *own = counters(t);
+    uint64_t syncs = 0;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    read_from(t, j, (char *)&syncs, t->area, sizeof syncs);
+    read_from(t, j, (char *)&theirs, t->area + COUNTERS, sizeof theirs);
+    complete(t);
+    return t->failed || syncs < *(uint64_t *)t->area || theirs.notes < own->notes || theirs.exchanges < own->exchanges ||
+           theirs.broadcasts < own->broadcasts;
 }
 
 /* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out. */
@@ -176,7 +264,11 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (!arity("absent", n, 3) || !to_team(args, &t)) return NULL;
     PyObject *found = PyList_New(0);
     for (int64_t j = 0; found && j < t.n; j++) {
-        if (!is_behind(&t, j)) continue;
+        int behind = is_behind(&t, j);
+        if (t.released) PyEval_RestoreThread(t.released);
+        t.released = NULL;
+        t.failed = NULL;
+        if (!behind) continue;
         PyObject *member = PyLong_FromLongLong(j);
         if (!member || PyList_Append(found, member)) Py_CLEAR(found);
         Py_XDECREF(member);
@@ -197,32 +289,54 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     meet(&t);
     if (!finish(&t)) return NULL;
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
-    for (int64_t j = 0; all && j < t.n; j++) memcpy(PyBytes_AsString(all) + j * length, area_of(&t, j) + offset, (size_t)length);
+    char *notes = all ? PyBytes_AsString(all) : NULL;
+    t.released = NULL;
+    for (int64_t j = 0; notes && j < t.n; j++) read_from(&t, j, notes + j * length, t.area + offset, (uint64_t)length);
+    complete(&t);
+    if (!finish(&t)) Py_CLEAR(all);
     return all;
 }
 
 /* ---- copies: every target is ready before any member calls, so a member writes into the targets of others at once ---- */
+
+static void spread(team_t *t, int64_t child, uint64_t flag, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+    if (is_away(t, child)) { post_far(t, child, flag, epoch, dest, source, nbytes); return; }
+    if (nbytes) memcpy(dest + distance(t, child), source, nbytes);
+    post(t, child, flag, epoch);
+}
 
 static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
     int64_t order = (t->me - root + t->n) % t->n; /* a binomial tree; with few members the root is the parent of all */
     for (int64_t step = 1; step < t->n; step = t->n <= FLAT ? step + 1 : step * 2) {
         if (t->n <= FLAT ? order > 0 : order >= step) continue;
         if (order + step >= t->n) break;
-        int64_t child = (order + step + root) % t->n;
-        if (nbytes) memcpy(dest + (child - t->me) * t->stride, source, nbytes);
-        post(t, child, ROOTS + 8 * (uint64_t)root, epoch);
+        spread(t, (order + step + root) % t->n, ROOTS + 8 * (uint64_t)root, epoch, dest, source, nbytes);
     }
+}
+
+/* The same over several nodes: a binomial tree of the nodes, which one member of each receives and passes on to the others there. */
+static void spread_over_nodes(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+    int64_t home = t->node[root], own = t->node[t->me], order = (own - home + t->nodes) % t->nodes;
+    uint64_t flag = ROOTS + 8 * (uint64_t)root;
+    if (t->me != (own == home ? root : t->leaders[own])) return;
+    for (int64_t step = 1; step < t->nodes; step *= 2)
+        if (order < step && order + step < t->nodes)
+            spread(t, t->leaders[(order + step + home) % t->nodes], flag, epoch, dest, source, nbytes);
+    for (int64_t i = 0; i < t->n_locals; i++)
+        if (t->locals[i] != t->me) spread(t, t->locals[i], flag, epoch, dest, source, nbytes);
 }
 
 /* A root may be several calls ahead of a member. This is safe because each member has a separate flag for each root, and only the
  * member's parent in the tree of that root writes it. */
 static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes) {
     uint64_t epoch = ++counters(t)->broadcasts;
-    int pull = nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
+    int pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
     if (pull) release_gil(t);
-    const char *from = source + (root - t->me) * t->stride;
+    const char *from = source + (t->nodes > 1 && t->me != root ? 0 : distance(t, root));
     if (t->me != root && !await(t, ROOTS + 8 * (uint64_t)root, epoch)) return;
-    spread_from_root(t, root, epoch, dest, t->me == root ? from : dest, pull ? 0 : nbytes);
+    const char *ready = t->me == root ? from : dest;
+    if (t->nodes > 1) spread_over_nodes(t, root, epoch, dest, ready, nbytes);
+    else spread_from_root(t, root, epoch, dest, ready, pull ? 0 : nbytes);
     if ((pull || t->me == root) && from != dest) memmove(dest, from, nbytes);
     if (pull) meet(t); /* the root may reuse its source when all members have read it */
 }
@@ -244,12 +358,20 @@ static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t 
 /* scatter copies `count` items of `item` bytes from source + j * skip to dest on each member j. It ends with a barrier. */
 typedef struct { uint64_t skip, item, dest_step, source_step, count; } blocks_t;
 
+static void scatter_far(team_t *t, uint64_t to, const char *from, const blocks_t *b) {
+    release_gil(t);
+    if (t->failed) return;
+    if (b->count > 1) note(t, far_put_strided(to, from, b->dest_step, b->source_step, b->item, b->count));
+    else if (b->item) note(t, far_put(to, from, b->item));
+}
+
 static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b) {
     if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) release_gil(t);
     for (int64_t k = 1; k <= t->n; k++) {
         int64_t j = (t->me + k) % t->n; /* each member begins with a different one */
-        char *to = dest + (j - t->me) * t->stride;
+        char *to = dest + distance(t, j);
         const char *from = source + (uint64_t)j * b->skip;
+        if (is_away(t, j)) { scatter_far(t, (uint64_t)to, from, b); continue; }
         for (uint64_t i = 0; i < b->count && to != from; i++) copy_item(to + i * b->dest_step, from + i * b->source_step, b->item);
     }
     meet(t);
@@ -270,103 +392,23 @@ static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
-/* ---- reductions: each operator on an element type is a loop over two arrays ---- */
-
-typedef void (*combine_t)(void *, const void *, uint64_t);
-#define LOOP(NAME, T, EXPRESSION)                                                                                \
-    static void NAME(void *total, const void *part, uint64_t count) {                                            \
-        T *restrict a = total;                                                                                   \
-        const T *restrict b = part;                                                                              \
-        for (uint64_t i = 0; i < count; i++) { T x = a[i], y = b[i]; a[i] = (T)(EXPRESSION); }                   \
-    }
-/* W: an unsigned type that is at least as wide as int, so that overflow wraps around */
-#define BITS(T, W)                                                                                               \
-    LOOP(sum_##T, T##_t, (W)x + (W)y) LOOP(prod_##T, T##_t, (W)x * (W)y)                                         \
-    LOOP(and_##T, T##_t, x & y) LOOP(or_##T, T##_t, x | y) LOOP(xor_##T, T##_t, x ^ y)
-#define ORDER(T) LOOP(min_##T, T##_t, x < y ? x : y) LOOP(max_##T, T##_t, x > y ? x : y)
-/* if an operand is a NaN, the result is a NaN */
-#define REAL(T)                                                                                                  \
-    LOOP(sum_##T, T##_t, x + y) LOOP(prod_##T, T##_t, x * y)                                                     \
-    LOOP(min_##T, T##_t, x < y || x != x ? x : y) LOOP(max_##T, T##_t, x > y || x != x ? x : y)
-#define COMPLEX(NAME, T)                                                                                         \
-    static void sum_##NAME(void *total, const void *part, uint64_t count) { sum_##T(total, part, 2 * count); }   \
-    static void prod_##NAME(void *total, const void *part, uint64_t count) {                                     \
-        T##_t *restrict a = total;                                                                               \
-        const T##_t *restrict b = part;                                                                          \
-        for (uint64_t i = 0; i < 2 * count; i += 2) {                                                            \
-            T##_t real = a[i] * b[i] - a[i + 1] * b[i + 1];                                                      \
-            a[i + 1] = a[i] * b[i + 1] + a[i + 1] * b[i];                                                        \
-            a[i] = real;                                                                                         \
-        }                                                                                                        \
-    }
-BITS(uint8, uint32_t) BITS(uint16, uint32_t) BITS(uint32, uint32_t) BITS(uint64, uint64_t)
-ORDER(int8) ORDER(uint8) ORDER(int16) ORDER(uint16) ORDER(int32) ORDER(uint32) ORDER(int64) ORDER(uint64)
-REAL(float32) REAL(float64) COMPLEX(complex64, float32) COMPLEX(complex128, float64)
-
-/* Half types are combined in float32 and rounded once, to the nearest even. */
-static float bits_to_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
-static uint32_t float_to_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
-
-static float from_bfloat16(uint16_t h) { return bits_to_float((uint32_t)h << 16); }
-static uint16_t to_bfloat16(float f) {
-    uint32_t bits = float_to_bits(f);
-    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_float16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
-    if (magnitude >= 0x0f800000) return bits_to_float(sign | 0x70000000 | magnitude); /* infinity, NaN */
-    return bits_to_float(sign | float_to_bits(bits_to_float(magnitude) * 0x1p112f));  /* corrects the exponent's bias */
-}
-static uint16_t to_float16(float f) {
-    uint32_t sign = float_to_bits(f) >> 16 & 0x8000, bits = float_to_bits(f) & 0x7fffffff;
-    if (f != f) return (uint16_t)(sign | 0x7e00);
-    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds to infinity */
-    if (bits < 0x38800000) return (uint16_t)(sign | (float_to_bits(bits_to_float(bits) + 0.5f) - 0x3f000000)); /* subnormal */
-    return (uint16_t)(sign | ((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13));
-}
-
-#define HALF(T)                                                                                                  \
-    static void widen_##T(void *wide, const void *half, uint64_t count) {                                        \
-        for (uint64_t i = 0; i < count; i++) ((float *)wide)[i] = from_##T(((const uint16_t *)half)[i]);         \
-    }                                                                                                            \
-    static void narrow_##T(void *half, const void *wide, uint64_t count) {                                       \
-        for (uint64_t i = 0; i < count; i++) ((uint16_t *)half)[i] = to_##T(((const float *)wide)[i]);           \
-    }
-HALF(float16) HALF(bfloat16)
-
-/* The element types, in the order of LOOPS in pyshmem/transport/mapped/operators.py. The operators are sum, prod, min, max, and, or,
- * xor, as in its OPERATORS. An operator that is not defined for a type has no function. */
-enum { OPERATORS = 7 };
-typedef struct { uint64_t item, wide; combine_t combine[OPERATORS], widen, narrow; } kind_t;
-#define INTEGER_KIND(T, U) \
-    {sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, NULL, NULL},
-#define REAL_KIND(T) {sizeof(T##_t), sizeof(T##_t), {sum_##T, prod_##T, min_##T, max_##T, 0, 0, 0}, NULL, NULL},
-#define COMPLEX_KIND(T, BYTES) {BYTES, BYTES, {sum_##T, prod_##T, 0, 0, 0, 0, 0}, NULL, NULL},
-#define HALF_KIND(T) {2, 4, {sum_float32, prod_float32, min_float32, max_float32, 0, 0, 0}, widen_##T, narrow_##T},
-static const kind_t kinds[] = {
-    INTEGER_KIND(int8, uint8) INTEGER_KIND(uint8, uint8) INTEGER_KIND(int16, uint16) INTEGER_KIND(uint16, uint16)
-    INTEGER_KIND(int32, uint32) INTEGER_KIND(uint32, uint32) INTEGER_KIND(int64, uint64) INTEGER_KIND(uint64, uint64)
-    REAL_KIND(float32) REAL_KIND(float64) COMPLEX_KIND(complex64, 8) COMPLEX_KIND(complex128, 16)
-    HALF_KIND(float16) HALF_KIND(bfloat16)
-};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+/* ---- reductions ---- */
 
 /* A reduction or scan. The elements of member j are at source + j * source_step, and its results are stored at
- * dest + j * dest_step. only: the member to compute results for; -1 means all members. */
+ * dest + j * dest_step. away: distances that replace j * step. only: the member to compute results for; -1 means all members. */
 enum { REDUCE, INSCAN, EXSCAN };
 typedef struct {
     const kind_t *kind;
     combine_t combine;
     int64_t mode, n, only, source_step, dest_step;
+    const int64_t *source_away, *dest_away;
     const char *source;
     char *dest;
 } fold_t;
 
 static void write_result(const fold_t *f, int64_t j, uint64_t offset, const void *total, uint64_t count) {
     if (f->only >= 0 && f->only != j) return;
-    char *to = f->dest + j * f->dest_step + offset;
+    char *to = f->dest + (f->dest_away ? f->dest_away[j] : j * f->dest_step) + offset;
     if (f->kind->narrow) f->kind->narrow(to, total, count);
     else memcpy(to, total, count * f->kind->item);
 }
@@ -377,7 +419,7 @@ static void fold_block(const fold_t *f, uint64_t offset, uint64_t count) {
     _Alignas(64) char total[BLOCK], copy[BLOCK];
     int64_t last = f->mode == REDUCE || f->only < 0 ? f->n - 1 : f->only;
     for (int64_t j = 0; j <= last; j++) {
-        const char *part = f->source + j * f->source_step + offset;
+        const char *part = f->source + (f->source_away ? f->source_away[j] : j * f->source_step) + offset;
         if (f->kind->widen) { f->kind->widen(copy, part, count); part = copy; }
         else if (f->mode == EXSCAN || (uintptr_t)part % f->kind->item) part = memcpy(copy, part, count * f->kind->item);
         if (f->mode == EXSCAN && j == 0) memset(total, 0, count * f->kind->wide);
@@ -394,18 +436,41 @@ static void fold(const fold_t *f, uint64_t first, uint64_t end) {
     for (; first < end; first += most) fold_block(f, first * f->kind->item, end - first < most ? end - first : most);
 }
 
+/* Combines a share for a team with far members: their elements are read into `parts`, and the results sent from there. */
+static void fold_far(team_t *t, fold_t *f, char *dest, const char *source, uint64_t first, uint64_t end) {
+    uint64_t skip = first * f->kind->item, nbytes = (end - first) * f->kind->item;
+    int64_t *away = malloc(2 * (uint64_t)t->n * sizeof *away), *to = away + t->n;
+    char *parts = malloc((uint64_t)t->n * nbytes);
+    if (!away || !parts) { t->spin.failed = NO_MEMORY; free(away); free(parts); return; }
+    for (int64_t j = 0; j < t->n; j++) {
+        char *part = parts + (uint64_t)j * nbytes;
+        away[j] = is_away(t, j) ? part - (source + skip) : distance(t, j);
+        to[j] = is_away(t, j) ? part - (dest + skip) : distance(t, j);
+        if (is_away(t, j)) read_from(t, j, part, source + skip, nbytes);
+    }
+    complete(t);
+    f->source_away = away, f->dest_away = to;
+    if (!t->failed) fold(f, first, end);
+    for (int64_t j = 0; j < t->n; j++)
+        if (is_away(t, j)) send_to(t, j, dest + skip, parts + (uint64_t)j * nbytes, nbytes);
+    free(away);
+    free(parts);
+}
+
 /* Each member combines one share of the elements for all members. No other member reads or writes this share, so source and
  * target may be one array. */
 static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
     uint64_t line = 64 / f->kind->item, share = ((count + (uint64_t)t->n - 1) / (uint64_t)t->n + line - 1) / line * line;
-    uint64_t first = (uint64_t)t->me * share;
-    f->source = source - t->me * t->stride;
-    f->dest = dest - t->me * t->stride;
+    uint64_t first = (uint64_t)t->me * share, end = first + share < count ? first + share : count;
+    f->source = source - (t->away ? 0 : t->me * t->stride);
+    f->dest = dest - (t->away ? 0 : t->me * t->stride);
     f->source_step = f->dest_step = t->stride;
+    f->source_away = f->dest_away = t->away;
     f->only = -1;
     if (count * f->kind->item >= RELEASE_BYTES) release_gil(t);
     if (!meet(t)) return;
-    if (first < count) fold(f, first, first + share < count ? first + share : count);
+    if (first < count && t->nodes > 1) fold_far(t, f, dest, source, first, end);
+    else if (first < count) fold(f, first, end);
     meet(t);
 }
 
@@ -415,8 +480,8 @@ static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_
     if (!exchange(t, source, count * f->kind->item, &f->source)) return;
     f->source += 8;
     f->source_step = MAILBOX;
-    f->dest = dest - t->me * t->stride;
-    f->dest_step = t->stride;
+    f->dest = dest; /* the only one that is written */
+    f->dest_step = 0;
     f->only = t->me;
     fold(f, 0, count);
 }

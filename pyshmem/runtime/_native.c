@@ -5,12 +5,22 @@
 #include <Python.h>
 #include <errno.h>
 #include <linux/futex.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -331,9 +341,9 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct), see
- * pyshmem.runtime.heap. direct is the route to the PEs with mapped heaps, see pyshmem.transport. */
-typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas, *direct; } view_t;
+/* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct, far deltas, far), see
+ * pyshmem.runtime.heap. direct is the route to the PEs with mapped heaps, far that to the others, see pyshmem.transport. */
+typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas, *direct, *far_deltas, *far; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
 /* Reads a torch.Tensor and returns 1. Returns 0 without an exception for any other object and for complex numbers, which may be
@@ -368,6 +378,8 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
         v->heap = PyTuple_GetItem(view, 7);
         v->deltas = PyTuple_GetItem(view, 8);
         v->direct = PyTuple_GetItem(view, 9);
+        v->far_deltas = PyTuple_GetItem(view, 10);
+        v->far = PyTuple_GetItem(view, 11);
         return to_u64(PyTuple_GetItem(view, 2), &v->base);
     }
     return 0;
@@ -395,13 +407,14 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
-/* Translates an address of this PE to pe. Returns 0 without an exception if pe's heap is not mapped. */
-static int move_to(const view_t *v, PyObject *pe, uint64_t *address) {
+/* Translates an address of this PE to pe, and returns the route there. Returns NULL without an exception if there is none. */
+static PyObject *move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     int64_t delta;
-    PyObject *found = PyDict_GetItemWithError(v->deltas, pe);
-    if (!found || !to_i64(found, &delta)) { PyErr_Clear(); return 0; }
+    PyObject *route = v->direct, *found = PyDict_GetItemWithError(v->deltas, pe);
+    if (!found && !PyErr_Occurred()) { route = v->far; found = PyDict_GetItemWithError(v->far_deltas, pe); }
+    if (!found || !to_i64(found, &delta)) { PyErr_Clear(); return NULL; }
     *address += (uint64_t)delta;
-    return 1;
+    return route;
 }
 
 static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
@@ -417,8 +430,8 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
 }
 
 /* locate(views, symmetric, private, size[, pe]) -> (heap, address of symmetric on this PE, address of private, bytes); with pe
- * (direct, address of symmetric on pe, ...). Returns None unless both are plain, large enough, of one type and in one kind of memory,
- * symmetric is live and pe's heap is mapped: the caller then takes the slow path, which finds any error. */
+ * (route, address of symmetric on pe, ...). Returns None unless both are plain, large enough, of one type and in one kind of memory,
+ * symmetric is live and there is a route to pe: the caller then takes the slow path, which finds any error. */
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -434,11 +447,12 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
     if (near.device_type != own.device_type || near.device != own.device || is_lazily_negated(args[2], &own)) Py_RETURN_NONE;
     if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
-    if (n == 5 && !move_to(&v, args[4], &near.address)) Py_RETURN_NONE;
-    return tuple_of(n == 5 ? v.direct : v.heap, 3, (uint64_t[]){near.address, own.address, nbytes});
+    PyObject *route = n == 5 ? move_to(&v, args[4], &near.address) : v.heap;
+    if (!route) Py_RETURN_NONE;
+    return tuple_of(route, 3, (uint64_t[]){near.address, own.address, nbytes});
 }
 
-/* locate_word(views, target[, pe]) -> (heap, address on this PE, kind); with pe (direct, address on pe, kind). Returns None unless
+/* locate_word(views, target[, pe]) -> (heap, address on this PE, kind); with pe (route, address on pe, kind). Returns None unless
  * target is a plain, live tensor of one element. kind is DLPack's type code * 16 + bytes. */
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -447,8 +461,9 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     if (n != 2 && !arity("locate_word", n, 3)) return NULL;
     if (!read_plain(args[0], args[1], &near) || near.nbytes != near.item) Py_RETURN_NONE;
     if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, near.nbytes)) Py_RETURN_NONE;
-    if (n == 3 && !move_to(&v, args[2], &near.address)) Py_RETURN_NONE;
-    return tuple_of(n == 3 ? v.direct : v.heap, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+    PyObject *route = n == 3 ? move_to(&v, args[2], &near.address) : v.heap;
+    if (!route) Py_RETURN_NONE;
+    return tuple_of(route, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
 }
 
 typedef struct {
@@ -477,6 +492,9 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
     return PyCapsule_New(m, "dltensor", drop_capsule);
 }
 
+#include "_far.h"
+#include "_service.h"
+#include "_loops.h"
 #include "_collectives.h"
 #include "_launch.h"
 
@@ -497,7 +515,11 @@ static void at_exit(int status, void *arg) {
     exit_t *e = arg;
     int over = 0;
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
-    if (status == 0) { e->finalize(); return; }
+    if (status == 0) {
+        if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
+        e->finalize();
+        return;
+    }
     FILE *f = e->report[0] ? fopen(e->report, "wx") : stderr;
     if (f) fprintf(f, "PE %d: exited with status %d\n", e->pe, status);
     fflush(NULL); /* where the file exists, it has the exception */
@@ -535,6 +557,7 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 #define ROWS_BITWISE(T, B)                                                                                       \
     ROW("fetch_and_" #T, py_fetch_and_##T) ROW("fetch_or_" #T, py_fetch_or_##T) ROW("fetch_xor_" #T, py_fetch_xor_##T)
 #define ROWS_WAITS(T) ROW("test_" #T, py_test_##T) ROW("wait_" #T, py_wait_##T) ROW("wait_any_" #T, py_wait_any_##T)
+#define ROWS_FAR(T, B) ROW("far_fetch_" #T, py_far_fetch_##T) ROW("far_update_" #T, py_far_update_##T)
 
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
@@ -543,8 +566,11 @@ static PyMethodDef methods[] = {
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared)
-   
     ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
+    INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
+    ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
+    ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
+    {"far_leave", py_far_leave, METH_NOARGS, NULL}, {"far_close", py_far_close, METH_NOARGS, NULL},
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -8,6 +8,7 @@ import torch
 
 from pyshmem.runtime.allocator import Allocator
 from pyshmem.runtime.heap import Heap, heaps
+from pyshmem.runtime.job import job
 from pyshmem.runtime.shared_memory import Segment
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
+_FAR_SHIFT = 48  # of _far.h
 
 
 class CpuHeap(Heap):
@@ -39,6 +41,8 @@ class CpuHeap(Heap):
         self.base = whole + segment.node_rank * stride
         self.system = self.base + size
         self.deltas = {pe: (node_rank - segment.node_rank) * stride for node_rank, pe in enumerate(node_pes)}
+        far = set(range(job.n_pes)).difference(node_pes)
+        self.far_deltas = {pe: (pe + 1 << _FAR_SHIFT) - self.base for pe in sorted(far)}
         self.adopt(Allocator(size), _DL_CPU, 0)
 
     def close(self) -> None:

@@ -117,6 +117,18 @@ VARIABLES = {
             "bytes of scratch memory for kernel collectives; unset: 128m on GPUs, 4m on the CPU",
         ),
         Variable("PYSHMEM_DUMP", parse_signal, None, "a signal, as SIGUSR1, for which a PE prints where it is"),
+        Variable(
+            "PYSHMEM_NODE_SIZE",
+            parse_count,
+            0,
+            "PEs of a pretended node: for tests of several nodes on one machine; 0: the machine's nodes",
+        ),
+        Variable(
+            "PYSHMEM_INTERFACE",
+            str,
+            None,
+            "the network interface for PEs of other nodes, such as eth0; unset: one that all nodes share",
+        ),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
     )
 }

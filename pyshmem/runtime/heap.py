@@ -30,8 +30,9 @@ class Heap:
     """This PE's heap in one kind of memory, and the mapped heaps of the other PEs. A closed heap holds no address.
 
     A symmetric address is the address on this PE. The corresponding address on ``pe`` is ``deltas[pe]`` bytes higher. A
-    PE that is not in ``deltas`` is not mapped. ``stride`` is the distance between the heaps of neighbours, or 0 if the
-    distances differ.
+    PE that is not in ``deltas`` is not mapped. If it is in ``far_deltas``, its memory is reached by requests: then the
+    address plus this number is a place, see _far.h. ``stride`` is the distance between the heaps of neighbours, or 0 if
+    the distances differ.
     """
 
     device = ""
@@ -41,6 +42,7 @@ class Heap:
     streams = False  # whether work on this memory is enqueued on torch's streams
     index = 0  # of the device, as torch counts
     direct: Any = None  # the route to the mapped PEs, which pyshmem.transport sets
+    far: Any = None  # the route to the PEs in far_deltas, which pyshmem.transport sets
 
     def __init__(self) -> None:
         self.sites: dict[int, str] = {}  # in debug mode: the source line of each live allocation, by offset
@@ -50,6 +52,7 @@ class Heap:
         self.size = self.stride = self.base = self.system = 0
         self.system_bytes = self.scratch_bytes = 0
         self.deltas: dict[Any, int] = {}
+        self.far_deltas: dict[Any, int] = {}
         self.sites.clear()
         self.adopt(Allocator(0), 0, 0)
 
@@ -57,7 +60,10 @@ class Heap:
         """Use ``allocator``. device_type and index identify this memory as DLPack does."""
         self.index, self.device_type, self.allocator = index, device_type, allocator
         live = allocator.starts, allocator.ends
-        view = (_READER, torch.Tensor, self.base, *live, device_type, index, self, self.deltas, self.direct)
+        view = (
+            *(_READER, torch.Tensor, self.base, *live, device_type, index, self),
+            *(self.deltas, self.direct, self.far_deltas, self.far),
+        )
         views[:] = [view, *(each for each in views if each[7] is not self)]
 
     def _reserve(self) -> None:

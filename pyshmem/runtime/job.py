@@ -5,7 +5,6 @@ Every other module may import this one; it imports none.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,11 +22,16 @@ class Job:
         "debug",
         "device",
         "generation",
+        "host_cores",
+        "host_pes",
+        "hosts",
         "inits",
         "my_pe",
         "n_pes",
         "node_comm",
         "node_pes",
+        "nodes",
+        "on_one_host",
         "scratch",
         "spins",
         "thread_level",
@@ -45,7 +49,11 @@ class Job:
         self.n_pes = 0
         self.comm: MPI.Intracomm | None = None
         self.node_comm: MPI.Intracomm | None = None
-        self.node_pes: range = range(0)  # world PEs of this node; the index is the node rank
+        self.node_pes: tuple[int, ...] = ()  # world PEs of this node; the index is the node rank
+        self.nodes: tuple[int, ...] = ()  # the number of the node of each PE
+        self.hosts: tuple[str, ...] = ()  # the host of each PE
+        self.on_one_host = True  # whether all PEs are on one host, which may be divided into several nodes
+        self.host_pes = self.host_cores = 1  # PEs on this host, and cores that they may use
         self.thread_level = 0
         self.debug = False  # SHMEM_DEBUG
         self.why_no_gpu = ""  # the reason why there is no heap in GPU memory
@@ -55,10 +63,8 @@ class Job:
         self.spins = 0  # polls before a wait yields its core for the first time
 
     def set_spins(self) -> None:
-        """Set ``spins``: many if every PE of the node has a core of its own, otherwise few. Collective over the node."""
-        assert self.node_comm is not None
-        cores = set().union(*self.node_comm.allgather(os.sched_getaffinity(0)))  # each PE may be bound to one core
-        self.spins = 20000 if len(self.node_pes) <= len(cores) else 50
+        """Set ``spins``: many if every PE of the host has a core of its own, otherwise few."""
+        self.spins = 20000 if self.host_pes <= self.host_cores else 50
 
 
 job = Job()

@@ -1,8 +1,8 @@
 """Finds the route to a PE, the address of its memory on that route, and the meeting of a team.
 
-At present all routes are ``direct``, and all meetings are ``Mapped``.
+PEs of this node are reached by ``direct``, those of other nodes by ``mpi``.
 
-The native functions locate and locate_word find the route to a mapped PE themselves. All other calls use this module.
+The native functions locate and locate_word find the route to a PE themselves. All other calls use this module.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.direct.gpu import GpuDirect
 from pyshmem.transport.mapped import Mapped
+from pyshmem.transport.mpi import close_service, open_service
 from pyshmem.transport.watched import Watched
 
+_IN_CPU_MEMORY = "arrays in CPU memory, or a PE of this node: GPU memory is not sent between nodes yet"
 pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
 
 def open_routes() -> None:
-    """Open the routes. All heaps are open."""
+    """Open the routes. All heaps are open. Collective over the job. Errors: UnreachableError, ArgumentError, OSError."""
+    if cpu.far_deltas:
+        open_service()
+        pending.append(cpu.far)
     if gpu.size:
         gpu.direct.open()
         pending.append(gpu.direct)
@@ -36,9 +41,11 @@ def open_routes() -> None:
 
 def close_routes() -> None:
     """Complete all operations and close the routes. Every PE has passed a barrier after its last access."""
-    if pending:
+    if gpu.direct in pending:
         gpu.direct.close()
-        pending.clear()
+    if cpu.far in pending:
+        close_service()
+    pending.clear()
 
 
 def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tuple[Any, int]:
@@ -48,14 +55,17 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
     Errors: OutOfRangeError, UnreachableError, NotInitializedError.
     """
     try:
-        away = heap.deltas[pe]
+        away = heap.deltas.get(pe)
+        to, away = (heap.far, heap.far_deltas[pe]) if away is None else (heap.direct, away)
     except (KeyError, TypeError):
         number = integer_of(pe)
         if number is pe:
             refuse_pe(routine, pe)
         return route(routine, heap, number, private)
     if private is None or private is heap:
-        return heap.direct, away
+        return to, away
+    if to is heap.far:
+        refuse(UnreachableError, routine, "pe", f"PE {pe} of another node, for an array in GPU memory", _IN_CPU_MEMORY)
     return gpu.direct.bridges[heap.device], away
 
 
@@ -84,13 +94,13 @@ def refuse_pe(routine: str, pe: Any) -> NoReturn:
     """Report why there is no route to ``pe``. Errors: NotInitializedError, UnreachableError, OutOfRangeError."""
     require_init(routine)
     if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
-        refuse(UnreachableError, routine, "pe", str(pe), "a PE of this node: there is no transport between nodes yet")
+        refuse(UnreachableError, routine, "pe", str(pe), _IN_CPU_MEMORY)
     refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
 
 
 def is_reachable(pe: Any) -> bool:
     """Return whether ``pe`` is a PE of the job to which there is a route."""
-    return pe in cpu.deltas
+    return pe in cpu.deltas or pe in cpu.far_deltas
 
 
 def mapped_address(routine: str, heap: Heap, address: int, pe: Any) -> int | None:
@@ -128,6 +138,17 @@ def complete(ctx: Any = None) -> None:
     fence()
     for each in pending:
         each.settle(ctx)
+
+
+def complete_on(pes: list[int], ctx: Any) -> None:
+    """Complete the operations on the world PEs ``pes``, for pe_quiet."""
+    for each in pending:
+        if each is not cpu.far:
+            each.settle(ctx)
+    fence()
+    for pe in pes:
+        if pe in cpu.far_deltas:
+            cpu.far.settle_pe(pe)
 
 
 def streams() -> GpuDirect | None:

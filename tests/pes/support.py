@@ -7,6 +7,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.heap import default, heaps
+from pyshmem.runtime.job import job
 
 # Only the interpreter looks at addresses and PEs, and gives constants of a kernel's own a value when it runs.
 interpreted = pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
@@ -68,6 +69,23 @@ def neighbours():
     """(left, me, right) in the ring of all PEs."""
     me, n = shmem.my_pe(), shmem.n_pes()
     return (me - 1) % n, me, (me + 1) % n
+
+
+def near_neighbours():
+    """(left, me, right) in the ring of the PEs that share memory with this one: of all PEs in a job on one node."""
+    team, world = shmem.TEAM_SHARED, shmem.TEAM_WORLD
+    left, right = ((team.my_pe() + step) % team.n_pes() for step in (-1, 1))
+    return team.translate_pe(left, world), shmem.my_pe(), team.translate_pe(right, world)
+
+
+def alone():
+    """Whether some PE is the only one of its node; the same on all PEs."""
+    return any(job.nodes.count(node) == 1 for node in job.nodes)
+
+
+def on_one_node():
+    """Whether all PEs share memory."""
+    return len(set(job.nodes)) == 1
 
 
 def octets(array):

@@ -14,7 +14,7 @@ import pyshmem.shmem as c
 from c_interface import NUMPY, read, unfolded
 from pyshmem.c_names import deprecation, unfold
 from pyshmem.c_names.table import ROWS
-from support import live, neighbours, work
+from support import live, near_neighbours, neighbours, work
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROUTINES = unfolded("current", "deprecated")
@@ -150,7 +150,7 @@ def test_addr_accessible_knows_symmetric_from_private():
 
 
 def test_ptr_gives_a_tensor_for_a_tensor_and_an_int_for_an_int():
-    left, me, right = neighbours()
+    left, me, right = near_neighbours()
     array = shmem.full(4, me, dtype=torch.int64)
     there = c.shmem_ptr(array, right)
     assert there.tolist() == [right] * 4

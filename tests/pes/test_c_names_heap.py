@@ -3,7 +3,7 @@
 import torch
 
 from pyshmem import shmem as c
-from support import assert_same, neighbours, payload
+from support import assert_same, near_neighbours, neighbours, payload
 
 
 def symmetric(values):
@@ -69,7 +69,7 @@ def test_collectives_over_the_world(me, npes):
 
 
 def test_ptr_gives_a_tensor_on_the_peers_memory():
-    left, me, right = neighbours()
+    left, me, right = near_neighbours()
     array = symmetric(torch.zeros(3))
     c.shmem_ptr(array, right).fill_(me + 1)
     c.shmem_barrier_all()

@@ -52,9 +52,10 @@ def test_broadcast_writes_every_target_the_roots_too_and_nothing_else(dtype, me,
 @pytest.mark.parametrize("team", TEAMS, ids=["None", "TEAM_WORLD", "TEAM_SHARED"])
 def test_broadcast_takes_the_root_as_a_number_in_the_team(team, me, npes):
     source, target = shmem.full(3, me, dtype=torch.int64), shmem.full(3, -1, dtype=torch.int64)
-    for root in (0, npes - 1, np.int64(npes // 2)):
+    members = team or shmem.TEAM_WORLD
+    for root in (0, members.n_pes() - 1, np.int64(members.n_pes() // 2)):
         shmem.broadcast(target, source, root, team=team)
-        assert target.tolist() == [root] * 3
+        assert target.tolist() == [members.translate_pe(root, shmem.TEAM_WORLD)] * 3
         shmem.barrier_all()
 
 
@@ -143,6 +144,7 @@ def test_reductions_of_fractions_have_the_same_bits_on_all_pes(op, dtype, me, np
     ]
     source, target = shmem.array(exact[me].to(dtype)), shmem.empty(1001, dtype=dtype)
     getattr(shmem, op + "_reduce")(target, source)
+    shmem.barrier_all()  # the call itself completes only the local target
     for pe in range(npes):
         assert_same(from_pe(target, pe), target.clone())
     parts = torch.stack([each.to(dtype).to(torch.complex128) for each in exact])
@@ -170,7 +172,9 @@ def test_reduction_of_the_first_size_elements_of_any_shapes(size, team, me, npes
     target, whole = guarded(8, torch.int32)
     count = 6 if size is None else size
     shmem.sum_reduce(target.view(4, 2), source, size, team)
-    assert_same(target[:count], sum(payload(pe, 1, count, torch.int32) for pe in range(npes)))
+    group = team or shmem.TEAM_WORLD
+    pes = [group.translate_pe(i, shmem.TEAM_WORLD) for i in range(group.n_pes())]
+    assert_same(target[:count], sum(payload(pe, 1, count, torch.int32) for pe in pes))
     assert untouched(whole[count:])
 
 

@@ -44,7 +44,8 @@ def test_sizes_pes_and_strides_may_be_arrays_of_one(n):
     assert back.tolist() == [me, me + 3]
     shmem.ibget(back, blocks, n(right), n(1), n(4), n(1), n(2))
     assert back.tolist() == [me, me + 3]
-    assert shmem.ptr(dest, n(right))[0] == me and shmem.pe_accessible(n(right))
+    there = shmem.ptr(dest, n(right))
+    assert (there is None or there[0] == me) and shmem.pe_accessible(n(right))
 
 
 def test_values_of_atomics_signals_and_waits_may_be_arrays_of_one(n):

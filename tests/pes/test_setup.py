@@ -67,11 +67,14 @@ def test_my_pe_and_n_pes_number_the_pes_from_0(me, npes):
 
 
 def test_the_predefined_teams_number_the_pes_as_the_world_does(me, npes):
-    """All PEs of this job share the node's memory, so both teams are all of them."""
-    for team in (shmem.TEAM_WORLD, shmem.TEAM_SHARED):
-        assert team and (team.my_pe(), team.n_pes()) == (me, npes)
-        for other in (shmem.TEAM_WORLD, shmem.TEAM_SHARED):
-            assert [team.translate_pe(pe, other) for pe in range(-1, npes + 1)] == [-1, *range(npes), -1]
+    """TEAM_SHARED is the PEs of the node: all PEs of a job on one node."""
+    world, shared = shmem.TEAM_WORLD, shmem.TEAM_SHARED
+    node = [pe for pe in range(npes) if job.nodes[pe] == job.nodes[me]]
+    for team, pes in ((world, list(range(npes))), (shared, node)):
+        assert team and (team.my_pe(), team.n_pes()) == (pes.index(me), len(pes))
+        assert [team.translate_pe(pe, world) for pe in range(-1, len(pes) + 1)] == [-1, *pes, -1]
+        there = [node.index(pe) if pe in node else -1 for pe in pes]
+        assert [team.translate_pe(pe, shared) for pe in range(-1, len(pes) + 1)] == [-1, *there, -1]
     outside = shmem.Team("TEAM_INVALID")
     assert not outside and (outside.my_pe(), outside.n_pes()) == (-1, -1)
     assert outside.translate_pe(0, shmem.TEAM_WORLD) == shmem.TEAM_WORLD.translate_pe(0, outside) == -1

@@ -2,18 +2,18 @@
 
 import pytest
 import torch
-from support import octets
+from support import alone, near_neighbours, octets
 
 import pyshmem as shmem
 from pyshmem.runtime.heap import default
 
 
 @pytest.fixture
-def lost(me, npes, monkeypatch):
+def lost(me, monkeypatch):
     """The right neighbour, whose heap is not mapped here any longer."""
-    if npes == 1:
-        pytest.skip("no other PE")
-    pe = (me + 1) % npes
+    _, _, pe = near_neighbours()
+    if alone():
+        pytest.skip("a PE is the only one of its node")
     monkeypatch.delitem(default().deltas, pe)
     return pe
 

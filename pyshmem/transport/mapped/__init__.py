@@ -1,13 +1,19 @@
-"""Synchronisation and collectives of teams with mapped members, which synchronise through areas in CPU memory."""
+"""Synchronisation and collectives of teams, whose members synchronise through areas in CPU memory.
+
+Members on this node write into each other's memory by stores, and into that of far members by requests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NoReturn
+
+import numpy as np
 
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import listed, refuse_timeout
+from pyshmem.runtime.errors import UnreachableError, listed, refuse, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import ask
@@ -25,7 +31,7 @@ class Mapped:
     Addresses are those of this PE. Errors of all calls: WaitTimeoutError, which names the missing members.
     """
 
-    __slots__ = ("me", "name", "size", "start", "stride", "wires")
+    __slots__ = ("me", "name", "size", "spans", "start", "stride", "wires")
 
     def __init__(self, name: str, members: tuple[int, int, int], me: int, area_index: int) -> None:
         """Describe a team.
@@ -34,12 +40,10 @@ class Mapped:
         """
         self.name, self.me = name, me
         self.start, self.stride, self.size = members
-        self.wires = (
-            areas.area(area_index),
-            self.stride * cpu.stride,
-            me,
-            self.size,
-        )  # as the native module knows a team
+        pes = [self.start + i * self.stride for i in range(self.size)]
+        self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
+        # as the native module knows a team, see to_team in _collectives.h
+        self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str) -> None:
         """Wait until all members have called sync. The call is also a full fence."""
@@ -71,6 +75,7 @@ class Mapped:
 
     def broadcast(self, routine: str, heap: Heap, root: int, dest: int, src: int, nbytes: int) -> None:
         """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
+        self._require_near(routine, heap)
         if heap is native_heap:
             self._native_step(routine, _native.broadcast, root, dest, src, nbytes)
         else:
@@ -81,6 +86,7 @@ class Mapped:
 
         strides: the bytes of an item, the steps between items in dest and in src, and the number of items.
         """
+        self._require_near(routine, heap)
         if heap is native_heap:
             self._native_step(routine, _native.scatter, dest, src, skip, *strides)
         else:
@@ -88,12 +94,19 @@ class Mapped:
 
     def fold(self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any]) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
+        self._require_near(routine, heap)
         loop = LOOPS.get(what.dtype)
         if heap is native_heap and loop is not None:
             places = what.dest, what.src, what.nelems
             self._native_step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
         elif what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context):
             tensors.fold(routine, heap, self, what)
+
+    def _require_near(self, routine: str, heap: Heap) -> None:
+        """Errors: UnreachableError for arrays in GPU memory in a team of several nodes."""
+        if self.spans and heap.far is None:
+            got, wants = "arrays in GPU memory, with a team of several nodes", "arrays in CPU memory: device='cpu'"
+            refuse(UnreachableError, routine, "target", got, wants)
 
     def _native_step(self, routine: str, step: Callable[..., None], *arguments: int) -> None:
         try:
@@ -112,3 +125,18 @@ class Mapped:
         where = f"; {ask([self.start + pe * self.stride for pe in absent])}" if job.debug else ""
         got = f"no call from {listed(absent)} of {self.name}"
         refuse_timeout(routine, "team", got, "all of them to call it", where)
+
+
+def _distances(pes: list[int], me: int, spans: bool) -> tuple[Any, ...]:
+    """Return what the native module knows of the members' memory, after the address of the area."""
+    away = [cpu.deltas[pe] if pe in cpu.deltas else cpu.far_deltas[pe] for pe in pes]
+    step = away[1] - away[0] if len(pes) > 1 else 0
+    if not spans and all(after - before == step for before, after in pairwise(away)):
+        return step, me, len(pes)
+    numbers = [job.nodes[pe] for pe in pes]
+    present = sorted(set(numbers), key=numbers.index)
+    node = [present.index(number) for number in numbers]
+    leaders = [numbers.index(number) for number in present]
+    locals_ = [i for i, number in enumerate(numbers) if number == numbers[me]]
+    tables = (away, *((node, leaders, locals_) if spans else ((), (), ())))
+    return (0, me, len(pes), *(np.array(table, np.int64).tobytes() for table in tables))

@@ -14,7 +14,7 @@ _COMPLEX = (torch.complex64, torch.complex128)
 HALF = (torch.float16, torch.bfloat16)
 _REALS = (*_INTEGERS, *_FLOATS, *HALF, np.dtype("longdouble"))
 _NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
-# the number of each type's loops in _collectives.h, which has none for long double
+# the number of each type's loops in _loops.h, which has none for long double
 LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPLEX, *HALF))}
 
 

@@ -23,9 +23,9 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 def broadcast(routine: str, heap: Heap, team: Mapped, root: int, dest: int, src: int, nbytes: int) -> None:
     """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
     _barrier(routine, heap, team)
-    src += _delta(heap, team, root)
-    if src != dest:
-        heap.direct.get(dest, src, nbytes)
+    to, away = _route(heap, team, root)
+    if src + away != dest:
+        to.get(dest, src + away, nbytes)
     _barrier(routine, heap, team)
 
 
@@ -34,11 +34,12 @@ def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: i
     item, dest_step, src_step, count = strides
     for k in range(1, team.size + 1):
         j = (team.me + k) % team.size
-        to, own = dest + _delta(heap, team, j), src + j * skip
+        to, away = _route(heap, team, j)
+        place, own = dest + away, src + j * skip
         if count > 1:
-            heap.direct.put_strided(to, own, dest_step, src_step, item, count)
-        elif item and to != own:
-            heap.direct.put(to, own, item)
+            to.put_strided(place, own, dest_step, src_step, item, count)
+        elif item and place != own:
+            to.put(place, own, item)
     _barrier(routine, heap, team)
 
 
@@ -50,27 +51,26 @@ def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
     first = min(team.me * share, count)
     length = min(share, count - first)
     if length:
-        skips = [_delta(heap, team, j) + first * dtype.itemsize for j in range(team.size)]
-        targets = [_Share(heap, dest + skip, length, dtype, op) for skip in skips]
-        _fold(mode, op, targets, [_Share(heap, src + skip, length, dtype, op) for skip in skips])
+        pes = [team.start + j * team.stride for j in range(team.size)]
+        skip, nbytes = first * dtype.itemsize, length * dtype.itemsize
+        targets = [_share(heap, pe, dest + skip, nbytes, dtype, op) for pe in pes]
+        _fold(mode, op, targets, [_share(heap, pe, src + skip, nbytes, dtype, op) for pe in pes])
     _barrier(routine, heap, team)
 
 
 class _Share(NamedTuple):
     """Elements in a member's memory. Half types are computed in float32, unsigned types as signed ones."""
 
-    heap: Heap
-    address: int
-    length: int
+    memory: torch.Tensor  # their bytes; for a far member private memory, into which they are copied
     dtype: Any
     op: str
+    to: Any = None  # the route to a far member
+    place: int = 0
 
     def view(self) -> Any:
         if isinstance(self.dtype, np.dtype):
-            octets = self.heap.tensor(self.address, (self.length * self.dtype.itemsize,), torch.uint8)
-            return octets.numpy().view(self.dtype)
-        plain = self.heap.tensor(self.address, (self.length,), self.dtype)
-        return plain.view(_SIGNED.get(self.dtype, self.dtype))
+            return self.memory.numpy().view(self.dtype)
+        return self.memory.view(self.dtype).view(_SIGNED.get(self.dtype, self.dtype))
 
     def flip(self) -> int:
         """Return the bits to flip so that a signed comparison orders unsigned values; 0 if none."""
@@ -79,6 +79,8 @@ class _Share(NamedTuple):
 
     def load(self) -> Any:
         """Return a private copy to compute on."""
+        if self.to is not None:
+            self.to.get(self.memory.data_ptr(), self.place, self.memory.numel())
         view = self.view()
         if isinstance(view, np.ndarray):
             return view.copy()
@@ -92,6 +94,16 @@ class _Share(NamedTuple):
             view[:] = total
         else:
             view.copy_(total ^ self.flip() if self.flip() else total)
+        if self.to is not None:
+            self.to.put(self.place, self.memory.data_ptr(), self.memory.numel())
+
+
+def _share(heap: Heap, pe: int, address: int, nbytes: int, dtype: Any, op: str) -> _Share:
+    """Return elements of the world PE ``pe``. address: that of this PE."""
+    if pe in heap.deltas:
+        return _Share(heap.bytes_at(address + heap.deltas[pe], nbytes), dtype, op)
+    memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+    return _Share(memory, dtype, op, heap.far, address + heap.far_deltas[pe])
 
 
 def _fold(mode: int, op: str, targets: list[_Share], sources: list[_Share]) -> None:
@@ -114,10 +126,14 @@ def _zeros(like: Any) -> Any:
     return np.zeros_like(like) if isinstance(like, np.ndarray) else torch.zeros_like(like)
 
 
-def _delta(heap: Heap, team: Mapped, pe: int) -> int:
-    return int(heap.deltas[team.start + pe * team.stride])
+def _route(heap: Heap, team: Mapped, j: int) -> tuple[Any, int]:
+    """Return the route to member j, and the distance there."""
+    pe = team.start + j * team.stride
+    return (heap.direct, heap.deltas[pe]) if pe in heap.deltas else (heap.far, heap.far_deltas[pe])
 
 
 def _barrier(routine: str, heap: Heap, team: Mapped) -> None:
     heap.direct.settle()
+    if team.spans:
+        heap.far.settle()
     team.sync(routine)

@@ -1,0 +1,368 @@
+/* The service thread, which executes the requests of far PEs on this PE's part of the CPU heap. _native.c includes this file.
+ *
+ * It sleeps in epoll, never takes the GIL and never blocks on one connection: while a reply does not fit into the socket, the
+ * requests of that connection wait. It uses the atomics and stores of the near PEs, so near and far ones may use the same word. */
+enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
+
+/* A connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies that wait;
+ * tail: data that follow them. executed: the number of requests. */
+typedef struct peer {
+    struct peer *next;
+    int fd, pe, writing, asks, left; /* pe: -1 before its greeting. left: it has said goodbye */
+    int64_t since;
+    uint64_t executed, have, rest, out_at, out_end, tail_left;
+    char *into;
+    const char *tail;
+    char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
+} peer_t;
+
+typedef struct service {
+    pthread_t thread;
+    int listener, epoll, wake, strangers; /* strangers: connections without a greeting */
+    int leaving;                          /* this PE is about to end: connections may do so too */
+    peer_t *peers;
+} service_t;
+
+/* ---- execution of one request ---- */
+
+#define APPLY_INTEGER(T, B)                                                                                      \
+    case OP_AND: return bits_##T(seq_fetch_and_##T(p, v));                                                       \
+    case OP_OR: return bits_##T(seq_fetch_or_##T(p, v));                                                         \
+    case OP_XOR: return bits_##T(seq_fetch_xor_##T(p, v));
+#define APPLY(T, B, MORE)                                                                                        \
+    static uint64_t apply_##T(uint32_t operator, void *word, uint64_t value, uint64_t cond) {                    \
+        B##_t *p = word;                                                                                         \
+        T##_t v = value_##T((B##_t)value), c = value_##T((B##_t)cond);                                           \
+        switch (operator) {                                                                                      \
+        case OP_FETCH: return bits_##T(seq_fetch_##T(p));                                                        \
+        case OP_SET: return bits_##T(seq_set_##T(p, v));                                                         \
+        case OP_SWAP: return bits_##T(seq_swap_##T(p, v));                                                       \
+        case OP_ADD: return bits_##T(seq_fetch_add_##T(p, v));                                                   \
+        case OP_COMPARE_SWAP: return bits_##T(seq_compare_swap_##T(p, c, v));                                    \
+        MORE(T, B)                                                                                               \
+        default: return 0;                                                                                       \
+        }                                                                                                        \
+    }
+#define APPLY_NO_MORE(T, B)
+#define APPLY_TO_INTEGER(T, B) APPLY(T, B, APPLY_INTEGER)
+#define APPLY_TO_FLOAT(T, B) APPLY(T, B, APPLY_NO_MORE)
+INTEGERS(APPLY_TO_INTEGER) FLOATS(APPLY_TO_FLOAT)
+#define APPLY_ROW(T, B) {sizeof(T##_t), apply_##T},
+static const struct { uint64_t item; uint64_t (*apply)(uint32_t, void *, uint64_t, uint64_t); } appliers[] = {INTEGERS(APPLY_ROW) FLOATS(APPLY_ROW)};
+
+static int is_within(uint64_t offset, uint64_t nbytes) { return offset <= far->length && nbytes <= far->length - offset; }
+
+/* Whether a request touches nothing but this PE's part of the heap. */
+static int is_valid(const request_t *r) {
+    uint64_t item = r->detail, type = r->detail % 16;
+    switch (r->op) {
+    case PUT: case GET: return is_within(r->offset, r->nbytes);
+    case PUT_STRIDED: case GET_STRIDED:
+        return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value <= far->length &&
+               is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
+    case UPDATE: case FETCH:
+        return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, 8) && r->offset % appliers[type].item == 0;
+    case POST: return is_within(r->offset, 8) && is_within(r->cond, 8) && r->offset % 8 == 0 && r->cond % 8 == 0;
+    default: return r->op == FLUSH || r->op == BYE;
+    }
+}
+
+static void store_epoch(const request_t *r) {
+    uint64_t *word = (uint64_t *)(far->base + r->offset);
+    __atomic_store_n(word, r->value, __ATOMIC_SEQ_CST); /* either this thread sees that the PE sleeps, or the PE sees the word */
+    if (__atomic_load_n((uint64_t *)(far->base + r->cond), __ATOMIC_SEQ_CST)) syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void reply(peer_t *p, uint64_t value, uint64_t nbytes) {
+    reply_t r = {p->executed, value, nbytes};
+    memcpy(p->out + p->out_end, &r, sizeof r);
+    p->out_end += sizeof r;
+}
+
+/* Appends bytes of the heap to a reply. A word is read by one load. */
+static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
+    uint64_t word;
+    if (nbytes <= 8) { copy_item((char *)&word, at, nbytes); at = (char *)&word; }
+    memcpy(p->out + p->out_end, at, nbytes);
+    p->out_end += nbytes;
+}
+
+/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. */
+static void execute(peer_t *p, const request_t *r, const char *payload) {
+    char *at = far->base + r->offset;
+    uint64_t old, item = r->detail;
+    /* a PE that sees what this request stores also sees what the earlier ones have stored */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    p->executed++;
+    switch (r->op) {
+    case PUT: copy_bytes(at, payload, r->nbytes); break;
+    case PUT_STRIDED: for (uint64_t i = 0; i * item < r->nbytes; i++) copy_bytes(at + i * r->value, payload + i * item, item); break;
+    case GET:
+        reply(p, 0, r->nbytes);
+        if (r->nbytes > CHUNK) p->tail = at, p->tail_left = r->nbytes;
+        else reply_bytes(p, at, r->nbytes);
+        return;
+    case GET_STRIDED:
+        reply(p, 0, r->nbytes);
+        for (uint64_t i = 0; i * item < r->nbytes; i++, p->out_end += item) memcpy(p->out + p->out_end, at + i * r->value, item);
+        return;
+    case UPDATE: case FETCH:
+        old = appliers[item % 16].apply((uint32_t)item / 16, at, r->value, r->cond);
+        if (r->op == FETCH) { reply(p, old, 0); return; }
+        break;
+    case POST: store_epoch(r); break;
+    case BYE: p->left = 1; break;
+    }
+    if (r->asks) reply(p, 0, 0);
+}
+
+/* ---- connections ---- */
+
+/* Sends what waits. Returns 1 if all has been sent, 0 if the socket is full, -1 if the connection has ended. */
+static int flush_out(peer_t *p) {
+    while (p->out_at < p->out_end || p->tail_left) {
+        struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)p->tail, p->tail_left}};
+        struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+        ssize_t k = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+        uint64_t head = (uint64_t)k < v[0].iov_len ? (uint64_t)k : v[0].iov_len;
+        p->out_at += head, p->tail += (uint64_t)k - head, p->tail_left -= (uint64_t)k - head;
+    }
+    p->out_at = p->out_end = 0;
+    return 1;
+}
+
+/* Checks the greeting, and welcomes the PE. The comparison takes the same time for every token. */
+static int greet(service_t *s, peer_t *p) {
+    hello_t h;
+    if (p->have < sizeof h) return 0;
+    memcpy(&h, p->in, sizeof h);
+    unsigned wrong = 0;
+    for (int i = 0; i < TOKEN; i++) wrong |= (unsigned)(h.token[i] ^ far->hello.token[i]);
+    if (memcmp(h.magic, MAGIC, sizeof MAGIC) || wrong || h.job != far->hello.job || h.n_pes != far->n_pes || h.pe < 0 || h.pe >= far->n_pes) return -1;
+    p->pe = h.pe;
+    p->executed = 1;
+    s->strangers--;
+    reply(p, (uint64_t)far->my_pe, 0);
+    p->have -= sizeof h;
+    memmove(p->in, p->in + sizeof h, p->have);
+    return 1;
+}
+
+/* Executes the requests in the buffer. Returns -1 for an invalid one. */
+static int execute_all(peer_t *p) {
+    uint64_t at = 0;
+    request_t r;
+    while (!p->rest && p->have - at >= sizeof r) {
+        memcpy(&r, p->in + at, sizeof r);
+        if (!is_valid(&r)) { fprintf(stderr, "PE %d: invalid request from PE %d\n", far->my_pe, p->pe); return -1; }
+        if (p->tail_left || OUT_BYTES - p->out_end < sizeof(reply_t) + CHUNK) {
+            int sent = flush_out(p);
+            if (sent < 0) return -1;
+            if (!sent) break;
+        }
+        const char *payload = p->in + at + sizeof r;
+        uint64_t here = p->have - at - sizeof r, data = r.op == PUT || r.op == PUT_STRIDED ? r.nbytes : 0;
+        if (data > CHUNK) {
+            uint64_t now = here < data ? here : data;
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+            memcpy(far->base + r.offset, payload, now);
+            p->into = far->base + r.offset + now, p->rest = data - now, p->asks = r.asks;
+            at += sizeof r + now;
+            if (!p->rest) { request_t end = {.op = FLUSH, .asks = r.asks}; execute(p, &end, NULL); }
+        } else {
+            if (here < data) break;
+            execute(p, &r, payload);
+            at += sizeof r + data;
+        }
+    }
+    p->have -= at;
+    memmove(p->in, p->in + at, p->have);
+    return 0;
+}
+
+/* Serves a connection that can be read or written. Returns -1 if it has ended. */
+static int serve(service_t *s, peer_t *p) {
+    uint64_t budget = BUDGET; /* so that one PE does not keep the others waiting */
+    for (;;) {
+        int sent = flush_out(p);
+        if (sent <= 0) { p->writing = 1; return sent; }
+        p->writing = 0;
+        if (p->have && p->pe >= 0 && execute_all(p)) return -1;
+        if (p->tail_left || p->out_end) continue;
+        if (!budget) return 1;
+        uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
+        ssize_t k = recv(p->fd, p->rest ? p->into : p->in + p->have, room < budget ? room : budget, MSG_DONTWAIT);
+        if (k == 0) return -1;
+        if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+        budget -= (uint64_t)k;
+        if (p->rest) {
+            p->into += k, p->rest -= (uint64_t)k;
+            if (p->rest) continue;
+            request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
+            execute(p, &end, NULL);
+        } else {
+            p->have += (uint64_t)k;
+            if (p->pe < 0 && greet(s, p) < 0) return -1;
+        }
+    }
+}
+
+static void watch(service_t *s, peer_t *p, int op) {
+    struct epoll_event e = {.events = p->writing ? EPOLLOUT : EPOLLIN, .data.ptr = p};
+    epoll_ctl(s->epoll, op, p->fd, &e);
+}
+
+static void admit(service_t *s) {
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    peer_t *p = fd < 0 ? NULL : malloc(sizeof *p);
+    if (!p) { if (fd >= 0) close(fd); return; }
+    memset(p, 0, offsetof(peer_t, in));
+    p->fd = fd, p->pe = -1, p->since = now_ns();
+    p->next = s->peers, s->peers = p;
+    s->strangers++;
+    set_options(fd);
+    watch(s, p, EPOLL_CTL_ADD);
+}
+
+static void dismiss(service_t *s, peer_t *p) {
+    for (peer_t **at = &s->peers; *at; at = &(*at)->next)
+        if (*at == p) { *at = p->next; break; }
+    s->strangers -= p->pe < 0;
+    close(p->fd);
+    free(p);
+}
+
+/* A PE has ended without a goodbye. The launcher ends the job, if it notices; otherwise this PE ends, so that it waits for nobody. */
+static void lose(service_t *s, const peer_t *p) {
+    for (int ms = 0; ms < GRACE_MS && !__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE); ms += 10) usleep(10000);
+    if (__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE)) return;
+    fprintf(stderr, "PE %d: lost PE %d on %s, whose connection has ended\n", far->my_pe, p->pe, far->hosts[p->pe]);
+    fflush(NULL);
+    _exit(1);
+}
+
+/* Ends connections that have not shown the token for too long. */
+static void expel(service_t *s) {
+    for (peer_t *p = s->peers, *next; p; p = next) {
+        next = p->next;
+        if (p->pe < 0 && now_ns() - p->since > GREETING_NS) dismiss(s, p);
+    }
+}
+
+static void *run_service(void *arg) {
+    service_t *s = arg;
+    struct epoll_event events[64];
+    for (;;) {
+        int n = epoll_wait(s->epoll, events, 64, s->strangers ? 500 : -1);
+        for (int i = 0; i < n; i++) {
+            peer_t *p = events[i].data.ptr;
+            if ((void *)p == (void *)&s->wake) return NULL;
+            if ((void *)p == (void *)&s->listener) { admit(s); continue; }
+            int writing = p->writing;
+            if (serve(s, p) < 0) {
+                if (p->pe >= 0 && !p->left) lose(s, p);
+                dismiss(s, p);
+            } else if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
+        }
+        if (s->strangers) expel(s);
+    }
+}
+
+/* ---- life ---- */
+
+static int start_service(int listener) {
+    service_t *s = calloc(1, sizeof *s);
+    if (!s) return ENOMEM;
+    far->service = s;
+    s->listener = listener;
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->wake = eventfd(0, EFD_CLOEXEC);
+    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener}, waking = {.events = EPOLLIN, .data.ptr = &s->wake};
+    if (s->epoll < 0 || s->wake < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking))
+        return errno;
+    sigset_t all, before; /* signals are for the program's threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&s->thread, NULL, run_service, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void stop_service(service_t *s) {
+    uint64_t one = 1;
+    if (write(s->wake, &one, sizeof one) == sizeof one) pthread_join(s->thread, NULL);
+    while (s->peers) dismiss(s, s->peers);
+    close(s->listener), close(s->epoll), close(s->wake);
+    free(s);
+}
+
+/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts): starts the service. addresses:
+ * by PE, a sockaddr as bytes, or None for near PEs. hosts: by PE, as bytes. */
+static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t number[7];
+    double timeout;
+    char *token, *text;
+    Py_ssize_t length;
+    int64_t listener;
+    if (!arity("far_open", n, 12) || !to_f64(args[4], &timeout) || !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length)) return NULL;
+    for (int i = 0; i < 7; i++)
+        if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
+    far_t *f = calloc(1, sizeof *f);
+    if (far || !f || length != TOKEN) { free(f); PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size"); return NULL; }
+    f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3], f->spins = (int)number[5];
+    f->limit = (int64_t)(timeout * 1e9);
+    f->hello = (hello_t){.job = number[6], .pe = f->my_pe, .n_pes = f->n_pes};
+    memcpy(f->hello.magic, MAGIC, sizeof MAGIC);
+    memcpy(f->hello.token, token, TOKEN);
+    pthread_mutex_init(&f->lock, NULL);
+    f->links = calloc(number[1], sizeof *f->links), f->open = calloc(number[1], sizeof *f->open), f->hosts = calloc(number[1], sizeof *f->hosts);
+    for (int pe = 0; pe < f->n_pes; pe++) {
+        f->hosts[pe] = strdup(PyBytes_AsString(PyTuple_GetItem(args[11], pe)));
+        PyObject *address = PyTuple_GetItem(args[10], pe);
+        if (address == Py_None) continue;
+        link_t *l = f->links[pe] = calloc(1, sizeof *l);
+        if (!l || PyBytes_AsStringAndSize(address, &text, &length)) return l ? NULL : PyErr_NoMemory();
+        l->pe = pe, l->fd = -1, l->address_bytes = (socklen_t)length;
+        memcpy(&l->address, text, (size_t)length);
+        pthread_mutex_init(&l->lock, NULL);
+    }
+    Py_INCREF(args[9]);
+    f->refuse = args[9];
+    far = f;
+    errno = start_service((int)listener);
+    if (errno) { far = NULL; return PyErr_SetFromErrno(PyExc_OSError); }
+    Py_RETURN_NONE;
+}
+
+static void link_free(link_t *l) {
+    request_t bye = {.op = BYE};
+    if (l->fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
+    if (l->fd >= 0) close(l->fd);
+    for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
+    free(l->queue);
+    free(l);
+}
+
+/* far_close(): every PE has completed its requests. far_leave(): from now on connections may end. */
+static PyObject *py_far_leave(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
+    Py_RETURN_NONE;
+}
+static PyObject *py_far_close(PyObject *self, PyObject *unused) {
+    if (!far) Py_RETURN_NONE;
+    Py_DECREF(py_far_leave(self, unused));
+    Py_BEGIN_ALLOW_THREADS
+    for (int pe = 0; pe < far->n_pes; pe++) {
+        if (far->links[pe]) link_free(far->links[pe]);
+        free(far->hosts[pe]);
+    }
+    stop_service(far->service);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(far->refuse);
+    free(far->links), free(far->open), free(far->hosts), free(far);
+    far = NULL;
+    Py_RETURN_NONE;
+}

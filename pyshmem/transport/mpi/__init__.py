@@ -1,0 +1,138 @@
+"""The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
+other; the requests go over TCP connections. See _far.h and _service.h.
+
+A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
+the data. The requests of one PE to another are executed in order.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import threading
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.agreement import gather, together
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import UnreachableError, refuse, refuse_timeout
+from pyshmem.runtime.job import job
+from pyshmem.transport.direct import Direct
+from pyshmem.transport.direct.cpu import INTEGERS, NUMBERS
+from pyshmem.transport.mpi import interfaces
+
+_ETIMEDOUT, _EACCES = 110, 13
+_OPERATORS = ("fetch", "set", "swap", "add", "and", "or", "xor", "compare_swap")  # as in _far.h
+_UINT64 = 3  # its number in _far.h
+_BITWISE = ("and", "or", "xor")
+_LARGEST = 32  # bytes of an element, a complex long double
+
+
+def _atomics(kind: str, name: str) -> dict[Any, Any]:
+    """Return the native functions of an operator, by element type. kind: "fetch" or "update"."""
+    code = _OPERATORS.index(name)
+    return {
+        dtype: partial(getattr(_native, f"far_{kind}_{str(dtype).removeprefix('torch.')}"), code)
+        for dtype in (INTEGERS if name in _BITWISE else NUMBERS)
+    }
+
+
+class Far(Direct):
+    """The route to the CPU memory of PEs on other nodes."""
+
+    put = store = staticmethod(_native.far_put)
+    get = staticmethod(_native.far_get)
+    put_strided = staticmethod(_native.far_put_strided)
+    get_strided = staticmethod(_native.far_get_strided)
+    settle_pe = staticmethod(_native.far_quiet_pe)
+    atomics = {  # noqa: RUF012
+        **{name: _atomics("fetch", name) for name in ("fetch", "swap", "compare_swap")},
+        **{f"fetch_{name}": _atomics("fetch", name) for name in ("add", *_BITWISE)},
+        **{name: _atomics("update", name) for name in ("set", "add", *_BITWISE)},
+    }
+    _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
+    _details = {name: _OPERATORS.index(name) * 16 + _UINT64 for name in ("set", "add")}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+        self._held: list[Any] = []  # the targets of non-blocking gets
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        self._held.append(private)
+        _native.far_get_nbi(dest, place, nbytes)
+
+    def fetch(self, place: int, nbytes: int) -> int:
+        if not hasattr(self._thread, "landing"):
+            self._thread.landing = np.empty(_LARGEST // 8, np.uint64)
+            self._thread.address = self._thread.landing.ctypes.data
+        address: int = self._thread.address
+        _native.far_get(address, place, nbytes)
+        return address
+
+    def signal(self, update: str, place: int, value: int) -> None:
+        self._signals[update](place, value)
+
+    def put_signal(
+        self, place: int, source: int, nbytes: int, home: Direct, update: str, word: int, value: int
+    ) -> None:
+        if home is self:
+            _native.far_put_signal(place, source, nbytes, word, self._details[update], value)
+        else:
+            super().put_signal(place, source, nbytes, home, update, word, value)
+
+    def order(self) -> None:
+        """Does nothing: requests to one PE are executed in order."""
+
+    def settle(self, ctx: Any = None) -> None:
+        """Wait until every request has been executed, those of other contexts too."""
+        held, self._held = self._held, []
+        _native.far_quiet()
+        held.clear()
+
+    drain = settle
+
+
+def open_service() -> None:
+    """Start the service thread. Collective over the job, whose heaps are open. Errors: UnreachableError, OSError."""
+    assert job.comm is not None
+    offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
+    addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
+    token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
+    with together(job.comm):
+        listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
+        listener.setblocking(False)
+    ports = job.comm.allgather(listener.getsockname()[1])
+    known = tuple(_sockaddr(addresses[pe], ports[pe]) if pe in cpu.far_deltas else None for pe in range(job.n_pes))
+    hosts = tuple(map(os.fsencode, job.hosts))
+    whole = cpu.base, cpu.size + cpu.system_bytes
+    _native.far_open(
+        *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
+        *(listener.detach(), _refuse, known, hosts),
+    )  # fmt: skip
+
+
+def close_service() -> None:
+    """Stop the service thread. Every PE has completed its requests and passed a barrier since."""
+    _native.far_close()
+
+
+def _sockaddr(address: str, port: int) -> bytes:
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton(address))
+
+
+def _refuse(routine: str, pe: int, number: int) -> NoReturn:
+    """Report a request that failed. Errors: UnreachableError, WaitTimeoutError."""
+    who = f"PE {pe} on {job.hosts[pe]}"
+    if number == _ETIMEDOUT:
+        refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached")
+    why = "it refused this PE's greeting" if number == _EACCES else os.strerror(number)
+    refuse(UnreachableError, routine, "pe", f"{who}, whose connection has ended: {why}", "a PE that is running")
+
+
+cpu.far = Far()

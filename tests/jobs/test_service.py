@@ -1,0 +1,172 @@
+"""The service thread, which executes the requests of far PEs: what it accepts, in what order, and what it does about faults."""
+
+import os
+import resource
+import signal
+import socket
+import struct
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from far_peer import (
+    ADD_UINT64, FETCH, FLUSH, GET, GET_STRIDED, POST, PUT, PUT_STRIDED, REPLY, TOKEN, UPDATE, Peer, Service,
+)  # fmt: skip
+
+SECONDS = 60  # after which a process that should have ended has failed
+
+
+@pytest.fixture
+def service():
+    running = Service()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def peer(service):
+    connected = Peer(service.port)
+    assert connected.reply() == (1, 0, b""), "the welcome has the number of the service's PE"
+    yield connected
+    connected.leave()
+
+
+def in_child(program):
+    """Run ``program`` in a process of its own, which waits then; (exit status, what it wrote to stderr)."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writing, 2)
+        signal.alarm(SECONDS)
+        program()
+        while True:
+            signal.pause()
+    os.close(writing)
+    with os.fdopen(reading) as text:
+        said = text.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+
+
+def greeted():
+    """A service in this process, and PE 1."""
+    peer = Peer(Service().port)
+    peer.reply()
+    return peer
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8, 13, 8192, 8193, 100000])
+def test_a_put_is_in_place_when_its_acknowledgement_comes_and_a_get_reads_it(nbytes, service, peer):
+    data = np.arange(nbytes, dtype=np.uint8).tobytes()
+    peer.put(64, data, asks=1)
+    assert peer.reply() == (2, 0, b"")
+    assert service.heap[64 : 64 + nbytes].tobytes() == data
+    assert not service.heap[:64].any() and not service.heap[64 + nbytes :].any()
+    peer.send(GET, 64, nbytes)
+    assert peer.reply() == (3, 0, data)
+
+
+def test_requests_of_one_pe_are_executed_in_order_and_one_reply_completes_all_before_it(service, peer):
+    for value in range(2000):
+        peer.put(0, struct.pack("=Q", value))
+        peer.send(UPDATE, 8, value=1, detail=ADD_UINT64)
+    peer.send(FETCH, 8, detail=3)
+    assert peer.reply() == (4002, 2000, b"")
+    assert service.words[:2].tolist() == [1999, 2000]
+
+
+def test_strided_requests_touch_their_items_alone(service, peer):
+    peer.send(PUT_STRIDED, 0, 6, detail=2, value=8, payload=b"abcdef", asks=1)
+    peer.reply()
+    assert service.heap[:24].tobytes() == b"ab" + bytes(6) + b"cd" + bytes(6) + b"ef" + bytes(6)
+    peer.send(GET_STRIDED, 0, 6, detail=2, value=8)
+    assert peer.reply()[2] == b"abcdef"
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        {"token": b"x" * 16},
+        {"token": TOKEN[:15] + b"x"},
+        {"job": 78},
+        {"magic": b"pyshmem2"},
+        {"pe": 4},
+        {"pe": -1},
+    ],
+    ids=str,
+)
+def test_a_wrong_greeting_is_hung_up_on_and_executes_nothing(greeting, service):
+    stranger = Peer(service.port, **greeting)
+    stranger.socket.setblocking(True)
+    with suppress(OSError):  # it may have hung up already
+        stranger.put(0, b"damage!!")
+    assert stranger.bytes(1) == b""
+    assert not service.heap.any()
+
+
+def test_a_stranger_that_says_nothing_is_hung_up_on_and_does_not_delay_others(service, peer):
+    silent = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    peer.put(0, b"12345678", asks=1)
+    assert peer.reply()[0] == 2
+    assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "op, offset, nbytes, fields",
+    [
+        (PUT, (1 << 20) - 4, 8, {"payload": bytes(8)}),
+        (GET, 1 << 20, 1, {}),
+        (GET, 1 << 63, 8, {}),
+        (GET, 8, 2**64 - 8, {}),
+        (PUT_STRIDED, 0, 16, {"detail": 8, "value": 1 << 20, "payload": bytes(16)}),
+        (PUT_STRIDED, 0, 0, {}),
+        (FETCH, 4, 0, {"detail": 3}),
+        (FETCH, 0, 0, {"detail": 15}),
+        (UPDATE, 0, 0, {"detail": 200 * 16}),
+        (POST, 8, 0, {"cond": 1 << 20}),
+        (99, 0, 0, {}),
+    ],
+)
+def test_a_request_outside_the_heap_or_unknown_ends_the_pe_with_a_message(op, offset, nbytes, fields):
+    status, said = in_child(lambda: greeted().send(op, offset, nbytes, **fields))
+    assert status == 1 and said.startswith("PE 0: invalid request from PE 1\n")
+
+
+def test_a_pe_that_ends_without_a_goodbye_ends_this_one_with_a_message():
+    status, said = in_child(lambda: greeted().socket.close())
+    assert (status, said) == (1, "PE 0: lost PE 1 on host1, whose connection has ended\n")
+
+
+def test_a_pe_that_does_not_read_its_replies_delays_nobody_and_loses_nothing(service, peer):
+    """Its socket is full: 40 MB of replies wait."""
+    other = Peer(service.port, pe=2)
+    other.reply()
+    service.words[:] = np.arange(1 << 17)
+    for _ in range(40):
+        peer.send(GET, 0, 1 << 20)
+    for turn in range(100):
+        other.put(0, struct.pack("=Q", turn), asks=1)
+        assert other.reply()[0] == 2 + turn
+    for turn in range(40):
+        executed, _, data = peer.reply()
+        assert executed == 2 + turn and data[8:] == service.heap[8:].tobytes()
+    other.leave()
+
+
+def test_acknowledgements_that_nobody_reads_do_not_stop_requests(service, peer):
+    for value in range(50000):
+        peer.put(0, struct.pack("=Q", value), asks=1)
+    peer.send(FLUSH, asks=1)
+    last = b""
+    while len(last) < 50001 * REPLY.size:
+        last += peer.bytes(50001 * REPLY.size - len(last))
+    assert REPLY.unpack(last[-REPLY.size :])[0] == 50002
+    assert service.words[0] == 49999
+
+
+def test_an_idle_service_uses_no_processor_time(service, peer):
+    before, begun = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    time.sleep(1)
+    after, passed = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - begun
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < 0.01 * passed
