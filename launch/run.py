@@ -13,7 +13,7 @@ from pathlib import Path
 from pyshmem.runtime import interpreter, requirements
 from pyshmem.version import __version__
 
-from . import libmpi, pe
+from . import hosts, libmpi, pe
 from .job import Job, end_descendants
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
@@ -67,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dump-after", type=_positive, metavar="SECONDS",
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
+    hosts.add_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
     parser.add_argument("program", metavar="PROGRAM", help="the program that every PE runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
@@ -103,10 +105,14 @@ def _launch(options: argparse.Namespace) -> int:
     try:
         environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
         library = libmpi.loaded(environment) if found.row.name == "srun" else None
-        command = [*found.line(options.np, environment), *(srun_mpi(found, library.kind) if library else [])]
+        command = [*found.line(options.np, environment), *hosts.words(options, found.row.name)]
+        command += srun_mpi(found, library.kind) if library else []
         command += [sys.executable, "-I", "-S", pe.__file__, *_label(options), found.row.pe, *program]
+        words = [*(f"{name}={value}" for name, value in extra.items()), *command]
+        if options.dry_run:
+            print(shlex.join(words))
+            return 0
         if options.verbose:
-            words = [*(f"{name}={value}" for name, value in extra.items()), *command]
             print(shlex.join(words), file=sys.stderr, flush=True)
         return Job(found.row, options.np, directory.path, options.dump_after).run(command, environment, options.timeout)
     finally:

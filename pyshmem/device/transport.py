@@ -1,8 +1,9 @@
 """The one way to a peer in kernels. Every chapter reaches other PEs through these functions, and through nothing else.
 
-ctx.reach says, at compile time, what the team needs. DIRECT is the one reach there is: all memory of all members is mapped
-here, so a peer's element is this PE's address at a distance, and loads, stores and atomics do the rest. Another reach, as
-that of PEs on other nodes, gets its branch in each of these functions; until then each refuses it by name.
+ctx.reach says, at compile time, what the team needs. DIRECT: all memory of all members is mapped here, so a peer's element
+is this PE's address at a distance, and loads, stores and atomics do the rest. FAR: some members are on other nodes.
+Interpreted kernels reach them by requests, in calls that do not take or return pointers or tiles; these calls, and all
+calls of compiled kernels, refuse a FAR context by name.
 
 Pointers and addresses are this PE's; pe counts in ctx's team. Callers have checked both. No function here is a barrier of
 the program's threads, except those that say so.
@@ -79,22 +80,14 @@ def load_block(ctx, start, lane, pe, count, whole: tl.constexpr):
     whole: all are below, and 16 bytes are one access.
     """
     arch.check_reach("load_block", ctx.reach)
-    pointers = arch.translate(ctx, start, pe) + lane
-    if whole:
-        return tl.load(tl.multiple_of(pointers, 16))
-    else:
-        return tl.load(pointers, mask=lane < count, other=0)
+    return arch.load_block(ctx, start, lane, pe, count, whole)
 
 
 @jit
 def store_block(ctx, start, lane, value, pe, count, whole: tl.constexpr):
     """Store to the elements ``lane`` behind ``start`` on ``pe``, a scalar, rounded to their type. Others: as load_block."""
     arch.check_reach("store_block", ctx.reach)
-    pointers = arch.translate(ctx, start, pe) + lane
-    if whole:
-        tl.store(tl.multiple_of(pointers, 16), arch.rounded(value, start.dtype.element_ty))
-    else:
-        tl.store(pointers, arch.rounded(value, start.dtype.element_ty), mask=lane < count)
+    arch.store_block(ctx, start, lane, value, pe, count, whole)
 
 
 @jit
@@ -212,8 +205,7 @@ def tell_member(ctx, address, value, pe):
 def store_number(ctx, address, number, pe, mask):
     """Store an int64 to the scratch of each PE of a block."""
     arch.check_reach("store_number", ctx.reach)
-    there = address + arch.distance(ctx, pe, mask)
-    tl.store(there.to(tl.pointer_type(tl.int64)), number, mask=mask)
+    arch.store_number(ctx, address, number, pe, mask)
 
 
 @jit

@@ -5,13 +5,14 @@ pyshmem.device says what their fields are.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
 import triton.language as tl
 
 from pyshmem.device.arch.fields import encoded, encoded_distance
-from pyshmem.device.arch.targets import DIRECT, TARGETS
+from pyshmem.device.arch.targets import DIRECT, FAR, TARGETS
 from pyshmem.device.collectives.scratch import divide
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.partitioned import Partition
@@ -72,7 +73,8 @@ def _heap(device: str | None) -> Heap:
 
 
 def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
-    _require_mapped(group, heap)
+    step, reach = _step_and_reach(group, heap)
+    areas.wires[areas.area(group.area_index, heap)] = group.meeting.wires
     if group.size > areas.MOST_PES:
         refuse(ArgumentError, "device_context", "team", repr(group), f"one of at most {areas.MOST_PES} PEs")
     if heap.arch not in TARGETS:
@@ -81,7 +83,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
     return DeviceContext(
         me=encoded(group.me),
         n_pes=encoded(group.size),
-        stride=encoded_distance(group.stride * heap.stride),
+        stride=encoded_distance(step or 0),
         sync_area=areas.area(group.area_index, heap),
         generation=encoded(job.generation),
         base=heap.base,
@@ -92,19 +94,27 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
         limit=int(job.timeout * 1e9),
         **divide(scratch, nbytes, group.size),
         where=tl.constexpr(TARGETS.index(heap.arch)),
-        by_table=tl.constexpr(not heap.stride),
-        reach=tl.constexpr(DIRECT),
+        by_table=tl.constexpr(step is None),
+        reach=tl.constexpr(reach),
         members=tl.constexpr(1 << (group.size - 1).bit_length()),
     )
 
 
-def _require_mapped(group: Team, heap: Heap) -> None:
-    """Errors: UnreachableError where kernels have no way to a member."""
-    for pe in range(group.size):
-        if not is_mapped(heap, group.start + pe * group.stride):
-            refuse(
-                UnreachableError, "device_context", "team", f"PE {pe} of {group!r}", "PEs whose heaps are mapped here"
-            )
+def _step_and_reach(group: Team, heap: Heap) -> tuple[int | None, int]:
+    """Return the bytes from one member's memory to the next one's, None if the distances differ, and the team's reach.
+
+    Errors: UnreachableError where kernels have no way to a member.
+    """
+    pes = [group.start + i * group.stride for i in range(group.size)]
+    unmapped = [i for i, pe in enumerate(pes) if not is_mapped(heap, pe)]
+    if unmapped and not (heap.far and interpreter.active() and heap.far_deltas.keys() >= {pes[i] for i in unmapped}):
+        got = f"PE {unmapped[0]} of {group!r}"
+        refuse(UnreachableError, "device_context", "team", got, "PEs whose heaps are mapped here")
+    if unmapped or not heap.stride:
+        return None, FAR if unmapped else DIRECT
+    away = [heap.deltas[pe] for pe in pes]
+    steps = {after - before for before, after in pairwise(away)} or {0}
+    return steps.pop() if len(steps) == 1 else None, DIRECT
 
 
 def _say_where() -> None:

@@ -8,7 +8,7 @@ areas share the other half in equal parts.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
@@ -17,8 +17,6 @@ from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, Heap, heaps
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
-    from typing import Any
-
     Team = Any  # pyshmem.host.teams
 
 RESERVED = 2  # areas of TEAM_WORLD and TEAM_SHARED
@@ -104,6 +102,7 @@ class Pool:
 
 
 pool = Pool()
+wires: dict[int, Any] = {}  # what the native module knows of a team with a device context, by the address of its area
 
 
 def area_bytes() -> int:

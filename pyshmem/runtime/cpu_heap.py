@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from pyshmem.runtime.allocator import Allocator
+from pyshmem.runtime.far import SHIFT
 from pyshmem.runtime.heap import Heap, heaps
 from pyshmem.runtime.job import job
 from pyshmem.runtime.shared_memory import Segment
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
-_FAR_SHIFT = 48  # of _far.h
 
 
 class CpuHeap(Heap):
@@ -42,7 +43,10 @@ class CpuHeap(Heap):
         self.system = self.base + size
         self.deltas = {pe: (node_rank - segment.node_rank) * stride for node_rank, pe in enumerate(node_pes)}
         far = set(range(job.n_pes)).difference(node_pes)
-        self.far_deltas = {pe: (pe + 1 << _FAR_SHIFT) - self.base for pe in sorted(far)}
+        self.far_deltas = {pe: (pe + 1 << SHIFT) - self.base for pe in sorted(far)}
+        distances = self.deltas | self.far_deltas
+        self._table = np.array([distances[pe] for pe in range(job.n_pes)], np.int64)
+        self.table = self._table.ctypes.data
         self.adopt(Allocator(size), _DL_CPU, 0)
 
     def close(self) -> None:

@@ -48,9 +48,9 @@ def swap_places(ctx, word, seen):
 def test_contexts_of_two_teams_have_barriers_of_their_own():
     """Kernels on one team's context and then on the other's; the host's barrier on neither is in their way."""
     world, shared = shmem.device_context(), shmem.device_context(shmem.TEAM_SHARED)
-    word, seen = shmem.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    words, seen = shmem.zeros(2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     for turn in range(20):
-        for team, ctx in ((shmem.TEAM_WORLD, world), (shmem.TEAM_SHARED, shared)):
+        for team, ctx, word in ((shmem.TEAM_WORLD, world, words[:1]), (shmem.TEAM_SHARED, shared, words[1:])):
             swap_places[(1,)](ctx, word, seen)
             assert seen.item() == 10 + (team.my_pe() - 1) % team.n_pes()
         if turn % 3 == 0:

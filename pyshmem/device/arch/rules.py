@@ -63,7 +63,7 @@ def count_of(block: tl.tensor) -> int:
 
 @triton.constexpr_function
 def wanted_reach() -> str:
-    return "a device context of reach DIRECT, the only transport that this call supports"
+    return "a device context of reach DIRECT, of a team of one node: this call does not reach other nodes"
 
 
 @triton.constexpr_function

@@ -6,7 +6,8 @@ Functions contain the constants, because Triton compares the global constants of
 import triton
 
 TARGETS = ("interpreter", "nvidia", "gfx90a", "gfx942", "gfx950")  # DeviceContext.where is an index here
-DIRECT = 0  # DeviceContext.reach: the memory of every peer is mapped for loads, stores and atomics
+# DeviceContext.reach. DIRECT: the memory of every peer is mapped for loads, stores and atomics. FAR: that of some is not.
+DIRECT, FAR = 0, 1
 
 
 @triton.constexpr_function

@@ -22,21 +22,20 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, refuse, refuse_timeout
+from pyshmem.runtime.far import OPERATORS, UINT64
 from pyshmem.runtime.job import job
 from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct.cpu import INTEGERS, NUMBERS
 from pyshmem.transport.mpi import interfaces
 
 _ETIMEDOUT, _EACCES = 110, 13
-_OPERATORS = ("fetch", "set", "swap", "add", "and", "or", "xor", "compare_swap")  # as in _far.h
-_UINT64 = 3  # its number in _far.h
 _BITWISE = ("and", "or", "xor")
 _LARGEST = 32  # bytes of an element, a complex long double
 
 
 def _atomics(kind: str, name: str) -> dict[Any, Any]:
     """Return the native functions of an operator, by element type. kind: "fetch" or "update"."""
-    code = _OPERATORS.index(name)
+    code = OPERATORS.index(name)
     return {
         dtype: partial(getattr(_native, f"far_{kind}_{str(dtype).removeprefix('torch.')}"), code)
         for dtype in (INTEGERS if name in _BITWISE else NUMBERS)
@@ -57,7 +56,7 @@ class Far(Direct):
         **{name: _atomics("update", name) for name in ("set", "add", *_BITWISE)},
     }
     _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
-    _details = {name: _OPERATORS.index(name) * 16 + _UINT64 for name in ("set", "add")}  # noqa: RUF012
+    _details = {name: OPERATORS.index(name) * 16 + UINT64 for name in ("set", "add")}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._thread = threading.local()

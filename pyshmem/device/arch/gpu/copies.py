@@ -9,6 +9,8 @@ from pyshmem.device.arch.gpu import blocks
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.checks import integer_like
 from pyshmem.device.arch.gpu.ordering import join
+from pyshmem.device.arch.gpu.translation import distance, translate
+from pyshmem.device.arch.gpu.values import rounded
 
 
 @triton.jit
@@ -82,3 +84,30 @@ def copy_small_blocks(ctx, dest, source, dst, sst, bsize, nblocks):
         inside = place - block * bsize
         values = tl.load(of + (block * sst + inside), mask=place < n)
         tl.store(to + (block * dst + inside), values, mask=place < n)
+
+
+@triton.jit
+def load_block(ctx, start, lane, pe, count, whole: tl.constexpr):
+    """Return the elements ``lane`` behind ``start`` on ``pe``: those below ``count``, or zeros. whole: all are below."""
+    pointers = translate(ctx, start, pe) + lane
+    if whole:
+        return tl.load(tl.multiple_of(pointers, 16))
+    else:
+        return tl.load(pointers, mask=lane < count, other=0)
+
+
+@triton.jit
+def store_block(ctx, start, lane, value, pe, count, whole: tl.constexpr):
+    """Store to the elements ``lane`` behind ``start`` on ``pe``, rounded to their type. Others: as load_block."""
+    pointers = translate(ctx, start, pe) + lane
+    if whole:
+        tl.store(tl.multiple_of(pointers, 16), rounded(value, start.dtype.element_ty))
+    else:
+        tl.store(pointers, rounded(value, start.dtype.element_ty), mask=lane < count)
+
+
+@triton.jit
+def store_number(ctx, address, value, pe, mask):
+    """Store an int64 to the scratch of each PE of a block."""
+    there = address + distance(ctx, pe, mask)
+    tl.store(there.to(tl.pointer_type(tl.int64)), value, mask=mask)

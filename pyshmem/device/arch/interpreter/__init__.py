@@ -25,7 +25,15 @@ from pyshmem.device.arch.interpreter.checks import (
     expect,
     fits,
 )
-from pyshmem.device.arch.interpreter.copies import copy, copy_blocks, read, store_single
+from pyshmem.device.arch.interpreter.copies import (
+    copy,
+    copy_blocks,
+    load_block,
+    read,
+    store_block,
+    store_number,
+    store_single,
+)
 from pyshmem.device.arch.interpreter.marked_words import await_words, store_words
 from pyshmem.device.arch.interpreter.ordering import add_signal, fence, join, quiet, set_signal
 from pyshmem.device.arch.interpreter.partition_checks import (

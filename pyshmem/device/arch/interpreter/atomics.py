@@ -1,4 +1,4 @@
-"""Atomics in interpreted kernels, by Triton's atomics."""
+"""Atomics in interpreted kernels, by Triton's atomics, or by requests if any of the elements is far."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from typing import Any
 import triton.language as tl
 from triton.runtime.interpreter import interpreter_semantic
 
+from pyshmem.device.arch.interpreter import far
 from pyshmem.device.arch.operators import operate
 
 
 def atomic(ctx: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
     """Perform Triton's atomic of the operator. Its mask must be a tensor or None."""
     lanes = mask if mask is None else interpreter_semantic.to_tensor(mask)
+    if far.is_far(pointers):
+        return far.atomic(op, pointers, lanes, value)
     if op in ("min", "max") and value.dtype.is_floating():
         return _order_floats(op, pointers, value, lanes, sem, scope)
     return operate(op, pointers, value, lanes, sem, scope)
 
 
 def compare_swap(ctx: Any, pointers: Any, expected: Any, wanted: Any, sem: Any, scope: Any) -> Any:
+    if far.is_far(pointers):
+        return far.atomic("compare_swap", pointers, None, expected, wanted)
     return tl.atomic_cas(pointers, expected, wanted, sem=sem, scope=scope)
 
 

@@ -34,6 +34,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.job import job
 
+_ON_POINTERS = ("ptr", "load", "store", "piece_on", "store_piece", "store_rows", "store_words")
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
@@ -99,8 +100,8 @@ def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bo
 
 
 def check_reach(routine: str, reach: Any) -> None:
-    """Errors: ArgumentError if this transport does not reach the PEs of the team."""
-    if not is_direct(number(reach)):
+    """Errors: ArgumentError if the call has no form for a team of several nodes: calls on pointers and on tiles."""
+    if not is_direct(number(reach)) and routine in _ON_POINTERS:
         refuse_call(ArgumentError, routine, "ctx", repr(number(reach)), wanted_reach())
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyshmem.device.arch.interpreter.copies import store_word
+from pyshmem.device.arch.interpreter.ordering import quiet
 from pyshmem.device.arch.interpreter.refusing import refuse_call, refuse_wait
-from pyshmem.device.arch.interpreter.values import decoded, decoded_distance, number
-from pyshmem.runtime import _native
+from pyshmem.device.arch.interpreter.translation import away
+from pyshmem.device.arch.interpreter.values import decoded, number
+from pyshmem.runtime import _native, areas
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError, listed
 from pyshmem.runtime.job import job
@@ -14,9 +17,8 @@ from pyshmem.runtime.job import job
 
 def synchronise(ctx: Any, routine: str) -> None:
     """Wait at a barrier of ctx's team, after all stores of this PE. Errors: WaitTimeoutError."""
-    _native.fence()
-    me, members = decoded(number(ctx.me)), decoded(number(ctx.n_pes))
-    team = number(ctx.sync_area), decoded_distance(number(ctx.stride)), me, members
+    quiet(ctx)
+    team = areas.wires[number(ctx.sync_area)]
     try:
         _native.sync(team, job.timeout, job.spins)
     except TimeoutError:
@@ -28,7 +30,7 @@ def tell_all(ctx: Any, address: Any, value: Any) -> None:
     """Store ``value`` as this PE's word in the array of int64 at ``address`` on every member, after all earlier stores."""
     me = decoded(number(ctx.me))
     for pe in range(decoded(number(ctx.n_pes))):
-        _native.set_int64(number(address) + 8 * me + (pe - me) * decoded_distance(number(ctx.stride)), number(value))
+        store_word(number(address) + 8 * me + away(ctx, pe), number(value))
 
 
 def await_all(ctx: Any, routine: str, address: Any, value: Any) -> None:
@@ -40,9 +42,7 @@ def await_all(ctx: Any, routine: str, address: Any, value: Any) -> None:
 def tell_member(ctx: Any, address: Any, value: Any, pe: Any) -> None:
     """Store this PE's word on one member, as tell_all does on every member."""
     me = decoded(number(ctx.me))
-    _native.set_int64(
-        number(address) + 8 * me + (number(pe) - me) * decoded_distance(number(ctx.stride)), number(value)
-    )
+    store_word(number(address) + 8 * me + away(ctx, number(pe)), number(value))
 
 
 def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> None:

@@ -1,0 +1,105 @@
+"""Kernels on a team of several nodes: tile calls are refused by name, and array collectives reach all. Skipped on one node."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from support import GUARD, interpreted, near_neighbours, neighbours, on_one_node, payload
+
+import pyshmem as shmem
+import pyshmem.device as dev
+
+pytestmark = interpreted
+
+
+@pytest.fixture(autouse=True)
+def several_nodes():
+    if on_one_node():
+        pytest.skip("all PEs are on one node")
+
+
+@triton.jit
+def load_tile(ctx, data, pe):
+    tl.store(data + 1, dev.load(ctx, data, pe))
+
+
+@triton.jit
+def store_tile(ctx, data, pe):
+    dev.store(ctx, data, 1, pe)
+
+
+@triton.jit
+def take_pointer(ctx, data, pe):
+    tl.store(dev.ptr(ctx, data, pe), 1)
+
+
+@triton.jit
+def reduce_tile(ctx, data, pe):
+    tl.store(data + tl.arange(0, 32), dev.all_reduce(ctx, tl.load(data + tl.arange(0, 32)), "sum"))
+
+
+@triton.jit
+def send_tile(ctx, data, pe):
+    dev.send(ctx, tl.load(data + tl.arange(0, 32)), pe)
+
+
+REFUSED = [
+    (load_tile, "load"),
+    (store_tile, "store"),
+    (take_pointer, "ptr"),
+    (reduce_tile, "piece_on"),
+    (send_tile, "piece_on"),
+]
+
+
+@pytest.mark.parametrize("kernel, call", REFUSED, ids=lambda each: getattr(each, "__name__", each))
+def test_tiles_are_refused_by_name_for_near_pes_too_and_nothing_is_written(kernel, call, me):
+    data = shmem.full(64, GUARD, dtype=torch.int32)
+    with pytest.raises(Exception, match=rf"{call}: PE {me}: ctx: got 1; wants a device context of reach DIRECT"):
+        kernel[(1,)](shmem.device_context(), data, me)
+    shmem.barrier_all()
+    assert data.tolist() == [GUARD] * 64
+
+
+def test_tiles_work_on_the_team_of_a_node():
+    _, me, right = near_neighbours()
+    team = shmem.TEAM_SHARED
+    data = shmem.full(64, me, dtype=torch.int32)
+    load_tile[(1,)](shmem.device_context(team), data, (team.my_pe() + 1) % team.n_pes())
+    assert data[:3].tolist() == [me, right, me]
+
+
+@triton.jit
+def every_collective(ctx, all_, sums, data, n, root):
+    dev.fcollect(ctx, all_, data, n)
+    dev.sum_reduce(ctx, sums, data, n)
+    dev.barrier_all(ctx)
+    dev.broadcast(ctx, data, data, n, root)
+
+
+@pytest.mark.parametrize("count", [1, 100, 5000])
+def test_collectives_on_arrays_reach_every_node(count, me, npes):
+    data, all_, sums = (shmem.zeros(size, dtype=torch.int64) for size in (count, count * npes, count))
+    data.copy_(payload(me, 1, count, torch.int64))
+    shmem.barrier_all()
+    every_collective[(1,)](shmem.device_context(), all_, sums, data, count, npes - 1)
+    parts = torch.stack([payload(pe, 1, count, torch.int64) for pe in range(npes)])
+    assert torch.equal(all_.view(npes, count), parts) and torch.equal(sums, parts.sum(0))
+    assert torch.equal(data, parts[npes - 1])
+
+
+@triton.jit
+def pass_on(ctx, data, flag, n, turn):
+    right = (dev.my_pe(ctx) + 1) % dev.n_pes(ctx)
+    dev.put_signal(ctx, data, data + n, n, flag, turn, dev.SIGNAL_SET, right)
+    dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
+
+
+def test_put_signal_shows_the_signal_after_its_payload_between_nodes(me):
+    left, me, _ = neighbours()
+    data, flag = shmem.zeros(2000, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
+    for turn in range(1, 51):
+        data[1000:] = payload(me, turn, 1000, torch.int64)
+        pass_on[(1,)](shmem.device_context(), data, flag, 1000, turn)
+        assert torch.equal(data[:1000], payload(left, turn, 1000, torch.int64))
+        shmem.barrier_all()
