@@ -30,6 +30,7 @@ help:
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs, one line for each part; it goes on after a part that fails"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-nodes   tests on pretended nodes of 2 + 2, of 1 and of 3 + 1 PEs"
+	@echo "make test-hosts   tests over hosts made of network namespaces; needs root"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
@@ -84,6 +85,10 @@ PES_TESTS ?= $(patsubst %,test_%.py,addresses contexts locks memory ordering rma
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
 	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
+
+# needs root: the hosts are network namespaces
+test-hosts: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/nodes -q
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
