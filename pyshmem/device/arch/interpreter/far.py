@@ -35,7 +35,7 @@ def copy(dest: Any, source: Any, nbytes: int) -> None:
 def copy_strided(dest: Any, source: Any, steps: tuple[int, int, int], count: int) -> None:
     """Copy items. steps: bytes between them in dest and in source, and bytes of an item."""
     move = _native.far_put_strided if is_far(dest) else _native.far_get_strided
-    if steps[2]:
+    if steps[2] and count:
         move(number(dest), number(source), *steps, count)
 
 
