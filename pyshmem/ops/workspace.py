@@ -16,6 +16,7 @@ import pyshmem as shmem
 from pyshmem.ops.agreement import lowest_common_gap
 from pyshmem.ops.problem import Problem
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 _LINE = 256
@@ -94,9 +95,10 @@ class Workspace:
             self._memory = self._memory.view(torch.uint8)
             self._memory.zero_()
         self._pieces = {}
+        none = torch.empty(0, dtype=torch.uint8, device=torch.device(default().device, default().index))
         start = 0
         for name, (shape, dtype) in wanted.items():
-            flat = self._memory[start : start + sizes[name]] if total else torch.empty(0, dtype=torch.uint8)
+            flat = self._memory[start : start + sizes[name]] if total else none
             self._pieces[name] = flat.view(dtype).reshape(shape)
             start += -(-sizes[name] // _LINE) * _LINE
         _complete(problem)
