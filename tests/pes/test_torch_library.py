@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pyshmem as shmem
+from pyshmem import ops
 from pyshmem.ops import torch_library as library
 from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from pyshmem.ops.team_names import handle_of, team_of
@@ -184,10 +185,8 @@ def test_team_goes_by_its_name(me, npes):
     shmem.barrier_all()
     team = next(filter(None, [shmem.TEAM_WORLD.split_strided(i, 2, (npes - i + 1) // 2) for i in range(min(2, npes))]))
     if team.n_pes() < npes:
-        from pyshmem.ops import workspace
-
-        if workspace.reserve.generation < 0 or not workspace.reserve.room:
-            workspace.reserve.open(1 << 20)
+        if not ops.reserve_bytes():
+            ops.reserve(1 << 20)
     assert library.name_team("mine", team) == "mine"
     a, b = operands(me)
     members = range(me % 2, npes, 2) if npes > 1 else [0]

@@ -4,6 +4,7 @@ import pytest
 import torch
 import pyshmem as shmem
 from pyshmem.ops import configurations, tuning
+from pyshmem.ops.configurations import configuration, machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
 from pyshmem.ops.tuning.measuring import ProductTimer
@@ -47,13 +48,21 @@ def test_the_slowest_pe_counts(programs, me, npes):
 
 def test_orders_come_from_the_record_and_say_why(programs):
     other = (64, 64, 64)
-    assert tuning.order_for(SHAPE, BF16) == ("data_parallel", "no tile orders were measured")
+    assert tuning.order_for(SHAPE, BF16)[1].startswith("no tile orders were measured")
     tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
     best = tuning.candidates(SHAPE)
     assert len(best) == 1 and best != ("data_parallel",)
     assert tuning.order_for(SHAPE, BF16) == (best[0], "the fastest when measured, of 1 that may suit")
-    assert tuning.order_for(other, BF16) == ("data_parallel", "the tile orders of this shape were not measured")
+    assert tuning.order_for(other, BF16)[1].startswith("the tile orders of this shape were not measured")
     assert tuning.candidates(other) == () and tuning.candidates(SHAPE, F32) == ()
+
+
+def test_shapes_that_were_not_measured_stream_a_last_wave_of_few_tiles(programs):
+    row, most = configuration(machine().arch, BF16, None), machine().programs
+    assert most >= 2
+    assert tuning.order_for((row.BM * most, row.BN, 64), BF16)[0] == "data_parallel"
+    order, why = tuning.order_for((row.BM * (most + 1), row.BN, 64), BF16)
+    assert order == "halves" and "few tiles" in why
 
 
 def test_a_problem_takes_the_order_of_the_product_that_this_pe_makes(programs, npes):
@@ -64,7 +73,7 @@ def test_a_problem_takes_the_order_of_the_product_that_this_pe_makes(programs, n
     rows = problem_of("gemm_all_gather", a, b, None, "rows", {})
     assert tuning.order_of(rows)[0] == tuning.order_of(rows._replace(operator="gemm_reduce_scatter"))[0] == best
     gathered = problem_of("all_gather_gemm", a, b, None, "rows", {})
-    assert tuning.order_of(gathered)[0] == (best if npes == 1 else "data_parallel")
+    assert tuning.order_of(gathered)[0] == tuning.order_for((m * npes, n, k), BF16)[0]
     other = problem_of("gemm_all_gather", a, b, None, "rows", {"tile": (64, 64, 32)})
     assert tuning.order_of(other) == ("data_parallel", "tile orders are measured for the tiles of the table")
 
