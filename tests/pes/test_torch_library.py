@@ -184,9 +184,8 @@ def test_team_goes_by_its_name(me, npes):
     """Two teams, of the even and the odd PEs, have one name each, and work at the same time."""
     shmem.barrier_all()
     team = next(filter(None, [shmem.TEAM_WORLD.split_strided(i, 2, (npes - i + 1) // 2) for i in range(min(2, npes))]))
-    if team.n_pes() < npes:
-        if not ops.reserve_bytes():
-            ops.reserve(1 << 20)
+    if team.n_pes() < npes and not ops.reserve_bytes():
+        ops.reserve(1 << 20)
     assert library.name_team("mine", team) == "mine"
     a, b = operands(me)
     members = range(me % 2, npes, 2) if npes > 1 else [0]
