@@ -126,7 +126,7 @@ class Operations(Together):
 
     def _planned(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case:
         a, b = problem.a, problem.b
-        plan = ops.find(problem.operator, a, b, None, problem.split, options)
+        plan = ops.plan(problem.operator, a, b, None, problem.split, **options)
         return self._case(problem, f"{plan.schedule}, {plan.order}", lambda: plan(a, b, out), out)
 
     def _case(self, problem: Problem, statement: str, step: Step, result: torch.Tensor, how: str = GRAPH) -> Case:
@@ -149,7 +149,7 @@ class Operations(Together):
 
     def _engine(self, problem: Problem) -> Case | str:
         """As many bytes as the operator sends, to all peers at once, on a stream for each of them."""
-        sent = ops.find(problem.operator, problem.a, problem.b, None, problem.split, {}).bytes_sent
+        sent = ops.plan(problem.operator, problem.a, problem.b, None, problem.split).bytes_sent
         if not sent:
             return "this PE sends nothing"
         count = sent // (self.n - 1)
