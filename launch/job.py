@@ -17,6 +17,7 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 from .input import Input
 from .launchers import Launcher
+from .output import all_here
 from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -41,7 +42,7 @@ class Job:
         self._waiting: list[tuple[float, Signals]] = []  # signals to forward, with their arrival times
         self._steps: list[tuple[float, Callable[[], None]]] = []  # planned steps to end the job, with times
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str], limit: float | None) -> int:
+    def run(self, command: Sequence[str], environment: Mapping[str, str], stdout: int, limit: float | None) -> int:
         """Run the launcher to its end, or to the job's end after ``limit`` seconds."""
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of the job become children of this process
@@ -50,6 +51,7 @@ class Job:
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
+            stdout=stdout,
             env=dict(environment),
             start_new_session=True,  # Ctrl-C then reaches only this process, which forwards it once
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, self.launcher.end, 0, 0, 0),
@@ -84,9 +86,8 @@ class Job:
         """Forward to the PEs directly if all are on this machine, since launchers differ; otherwise through the launcher."""
         while self._waiting:
             came, number = self._waiting[0]
-            pids = self._running()
-            if len(pids) + len(list(self.directory.glob("ended-*"))) == self.pes:
-                _kill(pids.values(), number)
+            if all_here(self.directory, self.pes):
+                _kill(self._running().values(), number)
             elif time.monotonic() - came < 1.0:
                 return  # PEs may still be starting
             elif number in self.launcher.passes:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
 
 
 class Output:
-    """Copies the lines that come through the FIFOs ``output`` and ``errors`` to this process's own."""
+    """Copies the lines that come through the FIFOs ``output`` and ``errors`` to this process's own.
 
-    def __init__(self, directory: Path) -> None:
-        self._threads = []
-        self._writing = []
+    launcher: standard output for the launcher. It passes on what PEs on other hosts write. If there are none, all that it
+    writes is its own, such as Hydra's banner after a failure, and goes to the errors.
+    """
+
+    def __init__(self, directory: Path, pes: int) -> None:
+        reading, self.launcher = os.pipe()
+        self._writing = [self.launcher]
+        sources: list[tuple[int, Callable[[], int]]] = [(reading, lambda: 2 if all_here(directory, pes) else 1)]
         for number, name in NAMES.items():
             os.mkfifo(directory / name, 0o600)
             reading = os.open(directory / name, os.O_RDONLY | os.O_NONBLOCK)
             self._writing.append(os.open(directory / name, os.O_WRONLY))  # the end comes when the last PE has closed it
             os.set_blocking(reading, True)
-            self._threads.append(threading.Thread(target=_copy, args=(reading, number), daemon=True))
+            sources.append((reading, partial(int, number)))
+        self._threads = [threading.Thread(target=_copy, args=source, daemon=True) for source in sources]
         for thread in self._threads:
             thread.start()
 
@@ -32,9 +41,16 @@ class Output:
             thread.join()
 
 
-def _copy(reading: int, number: int) -> None:
+def all_here(directory: Path, pes: int) -> bool:
+    """Whether the job's PEs have started, all of them on this machine."""
+    started = {name.partition("-")[2] for name in os.listdir(directory) if re.fullmatch(r"(pe|ended)-\d+", name)}
+    return len(started) == pes
+
+
+def _copy(reading: int, sink: Callable[[], int]) -> None:
     try:
         while text := os.read(reading, 1 << 16):
+            number = sink()
             while text:
                 text = text[os.write(number, text) :]
     except OSError:  # nobody reads it any more, or the disk is full: PEs that go on writing find out

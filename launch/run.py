@@ -88,10 +88,8 @@ def _launch(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise LaunchError(str(error)) from None
     program = _program(options)
-    environment = {
-        "PYTHONUNBUFFERED": "1",
-        **os.environ,
-    }  # so that output arrives as it is printed, also before a crash
+    # output arrives as it is printed, also before a crash
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ}
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     if options.dump_after:
@@ -101,7 +99,7 @@ def _launch(options: argparse.Namespace) -> int:
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()
-    output = Output(directory.path)
+    output = Output(directory.path, options.np)
     try:
         environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
         library = libmpi.loaded(environment) if found.row.name == "srun" else None
@@ -114,7 +112,8 @@ def _launch(options: argparse.Namespace) -> int:
             return 0
         if options.verbose:
             print(shlex.join(words), file=sys.stderr, flush=True)
-        return Job(found.row, options.np, directory.path, options.dump_after).run(command, environment, options.timeout)
+        job = Job(found.row, options.np, directory.path, options.dump_after)
+        return job.run(command, environment, output.launcher, options.timeout)
     finally:
         end_descendants()
         output.finish()
