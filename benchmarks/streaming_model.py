@@ -42,10 +42,11 @@ class Model(NamedTuple):
             cuts = np.arange(sharing + 1) * iterations // sharing
             start, end = cuts[:-1], cuts[1:]
             first, last = start // depth, (end - 1) // depth
+            # whether the first tile is cut before, the last one after
             begun, ended = (
                 start % depth > 0,
                 end % depth > 0,
-            )  # whether the first tile is cut before, the last one after
+            )
             parts = np.where(first == last, begun | ended, begun.astype(int) + ended)
             closes = begun & (end >= (first + 1) * depth)  # the end of a tile that others began
             opener = np.searchsorted(cuts, first * depth, side="right") - 1

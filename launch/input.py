@@ -26,9 +26,8 @@ class Input:
         self._since = time.monotonic()
         self._sink: int | None = None
         os.mkfifo(self._fifo, 0o600)
-        self._writing = os.open(
-            self._fifo, os.O_RDWR
-        )  # also for reading, so that writing does not fail if PE 0 has ended
+        # also for reading, so that writing does not fail if PE 0 has ended
+        self._writing = os.open(self._fifo, os.O_RDWR)
         self._ended = sys.stdin is None
         if self._ended:
             os.close(self._writing)

@@ -198,18 +198,16 @@ def _catch_signals() -> int:
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
     for number in (*FORWARDED, signal.SIGCHLD):
-        if (
-            number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN
-        ):  # ignored under nohup: remains ignored
+        # ignored under nohup: remains ignored
+        if number == signal.SIGCHLD or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     return reading
 
 
 def _kill(pids: Iterable[int], number: Signals) -> None:
     for pid in pids:
-        with suppress(
-            ProcessLookupError, PermissionError
-        ):  # already ended; or a set-uid program, which may not be ended
+        # already ended; or a set-uid program, which may not be ended
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 

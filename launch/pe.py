@@ -158,9 +158,8 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
     parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
     child = os.fork()
     if child:
-        with suppress(
-            PermissionError, ProcessLookupError
-        ):  # the child has already done it and called exec, or has ended
+        # the child has already done it and called exec, or has ended
+        with suppress(PermissionError, ProcessLookupError):
             os.setpgid(child, child)  # here too, because a signal for the group may arrive before the child runs
         if stdin:
             os.close(stdin)

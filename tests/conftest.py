@@ -23,7 +23,6 @@ signal.pthread_sigmask(signal.SIG_SETMASK, ())
 try:
     os.fstat(0)
 except OSError:
-    os.open(
-        os.devnull, os.O_RDONLY
-    )  # closed: the next file that a test opens would be the standard input of its programs
+    # closed: the next file that a test opens would be the standard input of its programs
+    os.open(os.devnull, os.O_RDONLY)
 forget(*SETTINGS)

@@ -253,9 +253,8 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
     require_init(routine)
     if isinstance(data, np.ndarray):
         as_dtype(routine, data.dtype)
-        plain = (
-            data.flags.carray and min(data.strides, default=0) >= 0
-        )  # torch refuses negative strides, even of extent 1
+        # torch refuses negative strides, even of extent 1
+        plain = data.flags.carray and min(data.strides, default=0) >= 0
         local = torch.from_numpy(data if plain else np.array(data, order="C"))
     else:
         try:

@@ -247,7 +247,7 @@ def _announce(mpi: Any) -> None:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")
         print(f"{info_get_name()}, {requirements.versions()}, {library}", flush=True)
-        nodes = -(-job.n_pes // max(len(job.node_pes), 1))
+        nodes = len(set(job.nodes))
         print(f"{job.n_pes} PEs on {nodes} node{'s' * (nodes > 1)}, threads: {query_thread().name}", flush=True)
         print(environment.listing(settled), flush=True)
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"

@@ -125,9 +125,8 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     """detail: reduce's operator, broadcast's root."""
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
-        size = count_of(
-            _NAMES[routine], "size", size
-        )  # it is part of the plan's key, and the value of a tensor may change
+        # it is part of the plan's key, and the value of a tensor may change
+        size = count_of(_NAMES[routine], "size", size)
     direct = streams()
     if direct is None:
         _first(routine, detail, group, target, source, size, None)

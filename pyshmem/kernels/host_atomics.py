@@ -76,9 +76,8 @@ def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.co
 
 
 _operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
-_atomics: dict[
-    tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]
-] = {}  # with the plans of _native.launch_prepared
+# with the plans of _native.launch_prepared
+_atomics: dict[tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]] = {}
 
 
 def apply(

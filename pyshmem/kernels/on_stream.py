@@ -41,10 +41,11 @@ ARRAYS = (
     (256 * KIB, 32, 4, False), (768 * KIB, 64, 4, False), (1536 * KIB, 64, 8, False),
     (8192 * KIB, 64, 8, True), (MORE, 128, 8, True),
 )  # fmt: skip
+# collectives that only move data: (most bytes to each PE, programs, warps)
 COPIES = (
     (1024 * KIB, 32, 8),
     (MORE, 128, 16),
-)  # collectives that only move data: (most bytes to each PE, programs, warps)
+)
 PLAIN = ["target", "source", "count"]
 
 

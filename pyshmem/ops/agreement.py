@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import numpy as np
-
 from pyshmem.ops.problem import Problem
 from pyshmem.runtime.errors import ArgumentError, refuse
 
@@ -28,12 +26,6 @@ def require_same(problem: Problem) -> None:
             first, other = (each[32:].decode(errors="replace").rstrip() for each in (notes[0], note))
             wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
             refuse(ArgumentError, problem.operator, "a", f"{first} on PE 0 and {other} on PE {pe}", wants)
-
-
-def every(problem: Problem, number: int) -> list[int]:
-    """Return the numbers of all PEs of the team. Collective."""
-    notes = problem.team.meeting.share(problem.operator, np.array([number], dtype=np.int64).tobytes())
-    return [int(np.frombuffer(note, dtype=np.int64)[0]) for note in notes]
 
 
 def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:

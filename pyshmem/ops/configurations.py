@@ -47,6 +47,12 @@ _CHIPLETS = {"gfx942": 8, "gfx950": 8}
 INTERPRETED_PROGRAMS = 1  # they run one after the other, so none may wait for a later one
 
 
+def device() -> torch.device:
+    """Return the device that has the heap."""
+    heap = default()
+    return torch.device(heap.device, heap.index)
+
+
 def machine() -> Machine:
     """Return the numbers of this PE's machine."""
     if interpreter.active():

@@ -53,9 +53,8 @@ def gather_and_multiply(
             WHOLE, PRECISION,
         )  # fmt: skip
         store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
-    rounds.leave(
-        ctx, words, number, tl.num_programs(0), True
-    )  # all flags have come everywhere: no copy reads the stamp any more
+    # all flags have come everywhere: no copy reads the stamp any more
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit

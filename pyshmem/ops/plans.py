@@ -10,9 +10,11 @@ import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
+from pyshmem.ops.configurations import device
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.selection import ABLE, choose
+from pyshmem.ops.workspace import RESULTS
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
@@ -31,45 +33,43 @@ class Plan:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
         agreement.require_same(problem)
-        self.problem, self.key = problem, key
-        self.schedule, self.order, self.why = choose(problem)
+        self.problem, self.why = choose(problem)
+        self.key, self.schedule, self.order = key, self.problem.options.schedule, self.problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
         self._generation = job.generation
-        self._runner: Any = schedules.runner(self.schedule, problem, self.order, a, b)
-        self._symmetric = self._runner.symmetric
-        self._step: Any = self._runner if self.schedule in ONE_LAUNCH else Replayed(self._runner)
+        self._steps: Any = schedules.steps_of(self.problem, a, b)
+        self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
         self._turn = 0
         self._results: list[torch.Tensor] = []
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
         problem = self.problem
-        if self._runner is None or not problem.team or self._generation != job.generation:
+        if self._steps is None or not problem.team or self._generation != job.generation:
             refuse(ArgumentError, problem.operator, "plan", "a plan that has ended", "one that is open, of a live team")
         if out is None:
             out = self._result()
         else:
-            require_out(problem, out, self._symmetric)
-        self._step(a, b, out)
+            require_out(problem, out)
+        self._call(a, b, out)
         return out
 
     def _result(self) -> torch.Tensor:
         """One of two arrays in turn."""
         if not self._results:
-            shape, dtype = self.problem.result, self.problem.dtype
-            if self._symmetric:
-                self._results = list(self._runner.results)
+            problem = self.problem
+            if problem.symmetric:
+                self._results = [self._steps.space[name] for name in RESULTS]
             else:
-                device = torch.device(default().device, default().index)
-                self._results = [torch.empty(shape, dtype=dtype, device=device) for _ in range(2)]
+                self._results = [torch.empty(problem.result, dtype=problem.dtype, device=device()) for _ in RESULTS]
         self._turn ^= 1
         return self._results[self._turn]
 
     def close(self) -> None:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
-        if self._runner is not None and self._generation == job.generation:
-            self._runner.close()
-        self._runner = self._step = None
+        if self._steps is not None and self._generation == job.generation:
+            self._steps.space.close()
+        self._steps = self._call = None
         self._results = []
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: 
     """Return the plan for these arguments. The first call makes it, collectively over the team."""
     key = _key(operator, a, b, team, split, options)
     found = _plans.get(key)
-    if found is None or found._runner is None or not found.problem.team:
+    if found is None or found._steps is None or not found.problem.team:
         found = _make(key, problem_of(operator, a, b, team, split, options), a, b)
     elif len(_plans) > 1:
         _plans.move_to_end(key)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team, member
-from pyshmem.ops.shares import share_of
+from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import default
@@ -60,9 +60,16 @@ class Problem(NamedTuple):
         return self.team.me
 
     @property
-    def divided(self) -> int:
-        """The length of the dimension of the result that the PEs divide among them."""
-        return self.N if self.split == "columns" else self.M
+    def symmetric(self) -> bool:
+        """Whether all PEs have the result, which peers then write."""
+        return self.operator in ("gemm_all_gather", "gemm_all_reduce")
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """The row and the column of the result at which this PE's product begins."""
+        rows = self.operator == "gemm_all_gather" and self.split == "rows"
+        columns = self.operator == "all_gather_gemm" or self.split == "columns"
+        return rows * start_of(self.M, self.me, self.n_pes), columns * start_of(self.N, self.me, self.n_pes)
 
     @property
     def result(self) -> tuple[int, int]:
@@ -84,18 +91,16 @@ class Problem(NamedTuple):
         """By this PE, all told."""
         item, peers = self.dtype.itemsize, self.n_pes - 1
         own = share_of(self.M, self.me, self.n_pes)
-        return (
-            item
-            * {
-                "gemm_all_gather": peers * self.m * self.n,
-                "all_gather_gemm": peers * self.m * self.k,
-                "gemm_reduce_scatter": (self.M - own) * self.N,
-                "gemm_all_reduce": (self.M - own) * self.N + peers * own * self.N,
-            }[self.operator]
-        )
+        elements = {
+            "gemm_all_gather": peers * self.m * self.n,
+            "all_gather_gemm": peers * self.m * self.k,
+            "gemm_reduce_scatter": (self.M - own) * self.N,
+            "gemm_all_reduce": (self.M - own) * self.N + peers * own * self.N,
+        }
+        return item * elements[self.operator]
 
 
-# operator: (whether a's rows are divided, b's columns, both's K), for gemm_all_gather by split
+# the dimensions of which each PE has a share, by operator and split; ``size`` is the length of the first one
 _DIVIDED = {
     ("gemm_all_gather", "rows"): "M",
     ("gemm_all_gather", "columns"): "N",
@@ -129,7 +134,7 @@ def problem_of(operator: str, a: Any, b: Any, team: Team | None, split: str, opt
     )  # fmt: skip
 
 
-def require_out(problem: Problem, out: Any, symmetric: bool) -> None:
+def require_out(problem: Problem, out: Any) -> None:
     """Check the array that takes the result. Errors: ArgumentError, DtypeError, NotSymmetricError."""
     operator = problem.operator
     if not isinstance(out, torch.Tensor) or tuple(out.shape) != problem.result:
@@ -141,7 +146,7 @@ def require_out(problem: Problem, out: Any, symmetric: bool) -> None:
         refuse(ArgumentError, operator, "out", f"strides {out.stride()}", "a contiguous tensor")
     if out.data_ptr() % 16:
         refuse(ArgumentError, operator, "out", f"the address {out.data_ptr():#x}", "a multiple of 16")
-    if symmetric:
+    if problem.symmetric:
         symmetric_array(operator, "out", out)
     elif out.device.type != default().device:
         refuse(ArgumentError, operator, "out", f"a tensor on {out.device}", f"one on {default().device}")
@@ -168,13 +173,18 @@ def _require_matrix(operator: str, name: str, value: Any) -> None:
         refuse(DtypeError, operator, name, str(value.dtype), "one of " + ", ".join(map(str, DTYPES)))
     if value.device.type != default().device:
         refuse(ArgumentError, operator, name, f"a tensor on {value.device}", f"one on {default().device}")
-    rows, columns = value.shape
-    down, across = value.stride()
-    by_rows = across == 1 and (down >= columns or rows == 1)
-    by_columns = down == 1 and (across >= rows or columns == 1)
-    if value.numel() and not (by_rows or by_columns):
+    if not is_lined(value):
         wants = "rows or columns of contiguous elements"
         refuse(ArgumentError, operator, name, f"strides {value.stride()}", wants)
+
+
+def is_lined(matrix: torch.Tensor) -> bool:
+    """Whether the rows or the columns of a matrix are contiguous and do not overlap, as kernels need them."""
+    rows, columns = matrix.shape
+    down, across = matrix.stride()
+    by_rows = across == 1 and (down >= columns or rows == 1)
+    by_columns = down == 1 and (across >= rows or columns == 1)
+    return by_rows or by_columns or not matrix.numel()
 
 
 def _whole(operator: str, name: str, own: int, team: Team, size: int | None) -> int:

@@ -20,8 +20,11 @@ LEAST_FLOPS, LEAST_SIDE = 2e9, 256
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 
 
-def choose(problem: Problem) -> tuple[str, str, str]:
-    """Return (schedule, order, why). Errors: ArgumentError for a schedule or an order that the operator does not have."""
+def choose(problem: Problem) -> tuple[Problem, str]:
+    """Return the problem with a schedule and an order in its options, and why these.
+
+    Errors: ArgumentError for a schedule or an order that the operator does not have.
+    """
     options, able = problem.options, ABLE[problem.operator]
     if options.schedule != "auto" and options.schedule not in able:
         known = "a schedule" if options.schedule in SCHEDULES else "no schedule"
@@ -37,7 +40,7 @@ def choose(problem: Problem) -> tuple[str, str, str]:
     if order == "auto":
         order, reason = order_of(problem)
         why = f"{why}; order: {reason}"
-    return schedule, order, why
+    return problem._replace(options=options._replace(schedule=schedule, order=order)), why
 
 
 def _best(problem: Problem) -> tuple[str, str]:

@@ -16,8 +16,7 @@ from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
-from pyshmem.ops.shares import start_of
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.workspace import workspace_of
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
 
@@ -77,30 +76,21 @@ class Parties:
         self.product = Product(problem, "data_parallel", problem.m, problem.a, False)
         self.senders = min(SENDERS, max(self.product.programs // 4, 1))
         self.computing = max(self.product.programs - self.senders, 1)
-        uint64, result = torch.uint64, (problem.result, problem.dtype)
-        self.space = Workspace(
+        self.space = workspace_of(
             problem,
-            {
-                "words": ((rounds.words_of(problem.n_pes),), uint64),
-                "flags": ((self.product.tiles,), uint64),
-                "result 0": result,
-                "result 1": result,
-            },
+            words=((rounds.words_of(problem.n_pes),), torch.uint64),
+            flags=((self.product.tiles,), torch.uint64),
         )
-        self.results = self.space["result 0"], self.space["result 1"]
-        self.sample = a, b, self.results[0]
+        self.sample = a, b, self.space["result 0"]
 
     def prepare(self, base: int, programs: int) -> Prepared:
-        problem, product = self.problem, self.product
-        rows = problem.split == "rows"
-        above = start_of(problem.M, problem.me, problem.n_pes) if rows else 0
-        before = 0 if rows else start_of(problem.N, problem.me, problem.n_pes)
+        problem, product, (above, before) = self.problem, self.product, self.problem.corner
         constants: dict[str, Any] = product.constants(1, before)
         for name in ("KIND", "STREAMED", "SLAB", "CHIPLETS"):
             del constants[name]
         fixed = (
             shmem.device_context(problem.team), self.space["words"], self.space["flags"], problem.m, problem.n,
-            problem.k, problem.a.pitch, problem.b.pitch, max(self.results[0].stride(0), 1), above,
+            problem.k, problem.a.pitch, problem.b.pitch, max(self.sample[2].stride(0), 1), above,
             before // constants["VECTOR"], base, self.computing, self.senders,
         )  # fmt: skip
         row = product.row

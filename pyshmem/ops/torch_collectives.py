@@ -7,7 +7,7 @@ memory on all PEs, so make one before a CUDA graph is captured.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,21 +16,10 @@ from torch.library import register_fake
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
+from pyshmem.ops.shares import share_of
 from pyshmem.ops.team_names import WORLD, operator, team_of
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.job import job
-
-
-class _Owner(NamedTuple):
-    """Whom staging memory belongs to, as Workspace asks."""
-
-    operator: str
-    team: Team
-
-    @property
-    def n_pes(self) -> int:
-        return self.team.size
-
 
 _spaces: dict[tuple[Any, ...], tuple[Team, Workspace]] = {}
 
@@ -43,8 +32,7 @@ def stage(routine: str, role: str, team: Team, shape: torch.Size, dtype: torch.d
     key = (role, team.meeting.wires, job.generation, shape, dtype)
     found = _spaces.get(key)
     if found is None or not found[0]:
-        owner: Any = _Owner(routine, team)
-        found = _spaces[key] = (team, Workspace(owner, {role: (tuple(shape), dtype)}))
+        found = _spaces[key] = (team, Workspace(routine, team, {role: (tuple(shape), dtype)}))
     return found[1][role]
 
 
@@ -135,7 +123,7 @@ def gather_rows(a: Tensor, size: int | None = None, *, team: str = WORLD) -> Ten
         shmem.fcollect_on_stream(target, source, team=group)
     if rows == longest * n:
         return target.reshape(rows, columns).clone()
-    return torch.cat([target[pe, : (rows + n - 1 - pe) // n] for pe in range(n)])
+    return torch.cat([target[pe, : share_of(rows, pe, n)] for pe in range(n)])
 
 
 @register_fake("pyshmem::gather_rows")

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.library import register_autograd, register_fake
 
 from pyshmem.ops import plans, torch_collectives
+from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
     alltoall_on_stream,
@@ -47,7 +48,6 @@ __all__ = [
     "reduce_on_stream",
 ]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "tile": None}
-_KEPT = ("gemm_all_gather", "gemm_all_reduce")  # their results are symmetric: the plan has them, and the caller a copy
 
 
 def clear() -> None:
@@ -61,18 +61,12 @@ def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options:
     chosen = {name: value for name, value in options.items() if value != _AUTO[name]}
     if "tile" in chosen:
         chosen["tile"] = tuple(chosen["tile"])
-    a, b = _lined(a), _lined(b)
+    # gradients are often expanded scalars
+    a, b = (matrix if is_lined(matrix) else matrix.contiguous() for matrix in (a, b))
     plan = plans.find(operator, a, b, group, split, chosen)
-    if operator in _KEPT:
+    if plan.problem.symmetric:  # the plan has the result, and the caller a copy
         return plan(a, b).clone()
     return plan(a, b, a.new_empty(plan.problem.result))
-
-
-def _lined(matrix: Tensor) -> Tensor:
-    """The matrix, as a copy if neither its rows nor its columns are contiguous: gradients are often expanded scalars."""
-    rows, columns = matrix.stride()
-    by_rows, by_columns = columns == 1 and rows >= matrix.shape[1], rows == 1 and columns >= matrix.shape[0]
-    return matrix if by_rows or by_columns else matrix.contiguous()
 
 
 # -- operators with gradients

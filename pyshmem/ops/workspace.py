@@ -13,13 +13,18 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.host.teams import Team
 from pyshmem.ops.agreement import lowest_common_gap
+from pyshmem.ops.configurations import device
 from pyshmem.ops.problem import Problem
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
-from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 _LINE = 256
+
+
+Wanted = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and type of each piece by its name
+RESULTS = ("result 0", "result 1")
 
 
 class Reserve:
@@ -42,12 +47,12 @@ class Reserve:
     def room(self) -> int:
         return 0 if self.memory is None or self.generation != job.generation else self.memory.numel()
 
-    def take(self, problem: Problem, nbytes: int) -> torch.Tensor:
-        """Collective over the problem's team. Errors: HeapExhaustedError, on all members."""
-        start = lowest_common_gap(_intervals(problem, self.taken if self.room else []), nbytes, self.room)
+    def take(self, routine: str, team: Team, nbytes: int) -> torch.Tensor:
+        """Collective over the team. Errors: HeapExhaustedError, on all members."""
+        start = lowest_common_gap(_intervals(routine, team, self.taken if self.room else []), nbytes, self.room)
         if start is None:
             wants = f"ops.reserve(nbytes) on all PEs before: this plan needs {nbytes} bytes in a row"
-            refuse(HeapExhaustedError, problem.operator, "team", f"a reserve of {self.room} bytes", wants)
+            refuse(HeapExhaustedError, routine, "team", f"a reserve of {self.room} bytes", wants)
         self.taken.append((start, start + nbytes))
         assert self.memory is not None
         return self.memory[start : start + nbytes]
@@ -80,28 +85,35 @@ def reserve_bytes() -> int:
     return _reserve.room
 
 
-class Workspace:
-    """The pieces of one plan. Symmetric ones are zeros at first."""
+def workspace_of(problem: Problem, **more: tuple[tuple[int, ...], torch.dtype]) -> Workspace:
+    """Return the memory of a plan: two results, if peers write them, and what its schedule wants."""
+    results = dict.fromkeys(RESULTS, (problem.result, problem.dtype)) if problem.symmetric else {}
+    return Workspace(problem.operator, problem.team, results | more)
 
-    def __init__(self, problem: Problem, wanted: dict[str, tuple[tuple[int, ...], torch.dtype]]) -> None:
-        """Allocate. wanted: shape and type of each symmetric piece. Collective over the team."""
-        self._problem = problem
-        self._world = problem.n_pes == job.n_pes
+
+class Workspace:
+    """Pieces of symmetric memory, for ``routine`` on ``team``. They are zeros at first."""
+
+    def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
+        """Allocate. Collective over the team."""
+        self._team = team
+        self._world = team.size == job.n_pes
         sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
         total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
         self._memory: Any = None
         if total:
-            self._memory = shmem.align(_LINE, total) if self._world else _reserve.take(problem, total)
+            self._memory = shmem.align(_LINE, total) if self._world else _reserve.take(routine, team, total)
             self._memory = self._memory.view(torch.uint8)
             self._memory.zero_()
         self._pieces = {}
-        none = torch.empty(0, dtype=torch.uint8, device=torch.device(default().device, default().index))
+        none = torch.empty(0, dtype=torch.uint8, device=device())
         start = 0
         for name, (shape, dtype) in wanted.items():
             flat = self._memory[start : start + sizes[name]] if total else none
             self._pieces[name] = flat.view(dtype).reshape(shape)
             start += -(-sizes[name] // _LINE) * _LINE
-        _complete(problem)
+        shmem.quiet()
+        team.sync()
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._pieces[name]
@@ -112,27 +124,21 @@ class Workspace:
             shmem.free(self._memory)
         elif self._memory is not None:
             shmem.quiet()
-            if self._problem.team:
-                self._problem.team.sync()
+            if self._team:
+                self._team.sync()
             _reserve.give_back(self._memory)
         self._memory = None
 
 
-def _complete(problem: Problem) -> None:
-    """Let all members finish what they have enqueued. Collective over the team."""
-    shmem.quiet()
-    problem.team.sync()
-
-
-def _intervals(problem: Problem, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def _intervals(routine: str, team: Team, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """The places taken on each member, 15 at a time, which a note can hold."""
-    found: list[list[tuple[int, int]]] = [[] for _ in range(problem.n_pes)]
+    found: list[list[tuple[int, int]]] = [[] for _ in range(team.size)]
     turn = 0
     while True:
         part = mine[15 * turn : 15 * turn + 15]
         numbers = [len(mine), *(end for pair in part for end in pair)]
         note = b"".join(number.to_bytes(8, "little") for number in numbers).ljust(256, b"\0")
-        notes = problem.team.meeting.share(problem.operator, note)
+        notes = team.meeting.share(routine, note)
         counts = []
         for pe, note in enumerate(notes):
             words = [int.from_bytes(note[i : i + 8], "little") for i in range(0, 248, 8)]

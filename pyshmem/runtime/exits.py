@@ -73,10 +73,11 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     first = origin(error)
     line, report = f"PE {pe}: {type(first).__name__}: {first}", _job_file("reported", _mpi.COMM_WORLD.rank)
     if report:
+        # pyshmemrun prints it last, after the launcher's words
         with (
             suppress(FileExistsError),
             open(report, "x") as file,
-        ):  # pyshmemrun prints it last, after the launcher's words
+        ):
             print(line, file=file)
     if _mpi.COMM_WORLD.size == 1:
         return  # there are no other PEs to end

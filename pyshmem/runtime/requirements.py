@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
+# in the wheels that torch's ROCm builds require
 _ALSO_NAMED = {
     "triton": ("triton-rocm", "pytorch-triton-rocm"),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x"),
-}  # in the wheels that torch's ROCm builds require
+}
 
 
 def check() -> None:

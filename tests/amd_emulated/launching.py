@@ -34,19 +34,19 @@ class Code:
         (start,) = struct.unpack_from("<q", self.image, descriptor + 16)
         self.rsrc2, self.properties, preload = struct.unpack_from("<IHH", self.image, descriptor + 52)
         self.rsrc2 |= -(-shared // 512) << 15
+        # words of arguments that are in registers, from which on
         self.preload, self.skip = (
             preload & 0x7F,
             preload >> 7,
-        )  # words of arguments that are in registers, from which on
+        )
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.image))
         self.entry = base + descriptor + start + (256 if self.preload else 0)
 
     def user_registers(self, kernarg):
         """The first scalar registers: null for what these kernels do not use, the arguments' address, arguments."""
         registers = []
-        for bit, words in enumerate(
-            (4, 2, 2, 2, 2, 2, 1)
-        ):  # buffer, dispatch, queue, arguments, dispatch id, scratch, size
+        # buffer, dispatch, queue, arguments, dispatch id, scratch, size
+        for bit, words in enumerate((4, 2, 2, 2, 2, 2, 1)):
             if self.properties >> bit & 1:
                 registers += [kernarg % 2**32, kernarg >> 32] if bit == 3 else [0] * words
         return registers + list((ctypes.c_uint32 * self.preload).from_address(kernarg + 4 * self.skip))
@@ -98,9 +98,8 @@ class Device:
         self.arch = self.device = arch
         self.gpu = Gpu(decode, peers_memory, cached=arch != "gfx90a")
         self.loaded = {}
-        self.areas = shmem.zeros(
-            (AREAS_BYTES + self.scratch_bytes) // 8, dtype=torch.int64, device="cpu"
-        )  # of the teams' barriers in kernels
+        # of the teams' barriers in kernels
+        self.areas = shmem.zeros((AREAS_BYTES + self.scratch_bytes) // 8, dtype=torch.int64, device="cpu")
         self.begin()
         self.words = torch.zeros(WORDS, dtype=torch.int64)
         self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()

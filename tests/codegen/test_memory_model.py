@@ -210,9 +210,8 @@ def test_nvidia_barriers_store_numbers_as_releases_and_poll_them_as_acquires(num
     )
     assert max(stores) < min(places(lines, r"bar\.sync"))
     number = re.search(r"%rd\d+", lines[own])[0]
-    assert (
-        f", {number};" in lines[told]
-    )  # as it was read: what is computed of it would be waited for before the release
+    # as it was read: what is computed of it would be waited for before the release
+    assert f", {number};" in lines[told]
     (loop,) = polling(lines, r"ld\.acquire\.sys\.global\.b64")
     assert len(loop) <= 8 and not places(loop, r"bar\.|fence|globaltimer")
 

@@ -124,9 +124,8 @@ def test_amd_words_go_through_all_caches_and_are_read_together(amd):
     past = "" if amd == "gfx90a" else " sc0 sc1"
     assert len(places(lines, f"global_store_dwordx2 .* off{past}$")) >= 2
     loads = places(lines, POLL[amd].replace("dword", "dwordx2"))
-    assert loads and any(
-        set(range(place, place + 4)) <= set(loads) for place in loads
-    )  # of four members, then one wait
+    # of four members, then one wait
+    assert loads and any(set(range(place, place + 4)) <= set(loads) for place in loads)
     stored = places(lines[: loads[0]], f"global_store_dwordx2 .* off{past}$")[-1]
     assert not places(lines[stored : loads[0]], "|".join([RELEASE[amd], BARRIER, *ACQUIRE[amd]]))
 

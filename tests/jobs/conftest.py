@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 
+# launchers above us
 OUTER = (
     "PMI",
     "PMIX_",
@@ -16,7 +17,7 @@ OUTER = (
     "SLURM_",
     "PBS_",
     "FLUX_",
-)  # launchers above us
+)
 USERS = ("PYSHMEM_", "PYTHONPATH", "PYTHONSTARTUP", "TRITON_", "OMP_", "MKL_")
 for name in [name for name in os.environ if name.startswith(OUTER + USERS)]:
     del os.environ[name]

@@ -77,9 +77,8 @@ def test_bytes_are_counted_whatever_the_tensors_are():
     shmem.barrier_all()
     assert dest.tolist() == [left, left + 1, *before[2:4].tolist()]
     shmem.barrier_all()
-    c.shmem_int_put(
-        dest[2:].view(torch.uint8), source[2:].view(torch.uint8), 3, right
-    )  # one double and half of another
+    # one double and half of another
+    c.shmem_int_put(dest[2:].view(torch.uint8), source[2:].view(torch.uint8), 3, right)
     shmem.barrier_all()
     wanted = np.arange(4, dtype=np.float64).__add__(left).view(np.int32)[4:7]
     assert dest.numpy().view(np.int32)[4:7].tolist() == wanted.tolist()

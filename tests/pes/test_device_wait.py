@@ -112,9 +112,8 @@ def test_test_is_an_acquire_and_does_not_wait():
         shmem.fence()
         shmem.p(flag, 1, right)
 
-    compare_all[(1,)](
-        shmem.device_context(), flag, torch.zeros(6, dtype=torch.bool), 1
-    )  # returns, with nobody to write
+    # returns, with nobody to write
+    compare_all[(1,)](shmem.device_context(), flag, torch.zeros(6, dtype=torch.bool), 1)
     writer = threading.Thread(target=aside(write))
     writer.start()
     poll[(1,)](shmem.device_context(), flag, data, found, polls)

@@ -109,11 +109,12 @@ def test_calls_follow_each_other_with_nothing_between_however_late_a_pe_is(count
         assert log[turn].tolist() == [sum(range(npes)) + npes * turn, *(10 * pe + turn for pe in range(npes))]
 
 
+# int64, of sizes that are words on a GPU: such calls begin while the one in front of them runs
 SMALL = [
     4,
     2000,
     15_000,
-]  # int64, of sizes that are words on a GPU: such calls begin while the one in front of them runs
+]
 
 
 def eight_in_place(array):

@@ -309,6 +309,5 @@ def with_rows(rows: int, tile: tl.tensor) -> list[int]:
 @jit
 def aligned_share(count: tl.constexpr, members):
     """Return an equal part of ``count`` elements, rounded up to a multiple of 16."""
-    return (
-        (members * 16 + count - 1) // (members * 16) * 16
-    )  # a constant first would make a constant of it, interpreted
+    # a constant first would make a constant of it, interpreted
+    return (members * 16 + count - 1) // (members * 16) * 16

@@ -1,16 +1,25 @@
-"""How an operator overlaps its product with its communication: one file for each schedule of the taxonomy."""
+"""How an operator overlaps its product with its communication: one file for each schedule of the taxonomy.
+
+Each has a table ``STEPS``: (operator, split) -> class of (problem, a, b). An object of it performs the calls of a plan: it
+is called with (a, b, out), and ``space`` is its memory.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
+from pyshmem.ops.problem import Problem
+from pyshmem.runtime.errors import ArgumentError, refuse
+
 SCHEDULES = ("bulk_synchronous", "copy_engine", "producer_consumer", "workgroup_specialized", "fused")
 
 
-def runner(name: str, problem: Any, order: str, a: Any, b: Any) -> Any:
-    """Return what performs the calls of a plan.
-
-    It is called with (a, b, out). symmetric: whether peers write to out.  results: two arrays for out, if they do.
-    """
-    return import_module(f"pyshmem.ops.schedules.{name}").Runner(problem, order, a, b)
+def steps_of(problem: Problem, a: Any, b: Any) -> Any:
+    """Return the steps of the problem's schedule. Errors: ArgumentError if it has none for the operator and its split."""
+    schedule = problem.options.schedule
+    table = import_module(f"pyshmem.ops.schedules.{schedule}").STEPS
+    if (problem.operator, problem.split) not in table:
+        got, wants = f"{schedule!r} with split={problem.split!r}", f"a schedule that has split={problem.split!r}: fused"
+        refuse(ArgumentError, problem.operator, "schedule", got, wants)
+    return table[problem.operator, problem.split](problem, a, b)

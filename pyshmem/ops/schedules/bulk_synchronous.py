@@ -10,37 +10,14 @@ import pyshmem as shmem
 from pyshmem.ops.exchanges import Sum, peers_of, put_part, put_rows, rows_of
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
-from pyshmem.ops.shares import start_of
-from pyshmem.ops.workspace import Workspace
-
-
-class Runner:
-    """Calls of the operator by its steps below."""
-
-    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.team = problem, problem.team
-        self.symmetric = problem.operator in ("gemm_all_gather", "gemm_all_reduce")
-        self.steps: Any = _STEPS[problem.operator, problem.split](problem, a, b)
-        self.results = self.steps.results
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.steps(a, b, out)
-
-    def close(self) -> None:
-        self.steps.space.close()
-
-
-def results_in(problem: Problem, **more: Any) -> Workspace:
-    """The memory of a plan whose results are symmetric."""
-    return Workspace(problem, dict.fromkeys(("result 0", "result 1"), (problem.result, problem.dtype)) | more)
+from pyshmem.ops.workspace import workspace_of
 
 
 class GatherRows:
     """Each PE multiplies its rows in place, and puts them to all PEs."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, results_in(problem)
-        self.results = self.space["result 0"], self.space["result 1"]
+        self.problem, self.space = problem, workspace_of(problem)
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply = multiply(problem, a, b, self.first, 0)
 
@@ -57,9 +34,8 @@ class GatherColumns:
     """Each PE multiplies its columns, and stores them in those of all PEs."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, results_in(problem)
-        self.results = self.space["result 0"], self.space["result 1"]
-        self.first = start_of(problem.N, problem.me, problem.n_pes)
+        self.problem, self.space = problem, workspace_of(problem)
+        self.first = problem.corner[1]
         self.own = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
         self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
         self.multiply = multiply(problem, a, b, 0, self.first)
@@ -87,9 +63,9 @@ class MultiplyGathered:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem = problem
-        self.space = Workspace(problem, {"gathered": ((problem.M, problem.K), problem.dtype)})
-        self.gathered, self.results = self.space["gathered"], ()
-        self.multiply = multiply(problem, self.gathered, b, 0, start_of(problem.N, problem.me, problem.n_pes))
+        self.space = workspace_of(problem, gathered=((problem.M, problem.K), problem.dtype))
+        self.gathered = self.space["gathered"]
+        self.multiply = multiply(problem, self.gathered, b, *problem.corner)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team, (first, last) = self.problem.team, rows_of(self.problem, self.problem.me)
@@ -106,8 +82,8 @@ class ReduceScatter:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        self.space = Workspace(problem, {"slots": ((n - 1, own, problem.N), problem.dtype)})
-        self.slots, self.results = self.space["slots"], ()
+        self.space = workspace_of(problem, slots=((n - 1, own, problem.N), problem.dtype))
+        self.slots = self.space["slots"]
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.first, self.last = rows_of(problem, problem.me)
@@ -126,12 +102,12 @@ class AllReduce:
     """Each PE multiplies its part of K; the parts are reduced in place."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, results_in(problem)
-        self.results = self.space["result 0"], self.space["result 1"]
+        self.problem, self.space = problem, workspace_of(problem)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.finish: Any = None
         if problem.options.epilogue is not None:
-            self.finish = Sum(problem, self.results[0], self.results[0].new_empty(0, *problem.result), 0)
+            sample = self.space["result 0"]
+            self.finish = Sum(problem, sample, sample.new_empty(0, *problem.result), 0)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.multiply(a, b, out)
@@ -141,7 +117,7 @@ class AllReduce:
             self.finish(out, out)
 
 
-_STEPS = {
+STEPS = {
     ("gemm_all_gather", "rows"): GatherRows,
     ("gemm_all_gather", "columns"): GatherColumns,
     ("all_gather_gemm", "rows"): MultiplyGathered,

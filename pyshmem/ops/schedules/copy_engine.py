@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 
@@ -12,37 +11,15 @@ from pyshmem.ops.exchanges import SendAndMeet, Sum, peers_of, put_part, put_rows
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
-from pyshmem.ops.schedules.bulk_synchronous import results_in
-from pyshmem.ops.shares import start_of
 from pyshmem.ops.streams import Side, await_mark
-from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.ops.workspace import workspace_of
 
-WAVE = (
-    132 * 128 * 256
-)  # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
+# elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
+WAVE = 132 * 128 * 256
 STEP = 128  # rows
 HALF = 0.95  # of a wave: of smaller pieces, a half leaves too much of the GPU idle
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
 AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
-
-
-class Runner:
-    """Calls of the operator by its steps below."""
-
-    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        if (problem.operator, problem.split) not in _STEPS:
-            wants = "split='rows': the copy engine moves whole rows"
-            refuse(ArgumentError, problem.operator, "schedule", "'copy_engine' with split='columns'", wants)
-        self.symmetric = problem.operator == "gemm_all_gather"
-        self.steps: Any = _STEPS[problem.operator, problem.split](problem, a, b)
-        self.results = self.steps.results
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.steps(a, b, out)
-
-    def close(self) -> None:
-        self.steps.space.close()
 
 
 def cut(first: int, last: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -70,14 +47,13 @@ class GatherRows:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem = problem
-        self.space = results_in(problem, words=((words_of(problem.n_pes),), torch.uint64))
-        self.results = self.space["result 0"], self.space["result 1"]
+        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
         self.gate, self.sides = Side(), {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
-        self.send = SendAndMeet(problem, self.space["words"], self.results[0][i:j])
+        self.send = SendAndMeet(problem, self.space["words"], self.space["result 0"][i:j])
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
@@ -102,10 +78,9 @@ class MultiplyGathered:
     """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.results, team = problem, (), problem.team
-        self.space = Workspace(problem, {"gathered": ((problem.M, problem.K), problem.dtype)})
+        self.problem, team, (_, column) = problem, problem.team, problem.corner
+        self.space = workspace_of(problem, gathered=((problem.M, problem.K), problem.dtype))
         self.gathered = self.space["gathered"]
-        column = start_of(problem.N, problem.me, problem.n_pes)
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply_own = multiply(problem, a, b, self.first, column)
         self.steps = []  # (PE that gets, first and last row of what it gets, first and last row of what comes, product)
@@ -148,8 +123,8 @@ class ReduceScatter:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        self.space = Workspace(problem, {"slots": ((n - 1, own, problem.N), problem.dtype)})
-        self.slots, self.results = self.space["slots"], ()
+        self.space = workspace_of(problem, slots=((n - 1, own, problem.N), problem.dtype))
+        self.slots = self.space["slots"]
         count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
@@ -188,7 +163,7 @@ class ReduceScatter:
         self.side.join()
 
 
-_STEPS = {
+STEPS = {
     ("gemm_all_gather", "rows"): GatherRows,
     ("all_gather_gemm", "rows"): MultiplyGathered,
     ("gemm_reduce_scatter", "rows"): ReduceScatter,

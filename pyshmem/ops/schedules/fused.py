@@ -15,8 +15,8 @@ from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import load_slab, operand, product_and_parcel, store_slab
-from pyshmem.ops.shares import share_size, share_start, start_of
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.shares import share_size, share_start
+from pyshmem.ops.workspace import workspace_of
 
 PIECES = tl.constexpr(4)  # a sum of parts is made in so many pieces, which need few registers
 
@@ -277,43 +277,37 @@ def sum_of_parts(room, streamed, depth, sharing, iterations, down, BM: tl.conste
     return total
 
 
-_KINDS = {"gemm_reduce_scatter": SCATTER, "gemm_all_reduce": REDUCE}
+KINDS = {
+    ("gemm_all_gather", "rows"): ROWS,
+    ("gemm_all_gather", "columns"): COLUMNS,
+    ("gemm_reduce_scatter", "rows"): SCATTER,
+    ("gemm_all_reduce", "rows"): REDUCE,
+}
 
 
-class Runner:
+class MultiplyAndSend:
     """The kernel of a plan with its memory."""
 
-    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        kind = _KINDS.get(problem.operator, ROWS if problem.split == "rows" else COLUMNS)
-        self.symmetric = kind.value != SCATTER.value
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        kind = KINDS[problem.operator, problem.split].value
         n, item = problem.n_pes, problem.dtype
         own = -(-problem.M // n)  # rows of a slot
-        adding = kind.value >= SCATTER.value
-        shape = problem.result if self.symmetric else (0,)
-        product = Product(problem, order, problem.m, problem.a, adding)
-        self.space = Workspace(
+        adding = adds(kind)
+        product = Product(problem, problem.options.order, problem.m, problem.a, adding)
+        self.space = workspace_of(
             problem,
-            {
-                "words": ((rounds.words_of(n),), torch.uint64),
-                "tallies": ((product.tiles - product.whole,), torch.uint64),
-                "marks": ((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
-                "slots": ((2 * (n - 1), own, problem.N) if adding else (0,), item),
-                "result 0": (shape, item),
-                "result 1": (shape, item),
-            },
+            words=((rounds.words_of(n),), torch.uint64),
+            tallies=((product.tiles - product.whole,), torch.uint64),
+            marks=((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
+            slots=((2 * (n - 1), own, problem.N) if adding else (0,), item),
         )
-        self.results = (self.space["result 0"], self.space["result 1"])
         parts = torch.empty((problem.M, problem.N) if adding else (0,), dtype=item, device=a.device)
         places = (*(self.space[name] for name in ("words", "tallies")), parts, self.space["slots"], self.space["marks"])
-        above = start_of(problem.M, problem.me, n) if kind.value == ROWS.value else 0
-        before = start_of(problem.N, problem.me, n) if kind.value == COLUMNS.value else 0
-        self.kernel = product.prepare(kind.value, places, a, b, self._sample(problem), (above, before))
-
-    def _sample(self, problem: Problem) -> torch.Tensor:
-        return self.results[0] if self.symmetric else self.results[0].new_empty(problem.result)
+        sample = self.space["result 0"] if problem.symmetric else a.new_empty(problem.result)
+        self.kernel = product.prepare(kind, places, a, b, sample, problem.corner)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.kernel(a, b, out)
 
-    def close(self) -> None:
-        self.space.close()
+
+STEPS = dict.fromkeys(KINDS, MultiplyAndSend)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 
@@ -17,25 +16,9 @@ from pyshmem.ops.problem import Problem
 from pyshmem.ops.shares import start_of
 from pyshmem.ops.specialized import Parties
 from pyshmem.ops.streams import Side
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.workspace import workspace_of
 
 PIECES = 4
-
-
-class Runner:
-    """Calls of the operator by its steps below."""
-
-    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        gather = problem.operator == "gemm_all_gather"
-        self.symmetric = gather
-        self.steps: Any = (MultiplyThenSend if gather else CopyThenMultiply)(problem, a, b)
-        self.results = self.steps.results
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.steps(a, b, out)
-
-    def close(self) -> None:
-        self.steps.space.close()
 
 
 class MultiplyThenSend:
@@ -43,7 +26,7 @@ class MultiplyThenSend:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         parties = Parties(problem, a, b)
-        self.space, self.results, self.side = parties.space, parties.results, Side()
+        self.space, self.side = parties.space, Side()
         self.producer = parties.prepare(0, parties.computing)
         self.consumer = parties.prepare(parties.computing, parties.senders)
 
@@ -59,26 +42,23 @@ class CopyThenMultiply:
     """The copy engine brings the rows of all PEs, a flag behind each piece; one kernel multiplies them as they come."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.results = problem, ()
+        self.problem = problem
         n, uint64 = problem.n_pes, torch.uint64
         self.pieces = max(min(PIECES, problem.M // n // 128), 1)
-        self.space = Workspace(
+        self.space = workspace_of(
             problem,
-            {
-                "words": ((rounds.words_of(n),), uint64),
-                "flags": ((n, self.pieces), uint64),
-                "gathered": ((problem.M, problem.K), problem.dtype),
-            },
+            words=((rounds.words_of(n),), uint64),
+            flags=((n, self.pieces), uint64),
+            gathered=((problem.M, problem.K), problem.dtype),
         )
         words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
         self.stamp = words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self.stamp.view(torch.int64).fill_(1)
         product = Product(problem, "data_parallel", problem.M, problem.a, True)
         out = a.new_empty(problem.result)
-        before = start_of(problem.N, problem.me, n)
         fixed = (
             shmem.device_context(problem.team), words, self.flags, self.gathered, problem.M,
-            problem.n, problem.K, problem.a.pitch, problem.b.pitch, max(out.stride(0), 1), before, self.pieces,
+            problem.n, problem.K, problem.a.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
         )  # fmt: skip
         constants = product.constants(0, 0)
         for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
@@ -107,3 +87,10 @@ class CopyThenMultiply:
         for _, side, behind in self.sides:
             side.join()
             behind.join()
+
+
+STEPS = {
+    ("gemm_all_gather", "rows"): MultiplyThenSend,
+    ("gemm_all_gather", "columns"): MultiplyThenSend,
+    ("all_gather_gemm", "rows"): CopyThenMultiply,
+}

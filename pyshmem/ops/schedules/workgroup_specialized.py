@@ -8,16 +8,14 @@ from pyshmem.ops.problem import Problem
 from pyshmem.ops.specialized import Parties
 
 
-class Runner:
-    symmetric = True
-
-    def __init__(self, problem: Problem, order: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.parties = Parties(problem, a, b)
-        self.results = self.parties.results
-        self.kernel = self.parties.prepare(0, self.parties.computing + self.parties.senders)
+class MultiplyOrSend:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        parties = Parties(problem, a, b)
+        self.space = parties.space
+        self.kernel = parties.prepare(0, parties.computing + parties.senders)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.kernel(a, b, out)
 
-    def close(self) -> None:
-        self.parties.space.close()
+
+STEPS = {("gemm_all_gather", split): MultiplyOrSend for split in ("rows", "columns")}

@@ -11,7 +11,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD
-from pyshmem.ops.configurations import configuration, machine
+from pyshmem.ops.configurations import configuration, device, machine
 from pyshmem.ops.multiplying import Product
 from pyshmem.ops.problem import Problem, problem_of
 from pyshmem.ops.tuning.population import Shape
@@ -56,8 +56,7 @@ class ProductTimer:
         """A contiguous part of memory that is kept from shape to shape and grows with them."""
         held = self._made.get((name, dtype))
         if held is None or held.numel() < rows * columns:
-            device = torch.device(default().device, default().index)
-            held = torch.randn(rows * columns, dtype=dtype, device=device)
+            held = torch.randn(rows * columns, dtype=dtype, device=device())
             self._made[name, dtype] = held
         return held[: rows * columns].view(rows, columns)
 

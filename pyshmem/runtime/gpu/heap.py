@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _DL_GPU = {"cuda": 2, "hip": 10}
-_FIRST_BYTES = _CHUNK_BYTES = (
-    64 << 20
-)  # the size of the heap at init, and its least growth: one growth takes about 3 ms
+# the size of the heap at init, and its least growth: one growth takes about 3 ms
+_FIRST_BYTES = _CHUNK_BYTES = 64 << 20
 raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
 
 

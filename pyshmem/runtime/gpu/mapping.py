@@ -16,10 +16,11 @@ from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED,
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+# the first versions in which processes can share virtual memory; in which UNCACHED works
 _FULL_HIP = (
     70000000,
     71400000,
-)  # the first versions in which processes can share virtual memory; in which UNCACHED works
+)
 _EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}

@@ -32,9 +32,8 @@ def refuse_call(kind: type, routine: str, argument: str, value: object, wants: s
 
     kernel, frame = "?", sys._getframe(1)
     while frame is not None:
-        compiling = frame.f_locals.get(
-            "self"
-        )  # Triton's code generator: one per function, the outermost is the kernel's
+        # Triton's code generator: one per function, the outermost is the kernel's
+        compiling = frame.f_locals.get("self")
         kernel = compiling.jit_fn.__name__ if hasattr(compiling, "jit_fn") else kernel
         frame = frame.f_back
     refuse(kind, f"kernel {kernel}: {routine}", argument, describe(value), wants)

@@ -25,9 +25,8 @@ def translate(ctx, pointers, pe):
     # The addition uses another type of the same size: AMD's compiler assumes that an array has less than 2 GiB and truncates
     # offsets from its address to 32 bits, as offsets into a buffer. It assumes nothing about a pointer that was cast.
     others = pointers.to(tl.pointer_type(other_type(element)), bitcast=True)
-    shift: tl.constexpr = element_shift(
-        element
-    )  # in elements: with bytes, Triton would not recognise contiguous accesses
+    # in elements: with bytes, Triton would not recognise contiguous accesses
+    shift: tl.constexpr = element_shift(element)
     far = distance(ctx, pe)
     # A hint, or for blocks a product: Triton fails to compile a hint on a block of equal numbers.
     away = tl.multiple_of(far >> shift, 16) if is_scalar(pe) else (far >> (shift + 4)) * 16
