@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
     parser.add_argument("command", nargs="?", choices=["info"], default="info")
     parser.parse_args(arguments)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # pyshmem info | head
     missing: list[str] = []
     for title, describe in SECTIONS.items():
         for line in describe(missing):

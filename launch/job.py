@@ -25,6 +25,11 @@ TICK = 0.2  # seconds between two checks of the job's directory
 GRACE = 2.0  # seconds that the launcher has to end the job after a PE has failed
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 TIMED_OUT = 124  # as timeout(1)
+# why a PE prints no dump
+_UNABLE = {
+    "silent": "has not called shmem.init yet, or does not use pyshmem",
+    "ended": "has come to the end of its program, and waits for the others",
+}
 
 
 class Job:
@@ -126,13 +131,15 @@ class Job:
     def _dump(self) -> None:
         """Make each PE on this machine print where it is, once, when it listens; others would die from the signal."""
         for pe, pid in sorted(self._running().items()):
-            note = self.directory / f"dumps-{pe}"
-            if note.exists() and self._dumped.get(pe) != "asked":
-                self._dumped[pe] = "asked"
-                _kill([pid], Signals(int(note.read_text())))
-            elif self._dumped.setdefault(pe, "") == "":
-                self._dumped[pe] = "told"
-                _say(f"--dump-after: PE {pe} has not called shmem.init yet, or does not use pyshmem")
+            note, before = self.directory / f"dumps-{pe}", self._dumped.get(pe)
+            state = note.read_text() if note.exists() else "silent"
+            if before in (state, "asked"):
+                continue
+            self._dumped[pe] = state if state in _UNABLE else "asked"
+            if state in _UNABLE:
+                _say(f"--dump-after: PE {pe} {_UNABLE[state]}")
+            else:
+                _kill([pid], Signals(int(state)))
 
     def _end(self, start: float, ask: bool = True) -> None:
         """Plan the end of the job; each step ends what the previous one has not ended."""

@@ -11,7 +11,7 @@ device: "cuda" or "cpu", the heap to use. None is the default heap.
 """
 
 # ruff: noqa: E402
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyshmem.runtime import interpreter as _interpreter
 from pyshmem.runtime import requirements as _requirements
@@ -201,6 +201,19 @@ def launch(
 
 
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
+if not TYPE_CHECKING:  # type checkers would allow any name
+
+    def __getattr__(name: str) -> Any:
+        hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
+
+
+# Written out: type checkers do not evaluate it. A test compares it with what is imported above.
+def __getattr__(name: str) -> Any:
+    hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
+
+
 __all__ = [
     "CMP",
     "CMP_EQ",

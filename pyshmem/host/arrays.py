@@ -251,6 +251,7 @@ def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: str | No
 
 def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Tensor:
     require_init(routine)
+    kind = None if dtype is None else as_dtype(routine, dtype)
     if isinstance(data, np.ndarray):
         as_dtype(routine, data.dtype)
         # torch refuses negative strides, even of extent 1
@@ -258,11 +259,11 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
         local = torch.from_numpy(data if plain else np.array(data, order="C"))
     else:
         try:
-            local = torch.as_tensor(data)
+            local = torch.as_tensor(data, dtype=kind)
         except (TypeError, ValueError, RuntimeError) as error:
             got = f"{an(type(data).__name__)}: {error}"
             refuse(ArgumentError, routine, "data", got, "a tensor, a NumPy array or nested sequences of numbers")
-    return _copied(routine, local if dtype is None else local.to(as_dtype(routine, dtype)), device)
+    return _copied(routine, local if kind is None else local.to(kind), device)
 
 
 def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None) -> torch.Tensor:

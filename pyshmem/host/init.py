@@ -288,6 +288,7 @@ def _at_exit() -> None:
     """Handle a program that ends without finalize: the operating system frees the memory. No collective step is possible,
     because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
+        whereabouts.leave()
         _list_leaks()
 
 

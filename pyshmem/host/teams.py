@@ -117,7 +117,7 @@ class Team:
         last = first + (count - 1) * step
         if not (0 <= first < self.size and count >= 1 and 0 <= last < self.size and (step or count == 1)):
             got = f"start {first}, stride {step}, size {count}"
-            refuse(OutOfRangeError, "split_strided", "start", got, f"different PEs from 0 to {self.size - 1}")
+            refuse(OutOfRangeError, "split_strided", "start", got, f"PEs from 0 to {self.size - 1}, each of them once")
         return _form("split_strided", self, range(first, last + (1 if step >= 0 else -1), step or 1), settings)
 
     def split_2d(self, xrange: int, xconfig: Any = None, yconfig: Any = None) -> tuple[Team, Team]:

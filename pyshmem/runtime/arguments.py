@@ -196,7 +196,9 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
     elif "cuda" in heaps and hasattr(array, "__cuda_array_interface__"):
         operand, dense = _describe_device_array(array.__cuda_array_interface__)
     else:
-        refuse(ArgumentError, routine, argument, an(type(array).__name__), "a torch tensor or a NumPy array")
+        in_kernel = type(array).__module__.startswith("triton")
+        wants = "a torch tensor or a NumPy array" + "; in kernels, the call of pyshmem.device" * in_kernel
+        refuse(ArgumentError, routine, argument, an(type(array).__name__), wants)
     if contiguous and not dense:
         got = f"an array of shape {operand.shape} that is not C-contiguous"
         refuse(

@@ -30,6 +30,8 @@ PATIENCE = 2.0  # seconds until a PE that does not answer is given up
 _WORD = 8
 _HEAD = 2 * _WORD  # of a note: the process id, and the number of answers; the answer follows
 _listening = 0  # the signal for which this process prints its stacks; -1: none, and it answers
+_ENDED = "has come to the end of its program"
+_dumps = ""  # the file that tells pyshmemrun the signal
 
 
 def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
@@ -38,7 +40,7 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
     mpi_rank: in MPI's world, by which pyshmemrun knows this process.
     Only the main thread can: in another one nothing happens.
     """
-    global _listening
+    global _listening, _dumps
     if not (job.debug or dump) or threading.current_thread() is not threading.main_thread():
         return
     for number in (ASK, dump) if dump else (ASK,):
@@ -52,8 +54,26 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
     _write(cpu.system, os.getpid(), 0, b"")
     folder = os.environ.get("PYSHMEM_JOB_DIR", "")
     if dump and os.path.isdir(folder):
-        with open(os.path.join(folder, f"dumps-{mpi_rank}"), "w") as note:
-            note.write(str(int(dump)))  # pyshmemrun sends it to PEs that will not die from it
+        _dumps = os.path.join(folder, f"dumps-{mpi_rank}")
+        _tell(str(int(dump)))  # pyshmemrun sends it to PEs that will not die from it
+
+
+def leave() -> None:
+    """Answer for the last time: the program ends without finalize, and the process may still wait for others in MPI."""
+    if _listening:
+        for number in (ASK, _listening) if _listening > 0 else (ASK,):
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # Python resets its handlers, and the process would die from the signal
+    if _dumps:
+        _tell("ended")
+    _, count, _ = _read(cpu.system)
+    _write(cpu.system, 0, count + 1, _ENDED.encode())
+
+
+def ended(pes: list[int]) -> list[int]:
+    """Return those of the world PEs ``pes`` whose program has ended without finalize."""
+    return [pe for pe in pes if pe in cpu.deltas and _read(cpu.system + cpu.deltas[pe])[2] == _ENDED]
 
 
 def ask(pes: list[int]) -> str:
@@ -63,7 +83,7 @@ def ask(pes: list[int]) -> str:
         with suppress(ProcessLookupError, PermissionError):  # it has ended: it does not answer
             if pid:  # a PE that init has called in another thread does not listen
                 os.kill(pid, ASK)
-    said: dict[int, str] = {}
+    said = dict.fromkeys(ended(pes), _ENDED)
     limit = time.monotonic() + PATIENCE
     while len(said) < len(before) and time.monotonic() < limit:
         for pe in before.keys() - said.keys():
@@ -72,6 +92,12 @@ def ask(pes: list[int]) -> str:
                 said[pe] = text
         time.sleep(0.01)
     return ", ".join(f"PE {pe} {said.get(pe, 'does not answer: it is in C code, or has ended')}" for pe in pes)
+
+
+def _tell(text: str) -> None:
+    with open(_dumps + ".new", "w") as note:
+        note.write(text)
+    os.rename(_dumps + ".new", _dumps)
 
 
 def site() -> str:

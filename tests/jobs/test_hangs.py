@@ -104,6 +104,31 @@ def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
     assert re.search(last, err, re.MULTILINE), err
 
 
+AT_ITS_END = HEAD + "if me != 1:\n    shmem.barrier_all()\n"
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_time_out_says_which_program_has_ended(tmp_path, debug):
+    """Such a PE waits in MPI's finalisation. A question by a signal does not kill it."""
+    status, _, err = mpiexec(
+        3, AT_ITS_END, tmp_path=tmp_path, environment=DEBUG | {"SHMEM_DEBUG": debug, "PYSHMEM_WAIT_TIMEOUT": "5"}
+    )
+    assert status == 1
+    assert re.search(
+        r"barrier_all: .*got no call from PE 1 of TEAM_WORLD.*; PE 1 has come to the end of its program", err
+    ), err
+
+
+def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program):
+    prog = program(HEAD + "if me == 0:\n    wait_for('enough')\n    print('unharmed')\n")
+    job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", 1, prog)
+    assert until(lambda: "PE 1 has come to the end of its program" in job.errors), job.errors
+    job.process.send_signal(10)
+    assert until(lambda: "PE 0 is in no call of pyshmem" in job.errors), job.errors
+    (job.folder / "enough").touch()
+    assert (job.wait(), job.output) == (0, "unharmed\n")
+
+
 DUMPS = (
     HEAD
     + """

@@ -101,6 +101,13 @@ def test_dtypes_may_be_numpys_and_pythons_and_none_is_torchs_default(given, dtyp
     assert shmem.array([1, 0], dtype=given).dtype == (torch.int64 if given is None else dtype)
 
 
+@pytest.mark.parametrize("value", [0.1, 1e300, 16777217.0, 0.1 + 1e300j], ids=str)
+def test_array_rounds_numbers_of_a_sequence_once_to_its_dtype(value):
+    """Not by way of torch's default, float32."""
+    dtype = torch.complex128 if isinstance(value, complex) else torch.float64
+    assert shmem.array([value], dtype=dtype).tolist() == [value]
+
+
 def test_the_default_dtype_is_torchs(monkeypatch):
     torch.set_default_dtype(torch.float64)
     try:

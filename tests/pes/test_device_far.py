@@ -47,15 +47,18 @@ REFUSED = [
     (load_tile, "load"),
     (store_tile, "store"),
     (take_pointer, "ptr"),
-    (reduce_tile, "piece_on"),
-    (send_tile, "piece_on"),
+    (reduce_tile, "a collective on tiles"),
+    (send_tile, "a collective on tiles"),
 ]
 
 
 @pytest.mark.parametrize("kernel, call", REFUSED, ids=lambda each: getattr(each, "__name__", each))
 def test_tiles_are_refused_by_name_for_near_pes_too_and_nothing_is_written(kernel, call, me):
     data = shmem.full(64, GUARD, dtype=torch.int32)
-    with pytest.raises(Exception, match=rf"{call}: PE {me}: ctx: got 1; wants a device context of reach DIRECT"):
+    with pytest.raises(
+        Exception,
+        match=rf"{call}: PE {me}: ctx: got the context of a team with PEs on other nodes; wants a device context of reach DIRECT",
+    ):
         kernel[(1,)](shmem.device_context(), data, me)
     shmem.barrier_all()
     assert data.tolist() == [GUARD] * 64

@@ -67,7 +67,7 @@ def test_split_strided_without_size_takes_as_many_as_there_are(arguments, wanted
 def test_split_strided_refuses_what_is_not_in_the_parent_on_all_pes(arguments, me, npes):
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^split_strided: PE {me}: start: got start .*; wants different PEs from 0 to {npes - 1}",
+        match=rf"^split_strided: PE {me}: start: got start .*; wants PEs from 0 to {npes - 1}, each of them once",
     ):
         WORLD.split_strided(*arguments)
     WORLD.sync()

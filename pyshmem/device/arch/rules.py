@@ -63,7 +63,9 @@ def count_of(block: tl.tensor) -> int:
 
 @triton.constexpr_function
 def wanted_reach() -> str:
-    return "a device context of reach DIRECT, of a team of one node: this call does not reach other nodes"
+    return (
+        "a device context of reach DIRECT, of a team of one node as TEAM_SHARED: this call does not reach other nodes"
+    )
 
 
 @triton.constexpr_function

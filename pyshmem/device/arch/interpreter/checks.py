@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 
 from pyshmem.device.arch.fields import decoded, encoded
@@ -34,7 +35,12 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.job import job
 
-_ON_POINTERS = ("ptr", "load", "store", "piece_on", "store_piece", "store_rows", "store_words")
+_TILES = "a collective on tiles"
+# calls of the transport that reach PEs of this node only, and what a program has called
+_ON_POINTERS = {
+    **{call: call for call in ("ptr", "load", "store")},
+    **dict.fromkeys(("piece_on", "store_piece", "store_rows", "store_words"), _TILES),
+}
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
@@ -102,7 +108,8 @@ def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bo
 def check_reach(routine: str, reach: Any) -> None:
     """Errors: ArgumentError if the call has no form for a team of several nodes: calls on pointers and on tiles."""
     if not is_direct(number(reach)) and routine in _ON_POINTERS:
-        refuse_call(ArgumentError, routine, "ctx", repr(number(reach)), wanted_reach())
+        got = "the context of a team with PEs on other nodes"
+        refuse_call(ArgumentError, _ON_POINTERS[routine], "ctx", got, wanted_reach())
 
 
 def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
@@ -221,7 +228,9 @@ def expect(routine: str, argument: str, pointer: Any, wanted: Any) -> None:
 
 def _check_pointers(routine: str, argument: str, pointers: Any) -> None:
     if not isinstance(pointers, tl.tensor) or not pointers.dtype.is_ptr():
-        refuse_call(ArgumentError, routine, argument, describe(pointers), "a pointer to symmetric memory")
+        host = isinstance(pointers, torch.Tensor)  # the kernel was called as a function
+        wants = "a pointer to symmetric memory" + ", in a kernel that is started as kernel[grid](...)" * host
+        refuse_call(ArgumentError, routine, argument, describe(pointers), wants)
 
 
 def _check_scalar(routine: str, argument: str, value: Any, wants: str) -> None:
