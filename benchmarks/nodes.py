@@ -59,7 +59,7 @@ ROWS = (
     Row(NEAR, "near ping-pong: p", "ping_pong_p", steps=2, goals=_AS_FAST),
     *(Row(f"{BARRIER} of {n} nodes", f"barrier_all, {n} nodes", "barrier_all") for n in (2, 4, 8, 16, 32)),
 )
-SUITE = command.Suite("nodes", ROWS, full=Effort(3e-4, 15, 51, 15), quick=Effort(3e-4, 5, 9, 9))
+SUITE = command.Suite("nodes", ROWS, full=Effort(3e-4, 9, 21, 9), quick=Effort(3e-4, 5, 9, 9))
 
 
 class NodesClock:
