@@ -66,7 +66,7 @@ class Job:
         """Set ``spins``: many if every PE of the host has a core of its own, otherwise few.
 
         In a job of several nodes a wait yields earlier: what it waits for may be stored by this PE's service thread, which
-        may need the core. With 20000 polls a signal between two hosts took milliseconds on busy cores, with 500 a tenth.
+        may need the core. See docs/performance.md.
         """
         most = 500 if len(set(self.nodes)) > 1 else 20000
         self.spins = most if self.host_pes <= self.host_cores else 50
