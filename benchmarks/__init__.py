@@ -1,7 +1,7 @@
-"""Benchmarks: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``, ``... -m benchmarks.gpu_collectives``.
+"""Benchmarks: ``python -m benchmarks.host``, ``... benchmarks.nodes``, ``pyshmemrun -n 2 -m benchmarks.gpu``, and others.
 
-A suite is a table of rows (host.py, gpu.py, gpu_collectives.py). A row names an operation and its bytes, bus factor and
-goals (rows.py). Rows, figures, runner, printer, JSON and command line are one for all suites:
+A suite is a table of rows (host.py, nodes.py, gpu.py, gpu_collectives.py). A row names an operation and its bytes, bus
+factor and goals (rows.py). Rows, figures, runner, printer, JSON and command line are one for all suites:
 
     command.py   the options, and the way from rows to table and JSON
     runner.py    takes the samples, in rounds that go from peer to peer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import subprocess
 import tempfile
@@ -34,17 +33,17 @@ class Job:
         self.peer = peer
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.streams: list[TextIO] = []
-        token = secrets.token_hex(16)
-        with socket.create_server(("localhost", 0)) as server:
-            port = str(server.getsockname()[1])
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+            server.bind(f"{folder}/control")  # network namespaces share it, as files
+            server.listen(n_pes)
             self.command = peer.command(n_pes, "-m", "benchmarks.pe")
             self.process = subprocess.Popen(
-                [*self.command, port, peer.module, peer.path],
-                cwd=_ROOT, env={**os.environ, "BENCHMARKS_TOKEN": token},
+                [*self.command, f"{folder}/control", peer.module, peer.path],
+                cwd=_ROOT, env={**os.environ, **peer.environment},
                 stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             )  # fmt: skip
             try:
-                arrived = [self._accept(server, token) for _ in range(n_pes)]
+                arrived = [self._accept(server) for _ in range(n_pes)]
             except BaseException:
                 self.process.kill()
                 raise
@@ -68,7 +67,7 @@ class Job:
             self.process.terminate()
         self.log.close()
 
-    def _accept(self, server: socket.socket, token: str) -> tuple[dict[str, Any], TextIO]:
+    def _accept(self, server: socket.socket) -> tuple[dict[str, Any], TextIO]:
         server.settimeout(0.5)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -78,9 +77,7 @@ class Job:
                 continue
             connection.settimeout(ANSWER_SECONDS)
             stream = connection.makefile("rw")
-            hello = self._answer(stream)
-            if hello.get("token") == token:
-                return hello, stream
+            return self._answer(stream), stream
         raise JobError(self._last_words("did not start"))
 
     def _answer(self, stream: TextIO) -> dict[str, Any]:
@@ -130,12 +127,16 @@ class JobsClock:
         if first["ceiling"]:
             names["ceiling"] = row.ceiling if job is self.jobs[0] else f"{row.ceiling} beside {job.peer.name}"
             figures[names["ceiling"]] = Figure(first["ceiling"])
-        number = 0 if wrong else _number(job, effort.seconds)
-        return Contender(job.peer.name, figures, partial(_sample, job, number, names))
+        number, repeats = 0, effort.repeats
+        if row.unit != "s":
+            number, repeats = 1, 1
+        elif not wrong:
+            number = _number(job, effort.seconds)
+        return Contender(job.peer.name, figures, partial(_sample, job, number, repeats, names))
 
 
-def _sample(job: Job, number: int, names: Mapping[str, str], turn: int) -> dict[str, float]:
-    answers = job("run", number, turn)
+def _sample(job: Job, number: int, repeats: int, names: Mapping[str, str], turn: int) -> dict[str, float]:
+    answers = job("run", number, turn, repeats)
     return {name: _slowest(answers, key) / number for key, name in names.items()}
 
 
@@ -166,7 +167,7 @@ def one_process(peer: Peer, program: str) -> float:
     try:
         result = subprocess.run(
             peer.command(1, "-c", program),
-            cwd=root, env={**os.environ, "PYTHONPATH": root},
+            cwd=root, env={**os.environ, **peer.environment, "PYTHONPATH": root},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

@@ -1,6 +1,6 @@
 """The program of each PE of a job: it prepares a case, checks it and times it on command. Needs NumPy and the library.
 
-Run by benchmarks.jobs: python -m benchmarks.pe PORT MODULE PATH.  Between commands a PE sleeps on its socket, so that the
+Run by benchmarks.jobs: python -m benchmarks.pe CONTROL MODULE PATH.  Between commands a PE sleeps on its socket, so that the
 job of another library has the cores to itself.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import socket
+import statistics
 import sys
 import traceback
 from timeit import Timer
@@ -41,8 +41,10 @@ class Worker:
         note = self.library.notes.get(operation, "")
         return {"found": True, "wrong": wrong, "statement": case.statement, "ceiling": case.ceiling, "note": note}
 
-    def run(self, number: int, turn: int = 0) -> dict[str, Any]:
+    def run(self, number: int, turn: int = 0, repeats: int = 1) -> dict[str, Any]:
         """Return the seconds of ``number`` steps on this PE, and of as many of the ceiling; None if this PE is not active.
+
+        The seconds are the median of ``repeats``.
 
         A few steps run first, because the caches hold the data of another job: without them 8 MiB copies differed by 40 %.
         """
@@ -50,7 +52,10 @@ class Worker:
         taken = {}
         for ceiling in (turn % 2 == 0, turn % 2 == 1):
             self.steps(2 + number // 20, ceiling)
-            taken[ceiling] = self.steps(number, ceiling)
+            times = [seconds for _ in range(repeats) if (seconds := self.steps(number, ceiling)) is not None]
+            taken[ceiling] = statistics.median(times) if times else None
+        if self.case is not None:
+            (self.case.release if self.active else self.case.meanwhile)()
         self.library.barrier()
         return {"seconds": taken[False], "ceiling": taken[True]}
 
@@ -59,13 +64,15 @@ class Worker:
         statement = self.case.ceiling if ceiling else self.case.statement
         if not self.active or not statement:
             return None
-        return Timer(statement, globals=self.case.names).timeit(number)
+        return Timer(statement, timer=self.case.timer, globals=self.case.names).timeit(number)
 
 
-def main(port: str, module: str, path: str) -> None:
+def main(control: str, module: str, path: str) -> None:
     if path:
         sys.path.insert(0, path)
-    with socket.create_connection(("localhost", int(port))) as connection, connection.makefile("rw") as stream:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(control)
+        stream = connection.makefile("rw")
 
         def answer(**fields: Any) -> None:
             stream.write(json.dumps(fields) + "\n")
@@ -73,7 +80,7 @@ def main(port: str, module: str, path: str) -> None:
 
         try:
             worker = Worker(importlib.import_module(f"benchmarks.peers.{module}").Library())
-            answer(token=os.environ["BENCHMARKS_TOKEN"], **worker.hello())
+            answer(**worker.hello())
             for line in stream:
                 name, *arguments = json.loads(line)
                 answer(**getattr(worker, name)(*arguments))

@@ -14,12 +14,14 @@ SETTLED = 0.03
 class Effort(NamedTuple):
     """A sample takes about ``seconds`` if the clock can choose its length.
 
-    Rounds end at ``most``, or from ``least`` on when all spreads are below 3 %.
+    Rounds end at ``most``, or from ``least`` on when all spreads are below 3 %. A sample of separate jobs is the median of
+    ``repeats``: short repeats avoid the other programs of a busy machine.
     """
 
     seconds: float
     least: int
     most: int
+    repeats: int = 1
 
 
 class Contender(NamedTuple):

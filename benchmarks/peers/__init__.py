@@ -46,20 +46,26 @@ class Peer:
     launcher: list[str]  # the mpiexec and its options, without the number of processes
     path: str = ""  # a folder to import the library from, before the interpreter's own
     programs: dict[str, str] = field(default_factory=dict)  # operations of a whole process: what prints the figure
+    environment: dict[str, str] = field(default_factory=dict)  # of its PEs, beside that of the benchmark
 
     def command(self, n_pes: int, *arguments: str) -> list[str]:
         return [*self.launcher, "-n", str(n_pes), self.python, *arguments]
 
 
 def pyshmem(name: str, path: str, mpiexec: str | None, n_pes: int, bind: bool) -> Peer:
-    """Return pyshmem from ``path``. The default mpiexec is that of this interpreter's environment, else that of the PATH."""
+    """Return pyshmem from ``path``."""
+    start = "import pyshmem; pyshmem.init()"
+    programs = {"start_up": _START_UP.format(before="torch", start=start), "metadata": _METADATA}
+    return Peer(name, "pyshmem", sys.executable, launcher(find(mpiexec), n_pes, bind), path, programs)
+
+
+def find(mpiexec: str | None) -> str:
+    """Return ``mpiexec``, or else that of this interpreter's environment, or else that of the PATH."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = mpiexec or (str(beside) if beside.exists() else shutil.which("mpiexec"))
     if not found:
         sys.exit("no mpiexec beside this Python or on the PATH: pip install mpich, or --mpiexec PATH")
-    start = "import pyshmem; pyshmem.init()"
-    programs = {"start_up": _START_UP.format(before="torch", start=start), "metadata": _METADATA}
-    return Peer(name, "pyshmem", sys.executable, launcher(found, n_pes, bind), path, programs)
+    return found
 
 
 def shmem4py(python: str | None, oshrun: str | None, n_pes: int, bind: bool) -> Peer | None:

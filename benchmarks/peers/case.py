@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 Step = Callable[[], object]
+FLOOD = 1000  # puts of a flood
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class Case(NamedTuple):
@@ -14,6 +22,7 @@ class Case(NamedTuple):
     ``check`` is called on all PEs before the timing, with a function that does one step on the PEs that do it and nothing
     on others. It returns what this PE found wrong, or "": by raising it would leave the others in a barrier.
     ``ceiling`` moves the same bytes between the same memory by the fastest means outside the library; it is timed beside.
+    ``meanwhile`` is what the other PEs do while these are timed, and ``release``, called by the timed PEs, ends it.
     """
 
     statement: str
@@ -21,6 +30,9 @@ class Case(NamedTuple):
     check: Callable[[Step], str]
     pes: int | None = 1
     ceiling: str = ""
+    meanwhile: Step = nothing
+    release: Step = nothing
+    timer: Callable[[], float] = time.perf_counter
 
 
 class Library(Protocol):
@@ -43,3 +55,17 @@ class Library(Protocol):
 
     def close(self) -> None:
         """Leave the job. Collective; may end the process."""
+
+
+def pattern(pe: int, nbytes: int) -> np.ndarray:
+    """Return int64 values that name the PE."""
+    return np.arange(nbytes // 8, dtype=np.int64) + 1000 * (pe + 1)
+
+
+def differ(me: int, seen: np.ndarray, expected: np.ndarray | int) -> str:
+    """Return the errors in ``seen``, or ""."""
+    places = np.flatnonzero(seen != expected)
+    if not places.size:
+        return ""
+    wanted = np.broadcast_to(expected, seen.shape)[places[0]]
+    return f"PE {me} has {seen[places[0]]}, not {wanted}, in place {places[0]}; "

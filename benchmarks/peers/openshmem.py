@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.case import Case, Step
+from benchmarks.peers.case import Case, Step, differ, pattern
 
 CEILING_BYTES = 1 << 16  # below, NumPy's own overhead hides the copy
 OLD = 12  # the initial value of an AMO's word
@@ -99,8 +99,8 @@ class OpenShmem(ABC):
 
         def check(step: Step) -> str:
             self._between(step)
-            expected = self._pattern(0, nbytes) if self.me == 1 else 0
-            return self._differ(self.values(target), expected)
+            expected = pattern(0, nbytes) if self.me == 1 else 0
+            return differ(self.me, self.values(target), expected)
 
         return self._case(
             statement, check, target=target, source=source, to=self.reachable(target), of=self.values(source)
@@ -108,12 +108,12 @@ class OpenShmem(ABC):
 
     def get(self, nbytes: int) -> Case:
         source, target = self._pair(nbytes)
-        self.values(source)[:] = self._pattern(self.me, nbytes)
+        self.values(source)[:] = pattern(self.me, nbytes)
         self.values(target)[:] = -1
 
         def check(step: Step) -> str:
             self._between(step)
-            return self._differ(self.values(target), self._pattern(1, nbytes) if self.me == 0 else -1)
+            return differ(self.me, self.values(target), pattern(1, nbytes) if self.me == 0 else -1)
 
         statement = "get(target, source, pe)"
         return self._case(
@@ -151,10 +151,10 @@ class OpenShmem(ABC):
 
         def check(step: Step) -> str:
             self._between(step)
-            wrong = self._differ(self.values(word), after if self.me == 1 else OLD)
+            wrong = differ(self.me, self.values(word), after if self.me == 1 else OLD)
             self.shmem.barrier_all()
             if self.me == 0 and fetch:
-                wrong += self._differ(np.array([fetch(word)]), after)
+                wrong += differ(self.me, np.array([fetch(word)]), after)
             return wrong
 
         return self._case(statement, check, word=word, **names)
@@ -208,7 +208,7 @@ class OpenShmem(ABC):
 
         def check(step: Step) -> str:
             self._between(step)
-            return self._differ(np.array([seen(flag)]), 1 if self.me < 2 else 0)
+            return differ(self.me, np.array([seen(flag)]), 1 if self.me < 2 else 0)
 
         first, second = (send, wait) if self.me == 0 else (wait, send)
         names |= {"flag": flag, "next_turn": count(1).__next__, "GE": self.shmem.CMP.GE}
@@ -231,24 +231,24 @@ class OpenShmem(ABC):
                 self.shmem.atomic_set(word, turn, (self.me + 1) % self.n_pes)
                 self.shmem.quiet()
                 step()
-                wrong = wrong or self._differ(self.values(word), turn)
+                wrong = wrong or differ(self.me, self.values(word), turn)
                 step()
             return wrong
 
         return self._case(statement, check, pes=None)
 
     def broadcast(self, nbytes: int) -> Case:
-        return self._collective("broadcast(target, source, 0)", nbytes, lambda: self._pattern(0, nbytes))
+        return self._collective("broadcast(target, source, 0)", nbytes, lambda: pattern(0, nbytes))
 
     def sum_reduce(self, nbytes: int) -> Case:
         def total() -> np.ndarray:
-            return sum((self._pattern(pe, nbytes) for pe in range(1, self.n_pes)), start=self._pattern(0, nbytes))
+            return sum((pattern(pe, nbytes) for pe in range(1, self.n_pes)), start=pattern(0, nbytes))
 
         return self._collective("sum_reduce(target, source)", nbytes, total)
 
     def fcollect(self, nbytes: int) -> Case:
         def gathered() -> np.ndarray:
-            return np.concatenate([self._pattern(pe, nbytes) for pe in range(self.n_pes)])
+            return np.concatenate([pattern(pe, nbytes) for pe in range(self.n_pes)])
 
         return self._collective("fcollect(target, source)", nbytes, gathered, blocks=(self.n_pes, 1))
 
@@ -258,7 +258,7 @@ class OpenShmem(ABC):
 
         def received() -> np.ndarray:
             first = self.me * count
-            return np.concatenate([self._pattern(pe, whole)[first : first + count] for pe in range(self.n_pes)])
+            return np.concatenate([pattern(pe, whole)[first : first + count] for pe in range(self.n_pes)])
 
         return self._collective(f"alltoall(target, source, {count})", nbytes, received, blocks=(self.n_pes, self.n_pes))
 
@@ -267,11 +267,11 @@ class OpenShmem(ABC):
     ) -> Case:
         """Make the case of a collective. blocks: the sizes of target and source in units of nbytes."""
         target, source = (self.symmetric(nbytes * number // 8) for number in blocks)
-        self.values(source)[:] = self._pattern(self.me, nbytes * blocks[1])
+        self.values(source)[:] = pattern(self.me, nbytes * blocks[1])
 
         def check(step: Step) -> str:
             self._between(step)
-            return self._differ(self.values(target), expected())
+            return differ(self.me, self.values(target), expected())
 
         return self._case(statement, check, pes=None, target=target, source=source)
 
@@ -293,20 +293,8 @@ class OpenShmem(ABC):
         self.shmem.barrier_all()
         return ""
 
-    def _differ(self, seen: np.ndarray, expected: np.ndarray | int) -> str:
-        """Return the errors in ``seen``, or ""."""
-        places = np.flatnonzero(seen != expected)
-        if not places.size:
-            return ""
-        wanted = np.broadcast_to(expected, seen.shape)[places[0]]
-        return f"PE {self.me} has {seen[places[0]]}, not {wanted}, in place {places[0]}; "
-
     def _pair(self, nbytes: int) -> tuple[Any, Any]:
         """A symmetric array of zeros and a private one that holds this PE's pattern."""
         symmetric, private = self.symmetric(nbytes // 8), self.private(nbytes // 8)
-        self.values(private)[:] = self._pattern(self.me, nbytes)
+        self.values(private)[:] = pattern(self.me, nbytes)
         return symmetric, private
-
-    @staticmethod
-    def _pattern(pe: int, nbytes: int) -> np.ndarray:
-        return np.arange(nbytes // 8, dtype=np.int64) + 1000 * (pe + 1)

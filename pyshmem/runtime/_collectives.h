@@ -18,7 +18,6 @@ enum {
     HASTY = 16, MOST_HASTY = 512,   /* the waits that sleep at once after a long yield; doubled if there is another one */
     HASTY_NS = 50000000,            /* within this time */
     YIELDS_NS = 2000000,            /* if PEs share cores, the longest time that a member yields before it sleeps */
-    FAR_SPINS = 500,                /* polls before the first yield in a team of several nodes: the service thread may need the core */
     NO_MEMORY = 3,                  /* why a call has failed, as in spin_t */
     INWARDS = 1, BETWEEN = 11, OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time, so that they stay in the L1 cache */
@@ -67,7 +66,6 @@ static int to_team(PyObject *const *args, team_t *t) {
     int64_t n;
     int read = to_numbers(PyTuple_GetItem(args[0], 4), &t->away, &n) && to_numbers(PyTuple_GetItem(args[0], 5), &t->node, &n) &&
                to_numbers(PyTuple_GetItem(args[0], 6), &t->leaders, &t->nodes) && to_numbers(PyTuple_GetItem(args[0], 7), &t->locals, &t->n_locals);
-    if (t->nodes > 1 && spins > FAR_SPINS) t->spin.spins = FAR_SPINS;
     return read;
 }
 

@@ -63,8 +63,13 @@ class Job:
         self.spins = 0  # polls before a wait yields its core for the first time
 
     def set_spins(self) -> None:
-        """Set ``spins``: many if every PE of the host has a core of its own, otherwise few."""
-        self.spins = 20000 if self.host_pes <= self.host_cores else 50
+        """Set ``spins``: many if every PE of the host has a core of its own, otherwise few.
+
+        In a job of several nodes a wait yields earlier: what it waits for may be stored by this PE's service thread, which
+        may need the core. See docs/performance.md.
+        """
+        most = 500 if len(set(self.nodes)) > 1 else 20000
+        self.spins = most if self.host_pes <= self.host_cores else 50
 
 
 job = Job()

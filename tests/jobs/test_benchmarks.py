@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks import gpu, gpu_collectives, host, ops, plots, record, table
+from benchmarks import gpu, gpu_collectives, host, nodes, ops, plots, record, table
 from benchmarks.figures import BOUND, Figure, Report, busbw, met, of_bound, ratio
 from benchmarks.rows import (
     KIB,
@@ -38,7 +38,7 @@ from PIL import Image
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SUITES = {module.SUITE.name: module.SUITE for module in (host, gpu, gpu_collectives, ops)}
+SUITES = {module.SUITE.name: module.SUITE for module in (host, nodes, gpu, gpu_collectives, ops)}
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
 WORD = Row("Host", "put[0]", "word", goals=(at_most(2e-6), times(0.5, "rival")))
@@ -281,6 +281,23 @@ def test_host_suite_runs_and_is_compared(tmp_path):
     found, figures = record.read(str(new))
     assert list(figures) == ["put 8"] and figures["put 8"].median > 1e-8
     assert found["machine"]["cores"] and found["versions"]["torch"] and found["pyshmem"]["library"]
+
+
+def test_nodes_suite_checks_and_times_each_library_of_a_group(tmp_path):
+    """The rows of pretended nodes, by the states of the target; a wrong result would leave a figure without samples."""
+    path, place = tmp_path / "nodes.json", nodes.PRETENDED
+    names = [
+        f"{place}: {name}, target {state}"
+        for name, state in zip(("put", "g", "atomic_fetch_add"), nodes.STATES, strict=True)
+    ]
+    names += [f"{place}: {name}" for name in ("get, target asleep", "flood of puts", "put_signal, round trip")]
+    done = start("benchmarks.nodes", "--quick", "--json", path, "--only", *names)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(path.read_text())["rows"]
+    assert {row["row"] for row in found} == set(names)
+    for row in found:
+        libraries = {"pyshmem", nodes.MPI} | ({nodes.TCP} if "target" in row["row"] else set())
+        assert {name for name, figure in row["figures"].items() if figure.get("samples")} == libraries, row
 
 
 @pytest.mark.parametrize(

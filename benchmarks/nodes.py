@@ -1,0 +1,140 @@
+"""The host calls of pyshmem between nodes beside mpi4py and plain sockets: pretended nodes, and hosts made of namespaces.
+
+Run, from a checkout with pyshmem built in it: python -m benchmarks.nodes [--quick] [--only TEXT ...] [--json FILE]
+PE 0 acts on PE 1, which sleeps, computes in Python or waits in C; mpi4py's target is always inside MPI. Hosts need root.
+Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks import command, peers, record
+from benchmarks.figures import Figure, Report
+from benchmarks.jobs import Job, JobError, JobsClock
+from benchmarks.peers import Peer
+from benchmarks.peers.case import FLOOD
+from benchmarks.rows import MIB, Goal, Row, once, rate, times
+from benchmarks.runner import Contender, Effort
+
+ROOT = Path(__file__).parents[1]
+HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
+MPI, TCP, ALONE = "mpi4py", "TCP", "one-node job"
+PRETENDED, HOST, NEAR, BARRIER = "Pretended nodes", "Two hosts", "Near", "Barrier"
+STATES = ("in a wait", "asleep", "in Python")  # of the target
+SMALL = {"put": 1.5, "get": 1.5, "p": 1.5, "g": 1.5, "atomic_fetch_add": 1.0}  # times as long as mpi4py, at most
+# mpi4py's data must not take the shared memory of this machine
+OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+# a mount namespace of its own keeps the hosts of this job apart from others and removes them with its last process
+IN_HOSTS = f'mount -t tmpfs hosts /run && {HOSTS} up 2 && exec {HOSTS} enter 0 "$@"'
+
+
+def _far(place: str) -> Iterator[Row]:
+    for state in STATES:
+        factor = 1 if state == STATES[0] else 2
+        for name, most in SMALL.items():
+            yield Row(
+                place, f"{place}: {name}, target {state}", "far", 8, (name, state), goals=(times(most * factor, MPI),)
+            )
+        for name in ("put", "get"):
+            goals = (rate(0.9 / factor, MPI),)
+            yield Row(place, f"{place}: {name}, target {state}", "far", 4 * MIB, (name, state), bus=once, goals=goals)
+    goals = (times(1, MPI),)
+    yield Row(place, f"{place}: flood of puts", "far", 8, ("flood", STATES[0]), steps=FLOOD, goals=goals)
+    yield Row(place, f"{place}: put_signal, round trip", "ping_pong_put_signal", 8)
+    yield Row(place, f"{place}: idle, of a core", "idle", unit="s/s", goals=(Goal(0.01, "", "≤ 1 %"),), rounds=5)
+
+
+_AS_FAST = (times(1.05, ALONE),)
+ROWS = (
+    *_far(PRETENDED),
+    *_far(HOST),
+    *(Row(NEAR, f"near {name}", name, n, goals=_AS_FAST) for name in ("put", "get") for n in (8, 8192)),
+    *(Row(NEAR, f"near {name}", name, goals=_AS_FAST) for name in ("p", "g", "atomic_fetch_add", "quiet", "fence")),
+    Row(NEAR, "near ping-pong: p", "ping_pong_p", steps=2, goals=_AS_FAST),
+    *(Row(f"{BARRIER} of {n} nodes", f"barrier_all, {n} nodes", "barrier_all") for n in (2, 4, 8, 16, 32)),
+)
+SUITE = command.Suite("nodes", ROWS, full=Effort(3e-4, 9, 21, 9), quick=Effort(3e-4, 5, 9, 9))
+
+
+class NodesClock:
+    """Starts the jobs of a group of rows when its first row comes, and ends those of the group before."""
+
+    peers = ("pyshmem", MPI, TCP, ALONE)
+
+    def __init__(self, mpiexec: str) -> None:
+        self.mpiexec = mpiexec
+        self.group, self.clock, self.stack = "", JobsClock([]), ExitStack()
+
+    def prepare(self, row: Row, effort: Effort) -> list[Contender]:
+        """Errors: JobError."""
+        if row.group == HOST and not _hosts_can_be():
+            reason = f"{HOSTS.name} needs root, iproute2 and util-linux"
+            return [Contender("pyshmem", {"pyshmem": Figure(missing=reason)}, lambda turn: {})]
+        if row.group != self.group:
+            self.stack.close()
+            self.group = row.group
+            jobs = []
+            for peer, n_pes in _jobs(row.group, self.mpiexec):
+                jobs.append(Job(peer, n_pes))
+                self.stack.callback(jobs[-1].close)
+            self.clock = JobsClock(jobs)
+        return self.clock.prepare(row, effort)
+
+    def release(self) -> None:
+        """Do nothing: a job frees its last case when it prepares the next one."""
+
+
+def _jobs(group: str, mpiexec: str) -> Iterator[tuple[Peer, int]]:
+    """Yield the peers of a group, with the PEs of each."""
+
+    def peer(name: str, module: str, launcher: list[str], **environment: str) -> Peer:
+        return Peer(name, module, sys.executable, launcher, environment=environment)
+
+    here = [mpiexec, "-bind-to", "none"]
+    if group == NEAR:
+        yield peer("pyshmem", "pyshmem", here, PYSHMEM_NODE_SIZE="2"), 4
+        yield peer(ALONE, "pyshmem", here), 4
+    elif group == HOST:
+        launcher = ["unshare", "--mount", "sh", "-ec", IN_HOSTS, "hosts", *here]
+        launcher += ["-launcher", "rsh", "-launcher-exec", str(HOSTS.with_name("rsh.sh"))]
+        launcher += ["-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-iface", "eth0"]
+        yield peer("pyshmem", "nodes", launcher, **OVER_TCP), 2
+        yield peer(MPI, "mpi_calls", launcher, **OVER_TCP), 2
+        yield peer(TCP, "tcp", launcher, **OVER_TCP, BENCHMARKS_ADDRESS="10.77.0.2"), 2
+    else:
+        n_pes = 2 if group == PRETENDED else int(group.split()[2])
+        yield peer("pyshmem", "nodes", here, PYSHMEM_NODE_SIZE="1", SHMEM_SYMMETRIC_SIZE="64m"), n_pes
+        yield peer(MPI, "mpi_calls", here, **OVER_TCP, FI_TCP_IFACE="lo"), n_pes
+        if group == PRETENDED:
+            yield peer(TCP, "tcp", here, **OVER_TCP, FI_TCP_IFACE="lo", BENCHMARKS_ADDRESS="127.0.0.1"), 2
+
+
+def _hosts_can_be() -> bool:
+    return os.geteuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare")))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = SUITE.parser(__doc__)
+    parser.add_argument("--mpiexec", metavar="PATH", help="MPICH's (the one beside this Python, or of the PATH)")
+    options = parser.parse_args(arguments)
+    if options.list:
+        return SUITE.print_list(options.only)
+    command.check_files(options)
+    clock = NodesClock(peers.find(options.mpiexec))
+    report = Report(SUITE.name, list(clock.peers), 2, record.facts())
+    try:
+        with clock.stack:
+            return SUITE.run(clock, options, report)
+    except JobError as error:
+        print(f"python -m benchmarks.nodes: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
