@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from pyshmem.launch import launchers
 
 HERE = pathlib.Path(__file__).parent
 HOSTS, PES = str(HERE / "hosts.sh"), HERE.parent / "pes"
@@ -24,6 +25,7 @@ ONE = "10.77.0.1:1,10.77.0.2:1"
 STACKS = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
     "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"},  # otherwise UCX shares memory between the namespaces
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0"},
 }
 needs_hosts = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))),
@@ -39,7 +41,7 @@ def hosts():
     assert keeper.stdout.readline() == "up\n"
     yield
     keeper.stdin.close()
-    keeper.wait(60)
+    keeper.wait(SECONDS)
 
 
 def ask(*words):
@@ -64,7 +66,7 @@ class Job:
 
     def __init__(self, folder, *command, **environment):
         self.temporary = pathlib.Path(tempfile.mkdtemp(prefix="pyhosts-"))
-        self.before = running()
+        self.before, self.files = running(), shared()
         self.lines = {"out": [], "err": []}
         variables = {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "TMPDIR": str(self.temporary), **environment}
         self.process = subprocess.Popen(
@@ -111,8 +113,7 @@ class Job:
     def left(self):
         """What of the job still exists: command lines, and files in /dev/shm and in the temporary folder."""
         commands = [running()[pid] for pid in running().keys() - self.before.keys()]
-        files = [os.path.join(name, file) for name, file in shared() if not file.startswith("kept")]
-        return {"processes": commands, "shared": files, "temporary": os.listdir(self.temporary)}
+        return {"processes": commands, "shared": sorted(shared() - self.files), "temporary": os.listdir(self.temporary)}
 
 
 NOTHING = {"processes": [], "shared": [], "temporary": []}
@@ -132,12 +133,18 @@ def command_line(pid):
 
 
 def shared():
-    """(host, file) for each file in /dev/shm."""
-    return [(NAMES[host], file) for host in (0, 1) for file in ask("enter", host, "ls", "/dev/shm").split()]
+    """(host, inode and name) of each file in /dev/shm: names may come again."""
+    return {(NAMES[host], line) for host in (0, 1) for line in ask("enter", host, "ls", "-i", "/dev/shm").splitlines()}
 
 
-def launcher():
-    return f"{BIN}/mpiexec -launcher rsh -launcher-exec {HERE}/rsh.sh -iface eth0"
+def launcher(stack):
+    """The launcher of a stack, with its options to start processes on the hosts; Open MPI's is the one on PATH."""
+    if stack != "openmpi":
+        return f"{BIN}/mpiexec -launcher rsh -launcher-exec {HERE}/rsh.sh -iface eth0"
+    found = next(launchers.candidates("openmpi"), None)
+    if not found or "openmpi 5" not in found.version:
+        pytest.skip("no launcher of Open MPI 5 on PATH")
+    return f"{found.command[0]} --prtemca plm_ssh_agent {HERE}/rsh.sh --prtemca prte_if_include eth0 -x LD_LIBRARY_PATH"
 
 
 @pytest.fixture
@@ -148,7 +155,7 @@ def start(tmp_path):
     def start(placed, *program, stack="ofi", options=(), folder=tmp_path, **environment):
         words = [write(tmp_path, program[0])] if "\n" in str(program[0]) else program
         pes = sum(int(each.partition(":")[2]) for each in placed.split(","))
-        command = ["pyshmemrun", "-n", pes, "--hosts", placed, "--mpiexec", launcher(), *options, *words]
+        command = ["pyshmemrun", "-n", pes, "--hosts", placed, "--mpiexec", launcher(stack), *options, *words]
         jobs.append(Job(folder, *command, **STACKS[stack], **environment))
         return jobs[-1]
 

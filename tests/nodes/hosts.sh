@@ -25,11 +25,10 @@ make() {
     until [ "$(readlink "/proc/$!/exe")" = "$(readlink -f "$(command -v sleep)")" ]; do sleep 0.01; done
 }
 processes() {
-    local network process
-    network=$(readlink "/proc/$(< "$folder/$1")/ns/net")
-    for process in /proc/[0-9]*; do
-        [ "$(readlink "$process/ns/net")" != "$network" ] || [ "${process#/proc/}" = "$(< "$folder/$1")" ] || echo "${process#/proc/}"
-    done 2> /dev/null
+    local keeper network
+    keeper=$(< "$folder/$1")
+    network=$(readlink "/proc/$keeper/ns/net")
+    find /proc/[0-9]*/ns/net -maxdepth 0 -lname "${network/\[/\\[}" 2> /dev/null | cut -d/ -f3 | grep -vx "$keeper" || true
 }
 down() {
     local file
@@ -54,7 +53,7 @@ up)
         enter bridge ip link set port$i master bridge0 up
     done
     echo up
-    cat > /dev/null ;;
+    while read -r _; do :; done ;;
 enter) exec nsenter --target "$(< "$folder/$2")" --net --uts --mount --wdns="$PWD" -- "${@:3}" ;;
 bytes) enter "$2" awk '/eth0:/ {print $2}' /proc/net/dev ;;
 processes) processes "$2" ;;
