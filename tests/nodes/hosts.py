@@ -112,7 +112,7 @@ class Job:
 
     def left(self):
         """What of the job still exists: command lines, and files in /dev/shm and in the temporary folder."""
-        commands = [running()[pid] for pid in running().keys() - self.before.keys()]
+        commands = [line for pid, line in running().items() if pid not in self.before]
         return {"processes": commands, "shared": sorted(shared() - self.files), "temporary": os.listdir(self.temporary)}
 
 
