@@ -23,14 +23,15 @@ MINUTES_test-many := 1
 minutes = $(or $(MINUTES_$(1)),5)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs, one line for each part; it goes on after a part that fails"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-nodes   tests on pretended nodes of 2 + 2, of 1 and of 3 + 1 PEs"
-	@echo "make test-hosts   tests over hosts made of network namespaces; needs root"
+	@echo "make test-hosts   tests over hosts made of namespaces; needs root"
+	@echo "make test-slurm   tests in a Slurm of two such hosts; needs root, slurm-wlm and munge"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
@@ -86,9 +87,12 @@ test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
 	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
-# needs root: the hosts are network namespaces
+# These need root: the hosts are namespaces.
 test-hosts: $(VENV)/.installed
-	$(BIN)/python -m pytest tests/nodes -q
+	$(BIN)/python -m pytest tests/nodes -q --ignore tests/nodes/test_slurm.py
+test-slurm: $(VENV)/.installed
+	@tests/nodes/slurm.sh check
+	$(BIN)/python -m pytest tests/nodes/test_slurm.py -q
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -52,7 +52,8 @@ def main(arguments: list[str]) -> int:
         os.rename(os.path.join(folder, f"pe-{pe}"), os.path.join(folder, f"ended-{pe}"))
     code = 128 - status if status < 0 else status
     if code and time.monotonic() > excused:
-        line = f"PE {pe}: {describe(status)}\n"
+        where = "" if here else f" on {os.uname().nodename}"
+        line = f"PE {pe}{where}: {describe(status)}\n"
         if here:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:

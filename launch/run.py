@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
     parser.add_argument("--dump-after", type=_positive, metavar="SECONDS",
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
+    parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
     hosts.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
@@ -96,6 +97,8 @@ def _launch(options: argparse.Namespace) -> int:
         environment.setdefault("PYSHMEM_DUMP", "SIGUSR1")
     if options.heap_size:
         environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
+    if options.report:
+        environment["PYSHMEM_REPORT"] = "1"
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()

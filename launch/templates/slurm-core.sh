@@ -1,6 +1,7 @@
 #!/bin/bash
-# one PE a core of one node, under Slurm: sbatch slurm-core.sh program.py [argument ...]
+# one PE a core, under Slurm: sbatch slurm-core.sh program.py [argument ...]
 #SBATCH --job-name=pyshmem
+# SITE: CPU memory reaches other nodes too
 #SBATCH --nodes=1
 # SITE: the cores of a node
 #SBATCH --ntasks-per-node=32

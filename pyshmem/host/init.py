@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import environment, exits, launcher, nodes, requirements, whereabouts
+from pyshmem.runtime import environment, exits, launcher, nodes, report, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -79,6 +79,7 @@ def init(
     job.thread_level = mpi.Query_thread()
     exits.watch(mpi)
     _announce(mpi)
+    _report()
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
@@ -164,6 +165,7 @@ def _start_mpi(thread_level: int) -> Any:
     if MPI.Is_finalized():
         refuse(LaunchError, "init", "MPI", "finalised", "MPI still up: it cannot be started twice in a process")
     if not MPI.Is_initialized():
+        launcher.refuse_full_shared_memory()
         MPI.Init_thread(thread_level)
         exits.own_mpi(MPI)
     launcher.refuse_split_job(MPI.COMM_WORLD.size)
@@ -252,6 +254,15 @@ def _announce(mpi: Any) -> None:
         print(environment.listing(settled), flush=True)
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
+
+
+def _report() -> None:
+    """Print where the PEs are, if PE 0 is asked to."""
+    assert job.comm is not None
+    if job.comm.bcast(environment.read("PYSHMEM_REPORT")):
+        rows = job.comm.gather(report.row())
+        if rows:
+            print(report.table(rows), flush=True)
 
 
 def _release() -> None:

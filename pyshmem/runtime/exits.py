@@ -71,7 +71,8 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
         return  # this is an interactive session, which goes on
     pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
     first = origin(error)
-    line, report = f"PE {pe}: {type(first).__name__}: {first}", _job_file("reported", _mpi.COMM_WORLD.rank)
+    who = f"PE {pe}" if job.on_one_host else f"PE {pe} on {os.uname().nodename}"
+    line, report = f"{who}: {type(first).__name__}: {first}", _job_file("reported", _mpi.COMM_WORLD.rank)
     if report:
         # pyshmemrun prints it last, after the launcher's words
         with (
@@ -92,11 +93,18 @@ def _job_file(kind: str, pe: int) -> str:
 
 
 def _note_shared_files() -> None:
-    """List the files that MPI has in /dev/shm. pyshmemrun removes them if the job is killed."""
-    note = _job_file("shm", _mpi.COMM_WORLD.rank)
-    if not note:
-        return
+    """List for pyshmemrun the files that MPI has in /dev/shm, so that it removes them if the job is killed.
+
+    The names of MPICH's are removed here: every process of the node has mapped them by now, and nobody would remove them on
+    another node than pyshmemrun's. MPICH 5.0.2 finalises without them.
+    """
     with open("/proc/self/maps") as maps:
-        paths = {line.split(None, 5)[5].strip() for line in maps if " /dev/shm/" in line}
-    with open(note, "a") as file:
-        file.writelines(path + "\n" for path in sorted(paths))
+        paths = sorted({line.split(None, 5)[5].strip() for line in maps if " /dev/shm/" in line})
+    for path in paths:
+        if path.startswith("/dev/shm/mpich_shm_"):
+            with suppress(FileNotFoundError):  # another PE of the node was faster
+                os.unlink(path)
+    note = _job_file("shm", _mpi.COMM_WORLD.rank)
+    if note:
+        with open(note, "a") as file:
+            file.writelines(path + "\n" for path in paths)

@@ -12,6 +12,8 @@ from pyshmem.runtime.errors import LaunchError, refuse
 # The variables in which launchers pass the number of processes: (variable, launcher).
 _SIZES = (("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"), ("PMI_SIZE", "MPICH's mpiexec"))
 _OPENMPI_LIBRARY = "libmpi.so.40"
+_SHARED = "/dev/shm"
+_LEAST_SHARED = 2 << 20  # bytes: MPICH takes 1 MiB for each PE of the node
 
 
 def refuse_torchrun() -> None:
@@ -45,6 +47,16 @@ def refuse_foreign_library(version: str) -> None:
             f"Open MPI's mpiexec, while mpi4py loads {got}",
             "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of that MPI",
         )
+
+
+def refuse_full_shared_memory() -> None:
+    """Errors: LaunchError if MPI has no room in /dev/shm. Called before MPI_Init, in which SIGBUS would kill it."""
+    if not os.path.isdir(_SHARED):
+        return
+    state = os.statvfs(_SHARED)
+    if state.f_bavail * state.f_frsize < _LEAST_SHARED:
+        got = f"{state.f_bavail * state.f_frsize} bytes free on {os.uname().nodename}"
+        refuse(LaunchError, "init", _SHARED, got, f"{_LEAST_SHARED} or more for MPI: remove what other jobs have left")
 
 
 def refuse_split_job(mpi_size: int) -> None:

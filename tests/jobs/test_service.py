@@ -2,6 +2,7 @@
 
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -11,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from far_peer import (
-    ADD_UINT64, FETCH, FLUSH, GET, GET_STRIDED, POST, PUT, PUT_STRIDED, REPLY, TOKEN, UPDATE, Peer, Service,
+    ADD_UINT64, FETCH, FLUSH, GET, GET_STRIDED, POST, PUT, PUT_STRIDED, REPLY, REQUEST, TOKEN, UPDATE, Peer, Service,
 )  # fmt: skip
 
 SECONDS = 60  # after which a process that should have ended has failed
@@ -164,9 +165,33 @@ def test_acknowledgements_that_nobody_reads_do_not_stop_requests(service, peer):
     assert service.words[0] == 49999
 
 
-def test_an_idle_service_uses_no_processor_time(service, peer):
+def processor_time(seconds):
+    """The share of a processor that this process uses while the test does nothing."""
     before, begun = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-    time.sleep(1)
+    time.sleep(seconds)
     after, passed = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - begun
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used < 0.01 * passed
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / passed
+
+
+def test_a_service_that_cannot_reply_sleeps_although_requests_wait(service, peer):
+    """The connection is full in both directions: of replies that nobody reads, and of requests that it must not take."""
+    for _ in range(40):
+        peer.send(GET, 0, 1 << 20)
+    waiting = memoryview((REQUEST.pack(PUT, 0, 0, 0, 8, 0, 0) + struct.pack("=Q", 7)) * 300_000)
+    writable = select.poll()
+    writable.register(peer.socket, select.POLLOUT)
+    peer.socket.setblocking(False)
+    while waiting and writable.poll(500):
+        with suppress(BlockingIOError):
+            waiting = waiting[peer.socket.send(waiting) :]
+    assert processor_time(1) < 0.01
+    peer.socket.setblocking(True)
+    for turn in range(40):
+        assert peer.reply()[0] == 2 + turn
+    peer.socket.sendall(waiting)
+    peer.send(FLUSH, asks=1)
+    assert peer.reply()[0] == 300_042 and service.words[0] == 7
+
+
+def test_an_idle_service_uses_no_processor_time(service, peer):
+    assert processor_time(1) < 0.01

@@ -1,0 +1,179 @@
+"""Two hosts, which hosts.sh makes of namespaces of this machine; jobs on them; and what these leave behind."""
+
+import itertools
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+from pyshmem.launch import launchers
+
+HERE = pathlib.Path(__file__).parent
+HOSTS, PES = str(HERE / "hosts.sh"), HERE.parent / "pes"
+BIN = pathlib.Path(sys.executable).parent
+SECONDS = 240  # for a job to start, or to end; generous, since machines are slow and shared
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+NAMES = ("pyhost0", "pyhost1")
+TWO = "10.77.0.1:2,10.77.0.2:2"
+ONE = "10.77.0.1:1,10.77.0.2:1"
+STACKS = {
+    "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
+    "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"},  # otherwise UCX shares memory between the namespaces
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0"},
+}
+needs_hosts = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))),
+    reason="needs root, iproute2 and util-linux",
+)
+os.environ["PYHOSTS"] = str(os.getpid())  # other sets of hosts may exist
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    """Two hosts, which are removed with all of their processes; they go too when this process is killed."""
+    keeper = subprocess.Popen([HOSTS, "up", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert keeper.stdout.readline() == "up\n"
+    yield
+    keeper.stdin.close()
+    keeper.wait(SECONDS)
+
+
+def ask(*words):
+    return subprocess.run([HOSTS, *map(str, words)], check=True, capture_output=True, text=True).stdout
+
+
+def received(host):
+    return int(ask("bytes", host))
+
+
+def until(condition, seconds=SECONDS):
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class Job:
+    """A command on host 0, in ``folder``, whose output is gathered. It has a folder of its own for temporary files."""
+
+    def __init__(self, folder, *command, **environment):
+        self.temporary = pathlib.Path(tempfile.mkdtemp(prefix="pyhosts-"))
+        self.before, self.files = running(), shared()
+        self.lines = {"out": [], "err": []}
+        variables = {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "TMPDIR": str(self.temporary), **environment}
+        self.process = subprocess.Popen(
+            [HOSTS, "enter", "0", *map(str, command)],
+            cwd=folder,
+            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        streams = zip((self.process.stdout, self.process.stderr), self.lines.values(), strict=True)
+        self._threads = [threading.Thread(target=lines.extend, args=(file,)) for file, lines in streams]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def out(self):
+        return "".join(self.lines["out"])
+
+    @property
+    def err(self):
+        return "".join(self.lines["err"])
+
+    def reach(self, text, times=1):
+        """Wait until the job has printed ``text`` so often."""
+        assert until(lambda: self.out.count(text) >= times or self.process.poll() is not None)
+        assert self.out.count(text) >= times, self.out[-2000:] + self.err[-3000:]
+
+    def end(self, seconds=SECONDS):
+        """Wait until it has ended by itself, and return the status."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"no end in {seconds} s: {self.out[-2000:]}{self.err[-3000:]}")
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            for thread in self._threads:
+                thread.join()
+        return self.process.returncode
+
+    def left(self):
+        """What of the job still exists: command lines, and files in /dev/shm and in the temporary folder."""
+        commands = [line for pid, line in running().items() if pid not in self.before]
+        return {"processes": commands, "shared": sorted(shared() - self.files), "temporary": os.listdir(self.temporary)}
+
+
+NOTHING = {"processes": [], "shared": [], "temporary": []}
+
+
+def running():
+    """The command lines of the hosts' processes, by process id."""
+    pids = itertools.chain.from_iterable(ask("processes", host).split() for host in (0, 1))
+    return {pid: line for pid in pids if (line := command_line(pid))}
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""  # ended by now
+
+
+def shared():
+    """(host, inode and name) of each file in /dev/shm: names may come again."""
+    return {(NAMES[host], line) for host in (0, 1) for line in ask("enter", host, "ls", "-i", "/dev/shm").splitlines()}
+
+
+def launcher(stack):
+    """The launcher of a stack, with its options to start processes on the hosts; Open MPI's is the one on PATH."""
+    if stack != "openmpi":
+        return f"{BIN}/mpiexec -launcher rsh -launcher-exec {HERE}/rsh.sh -iface eth0"
+    found = next(launchers.candidates("openmpi"), None)
+    if not found or "openmpi 5" not in found.version:
+        pytest.skip("no launcher of Open MPI 5 on PATH")
+    return f"{found.command[0]} --prtemca plm_ssh_agent {HERE}/rsh.sh --prtemca prte_if_include eth0 -x LD_LIBRARY_PATH"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(placed, program or words, stack=, **environment): pyshmemrun on host 0 with PEs on the hosts of ``placed``."""
+    jobs = []
+
+    def start(placed, *program, stack="ofi", options=(), folder=tmp_path, **environment):
+        words = [write(tmp_path, program[0])] if "\n" in str(program[0]) else program
+        pes = sum(int(each.partition(":")[2]) for each in placed.split(","))
+        command = ["pyshmemrun", "-n", pes, "--hosts", placed, "--mpiexec", launcher(stack), *options, *words]
+        jobs.append(Job(folder, *command, **STACKS[stack], **environment))
+        return jobs[-1]
+
+    yield start
+    end_all(jobs)
+
+
+def write(folder, text):
+    path = folder / "program.py"
+    path.write_text(text)
+    return path
+
+
+def end_all(jobs):
+    """End what a failed test has left."""
+    for job in jobs:
+        if job.process.poll() is None:
+            os.killpg(job.process.pid, signal.SIGKILL)
+        for pid in running().keys() - job.before.keys():
+            os.kill(int(pid), signal.SIGKILL)
+        shutil.rmtree(job.temporary)

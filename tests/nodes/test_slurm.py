@@ -1,0 +1,153 @@
+"""A Slurm of two nodes, which slurm.sh starts on the hosts of hosts.sh: jobs as a user starts and ends them.
+
+Run by `make test-slurm`, as root.
+"""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+import pyshmem.launch
+from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, received, until, write  # noqa: F401
+
+TEMPLATE = pathlib.Path(pyshmem.launch.__file__).parent / "templates" / "slurm-core.sh"
+WAYS = {
+    "pyshmemrun": ["salloc", "--quiet", "-N", "2", "-n", "4", "pyshmemrun"],
+    "pyshmemrun-by-srun": ["salloc", "--quiet", "-N", "2", "-n", "4", "pyshmemrun", "--launcher", "srun"],
+    "srun": ["srun", "-N", "2", "-n", "4", "--mpi=pmi2", "--kill-on-bad-exit=1", "python"],
+}
+
+MISSING = subprocess.run([HERE / "slurm.sh", "check"], capture_output=True, text=True).stderr
+
+pytestmark = [
+    pytest.mark.timeout(3 * SECONDS),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.usefixtures("slurm"),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm(hosts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slurm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        subprocess.run([HERE / "slurm.sh", "up", "2", folder], check=True)
+        yield
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """begin(words, program): a command of Slurm on host 0."""
+    jobs = []
+
+    def begin(words, program, *options):
+        jobs.append(Job(tmp_path, *words, *options, write(tmp_path, program)))
+        return jobs[-1]
+
+    yield begin
+    ask("enter", 0, "scancel", "--user=root")
+    end_all(jobs)
+
+
+@pytest.fixture
+def submit(tmp_path, begin):
+    """submit(program, **changed): sbatch of the template, as a site changes it; ends with the batch job."""
+
+    def submit(program, **changed):
+        values = {"nodes": 2, "ntasks-per-node": 2, "cpus-per-task": 1, "time": 10, "partition": "batch", **changed}
+        text = TEMPLATE.read_text()
+        for name, value in values.items():
+            text, count = re.subn(rf"(?m)^#SBATCH --{name}=.*", f"#SBATCH --{name}={value}", text)
+            assert count == 1, name
+        text = re.sub(r"(?m)^(#SBATCH --account|module load).*\n", "", text)
+        text = re.sub(r"(?m)^source .*", f"source {BIN}/activate", text).replace("SIZE=1g", "SIZE=64m")
+        (tmp_path / "job.sh").write_text(text)
+        return begin(["sbatch", "--wait", "--output=said", "job.sh"], program)
+
+    return submit
+
+
+PROGRAM = """
+import os
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, n = shmem.my_pe(), shmem.n_pes()
+x, y = shmem.zeros(1_000_000), torch.arange(1_000_000) + float(me)
+shmem.put(x, y, (me + 1) % n)
+shmem.barrier_all()
+assert torch.equal(x, torch.arange(1_000_000) + float((me - 1) % n))
+print(f"PE {me} of {n} on {os.uname().nodename}")
+shmem.finalize()
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_runs_on_both_nodes(way, begin):
+    before = [received(host) for host in (0, 1)]
+    job = begin(WAYS[way], PROGRAM)
+    assert job.end() == 0, job.err
+    said = dict(re.findall(r"PE (\d) of 4 on (\w+)\n", job.out))
+    assert said.keys() == set("0123") and set(said.values()) == set(NAMES), job.out
+    for host in (0, 1):
+        assert received(host) - before[host] > 4_000_000, "a PE of each node puts 4 MB to the other"
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+def test_the_job_script_runs_on_both_nodes(submit, tmp_path):
+    job = submit(PROGRAM)
+    assert job.end() == 0, (tmp_path / "said").read_text()
+    said = re.findall(r"PE (\d) of 4 on (\w+)\n", (tmp_path / "said").read_text())
+    assert sorted(said) == [("0", NAMES[0]), ("1", NAMES[0]), ("2", NAMES[1]), ("3", NAMES[1])]
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+FAILING = """
+import pyshmem as shmem
+
+shmem.init()
+shmem.barrier_all()
+if shmem.my_pe() == shmem.n_pes() - 1:
+    raise ValueError("the PE of the last node")
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failing_pe_ends_the_job_and_leaves_nothing(way, begin):
+    job = begin(WAYS[way], FAILING)
+    assert job.end() != 0
+    assert "PE 3 on pyhost1: ValueError: the PE of the last node" in job.out + job.err
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+ENDLESS = """
+import signal
+import pyshmem as shmem
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+shmem.init()
+shmem.barrier_all()
+print("begun", flush=True)
+while True:
+    shmem.barrier_all()
+"""
+
+
+def test_scancel_ends_the_job_and_leaves_nothing(submit, tmp_path):
+    job = submit(ENDLESS)
+    said = tmp_path / "said"
+    assert until(lambda: said.exists() and said.read_text().count("begun") == 4)
+    ask("enter", 0, "scancel", "--user=root")
+    assert job.end() != 0
+    assert until(lambda: job.left() == NOTHING, 60), job.left()
+
+
+def test_the_time_limit_ends_the_job_and_leaves_nothing(submit, tmp_path):
+    """Slurm counts minutes, and looks twice in one."""
+    job = submit(ENDLESS, time=1)
+    assert job.end() != 0
+    assert "DUE TO TIME LIMIT" in (tmp_path / "said").read_text()
+    assert until(lambda: job.left() == NOTHING, 60), job.left()
