@@ -32,7 +32,9 @@ setup(
         Extension(
             "pyshmem.runtime._native",
             ["pyshmem/runtime/_native.c"],
-            depends=[f"pyshmem/runtime/_{part}.h" for part in ("collectives", "far", "launch", "loops", "service")],
+            depends=[
+                f"pyshmem/runtime/_{part}.h" for part in ("collectives", "far", "launch", "loops", "quick", "service")
+            ],
             py_limited_api=True,
             extra_compile_args=[
                 "-std=gnu11",

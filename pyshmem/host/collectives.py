@@ -2,6 +2,8 @@
 
 This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
 on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
+
+Arrays may be private. The C names and the calls on streams take symmetric arrays only, as the specification has it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,31 @@ import numpy as np
 
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import KINDS, Array, count_of, integer_of, name_of, refuse_dtype, symmetric_array
+from pyshmem.runtime.arguments import (
+    KINDS,
+    Array,
+    Operand,
+    any_array,
+    count_of,
+    integer_of,
+    name_of,
+    refuse_dtype,
+    symmetric_array,
+)
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
-from pyshmem.transport.mapped import EXSCAN, INSCAN, OPERATORS, REDUCE, Fold
+from pyshmem.transport.mapped import (
+    EXSCAN,
+    INSCAN,
+    OPERATORS,
+    REDUCE,
+    SOURCE,
+    STAGED,
+    TARGET,
+    UNTOUCHED,
+    Blocks,
+    Fold,
+)
 
 _N_OPERATORS = len(OPERATORS)  # as in _collectives.h
 
@@ -31,12 +54,14 @@ class Pair(NamedTuple):
     room: int
     length: int
     dtype: Any
+    private: int = 0  # TARGET and SOURCE, for the arrays that are private
 
 
 def broadcast(target: Array, source: Array, root: int, size: int | None = None, team: Team | None = None) -> None:
     """Copy the first ``size`` elements of ``source`` on PE ``root`` of ``team`` to ``target`` on every member.
 
-    target, source: symmetric, contiguous, of one dtype, with at least size elements. The root's target is written too.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, with at least size
+        elements. The root's target is written too; if it is symmetric, all targets must be.
     size: the number of elements; None means all of source.
     team: a team of this PE; None is TEAM_WORLD. root counts in it.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -45,20 +70,23 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     Spec: 9.9 SHMEM_BROADCAST.
     """
     group = member("broadcast", team)
-    if group.meeting.quick("broadcast", 0, root, target, source, size):
+    left = group.meeting.quick("broadcast", 0, root, target, source, size)
+    if not left:
         return
-    pair = pair_of("broadcast", target, source)
-    nbytes = elements_of("broadcast", pair, size) * pair.dtype.itemsize
+    pair = any_pair("broadcast", target, source)
+    count = elements_of("broadcast", pair, size)
     root = integer_of(root)
     group._world_pe("broadcast", root)
-    if nbytes:
-        group.meeting.broadcast("broadcast", pair.heap, root, pair.dest, pair.src, nbytes)
+    if count:
+        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, (count,))
+        group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)
 
 
 def collect(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Concatenate the first ``size`` elements of ``source`` of all members, in their order, in ``target`` on every member.
 
-    target, source: symmetric, contiguous, of one dtype; target has at least the elements of all members.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype. target has at least the
+        elements of all members.
     size: may differ between members, and be 0; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -67,25 +95,26 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
         that is too small is refused on all members.
     Spec: 9.9 SHMEM_COLLECT.
     """
-    group, pair = member("collect", team), pair_of("collect", target, source)
+    group, pair = member("collect", team), any_pair("collect", target, source)
     count = pair.length if size is None else count_of("collect", "size", size)
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
-    notes = group.meeting.share("collect", np.array([count, pair.room], dtype=np.int64).tobytes())
-    counts, rooms = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
+    note = np.array([count, pair.room, pair.private & TARGET], dtype=np.int64)
+    notes = group.meeting.share("collect", note.tobytes())
+    counts, rooms, private = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
     if sum(counts) > min(rooms):
         got = f"{min(rooms)} elements on some PE"
         refuse(OutOfRangeError, "collect", "target", got, f"at least {sum(counts)}, which come together")
-    item = pair.dtype.itemsize
-    first = pair.dest + sum(counts[: group.me]) * item
     if sum(counts):
-        group.meeting.scatter("collect", pair.heap, first, pair.src, 0, count * item, 0, 0, 1)
+        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, counts)
+        group.meeting.scatter("collect", pair.heap, what, pair.private, STAGED if any(private) else UNTOUCHED)
 
 
 def fcollect(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Concatenate ``size`` elements of ``source`` of each member, in their order, in ``target`` on every member.
 
-    target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype. target is of one kind on all
+        members, and has at least size elements per member.
     size: the same on all members; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -94,19 +123,21 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
     Spec: 9.9 SHMEM_FCOLLECT.
     """
     group = member("fcollect", team)
-    if group.meeting.quick("fcollect", 1, 0, target, source, size):
+    left = group.meeting.quick("fcollect", 1, 0, target, source, size)
+    if not left:
         return
-    pair = pair_of("fcollect", target, source)
+    pair = any_pair("fcollect", target, source)
     count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
     if count:
-        nbytes = count * pair.dtype.itemsize
-        group.meeting.scatter("fcollect", pair.heap, pair.dest + group.me * nbytes, pair.src, 0, nbytes, 0, 0, 1)
+        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size)
+        group.meeting.scatter("fcollect", pair.heap, what, pair.private, left)
 
 
 def alltoall(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Copy block j of ``source`` to ``target`` on member j, at the block with the number of this PE.
 
-    target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, without overlap, with one block
+        per member. target is of one kind on all members.
     size: the elements of a block; None divides source equally.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -115,14 +146,14 @@ def alltoall(target: Array, source: Array, size: int | None = None, team: Team |
     Spec: 9.9 SHMEM_ALLTOALL.
     """
     group = member("alltoall", team)
-    if group.meeting.quick("alltoall", 2, 0, target, source, size):
+    left = group.meeting.quick("alltoall", 2, 0, target, source, size)
+    if not left:
         return
-    pair = pair_of("alltoall", target, source)
+    pair = any_pair("alltoall", target, source)
     count = share_of("alltoall", pair, size, group.size)
     if count:
-        nbytes = count * pair.dtype.itemsize
-        dest = pair.dest + group.me * nbytes
-        group.meeting.scatter("alltoall", pair.heap, dest, pair.src, nbytes, nbytes, 0, 0, 1)
+        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size, count)
+        group.meeting.scatter("alltoall", pair.heap, what, pair.private, left)
 
 
 def alltoalls(
@@ -130,7 +161,8 @@ def alltoalls(
 ) -> None:
     """Exchange blocks of ``size`` elements as alltoall does, with stride ``sst`` in ``source`` and ``tst`` in ``target``.
 
-    target, source: symmetric, contiguous, of one dtype, long enough for their strides; they must not overlap.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, without overlap, long enough for
+        their strides. target is of one kind on all members.
     tst, sst: strides in elements, 1 or more. Block j starts after j * size strides.
     size: the elements of a block; None divides those of source equally.
     team: a team of this PE; None is TEAM_WORLD.
@@ -139,7 +171,7 @@ def alltoalls(
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_ALLTOALLS.
     """
-    group, pair = member("alltoalls", team), pair_of("alltoalls", target, source)
+    group, pair = member("alltoalls", team), any_pair("alltoalls", target, source)
     tst, sst = count_of("alltoalls", "tst", tst), count_of("alltoalls", "sst", sst)
     for name, stride in (("tst", tst), ("sst", sst)):
         if stride < 1:
@@ -150,16 +182,15 @@ def alltoalls(
         if need > held:
             refuse(OutOfRangeError, "alltoalls", name, f"{held} elements", f"at least {need}")
     if count:
-        item = pair.dtype.itemsize
-        dest, skip = pair.dest + group.me * count * tst * item, count * sst * item
-        group.meeting.scatter("alltoalls", pair.heap, dest, pair.src, skip, item, tst * item, sst * item, count)
+        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size, count * sst, tst, sst)
+        group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
 
 
 def reduce(target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None) -> None:
     """Combine ``source`` of all members with ``op``, element by element and in their order, into every ``target``.
 
     op: "sum" or "prod" of numbers, also complex; "min" or "max" of real numbers; "and", "or" or "xor" of integers.
-    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype; the same or without overlap.
     size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
     team: a team of this PE; None is TEAM_WORLD. All members get the same bits.
     Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
@@ -178,7 +209,8 @@ def require_operator(routine: str, op: Any) -> None:
 
 _REDUCTION_DOC = """Combine ``source`` of all members by {what}, element by element, in their order, into every ``target``.
 
-    target, source: symmetric, contiguous, of one dtype, {types}; either the same array or without overlap.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, {types}; the same or without
+        overlap.
     size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
     team: a team of this PE; None is TEAM_WORLD. All members get the same bits.
     Order: collective over team; target must be ready on all members before any of them calls.
@@ -215,7 +247,8 @@ sum_reduce, prod_reduce, min_reduce, max_reduce = map(_reduction, ("sum", "prod"
 def sum_inscan(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Add ``source`` of the members up to and including this one, element by element, into ``target``.
 
-    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype; the same or without overlap.
+        Numbers, also complex.
     size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
@@ -229,7 +262,8 @@ def sum_inscan(target: Array, source: Array, size: int | None = None, team: Team
 def sum_exscan(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
     """Add ``source`` of the members before this one, element by element, into ``target``; zeros on the first member.
 
-    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Numbers, also complex.
+    target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype; the same or without overlap.
+        Numbers, also complex.
     size: the number of elements; None means all of source. Half-precision elements are combined in float32 and rounded once.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. All members wait for all, and
@@ -243,15 +277,16 @@ def sum_exscan(target: Array, source: Array, size: int | None = None, team: Team
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     group = member(routine, team)
     operator = OPERATORS[op]
-    if group.meeting.quick(routine, 3, mode * _N_OPERATORS + operator.code, target, source, size):
+    left = group.meeting.quick(routine, 3, mode * _N_OPERATORS + operator.code, target, source, size)
+    if not left:
         return
-    pair = pair_of(routine, target, source)
+    pair = any_pair(routine, target, source)
     count = elements_of(routine, pair, size)
     if pair.dtype not in operator.dtypes:
         refuse_dtype(routine, "target", pair.dtype, operator.dtypes)
     if count:
         what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
-        group.meeting.fold(routine, pair.heap, what, partial(context_of, group))
+        group.meeting.fold(routine, pair.heap, what, partial(context_of, group), pair.private, left)
 
 
 def context_of(team: Team) -> Any:
@@ -262,16 +297,26 @@ def context_of(team: Team) -> Any:
 
 
 def pair_of(routine: str, target: Array, source: Array) -> Pair:
+    """The arrays of a call that takes symmetric arrays only."""
     found = _native.locate_pair(views, target, source)
     if found is not None:
         heap, dest, src, room, length, kind = found
         return Pair(heap, dest, src, room, length, KINDS[kind])
-    to, own = symmetric_array(routine, "target", target), symmetric_array(routine, "source", source)
+    return _pair(routine, symmetric_array(routine, "target", target), symmetric_array(routine, "source", source), 0)
+
+
+def any_pair(routine: str, target: Array, source: Array) -> Pair:
+    """The arrays of a call that takes private arrays too."""
+    (to, alone), (own, apart) = any_array(routine, "target", target), any_array(routine, "source", source)
+    return _pair(routine, to, own, TARGET * alone | SOURCE * apart)
+
+
+def _pair(routine: str, to: Operand, own: Operand, private: int) -> Pair:
     if to.dtype != own.dtype:
         refuse(DtypeError, routine, "source", f"{name_of(own.dtype)} elements", f"the {name_of(to.dtype)} of target")
     if to.heap is not own.heap:
         refuse(ArgumentError, routine, "source", f"memory of {own.heap.device}", f"that of target, {to.heap.device}")
-    return Pair(to.heap, to.address, own.address, to.nelems, own.nelems, to.dtype)
+    return Pair(to.heap, to.address, own.address, to.nelems, own.nelems, to.dtype, private)
 
 
 def elements_of(routine: str, pair: Pair, size: int | None) -> int:

@@ -200,9 +200,10 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
 
 def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str | None, device: str | None) -> None:
     answers = gather(comm, lambda: _read_settings(heap_size, device))
-    job.device = opening.decide([answer[2:] for answer in answers])
+    job.device = opening.decide([answer[3:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
     job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
+    job.staging = _one_size("PYSHMEM_STAGING", [answer[2] for answer in answers])
     # the default size depends on free memory, which each PE reads at a different time
     size = min(gather(comm, lambda: environment.heap_bytes(nbytes, job.host_pes, job.device == "cpu")))
     job.set_spins()
@@ -225,13 +226,13 @@ def _one_size(argument: str, asked: list[int | None]) -> int | None:
     return low
 
 
-def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[int | None, int | None, str | None, str]:
+def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...]:
     job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
     job.debug = environment.read("SHMEM_DEBUG")
     wish = device or environment.read("PYSHMEM_HEAP")
-    scratch = environment.read("PYSHMEM_SCRATCH")
+    scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
     environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
-    return environment.asked_bytes(heap_size), scratch, wish, opening.why_not(wish)
+    return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
 
 
 def _by_size(nbytes: int | None) -> int:

@@ -5,13 +5,16 @@
  * two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, and one flag for each possible root.
  * Members make the same calls in the same order, so equal counters mean the same call. Epochs only grow, and nothing is reset
  * between calls. A call waits for every store of a peer into this PE's area before it returns, so an idle area can be reused by
- * another team. */
+ * another team.
+ *
+ * A member may pass private memory, which the others cannot reach and do not know of. It tells them before they meet, and the call
+ * then ends with the outcome STAGED on all of them: pyshmem.transport.mapped.staging does the rest. */
 enum {
     NOTE = 256, NOTES = 2048,       /* bytes of a note; offset of the two notes */
     COUNTERS = NOTES + 2 * NOTE,
     FLAT = 16,                      /* up to this number of members, each writes to every other directly */
     MAILBOX = 128, PAYLOAD = MAILBOX - 8, /* an epoch and a payload, two cache lines */
-    MAILBOXES = COUNTERS + 64,
+    MAILBOXES = COUNTERS + 128,
     ROOTS = MAILBOXES + 2 * FLAT * MAILBOX,
     PULL_BYTES = 1 << 19,           /* from this total size on, the members read from the root instead of the root writing */
     YIELD_NS = 400000,              /* a longer yield means that the core went to a program that computes */
@@ -21,9 +24,15 @@ enum {
     NO_MEMORY = 3,                  /* why a call has failed, as in spin_t */
     INWARDS = 1, BETWEEN = 11, OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
     BLOCK = 8192,                   /* bytes of a reduction that are combined at a time, so that they stay in the L1 cache */
+    PRIVATE_TARGET = 1,             /* a bit of `private`; another one stands for the source */
 };
+/* What is left to do: nothing; all, because nothing has happened; the call through staging memory; an error, because the target is
+ * private here, or on the member through which the data come, and symmetric on the root. */
+enum { DONE, UNTOUCHED, STAGED, REFUSED };
 
-typedef struct { uint64_t notes, exchanges, broadcasts, asleep, hasty, penalty; int64_t disturbed; } counters_t;
+/* calls: the collectives that move data, without reductions through mailboxes. staged, refused: the last call in which a member has
+ * told of private memory, and the last that another one has refused. from: the source of this PE as root, from its area on. */
+typedef struct { uint64_t notes, exchanges, calls, asleep, hasty, penalty; int64_t disturbed; uint64_t staged, refused; int64_t from; } counters_t;
 /* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _far.h. node: the number
  * of each member's node, if there are several. leaders: the first member on each node. locals: the members on this node. */
 typedef struct {
@@ -34,6 +43,7 @@ typedef struct {
     spin_t spin;
     PyThreadState *released;
     link_t *failed;
+    int left;
 } team_t;
 
 static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) {
@@ -60,6 +70,7 @@ static int to_team(PyObject *const *args, team_t *t) {
     t->spin = spin_begin(timeout, spins);
     t->released = NULL;
     t->failed = NULL;
+    t->left = DONE;
     t->away = t->node = NULL;
     t->nodes = 0;
     if (PyTuple_Size(args[0]) == 4) return 1;
@@ -84,6 +95,8 @@ static int finish(team_t *t) {
     else if (t->spin.failed) spin_error(&t->spin);
     return !t->spin.failed;
 }
+
+static PyObject *left(team_t *t) { return finish(t) ? PyLong_FromLong(t->left) : NULL; }
 
 /* Notes the result of a request to a far member: after a failure, the call makes no further ones and ends. */
 static void note(team_t *t, link_t *failed) { if (failed) { t->failed = failed; t->spin.failed = 1; } }
@@ -228,6 +241,32 @@ static int meet(team_t *t) {
     return disseminate(t);
 }
 
+/* Stores the number of this call into a word of all members. The caller then posts to them. */
+static void tell(team_t *t, uint64_t *word, uint64_t call) {
+    for (int64_t j = 0; j < t->n; j++) send_to(t, j, (char *)word, (const char *)&call, sizeof call);
+    complete(t);
+}
+
+/* A barrier, after which all members know whether the memory of one of them is private. Returns whether the call can go on. */
+static int agree(team_t *t, int private) {
+    counters_t *own = counters(t);
+    uint64_t call = ++own->calls;
+    if (private) tell(t, &own->staged, call);
+    if (!meet(t)) return 0;
+    if (own->staged == call) t->left = STAGED;
+    return t->left == DONE;
+}
+
+/* agree(team, timeout, spins, private) -> what is left to do: DONE means nothing special. */
+static PyObject *py_agree(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    int64_t private;
+    if (!arity("agree", n, 4) || !to_team(args, &t) || !to_i64(args[3], &private)) return NULL;
+    agree(&t, private != 0);
+    return left(&t);
+}
+
 /* area_bytes(n_pes) -> the bytes of an area for a team of up to n_pes PEs. */
 static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -255,7 +294,7 @@ static int is_behind(team_t *t, int64_t j) {
     read_from(t, j, (char *)&theirs, t->area + COUNTERS, sizeof theirs);
     complete(t);
     return t->failed || syncs < *(uint64_t *)t->area || theirs.notes < own->notes || theirs.exchanges < own->exchanges ||
-           theirs.broadcasts < own->broadcasts;
+           theirs.calls < own->calls;
 }
 
 /* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out. */
@@ -301,6 +340,7 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
 /* ---- copies: every target is ready before any member calls, so a member writes into the targets of others at once ---- */
 
 static void spread(team_t *t, int64_t child, uint64_t flag, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+    if (t->left == REFUSED) send_to(t, child, (char *)&counters(t)->refused, (const char *)&epoch, sizeof epoch);
     if (is_away(t, child)) { post_far(t, child, flag, epoch, dest, source, nbytes); return; }
     if (nbytes) memcpy(dest + distance(t, child), source, nbytes);
     post(t, child, flag, epoch);
@@ -328,35 +368,44 @@ static void spread_over_nodes(team_t *t, int64_t root, uint64_t epoch, char *des
 }
 
 /* A root may be several calls ahead of a member. This is safe because each member has a separate flag for each root, and only the
- * member's parent in the tree of that root writes it. */
-static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes) {
-    uint64_t epoch = ++counters(t)->broadcasts;
-    int pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
+ * member's parent in the tree of that root writes it. A root with private memory is not ahead: it meets all members in staging. */
+static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, int64_t private) {
+    counters_t *own = counters(t);
+    uint64_t call = ++own->calls;
+    int is_root = t->me == root, pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
     if (pull) release_gil(t);
-    const char *from = source + (t->nodes > 1 && t->me != root ? 0 : distance(t, root));
-    if (t->me != root && !await(t, ROOTS + 8 * (uint64_t)root, epoch)) return;
-    const char *ready = t->me == root ? from : dest;
-    if (t->nodes > 1) spread_over_nodes(t, root, epoch, dest, ready, nbytes);
-    else spread_from_root(t, root, epoch, dest, ready, pull ? 0 : nbytes);
-    if ((pull || t->me == root) && from != dest) memmove(dest, from, nbytes);
+    if (is_root && private && (pull || private & PRIVATE_TARGET)) tell(t, &own->staged, call);
+    if (is_root) own->from = source - t->area;
+    else if (!await(t, ROOTS + 8 * (uint64_t)root, call)) return;
+    if (own->staged == call) t->left = STAGED;
+    else if (own->refused == call || private & PRIVATE_TARGET) t->left = REFUSED;
+    uint64_t pushed = pull || t->left != DONE ? 0 : nbytes;
+    if (t->nodes > 1) spread_over_nodes(t, root, call, dest, is_root ? source : dest, pushed);
+    else spread_from_root(t, root, call, dest, is_root ? source : dest, pushed);
+    if (t->left == STAGED) return;
+    if (t->left == DONE && (pull || is_root)) {
+        const char *home = is_root ? t->area : area_of(t, root), *from = home + ((counters_t *)(home + COUNTERS))->from;
+        if (from != dest) memmove(dest, from, nbytes);
+    }
     if (pull) meet(t); /* the root may reuse its source when all members have read it */
 }
 
-/* broadcast(team, timeout, spins, root, dest, source, nbytes) */
+/* broadcast(team, timeout, spins, root, dest, source, nbytes, private) -> what is left to do. private: 1 if the target is private,
+ * plus 2 if the source is. */
 static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
-    int64_t root;
+    int64_t root, private;
     uint64_t dest, source, nbytes;
-    if (!arity("broadcast", n, 7) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
-        !to_u64(args[5], &source) || !to_u64(args[6], &nbytes))
+    if (!arity("broadcast", n, 8) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
+        !to_u64(args[5], &source) || !to_u64(args[6], &nbytes) || !to_i64(args[7], &private))
         return NULL;
-    broadcast(&t, root, (char *)dest, (char *)source, nbytes);
-    if (!finish(&t)) return NULL;
-    Py_RETURN_NONE;
+    broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
+    return left(&t);
 }
 
-/* scatter copies `count` items of `item` bytes from source + j * skip to dest on each member j. It ends with a barrier. */
+/* scatter copies `count` items of `item` bytes from source + j * skip to dest on each member j. It ends with a barrier. A member
+ * whose target is private copies nothing, because it does not know whether those of the others are symmetric. */
 typedef struct { uint64_t skip, item, dest_step, source_step, count; } blocks_t;
 
 static void scatter_far(team_t *t, uint64_t to, const char *from, const blocks_t *b) {
@@ -366,31 +415,32 @@ static void scatter_far(team_t *t, uint64_t to, const char *from, const blocks_t
     else if (b->item) note(t, far_put(to, from, b->item));
 }
 
-static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b) {
+static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b, int private) {
     if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) release_gil(t);
-    for (int64_t k = 1; k <= t->n; k++) {
+    for (int64_t k = 1; k <= t->n && !private; k++) {
         int64_t j = (t->me + k) % t->n; /* each member begins with a different one */
         char *to = dest + distance(t, j);
         const char *from = source + (uint64_t)j * b->skip;
         if (is_away(t, j)) { scatter_far(t, (uint64_t)to, from, b); continue; }
         for (uint64_t i = 0; i < b->count && to != from; i++) copy_item(to + i * b->dest_step, from + i * b->source_step, b->item);
     }
-    meet(t);
+    agree(t, private);
 }
 
-/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count); all but count are in bytes. */
+/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count, private) -> what is left to do. All but
+ * count are in bytes. private: whether the target is. */
 static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     uint64_t dest, source;
+    int64_t private;
     blocks_t b;
-    if (!arity("scatter", n, 10) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
+    if (!arity("scatter", n, 11) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
         !to_u64(args[5], &b.skip) || !to_u64(args[6], &b.item) || !to_u64(args[7], &b.dest_step) ||
-        !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count))
+        !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count) || !to_i64(args[10], &private))
         return NULL;
-    scatter(&t, (char *)dest, (char *)source, &b);
-    if (!finish(&t)) return NULL;
-    Py_RETURN_NONE;
+    scatter(&t, (char *)dest, (char *)source, &b, private != 0);
+    return left(&t);
 }
 
 /* ---- reductions ---- */
@@ -460,7 +510,7 @@ static void fold_far(team_t *t, fold_t *f, char *dest, const char *source, uint6
 
 /* Each member combines one share of the elements for all members. No other member reads or writes this share, so source and
  * target may be one array. */
-static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
+static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private) {
     uint64_t line = 64 / f->kind->item, share = ((count + (uint64_t)t->n - 1) / (uint64_t)t->n + line - 1) / line * line;
     uint64_t first = (uint64_t)t->me * share, end = first + share < count ? first + share : count;
     f->source = source - (t->away ? 0 : t->me * t->stride);
@@ -469,15 +519,15 @@ static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, ui
     f->source_away = f->dest_away = t->away;
     f->only = -1;
     if (count * f->kind->item >= RELEASE_BYTES) release_gil(t);
-    if (!meet(t)) return;
+    if (!agree(t, private)) return;
     if (first < count && t->nodes > 1) fold_far(t, f, dest, source, first, end);
     else if (first < count) fold(f, first, end);
     meet(t);
 }
 
-/* Small arrays are sent through the mailboxes, and each member combines all of them. */
-static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count) {
-    if (t->n > FLAT || count * f->kind->item > PAYLOAD) { fold_shares(t, f, dest, source, count); return; }
+/* Small arrays are sent through the mailboxes, and each member combines all of them: there they may be private. */
+static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private) {
+    if (t->n > FLAT || count * f->kind->item > PAYLOAD) { fold_shares(t, f, dest, source, count, private); return; }
     if (!exchange(t, source, count * f->kind->item, &f->source)) return;
     f->source += 8;
     f->source_step = MAILBOX;
@@ -493,85 +543,18 @@ static int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind
     return 1;
 }
 
-/* fold(team, timeout, spins, mode, operator, kind, dest, source, count) */
+/* fold(team, timeout, spins, mode, operator, kind, dest, source, count, private) -> what is left to do. private: whether one array is. */
 static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     fold_t f;
-    int64_t mode, operator, kind;
+    int64_t mode, operator, kind, private;
     uint64_t dest, source, count;
-    if (!arity("fold", n, 9) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
-        !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count))
+    if (!arity("fold", n, 10) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
+        !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count) ||
+        !to_i64(args[9], &private))
         return NULL;
     if (!to_fold(&t, mode, operator, kind, &f)) { PyErr_SetString(PyExc_ValueError, "no such operator on this type"); return NULL; }
-    reduce(&t, &f, (char *)dest, (char *)source, count);
-    if (!finish(&t)) return NULL;
-    Py_RETURN_NONE;
-}
-
-/* ---- the fast path: valid calls with two plain, live tensors of one type ---- */
-
-static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
-    view_t other;
-    return read_plain(views, arrays[0], dest) && read_plain(views, arrays[1], source) && dest->code == source->code &&
-           dest->item == source->item && find_view(views, dest, v) && find_view(views, source, &other) &&
-           v->heap == other.heap && is_live(v, dest->address, dest->nbytes) && is_live(v, source->address, source->nbytes) &&
-           !is_lazily_negated(arrays[0], dest) && !is_lazily_negated(arrays[1], source);
-}
-
-/* The index in kinds of a plain tensor's type; KINDS for types without reductions. */
-static int64_t kind_of(const operand_t *o) {
-    int64_t size = o->item == 1 ? 0 : o->item == 2 ? 1 : o->item == 4 ? 2 : 3;
-    switch (o->code) {
-    case 0: return 2 * size;
-    case DL_UINT: return 2 * size + 1;
-    case DL_FLOAT: return o->item == 2 ? 12 : 6 + size;
-    case 4: return 13; /* bfloat16 */
-    default: return KINDS;
-    }
-}
-
-/* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> True if the collective is done. False if the
- * arguments need the slow path; then nothing has happened. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
- * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. */
-static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    team_t t;
-    fold_t f;
-    view_t v;
-    operand_t to, own;
-    int64_t call, detail;
-    if (!arity("quick", n, 10) || !to_team(args, &t) || !to_i64(args[3], &call)) return NULL;
-    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &detail) || !plain_pair(args[5], args + 7, &to, &own, &v) ||
-        v.heap != args[6]) {
-        PyErr_Clear();
-        Py_RETURN_FALSE;
-    }
-    uint64_t members = (uint64_t)t.n, room = to.nbytes / to.item, length = own.nbytes / own.item, count = length;
-    if (call == 2 && args[9] == Py_None && length % members) Py_RETURN_FALSE;
-    if (call == 2) length = count = length / members;
-    if (call == 1 || call == 2) room /= members;
-    if (args[9] != Py_None && (!PyLong_CheckExact(args[9]) || !to_u64(args[9], &count))) { PyErr_Clear(); Py_RETURN_FALSE; }
-    if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n))) Py_RETURN_FALSE;
-    if (call == 3 && !to_fold(&t, detail / OPERATORS, detail % OPERATORS, kind_of(&to), &f)) Py_RETURN_FALSE;
-    char *dest = (char *)to.address, *source = (char *)own.address;
-    uint64_t nbytes = count * own.item;
-    blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};
-    if (call == 0) broadcast(&t, detail, dest, source, nbytes);
-    else if (call == 3) reduce(&t, &f, dest, source, count);
-    else scatter(&t, dest + (uint64_t)t.me * nbytes, source, &blocks);
-    if (!finish(&t)) return NULL;
-    Py_RETURN_TRUE;
-}
-
-/* locate_pair(views, target, source) -> (heap, address of target, address of source, elements of target, elements of source, kind)
- * if plain_pair holds, else None. kind is that of locate_word. */
-static PyObject *py_locate_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    view_t v;
-    operand_t dest, source;
-    if (!arity("locate_pair", n, 3)) return NULL;
-    if (!plain_pair(args[0], args + 1, &dest, &source, &v)) Py_RETURN_NONE;
-    return Py_BuildValue("OKKKKK", v.heap, dest.address, source.address, dest.nbytes / dest.item, source.nbytes / source.item,
-                         dest.code * UINT64_C(16) + dest.item);
+    reduce(&t, &f, (char *)dest, (char *)source, count, private != 0);
+    return left(&t);
 }

@@ -496,6 +496,7 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
 #include "_service.h"
 #include "_loops.h"
 #include "_collectives.h"
+#include "_quick.h"
 #include "_launch.h"
 
 /* ---- the end of the process: an exit handler knows the status, after Python's own clean-up ---- */
@@ -562,7 +563,7 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
 static PyMethodDef methods[] = {
     INTEGERS(ROWS_ALL) INTEGERS(ROWS_BITWISE) FLOATS(ROWS_ALL) POLLED(ROWS_WAITS)
     ROW("sync", py_sync) ROW("absent", py_absent) ROW("area_bytes", py_area_bytes) ROW("share", py_share) ROW("broadcast", py_broadcast)
-    ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
+    ROW("agree", py_agree) ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared)

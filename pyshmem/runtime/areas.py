@@ -2,7 +2,7 @@
 
 An area is named by its index and has the same offset on every PE. Teams that have no PE in common may use the same index.
 Each area comes with a part of the scratch memory that kernel collectives use: TEAM_WORLD has one half of it, and the other
-areas share the other half in equal parts.
+areas share the other half in equal parts. So it is with the staging memory, through which collectives pass private arrays.
 """
 
 from __future__ import annotations
@@ -117,7 +117,16 @@ def area(index: int, heap: Heap = cpu) -> int:
 
 def scratch(heap: Heap, index: int) -> tuple[int, int]:
     """Return (address on this PE, bytes) of the scratch memory of an area."""
-    start, half = heap.system + AREAS_BYTES, heap.scratch_bytes // 2
+    return _part(heap.system + AREAS_BYTES, heap.scratch_bytes, index)
+
+
+def staging(heap: Heap, index: int) -> tuple[int, int]:
+    """Return (address on this PE, bytes) of the staging memory of an area."""
+    return _part(heap.system + AREAS_BYTES + heap.scratch_bytes, heap.staging_bytes, index)
+
+
+def _part(start: int, nbytes: int, index: int) -> tuple[int, int]:
+    half = nbytes // 2
     if index == 0:
         return start, half
     each = half // (pool.size - 1) // 64 * 64

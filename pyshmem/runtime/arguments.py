@@ -20,6 +20,7 @@ from pyshmem.runtime.errors import (
     NotInitializedError,
     NotSymmetricError,
     OutOfRangeError,
+    c_name,
     refuse,
 )
 from pyshmem.runtime.heap import Heap, heaps, views
@@ -174,6 +175,22 @@ def symmetric_array(routine: str, argument: str, array: Any) -> Operand:
     if operand.nelems:
         require_symmetric(routine, argument, operand, operand.nelems * operand.itemsize)
     return operand
+
+
+def any_array(routine: str, argument: str, array: Any) -> tuple[Operand, bool]:
+    """Describe a whole array and return whether it is private. C names, as the specification, take symmetric arrays only.
+
+    Errors: those of symmetric_array, for memory in a heap that is not live and for C names.
+    """
+    require_init(routine)
+    operand = describe(routine, argument, array)
+    nbytes = operand.nelems * operand.itemsize
+    if not nbytes or operand.heap.allocator.covers(operand.address - operand.heap.base, nbytes):
+        return operand, False
+    if operand.heap.holds(operand.address) or c_name():
+        require_symmetric(routine, argument, operand, nbytes)
+    require_writable(routine, argument, array)
+    return operand, True
 
 
 def require_init(routine: str) -> None:

@@ -35,7 +35,7 @@ class CpuHeap(Heap):
         """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs."""
         self._reserve()
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
-        segment = Segment(world, node, stride)
+        segment = Segment(world, node, stride, size + self.system_bytes - self.staging_bytes)
         whole = torch.frombuffer(segment.memory, dtype=torch.uint8).data_ptr()
         self.segment = segment
         self.size, self.stride = size, stride

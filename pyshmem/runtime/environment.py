@@ -116,6 +116,12 @@ VARIABLES = {
             None,
             "bytes of scratch memory for kernel collectives; unset: 128m on GPUs, 4m on the CPU",
         ),
+        Variable(
+            "PYSHMEM_STAGING",
+            parse_size,
+            None,
+            "bytes through which collectives pass private arrays; unset: 64m, used when needed on the CPU",
+        ),
         Variable("PYSHMEM_DUMP", parse_signal, None, "a signal, as SIGUSR1, for which a PE prints where it is"),
         Variable(
             "PYSHMEM_NODE_SIZE",

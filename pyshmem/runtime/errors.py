@@ -67,19 +67,21 @@ for _kind in (ShmemError, *ShmemError.__subclasses__()):
 
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Raise ``kind`` with a message of the form that all errors share."""
-    raise kind(f"{_called(routine)}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}")
+    raise kind(
+        f"{c_name() or routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}"
+    )
 
 
-def _called(routine: str) -> str:
-    """The C name through which ``routine`` was called, or itself. Only errors look, so that C calls cost nothing more."""
-    frame: FrameType | None = sys._getframe(2)
+def c_name() -> str | None:
+    """Return the C name through which this call was made. Only rare calls ask, so that C calls cost nothing more."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("pyshmem.c_names"):
             name = frame.f_locals.get("name", frame.f_code.co_name)
             if isinstance(name, str) and name.startswith("shmem_"):
                 return name
         frame = frame.f_back
-    return routine
+    return None
 
 
 def listed(pes: list[int]) -> str:

@@ -23,6 +23,7 @@ _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 AREAS_BYTES = 1 << 20  # for the areas of teams, beside the heap of each PE: see pyshmem.runtime.areas
 NOTE_BYTES = 1024  # the last of them, in CPU memory, are for pyshmem.runtime.whereabouts
 _SCRATCH_BYTES = {"cpu": 4 << 20, "cuda": 128 << 20}  # after the areas; PYSHMEM_SCRATCH changes it
+_STAGING_BYTES = 64 << 20  # after the scratch memory; PYSHMEM_STAGING changes it
 views: list[tuple[Any, ...]] = []  # one entry per heap, in which the native module finds tensors
 
 
@@ -50,7 +51,7 @@ class Heap:
 
     def _clear(self) -> None:
         self.size = self.stride = self.base = self.system = 0
-        self.system_bytes = self.scratch_bytes = 0
+        self.system_bytes = self.scratch_bytes = self.staging_bytes = 0
         self.deltas: dict[Any, int] = {}
         self.far_deltas: dict[Any, int] = {}
         self.sites.clear()
@@ -67,10 +68,10 @@ class Heap:
         views[:] = [view, *(each for each in views if each[7] is not self)]
 
     def _reserve(self) -> None:
-        """Set the sizes of what lies beside the heap: areas, which begin at ``system``, and then scratch memory."""
-        asked = job.scratch
-        self.scratch_bytes = -(-(_SCRATCH_BYTES[self.device] if asked is None else asked) // 4096) * 4096
-        self.system_bytes = AREAS_BYTES + self.scratch_bytes
+        """Set the sizes of what lies beside the heap: areas, which begin at ``system``, scratch memory, staging memory."""
+        self.scratch_bytes = _whole_pages(_SCRATCH_BYTES[self.device] if job.scratch is None else job.scratch)
+        self.staging_bytes = _whole_pages(_STAGING_BYTES if job.staging is None else job.staging)
+        self.system_bytes = AREAS_BYTES + self.scratch_bytes + self.staging_bytes
 
     def tensor(self, address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor on mapped memory of this PE or another PE. It does not keep the allocation alive."""
@@ -98,6 +99,10 @@ class Heap:
     def grow(self, routine: str, nbytes: int) -> bool:
         """Extend the heap on all PEs by ``nbytes`` or more. Return False if that is impossible. Collective over all PEs."""
         raise NotImplementedError
+
+
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // 4096) * 4096
 
 
 heaps: dict[str, Heap] = {}  # the open heaps, by the device type of their tensors

@@ -34,6 +34,7 @@ class Job:
         "on_one_host",
         "scratch",
         "spins",
+        "staging",
         "thread_level",
         "timeout",
         "why_no_gpu",
@@ -59,6 +60,7 @@ class Job:
         self.why_no_gpu = ""  # the reason why there is no heap in GPU memory
         self.device = "cpu"  # the heap of allocations that name no device
         self.scratch: int | None = None  # PYSHMEM_SCRATCH
+        self.staging: int | None = None  # PYSHMEM_STAGING
         self.timeout = 300.0  # the most seconds that a wait lasts; 0: no limit
         self.spins = 0  # polls before a wait yields its core for the first time
 

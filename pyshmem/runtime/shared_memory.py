@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 class Segment:
     """The whole range, mapped into this process as ``memory``. This PE's part begins at ``node_rank * stride``."""
 
-    def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm, stride: int) -> None:
-        """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory."""
+    def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm, stride: int, reserved: int) -> None:
+        """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory.
+
+        reserved: the bytes of each part for which memory is allocated now; the rest is allocated as it is used.
+        """
         self.stride, self.node_rank = stride, node.rank
         exchange, fds = Exchange(world, node), [-1]
         try:
@@ -32,7 +35,7 @@ class Segment:
                 fds = [exchange.give(fds[0])]
             with together(world):
                 # the owner allocates now: the pages are near its core, and no bus error can follow
-                os.posix_fallocate(fds[0], self.node_rank * stride, stride)
+                os.posix_fallocate(fds[0], self.node_rank * stride, reserved)
                 self.memory = mmap.mmap(fds[0], stride * node.size)
         finally:
             close_all(fds)

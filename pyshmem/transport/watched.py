@@ -49,11 +49,11 @@ class Watched:
         notes: list[bytes] = self._meeting.share(routine, note)
         return notes
 
-    def quick(self, routine: str, *arguments: Any) -> bool:
+    def quick(self, routine: str, *arguments: Any) -> int:
         self.compare(routine)
-        done: bool = self._meeting.quick(routine, *arguments)
-        self._compared = "" if done else routine
-        return done
+        left: int = self._meeting.quick(routine, *arguments)
+        self._compared = routine if left else ""
+        return left
 
     def broadcast(self, routine: str, *arguments: Any) -> None:
         self._compare_once(routine)

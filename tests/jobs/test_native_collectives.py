@@ -73,7 +73,7 @@ def test_broadcast_reaches_all_from_every_root_and_leaves_the_source_free(n, cou
             root = turn * 5 % n
             pe.source[:count] = values(pe.me, turn, count)
             be_late(pe, turn)
-            pe.call("broadcast", root, pe.dest, pe.src, 8 * count)
+            pe.call("broadcast", root, pe.dest, pe.src, 8 * count, 0)
             pe.source[:count] = -1
             np.testing.assert_array_equal(pe.target[:count], values(root, turn, count))
             pe.sync()  # the target is used again
@@ -89,7 +89,7 @@ def test_a_root_may_be_calls_ahead_of_the_others(n):
         for turn in range(60):
             be_late(pe, turn)
             pe.source[turn] = turn * 1000 + pe.me
-            pe.call("broadcast", turn // 3 % n, pe.dest + 8 * turn, pe.src + 8 * turn, 8)
+            pe.call("broadcast", turn // 3 % n, pe.dest + 8 * turn, pe.src + 8 * turn, 8, 0)
             assert pe.target[turn] == turn * 1000 + turn // 3 % n
 
     run(n, body)
@@ -105,7 +105,7 @@ def test_fold_sums_what_the_members_brought(n, count, in_place, mode):
             array, address = (pe.target, pe.dest) if in_place else (pe.source, pe.src)
             array[:count] = values(pe.me, turn, count)
             be_late(pe, turn)
-            pe.call("fold", ["reduce", "inscan", "exscan"].index(mode), SUM, INT64, pe.dest, address, count)
+            pe.call("fold", ["reduce", "inscan", "exscan"].index(mode), SUM, INT64, pe.dest, address, count, 0)
             if not in_place:
                 pe.source[:count] = -1
             number = {"reduce": n, "inscan": pe.me + 1, "exscan": pe.me}[mode]
@@ -124,7 +124,7 @@ def test_small_sums_follow_each_other_without_a_word_between(n):
         wanted = np.arange(n).sum() + n * 10 * np.arange(15)
         for turn in range(1500):
             pe.source[:15] = turn + pe.me + 10 * np.arange(15)
-            pe.call("fold", 0, SUM, INT64, pe.dest, pe.src, 15)
+            pe.call("fold", 0, SUM, INT64, pe.dest, pe.src, 15, 0)
             np.testing.assert_array_equal(pe.target[:15], wanted + n * turn)
 
     run(n, body)
@@ -137,7 +137,7 @@ def test_scatter_puts_block_j_on_member_j(n, count):
         for turn in range(6):
             pe.source[: n * count] = values(pe.me, turn, n * count)
             be_late(pe, turn)
-            pe.call("scatter", pe.dest + 8 * count * pe.me, pe.src, 8 * count, 8 * count, 0, 0, 1)
+            pe.call("scatter", pe.dest + 8 * count * pe.me, pe.src, 8 * count, 8 * count, 0, 0, 1, 0)
             pe.source[: n * count] = -1
             for j in range(n):
                 wanted = values(j, turn, n * count)[pe.me * count :][:count]
@@ -173,13 +173,14 @@ def test_sync_lets_nobody_go_before_all_have_come(n):
 
 
 @pytest.mark.parametrize("name, arguments", [
-    ("share", (b"x",)), ("broadcast", (1, 0, 0, 0)), ("scatter", (0, 0, 0, 0, 0, 0, 1)), ("fold", (0, SUM, INT64, 0, 0, 1)),
+    ("share", (b"x",)), ("broadcast", (1, 0, 0, 0, 0)), ("scatter", (0, 0, 0, 0, 0, 0, 1, 0)),
+    ("fold", (0, SUM, INT64, 0, 0, 1, 0)), ("agree", (0,)),
 ])  # fmt: skip
 @pytest.mark.parametrize("n", [2, 17])
 def test_a_call_that_the_others_do_not_make_gives_up(n, name, arguments):
     pe = Pe(np.zeros((n, STRIDE), np.uint8), 0, n)
     if name == "fold":
-        arguments = (*arguments[:3], pe.dest, pe.src, 1)
+        arguments = (*arguments[:3], pe.dest, pe.src, 1, 0)
     with pytest.raises(TimeoutError):
         getattr(_native, name)(pe.wires, 0.05, 10, *arguments)
 
@@ -188,7 +189,7 @@ def test_fold_refuses_operators_that_a_type_does_not_have():
     pe = Pe(np.zeros((1, STRIDE), np.uint8), 0, 1)
     for operator, kind in ((4, FLOAT32), (2, 10), (7, INT64), (-1, INT64), (0, 14), (0, -1)):
         with pytest.raises(ValueError, match="no such operator"):
-            pe.call("fold", 0, operator, kind, pe.dest, pe.src, 1)
+            pe.call("fold", 0, operator, kind, pe.dest, pe.src, 1, 0)
 
 
 def test_a_member_does_not_take_one_roots_word_for_anothers():
@@ -196,7 +197,72 @@ def test_a_member_does_not_take_one_roots_word_for_anothers():
     memory = np.zeros((3, STRIDE), np.uint8)
     pes = [Pe(memory, me, 3) for me in range(3)]
     memory[1][_native.area_bytes(0) :][:8].view(np.uint64)[0] = 1  # PE 0's first call has reached PE 1
-    pes[1].call("broadcast", 0, pes[1].dest, pes[1].src, 8)
-    pes[1].call("broadcast", 1, pes[1].dest, pes[1].src, 8)
+    pes[1].call("broadcast", 0, pes[1].dest, pes[1].src, 8, 0)
+    pes[1].call("broadcast", 1, pes[1].dest, pes[1].src, 8, 0)
     with pytest.raises(TimeoutError):
-        _native.broadcast(pes[2].wires, 0.05, 10, 0, pes[2].dest, pes[2].src, 8)
+        _native.broadcast(pes[2].wires, 0.05, 10, 0, pes[2].dest, pes[2].src, 8, 0)
+
+
+# ---- private memory: what is left to do on each PE ----
+
+DONE, UNTOUCHED, STAGED, REFUSED = range(4)
+TARGET, SOURCE = 1, 2
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+@pytest.mark.parametrize("n", [2, 3, 16, 17, 33])
+def test_a_broadcast_is_staged_on_all_when_the_roots_target_is_private(n, count):
+    def body(pe):
+        for turn in range(6):
+            root, private = turn % n, TARGET if turn % 2 else 0
+            pe.source[:count], pe.target[:count] = values(pe.me, turn, count), -2
+            pe.sync()
+            be_late(pe, turn)
+            mine = private if pe.me == root else SOURCE  # the source of others does not matter
+            left = pe.call("broadcast", root, pe.dest, pe.src, 8 * count, mine)
+            assert left == (STAGED if private else DONE)
+            np.testing.assert_array_equal(pe.target[:count], -2 if private else values(root, turn, count))
+            pe.sync()
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", [2, 3, 17, 33])
+def test_a_private_target_under_a_root_whose_own_is_symmetric_refuses_the_broadcast_there_and_below(n):
+    """A member below gets its data from the refusing one, so it is refused too; nobody waits, and the next call works."""
+
+    def body(pe):
+        for turn in range(8):
+            odd = 1 + turn % (n - 1)
+            pe.source[0], pe.target[0] = turn, -2
+            pe.sync()
+            left = pe.call("broadcast", 0, pe.dest, pe.src, 8, TARGET if pe.me == odd else 0)
+            below = pe.me & ((1 << odd.bit_length()) - 1) == odd if n > 16 else pe.me == odd  # in a binomial tree
+            assert left == (REFUSED if below else DONE)
+            assert pe.target[0] == (turn if left == DONE else -2)
+            pe.sync()
+
+    run(n, body)
+
+
+@pytest.mark.parametrize("n", [2, 3, 16, 17, 33])
+@pytest.mark.parametrize("name", ["fold", "scatter", "agree"])
+def test_one_private_array_is_known_to_all_members(name, n):
+    def body(pe):
+        for turn in range(8):
+            private = int(turn % 2 == 1 and pe.me == turn % n)
+            pe.target[:], pe.source[:n] = -2, turn
+            pe.sync()
+            be_late(pe, turn)
+            if name == "fold":
+                left = pe.call("fold", 0, SUM, INT64, pe.dest, pe.src, 20, private)
+            elif name == "scatter":
+                left = pe.call("scatter", pe.dest + 8 * pe.me, pe.src, 8, 8, 0, 0, 1, private)
+            else:
+                left = pe.call("agree", private)
+            assert left == (STAGED if turn % 2 else DONE)
+            if turn % 2 and name == "fold":
+                assert (pe.target == -2).all()
+            pe.sync()
+
+    run(n, body)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import foreign
+from support import FP8_DTYPES, foreign
 
 import pyshmem as shmem
 from pyshmem.transport import mapped
@@ -16,6 +16,7 @@ SHAPES = {
     "all but the first": lambda n: (1, 1, n - 1) if n > 1 else (0, 1, 1),
     "the last": lambda n: (n - 1, 0, 1),
 }
+NOT_NUMPYS = (torch.bfloat16, *FP8_DTYPES)
 WAYS = ["tensors", "arrays", "torch"]
 
 
@@ -37,4 +38,4 @@ def way(request, monkeypatch):
 
 
 def _foreign(array):
-    return array if array.dtype is torch.bfloat16 else foreign(array)  # NumPy has none
+    return array if array.dtype in NOT_NUMPYS else foreign(array)

@@ -17,10 +17,36 @@ from pyshmem.runtime.errors import UnreachableError, listed, refuse, refuse_time
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import ask
-from pyshmem.transport.mapped import kernels, tensors
-from pyshmem.transport.mapped.operators import EXSCAN, INSCAN, LOOPS, OPERATORS, REDUCE, Fold
+from pyshmem.transport.mapped import kernels, staging, tensors
+from pyshmem.transport.mapped.operators import (
+    DONE,
+    EXSCAN,
+    INSCAN,
+    LOOPS,
+    OPERATORS,
+    REDUCE,
+    REFUSED,
+    SOURCE,
+    STAGED,
+    TARGET,
+    UNTOUCHED,
+    Blocks,
+    Fold,
+)
 
-__all__ = ["EXSCAN", "INSCAN", "OPERATORS", "REDUCE", "Fold", "Mapped"]
+__all__ = [
+    "EXSCAN",
+    "INSCAN",
+    "OPERATORS",
+    "REDUCE",
+    "SOURCE",
+    "STAGED",
+    "TARGET",
+    "UNTOUCHED",
+    "Blocks",
+    "Fold",
+    "Mapped",
+]
 native_heap = cpu  # _collectives.h implements the collectives of this heap
 
 
@@ -28,17 +54,18 @@ class Mapped:
     """Synchronisation and collectives of one team. All calls are collective over the team.
 
     Targets are ready on all members before any member calls, so members write into the targets of others at once.
-    Addresses are those of this PE. Errors of all calls: WaitTimeoutError, which names the missing members.
+    Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
+    Errors of all calls: WaitTimeoutError, which names the missing members.
     """
 
-    __slots__ = ("me", "name", "size", "spans", "start", "stride", "wires")
+    __slots__ = ("area_index", "me", "name", "size", "spans", "start", "stride", "wires")
 
     def __init__(self, name: str, members: tuple[int, int, int], me: int, area_index: int) -> None:
         """Describe a team.
 
         members: the first world PE, the stride and the size.  me: this PE's number.  area_index: the area of the members.
         """
-        self.name, self.me = name, me
+        self.name, self.me, self.area_index = name, me, area_index
         self.start, self.stride, self.size = members
         pes = [self.start + i * self.stride for i in range(self.size)]
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
@@ -60,47 +87,81 @@ class Mapped:
             self.refuse_timeout(routine)
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
-    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> bool:
-        """Perform a collective by one native call. Return False, without an effect, if the arguments need the slow path.
+    def agree(self, routine: str, private: int) -> int:
+        """Meet, and return what is left to do: STAGED if ``private`` is not 0 on some member."""
+        return self._step(routine, _native.agree, private)
 
+    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
+        """Perform a collective by one native call, and return what is left to do.
+
+        UNTOUCHED: all, because the arguments need the slow path. STAGED: the call has begun, and some arrays are private.
         call, detail: the numbers of _native.quick.
         """
         try:
-            done: bool = _native.quick(
+            left: int = _native.quick(
                 self.wires, job.timeout, job.spins, call, detail, views, native_heap, target, source, size
             )
         except TimeoutError:
             self.refuse_timeout(routine)
-        return done
+        return left
 
-    def broadcast(self, routine: str, heap: Heap, root: int, dest: int, src: int, nbytes: int) -> None:
-        """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
-        self._require_near(routine, heap)
-        if heap is native_heap:
-            self._native_step(routine, _native.broadcast, root, dest, src, nbytes)
-        else:
-            tensors.broadcast(routine, heap, self, root, dest, src, nbytes)
+    def broadcast(
+        self, routine: str, heap: Heap, root: int, what: Blocks, private: int = 0, left: int = UNTOUCHED
+    ) -> None:
+        """Copy the first block of the root's ``src`` to every ``dest``.
 
-    def scatter(self, routine: str, heap: Heap, dest: int, src: int, skip: int, *strides: int) -> None:
-        """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j.
-
-        strides: the bytes of an item, the steps between items in dest and in src, and the number of items.
+        private: TARGET and SOURCE, for the arrays of this PE that are private.  left: what quick has returned.
+        Errors: ArgumentError if the target is symmetric on the root and private here.
         """
         self._require_near(routine, heap)
-        if heap is native_heap:
-            self._native_step(routine, _native.scatter, dest, src, skip, *strides)
-        else:
-            tensors.scatter(routine, heap, self, dest, src, skip, *strides)
+        if left == UNTOUCHED:
+            copy = what.dest, what.src, what.counts[0] * what.item
+            if heap is native_heap:
+                left = self._step(routine, _native.broadcast, root, *copy, private)
+            else:
+                left = tensors.broadcast(routine, heap, self, private, root, *copy)
+        if left == REFUSED:
+            staging.refuse_mixture(routine, self, root, private)
+        if left == STAGED:
+            staging.broadcast(routine, heap, self, root, what)
 
-    def fold(self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any]) -> None:
+    def scatter(self, routine: str, heap: Heap, what: Blocks, private: int = 0, left: int = UNTOUCHED) -> None:
+        """Copy block j of ``src`` to member j, where it becomes the block of this PE in ``dest``."""
+        self._require_near(routine, heap)
+        if left == UNTOUCHED:
+            item, count = what.item, what.counts[self.me]
+            dest = what.dest + what.start(self.me) * item
+            whole = what.tst == what.sst == 1
+            steps = (count * item, 0, 0, 1) if whole else (item, what.tst * item, what.sst * item, count)
+            copy = dest, what.src, what.skip * item, *steps
+            if heap is native_heap:
+                left = self._step(routine, _native.scatter, *copy, private & TARGET)
+            else:
+                left = tensors.scatter(routine, heap, self, private & TARGET, *copy)
+        if left == STAGED:
+            staging.scatter(routine, heap, self, what, private)
+
+    def fold(
+        self,
+        routine: str,
+        heap: Heap,
+        what: Fold,
+        context: Callable[[], Any],
+        private: int = 0,
+        left: int = UNTOUCHED,
+    ) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
         self._require_near(routine, heap)
         loop = LOOPS.get(what.dtype)
-        if heap is native_heap and loop is not None:
-            places = what.dest, what.src, what.nelems
-            self._native_step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
-        elif what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context):
-            tensors.fold(routine, heap, self, what)
+        if left == UNTOUCHED and heap is native_heap and loop is not None:
+            places = what.dest, what.src, what.nelems, private
+            left = self._step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
+        elif left == UNTOUCHED:
+            left = tensors.agree(routine, heap, self, private)
+            if left == DONE and (what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context)):
+                tensors.fold(routine, heap, self, what)
+        if left == STAGED:
+            staging.fold(routine, heap, self, what, context)
 
     def _require_near(self, routine: str, heap: Heap) -> None:
         """Errors: UnreachableError for arrays in GPU memory in a team of several nodes."""
@@ -108,9 +169,10 @@ class Mapped:
             got, wants = "arrays in GPU memory, with a team of several nodes", "arrays in CPU memory: device='cpu'"
             refuse(UnreachableError, routine, "target", got, wants)
 
-    def _native_step(self, routine: str, step: Callable[..., None], *arguments: int) -> None:
+    def _step(self, routine: str, step: Callable[..., int], *arguments: int) -> int:
+        """Make a native call, which returns what is left to do."""
         try:
-            step(self.wires, job.timeout, job.spins, *arguments)
+            return step(self.wires, job.timeout, job.spins, *arguments)
         except TimeoutError:
             self.refuse_timeout(routine)
 

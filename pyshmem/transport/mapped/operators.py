@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,10 @@ OPERATORS = {
 REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
 
 
+DONE, UNTOUCHED, STAGED, REFUSED = range(4)  # what a collective has left to do, as in _collectives.h
+TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
+
+
 class Fold(NamedTuple):
     """A reduction or scan: it combines ``nelems`` elements of all members at ``src`` into ``dest`` on all members."""
 
@@ -46,3 +50,28 @@ class Fold(NamedTuple):
     dest: int
     src: int
     nelems: int
+
+
+class Blocks(NamedTuple):
+    """Blocks of elements that members exchange: block j of ``src`` goes to member j, in whose dest they stand in order."""
+
+    dest: int
+    src: int
+    item: int  # the bytes of an element
+    counts: Sequence[int]  # the elements that each member sends to each; those of alltoalls are equal
+    skip: int = 0  # the elements of src from one block to the next; 0 sends the same block to all
+    tst: int = 1  # the steps from one element to the next, in elements
+    sst: int = 1
+
+    def start(self, member: int) -> int:
+        """Return where the block from ``member`` begins in dest, in elements."""
+        return sum(self.counts[:member]) * self.tst
+
+    def target_range(self) -> tuple[int, int]:
+        """Return (address, bytes) of what dest is written from and to."""
+        return self.dest, ((sum(self.counts) - 1) * self.tst + 1) * self.item
+
+    def source_range(self, member: int) -> tuple[int, int]:
+        """Return (address, bytes) of what ``member`` sends."""
+        last = (len(self.counts) - 1) * self.skip
+        return self.src, max(0, last + (self.counts[member] - 1) * self.sst + 1) * self.item

@@ -1,7 +1,8 @@
 """Collectives by torch and NumPy, for GPU heaps and for element types that the C module does not support.
 
 Members read and write each other's memory between two barriers of the team. At the first barrier every source is ready;
-after the second, no member accesses the arrays any more. A barrier completes the operations that this PE has enqueued.
+after the second, no member accesses the arrays any more. A barrier completes the operations that this PE has enqueued. At
+one of the two, all members learn whether some arrays are private.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from pyshmem.runtime.heap import Heap
-from pyshmem.transport.mapped.operators import EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
+from pyshmem.transport.mapped.operators import DONE, EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
 
 if TYPE_CHECKING:
     from pyshmem.transport.mapped import Mapped
@@ -20,19 +21,33 @@ if TYPE_CHECKING:
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
 
 
-def broadcast(routine: str, heap: Heap, team: Mapped, root: int, dest: int, src: int, nbytes: int) -> None:
-    """Copy ``nbytes`` from the root's ``src`` to every ``dest``."""
-    _barrier(routine, heap, team)
-    to, away = _route(heap, team, root)
-    if src + away != dest:
-        to.get(dest, src + away, nbytes)
-    _barrier(routine, heap, team)
+def agree(routine: str, heap: Heap, team: Mapped, private: int) -> int:
+    """Complete the operations of this PE, meet, and return what is left to do: DONE means nothing special."""
+    heap.direct.settle()
+    if team.spans:
+        heap.far.settle()
+    return team.agree(routine, private)
 
 
-def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: int, *strides: int) -> None:
-    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j. The targets are ready, so no barrier precedes."""
+def broadcast(routine: str, heap: Heap, team: Mapped, private: int, root: int, *copy: int) -> int:
+    """Copy from the root's source to every target, and return what is left to do. copy: dest, src, bytes."""
+    dest, src, nbytes = copy
+    left = agree(routine, heap, team, private)
+    if left == DONE:
+        to, away = _route(heap, team, root)
+        if src + away != dest:
+            to.get(dest, src + away, nbytes)
+        _barrier(routine, heap, team)
+    return left
+
+
+def scatter(routine: str, heap: Heap, team: Mapped, private: int, dest: int, src: int, skip: int, *strides: int) -> int:
+    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j, and return what is left to do.
+
+    The targets are ready, so no barrier precedes. If this PE's target is private, it copies nothing.
+    """
     item, dest_step, src_step, count = strides
-    for k in range(1, team.size + 1):
+    for k in range(1, 1 if private else team.size + 1):
         j = (team.me + k) % team.size
         to, away = _route(heap, team, j)
         place, own = dest + away, src + j * skip
@@ -40,13 +55,12 @@ def scatter(routine: str, heap: Heap, team: Mapped, dest: int, src: int, skip: i
             to.put_strided(place, own, dest_step, src_step, item, count)
         elif item and place != own:
             to.put(place, own, item)
-    _barrier(routine, heap, team)
+    return agree(routine, heap, team, private)
 
 
 def fold(routine: str, heap: Heap, team: Mapped, what: Fold) -> None:
-    """Reduce or scan. Each member combines one share of the elements, which no other member accesses: in place is safe."""
+    """Reduce or scan, after agree. Each member combines one share of the elements for all: in place is safe."""
     mode, op, dtype, dest, src, count = what
-    _barrier(routine, heap, team)
     share = -(-count // team.size)
     first = min(team.me * share, count)
     length = min(share, count - first)
