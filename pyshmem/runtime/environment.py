@@ -87,7 +87,11 @@ VARIABLES = {
             "SMA_SYMMETRIC_SIZE",
         ),
         Variable(
-            "SHMEM_DEBUG", parse_flag, False, "compare allocations across PEs; list what was never freed", "SMA_DEBUG"
+            "SHMEM_DEBUG",
+            parse_flag,
+            False,
+            "compare collective calls across PEs; list what was never freed",
+            "SMA_DEBUG",
         ),
         Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: there is no other heap"),
         Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: chosen by node rank"),

@@ -71,19 +71,25 @@ def leave() -> None:
     _write(cpu.system, 0, count + 1, _ENDED.encode())
 
 
-def ended(pes: list[int]) -> list[int]:
-    """Return those of the world PEs ``pes`` whose program has ended without finalize."""
+def explain(pes: list[int]) -> str:
+    """Return what is known of where the world PEs ``pes`` are: in debug mode they are asked."""
+    known = _ask(pes) if job.debug else dict.fromkeys(_ended(pes), _ENDED)
+    return ", ".join(f"PE {pe} {known[pe]}" for pe in pes if pe in known) or "SHMEM_DEBUG=1 says where they are"
+
+
+def _ended(pes: list[int]) -> list[int]:
+    """Those whose program has ended without finalize."""
     return [pe for pe in pes if pe in cpu.deltas and _read(cpu.system + cpu.deltas[pe])[2] == _ENDED]
 
 
-def ask(pes: list[int]) -> str:
-    """Return a sentence on where each of the world PEs ``pes`` is, such as "PE 1 is in wait_until at heat.py:12"."""
+def _ask(pes: list[int]) -> dict[int, str]:
+    """Where each PE is, such as "is in wait_until at heat.py:12"."""
     before = {pe: _read(cpu.system + cpu.deltas[pe]) for pe in pes if pe in cpu.deltas}
     for pid, _, _ in before.values():
         with suppress(ProcessLookupError, PermissionError):  # it has ended: it does not answer
             if pid:  # a PE that init has called in another thread does not listen
                 os.kill(pid, ASK)
-    said = dict.fromkeys(ended(pes), _ENDED)
+    said = dict.fromkeys(_ended(pes), _ENDED)
     limit = time.monotonic() + PATIENCE
     while len(said) < len(before) and time.monotonic() < limit:
         for pe in before.keys() - said.keys():
@@ -91,7 +97,7 @@ def ask(pes: list[int]) -> str:
             if count != before[pe][1]:
                 said[pe] = text
         time.sleep(0.01)
-    return ", ".join(f"PE {pe} {said.get(pe, 'does not answer: it is in C code, or has ended')}" for pe in pes)
+    return {pe: said.get(pe, "does not answer: it is in C code, or has ended") for pe in pes}
 
 
 def _tell(text: str) -> None:

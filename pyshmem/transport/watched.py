@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
+
+from pyshmem.runtime.arguments import integer_of
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, listed, refuse
 from pyshmem.runtime.whereabouts import site
 
@@ -49,9 +53,10 @@ class Watched:
         notes: list[bytes] = self._meeting.share(routine, note)
         return notes
 
-    def quick(self, routine: str, *arguments: Any) -> int:
-        self.compare(routine)
-        left: int = self._meeting.quick(routine, *arguments)
+    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
+        root = f"root {integer_of(detail)}, " if routine == "broadcast" else ""
+        self.compare(routine, root + _elements(source, size))
+        left: int = self._meeting.quick(routine, call, detail, target, source, size)
         self._compared = routine if left else ""
         return left
 
@@ -71,3 +76,10 @@ class Watched:
         if self._compared != routine:
             self.compare(routine)
         self._compared = ""
+
+
+def _elements(source: Any, size: Any) -> str:
+    """What a member passes, such as "size 8, int64": it must be the same on all."""
+    held = source.numel() if isinstance(source, torch.Tensor) else np.size(source)
+    dtype = str(getattr(source, "dtype", "?")).removeprefix("torch.")
+    return f"size {held if size is None else integer_of(size)}, {dtype}"

@@ -19,7 +19,7 @@ OTHERS = {
     "zeros": ("shmem.zeros(10)", "zeros of 40 bytes aligned to 64 on cpu"),
     "free": ("shmem.free(word)", "free of 0 bytes at heap offset 0 on cpu"),
     "sync_all": ("shmem.sync_all()", "sync_all"),
-    "sum_reduce": ("shmem.sum_reduce(word, word)", "sum_reduce"),
+    "sum_reduce": ("shmem.sum_reduce(word, word)", "sum_reduce size 1, int64"),
     "collect": ("shmem.collect(word, word)", "collect"),
     "alltoalls": ("shmem.alltoalls(three, three, 1, 1, 1)", "alltoalls"),
     "split": ("shmem.TEAM_WORLD.split_strided(0, 1, 1)", "split_strided"),
@@ -41,6 +41,25 @@ def test_different_calls_of_a_team_are_named_at_once_in_debug_mode(other, tmp_pa
     got = f"got barrier_all {here} on PEs 0 and 2 and {words} {there} on PE 1; wants the same call on all PEs of TEAM_WORLD"
     assert status == 1
     assert len(re.findall(rf"^PE \d: ArgumentError: .*: call: {re.escape(got)}$", err, re.MULTILINE)) >= 1, err
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    {
+        "shmem.broadcast(three, three, me % 2)": ["broadcast root 0, size 3, int64", "broadcast root 1, size 3, int64"],
+        "shmem.fcollect(three, three, me % 2)": ["fcollect size 0, int64", "fcollect size 1, int64"],
+        "shmem.sum_reduce(*[three, three.view(torch.uint64)][me % 2 :][:1] * 2)": [
+            "sum_reduce size 3, int64",
+            "sum_reduce size 3, uint64",
+        ],
+    }.items(),
+)
+def test_collectives_with_different_arguments_are_named_in_debug_mode(call, words, tmp_path):
+    status, _, err = mpiexec(3, f"{HEAD}{call}\n", tmp_path=tmp_path, environment=DEBUG)
+    assert status == 1
+    here = f"at program.py:{line_of(HEAD + call, call)} on"
+    got = f"got {words[0]} {here} PEs 0 and 2 and {words[1]} {here} PE 1; wants the same call on all PEs of TEAM_WORLD"
+    assert re.search(rf"^PE \d: OutOfRangeError: .*: call: {re.escape(got)}$", err, re.MULTILINE), err
 
 
 def test_equal_calls_are_not_refused_in_debug_mode_and_their_results_stand(tmp_path):
@@ -99,7 +118,8 @@ def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
     status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "2"})
     assert status == 1
     last = (
-        r"no call from PE 1 of TEAM_WORLD in 2 s; wants all of them to call it; PYSHMEM_WAIT_TIMEOUT sets .* no limit$"
+        r"no call from PE 1 of TEAM_WORLD in 2 s; wants all of them to call it; PYSHMEM_WAIT_TIMEOUT sets .* no limit; "
+        r"SHMEM_DEBUG=1 says where they are$"
     )
     assert re.search(last, err, re.MULTILINE), err
 

@@ -180,7 +180,7 @@ os._exit(0)
     name = call.split("(")[0].removeprefix("shmem.")
     assert out.startswith(  # mpiexec may find fault with the exits
         f"{name}: PE 2: team: got no call from PEs 0, 1 and 3 of TEAM_WORLD in 1.5 s; wants all of them to call it; "
-        "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit\n"
+        "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit; SHMEM_DEBUG=1 says where they are\n"
     )
 
 

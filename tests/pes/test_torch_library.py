@@ -300,6 +300,7 @@ def test_compiler_keeps_the_barrier(backend, monkeypatch):
     assert len(done) == 2 and len(seen) >= 2
 
 
+@pytest.mark.timeout(900)  # each PE starts a C++ compiler
 def test_inductor_keeps_all_of_them(me, npes):
     """Its code works in place on a symmetric target, and stages what it has allocated itself."""
     seen, target = [], shmem.zeros(ROWS, COLUMNS, dtype=torch.float32)

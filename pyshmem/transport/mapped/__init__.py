@@ -16,7 +16,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, listed, refuse, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import ask
+from pyshmem.runtime.whereabouts import explain
 from pyshmem.transport.mapped import kernels, staging, tensors
 from pyshmem.transport.mapped.operators import (
     DONE,
@@ -182,9 +182,9 @@ class Mapped:
         return absent
 
     def refuse_timeout(self, routine: str) -> NoReturn:
-        """Report the members that are missing and, in debug mode, where they are. Errors: WaitTimeoutError."""
+        """Report the members that are missing, and what is known of where they are. Errors: WaitTimeoutError."""
         absent = self.missing()
-        where = f"; {ask([self.start + pe * self.stride for pe in absent])}" if job.debug else ""
+        where = f"; {explain([self.start + pe * self.stride for pe in absent])}"
         got = f"no call from {listed(absent)} of {self.name}"
         refuse_timeout(routine, "team", got, "all of them to call it", where)
 
