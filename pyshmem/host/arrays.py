@@ -68,7 +68,7 @@ def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.T
     """Return a symmetric copy of ``data``; the values may differ between PEs.
 
     data: a tensor, a NumPy array or nested sequences of numbers.
-    dtype: of torch or NumPy; None means the dtype of data.
+    dtype: of torch or NumPy; None means the dtype of data, for Python's floats torch's default, float32.
     device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
     Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
     Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
