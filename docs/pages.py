@@ -114,7 +114,7 @@ def prototypes(name: str) -> list[str]:
 
 
 def index(kind: str) -> str:
-    """The chapters of the specification, each a table of its functions with their summaries."""
+    """The chapters of the specification, each a table of its functions with their summaries, and a program."""
     text = title(TITLES[kind], "=") + f".. automodule:: {APIS[kind].__name__}\n\n"
     chapters: dict[str, list[str]] = {each: [] for each in (*SECTIONS.values(), OWN, ERRORS)}
     for name in KNOWN[kind]:
@@ -123,6 +123,8 @@ def index(kind: str) -> str:
         if names:
             rows = "".join(f"   {name}\n" for name in names)
             text += title(each, "-") + f".. autosummary::\n   :nosignatures:\n\n{rows}\n"
+            if each != ERRORS:
+                text += f".. literalinclude:: /chapters/{kind}/{each.lower().replace(' ', '_')}.py\n\n"
             text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name}\n" for name in names) + "\n"
     return text + constants(kind)
 

@@ -72,12 +72,14 @@ def init(
     if device not in (None, "cpu", "cuda"):
         refuse(ArgumentError, "init", "device", repr(device), "'cpu', 'cuda' or None")
     mpi = _start_mpi(thread_level)
+    exits.watch(mpi)
     if comm is not None and (not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL):
         got = type(comm).__name__ if comm else "COMM_NULL"
         refuse(ArgumentError, "init", "comm", got, "an mpi4py intracommunicator, or None for MPI's world")
     _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size, device)
     job.thread_level = mpi.Query_thread()
-    exits.watch(mpi)
+    if job.generation == 1:
+        exits.note_shared_files()
     _announce(mpi)
     _report()
 

@@ -24,12 +24,11 @@ _mpi: Any = None
 
 
 def watch(mpi: Any) -> None:
-    """Install the hooks once per process, and list for pyshmemrun the files that MPI has in shared memory."""
+    """Install the hooks, once per process."""
     global _mpi
     if _mpi is not None:
         return
     _mpi = mpi
-    _note_shared_files()
     hook, thread_hook = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -92,7 +91,7 @@ def _job_file(kind: str, pe: int) -> str:
     return os.path.join(folder, f"{kind}-{pe}") if folder and os.path.isdir(folder) else ""
 
 
-def _note_shared_files() -> None:
+def note_shared_files() -> None:
     """List for pyshmemrun the files that MPI has in /dev/shm, so that it removes them if the job is killed.
 
     The names of MPICH's are removed here: every process of the node has mapped them by now, and nobody would remove them on

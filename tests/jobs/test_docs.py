@@ -121,6 +121,17 @@ def test_each_call_has_a_page_with_its_c_routine_and_the_same_call_of_the_other_
             assert (f"{pages.APIS[other].__name__}.{name}>" in text) == (name in pages.KNOWN[other]), name
 
 
+@pytest.mark.parametrize("kind", pages.APIS)
+def test_each_chapter_of_the_reference_shows_a_program(kind):
+    """tests/pes/test_chapter_programs.py runs them."""
+    shown = re.findall(r"literalinclude:: /(chapters/.*)", pages.index(kind))
+    assert sorted(shown) == sorted(
+        f"chapters/{kind}/{each.name}" for each in (ROOT / "docs/chapters" / kind).glob("*.py")
+    )
+    chapters = {pages.chapter(each) for each in pages.KNOWN[kind].values()}
+    assert len(shown) == len(chapters - {pages.ERRORS})
+
+
 def test_parts_of_a_docstring_become_a_definition_list():
     text = [
         "Copy ``n`` elements.",

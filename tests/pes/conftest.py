@@ -51,7 +51,9 @@ def pytest_sessionfinish(session, exitstatus):
 @pytest.fixture(autouse=True)
 def isolated(request):
     """A watchdog around the test, and neither team nor symmetric memory left from it; all PEs begin the next together."""
-    faulthandler.dump_traceback_later(SECONDS + 30, exit=True, file=sys.__stderr__)
+    marked = request.node.get_closest_marker("timeout")
+    seconds = marked.args[0] if marked else SECONDS
+    faulthandler.dump_traceback_later(seconds + 30, exit=True, file=sys.__stderr__)
     before, generation = live(), job.generation
     yield
     shmem.barrier_all()
