@@ -71,7 +71,8 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
     first = origin(error)
     who = f"PE {pe}" if job.on_one_host else f"PE {pe} on {os.uname().nodename}"
-    line, report = f"{who}: {type(first).__name__}: {first}", _job_file("reported", _mpi.COMM_WORLD.rank)
+    reason = f": {first}" if str(first) else ""
+    line, report = f"{who}: {type(first).__name__}{reason}", _job_file("reported", _mpi.COMM_WORLD.rank)
     if report:
         # pyshmemrun prints it last, after the launcher's words
         with (

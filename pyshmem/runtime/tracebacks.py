@@ -1,4 +1,5 @@
-"""Prints errors of pyshmem with the frames of the program. Those of pyshmem and Triton are folded, except with SHMEM_DEBUG.
+"""Prints errors of pyshmem, and interrupts, with the frames of the program. Frames of pyshmem and Triton are folded, except
+with SHMEM_DEBUG.
 
 Other exceptions are printed as usual: they may be faults of pyshmem.
 """
@@ -25,7 +26,7 @@ def install() -> None:
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(origin(error), ShmemError) and not environment.read("SHMEM_DEBUG"):
+        if isinstance(origin(error), (ShmemError, KeyboardInterrupt)) and not environment.read("SHMEM_DEBUG"):
             sys.stderr.write(folded(error))
         else:
             previous(kind, error, trace)

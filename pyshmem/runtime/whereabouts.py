@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -27,6 +28,7 @@ from pyshmem.runtime.job import job
 
 ASK = signal.SIGRTMIN + 5
 PATIENCE = 2.0  # seconds until a PE that does not answer is given up
+_LIBRARIES = ("<frozen", *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")))
 _WORD = 8
 _HEAD = 2 * _WORD  # of a note: the process id, and the number of answers; the answer follows
 _listening = 0  # the signal for which this process prints its stacks; -1: none, and it answers
@@ -137,7 +139,8 @@ def dump() -> str:
 
 
 def _main_frame() -> FrameType | None:
-    return sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame.f_back if frame is not None and frame.f_code is _ignore.__code__ else frame
 
 
 def _ours(frame: FrameType | None) -> Iterator[FrameType]:
@@ -153,6 +156,14 @@ def _program(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def _outside_libraries(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not of Python's or an installed library, if there is one."""
+    own = frame
+    while own is not None and own.f_code.co_filename.startswith(_LIBRARIES):
+        own = own.f_back
+    return own or frame
+
+
 def _line(frame: FrameType | None) -> str:
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "?"
 
@@ -161,7 +172,7 @@ def _place(frame: FrameType | None) -> str:
     """Such as "is in wait_until at heat.py:12"."""
     line, ours = _line(_program(frame)), list(_ours(frame))
     if not ours:
-        return f"is in no call of pyshmem, at {line}"
+        return f"is in no call of pyshmem, at {_line(_outside_libraries(frame))}"
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
     if errors and line == "?":
         return f"has failed: {errors[-1]}"  # in the hook for exceptions

@@ -85,6 +85,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_WAIT_TIMEOUT": 300.0,
         "PYSHMEM_MAX_TEAMS": 64,
         "PYSHMEM_SCRATCH": None,
+        "PYSHMEM_STAGING": None,
         "PYSHMEM_DUMP": None,
         "PYSHMEM_NODE_SIZE": 0,
         "PYSHMEM_INTERFACE": None,

@@ -86,3 +86,10 @@ def me():
 @pytest.fixture
 def npes():
     return shmem.n_pes()
+
+
+@pytest.fixture
+def few_pes():
+    """What does not depend on the number of PEs, and is slow on CPUs, runs there on one and two PEs."""
+    if shmem.n_pes() > 2 and not torch.cuda.is_available():
+        pytest.skip("slow without a GPU: it runs on 1 and 2 PEs")

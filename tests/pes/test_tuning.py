@@ -133,8 +133,7 @@ def test_without_a_gpu_tune_wants_a_timer():
         tuning.tune([SHAPE])
 
 
-@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
-def test_what_is_timed_is_the_product_under_each_policy(programs, dtype):
+def test_what_is_timed_is_the_product_under_each_policy(programs, few_pes):
     """Twice, so that the second call finds what streamed tiles have left in the symmetric words."""
     results = {}
 
@@ -149,11 +148,11 @@ def test_what_is_timed_is_the_product_under_each_policy(programs, dtype):
 
     timer = ProductTimer(15, clock)
     policies = ("data_parallel", "streamed_1", "streamed_2", "streamed")
-    assert timer(SHAPE, dtype, policies) == dict.fromkeys(policies, 1.0)
+    assert timer(SHAPE, F32, policies) == dict.fromkeys(policies, 1.0)
     timer.close()
     assert set(results) == set(policies)
     for wanted, got in results.values():
-        torch.testing.assert_close(got, wanted, rtol=2e-2, atol=0.2 if dtype is BF16 else 0.1)
+        torch.testing.assert_close(got, wanted, rtol=2e-2, atol=0.1)
 
 
 def shared_file(tmp_path_factory):
