@@ -62,11 +62,9 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
 
 def leave() -> None:
     """Answer for the last time: the program ends without finalize, and the process may still wait for others in MPI."""
-    if _listening:
+    if _listening:  # Python resets its handlers, and the process would die from the signal
         for number in (ASK, _listening) if _listening > 0 else (ASK,):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # Python resets its handlers, and the process would die from the signal
+            signal.signal(number, signal.SIG_IGN)
     if _dumps:
         _tell("ended")
     _, count, _ = _read(cpu.system)
