@@ -145,7 +145,7 @@ def test_pes_on_other_nodes_are_reported_and_pe_0_gets_its_input(start, idle_lau
     with open(tmp_path / "input") as file:
         job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", prog, stdin=file)
     job.wait()
-    assert job.errors == "PE 1: exited with status 1\n"
+    assert job.errors == f"PE 1 on {os.uname().nodename}: exited with status 1\n"
     assert [(job.folder / f"read-{pe}").read_text() for pe in (0, 1)] == ["from afar\n", ""]
     assert os.listdir(elsewhere) == [] and job.left() == NOTHING
 
