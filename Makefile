@@ -12,14 +12,14 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, and the minutes that each takes on 2 cores
 PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
-MINUTES_test-jobs := 12
-MINUTES_test-codegen := 3
+MINUTES_test-jobs := 19
+MINUTES_test-codegen := 4
 MINUTES_test-oldest-triton := 1
-MINUTES_test-1 := 2
-MINUTES_test-2 := 3
-MINUTES_test-3 := 4
-MINUTES_test-4 := 5
-MINUTES_test-many := 1
+MINUTES_test-1 := 4
+MINUTES_test-2 := 5
+MINUTES_test-3 := 6
+MINUTES_test-4 := 8
+MINUTES_test-many := 2
 minutes = $(or $(MINUTES_$(1)),5)
 PART = @tests/part.sh $@ $(call minutes,$@)
 

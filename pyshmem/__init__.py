@@ -200,7 +200,6 @@ def launch(
     return epoch
 
 
-# Written out: type checkers do not evaluate it. A test compares it with what is imported above.
 if not TYPE_CHECKING:  # type checkers would allow any name
 
     def __getattr__(name: str) -> Any:
@@ -209,11 +208,6 @@ if not TYPE_CHECKING:  # type checkers would allow any name
 
 
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
-def __getattr__(name: str) -> Any:
-    hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
-
-
 __all__ = [
     "CMP",
     "CMP_EQ",
