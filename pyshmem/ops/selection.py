@@ -8,6 +8,7 @@ from pyshmem.ops.problem import Problem
 from pyshmem.ops.schedules import SCHEDULES
 from pyshmem.ops.tuning import order_of
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.requirements import installed
 
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {
@@ -17,6 +18,9 @@ ABLE = {
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }
 LEAST_FLOPS, LEAST_SIDE = 2e9, 256
+# Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
+UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
+OLDEST_FOR_AMD = (3, 7)
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 
 
@@ -25,9 +29,11 @@ def choose(problem: Problem) -> tuple[Problem, str]:
 
     Errors: ArgumentError for a schedule or an order that the operator does not have.
     """
-    options, able = problem.options, ABLE[problem.operator]
+    options, able = problem.options, _able(problem.operator)
     if options.schedule != "auto" and options.schedule not in able:
         known = "a schedule" if options.schedule in SCHEDULES else "no schedule"
+        if options.schedule in ABLE[problem.operator]:
+            known = "which needs Triton 3.7 on AMD GPUs"
         refuse(
             ArgumentError, problem.operator, "schedule", f"{options.schedule!r}, {known}", "auto or " + ", ".join(able)
         )
@@ -43,6 +49,13 @@ def choose(problem: Problem) -> tuple[Problem, str]:
     return problem._replace(options=options._replace(schedule=schedule, order=order)), why
 
 
+def _able(operator: str) -> tuple[str, ...]:
+    """The schedules that an operator has on this machine."""
+    if machine().arch in ("nvidia", "interpreter") or installed("triton") >= OLDEST_FOR_AMD:
+        return ABLE[operator]
+    return tuple(name for name in ABLE[operator] if (operator, name) not in UNCOMPILED)
+
+
 def _best(problem: Problem) -> tuple[str, str]:
     """Return (schedule, why) for a problem."""
     if machine().arch == "interpreter":
@@ -55,4 +68,4 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "fused", "only kernels store columns without another pass"
     if problem.operator == "gemm_all_gather" and problem.flops < FLOPS_PER_BYTE * problem.bytes_sent:
         return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
-    return ABLE[problem.operator][0], "the fastest of the table for large products on this architecture"
+    return _able(problem.operator)[0], "the fastest of the table for large products on this architecture"

@@ -18,7 +18,7 @@ _ALSO_NAMED = {
 
 def check() -> None:
     """Errors: ImportError, which names the package, the installed version and the command that installs a newer one."""
-    found = {name: _installed(name) for name in OLDEST}
+    found = {name: installed(name) for name in OLDEST}
     for name, least in OLDEST.items():
         if found[name] < least:
             raise ImportError(
@@ -57,12 +57,24 @@ def check_interpreter() -> None:
 
     The device tests ran with triton 3.6.0, 3.7.0, 3.7.1, 3.8.0 and 3.9.0, and NumPy 2.3.5 and 2.4.6; one pair failed.
     """
-    triton, numpy = _installed("triton"), _installed("numpy")
+    triton, numpy = installed("triton"), installed("numpy")
     if triton < (3, 7) and numpy >= (2, 4):
         raise ImportError(
             f"triton {_text(triton)} cannot interpret range(n) under NumPy {_text(numpy)}: "
             "pip install 'numpy<2.4', or 'triton>=3.7'"
         )
+
+
+def installed(name: str) -> tuple[int, int]:
+    """Return (major, minor) of a package. Errors: ImportError if it is not installed."""
+    for each in (name, *_ALSO_NAMED.get(name, ())):
+        try:
+            release = re.match(r"(\d+)\.(\d+)", version(each))
+        except PackageNotFoundError:
+            continue
+        if release:
+            return int(release[1]), int(release[2])
+    raise ImportError(f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {name}")
 
 
 def versions() -> str:
@@ -77,17 +89,6 @@ def _has(name: str) -> bool:
         return bool(version(name))
     except PackageNotFoundError:
         return False
-
-
-def _installed(name: str) -> tuple[int, int]:
-    for each in (name, *_ALSO_NAMED.get(name, ())):
-        try:
-            release = re.match(r"(\d+)\.(\d+)", version(each))
-        except PackageNotFoundError:
-            continue
-        if release:
-            return int(release[1]), int(release[2])
-    raise ImportError(f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {name}")
 
 
 def _text(release: tuple[int, int]) -> str:

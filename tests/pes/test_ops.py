@@ -6,7 +6,10 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem import ops
+from pyshmem.ops import selection
+from pyshmem.ops.configurations import Machine
 from pyshmem.ops.orders.streamed import POLICIES
+from pyshmem.ops.problem import problem_of
 from pyshmem.ops.selection import ABLE
 from pyshmem.ops.shares import share_of, start_of
 from support import here, work
@@ -260,6 +263,21 @@ def test_a_wrong_out_is_refused():
     ):
         with pytest.raises(shmem.ShmemError, match=f"^gemm_all_gather: PE .*: out: got .*{message}"):
             ops.gemm_all_gather(a, b, out=out)
+
+
+@pytest.mark.parametrize(
+    ("arch", "release", "has"), [("gfx942", (3, 6), False), ("gfx942", (3, 7), True), ("nvidia", (3, 6), True)]
+)
+def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, release, has, monkeypatch):
+    monkeypatch.setattr(selection, "machine", lambda: Machine(arch, 100, 1, False))
+    monkeypatch.setattr(selection, "installed", lambda name: release)
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    problem = problem_of("gemm_all_reduce", a, b, None, "rows", {"schedule": "fused", "order": "data_parallel"})
+    if has:
+        assert selection.choose(problem)[0].options.schedule == "fused"
+    else:
+        with pytest.raises(shmem.ArgumentError, match="got 'fused', which needs Triton 3.7 on AMD GPUs"):
+            selection.choose(problem)
 
 
 def test_a_plan_serves_its_own_arguments_until_it_is_closed():
