@@ -3,20 +3,12 @@
 import os
 import signal
 
+from surroundings import SETTINGS, forget
+
 # A job in the background of a shell ignores some of these, and nohup others; the programs of tests would inherit that.
 DISPOSITIONS = dict.fromkeys(
     (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD), signal.SIG_DFL
 )
-# The user's settings. What names the heap or the GPU of this run (PYSHMEM_HEAP, PYSHMEM_PEER_MAP, ...) stays.
-SETTINGS = ("SHMEM_", "SMA_", "PYSHMEM_WAIT_TIMEOUT", "PYSHMEM_MAX_TEAMS", "PYSHMEM_SCRATCH", "PYTHONUNBUFFERED")
-
-
-def forget(*beginnings):
-    """Remove the environment variables whose names begin so."""
-    for name in [name for name in os.environ if name.startswith(beginnings)]:
-        del os.environ[name]
-
-
 for number, action in {**DISPOSITIONS, signal.SIGINT: signal.default_int_handler}.items():
     signal.signal(number, action)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())

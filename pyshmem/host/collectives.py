@@ -29,7 +29,7 @@ from pyshmem.runtime.arguments import (
 )
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.runtime.heap import views
-from pyshmem.transport.mapped import (
+from pyshmem.transport.mapped.operators import (
     EXSCAN,
     INSCAN,
     OPERATORS,
@@ -298,17 +298,30 @@ def context_of(team: Team) -> Any:
 
 def pair_of(routine: str, target: Array, source: Array) -> Pair:
     """The arrays of a call that takes symmetric arrays only."""
-    found = _native.locate_pair(views, target, source)
-    if found is not None:
-        heap, dest, src, room, length, kind = found
-        return Pair(heap, dest, src, room, length, KINDS[kind])
-    return _pair(routine, symmetric_array(routine, "target", target), symmetric_array(routine, "source", source), 0)
+    found = _usual(target, source)
+    if found is None:
+        found = _pair(
+            routine, symmetric_array(routine, "target", target), symmetric_array(routine, "source", source), 0
+        )
+    return found
 
 
 def any_pair(routine: str, target: Array, source: Array) -> Pair:
     """The arrays of a call that takes private arrays too."""
+    found = _usual(target, source)
+    if found is not None:
+        return found
     (to, alone), (own, apart) = any_array(routine, "target", target), any_array(routine, "source", source)
     return _pair(routine, to, own, TARGET * alone | SOURCE * apart)
+
+
+def _usual(target: Array, source: Array) -> Pair | None:
+    """The pair if both are whole symmetric arrays of one dtype, which C sees without describing them; else None."""
+    found = _native.locate_pair(views, target, source)
+    if found is None:
+        return None
+    heap, dest, src, room, length, kind = found
+    return Pair(heap, dest, src, room, length, KINDS[kind])
 
 
 def _pair(routine: str, to: Operand, own: Operand, private: int) -> Pair:

@@ -30,7 +30,7 @@ from pyshmem.runtime.arguments import Array, count_of, integer_of, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
-from pyshmem.transport.mapped import OPERATORS
+from pyshmem.transport.mapped.operators import OPERATORS
 from pyshmem.transport.routes import streams
 
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}

@@ -15,6 +15,7 @@ ShmemError
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import NoReturn
 
@@ -89,6 +90,14 @@ def listed(pes: list[int]) -> str:
     if len(pes) < 2:
         return f"PE {pes[0]}" if pes else "some PE"
     return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
+
+
+def grouped(calls: Iterable[str]) -> dict[str, list[int]]:
+    """Return the PEs that make each call, of one call for each PE."""
+    callers: dict[str, list[int]] = {}
+    for pe, call in enumerate(calls):
+        callers.setdefault(call, []).append(pe)
+    return callers
 
 
 def refuse_timeout(routine: str, argument: str, got: str, wants: str, more: str = "") -> NoReturn:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pyshmem.runtime.arguments import integer_of
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, listed, refuse
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, grouped, listed, refuse
 from pyshmem.runtime.whereabouts import site
 
 _NOTE = 256  # the most bytes that share passes
@@ -33,9 +33,7 @@ class Watched:
         call = f"{routine} {detail}".strip()
         note = f"{call}\n{site()[-100:]}".encode()[:_NOTE].ljust(_NOTE)
         notes = [each.decode(errors="replace").rstrip() for each in self._meeting.share(routine, note)]
-        callers: dict[str, list[int]] = {}
-        for pe, each in enumerate(notes):
-            callers.setdefault(each.partition("\n")[0], []).append(pe)
+        callers = grouped(each.partition("\n")[0] for each in notes)
         if len(callers) > 1:
             kind = ArgumentError if len({each.split()[0] for each in callers}) > 1 else OutOfRangeError
             calls = [

@@ -7,12 +7,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from pyshmem.launch import launchers, libmpi
+from surroundings import SECONDS, until
 
-SECONDS = 60  # for a job to start, or to do what it does; generous, machines are slow and shared
 END = 10  # from a failure to the end of the job: the promise
 PR_SET_CHILD_SUBREAPER = 36
 PYSHMEMRUN = (f"{os.path.dirname(sys.executable)}/pyshmemrun",)
@@ -95,15 +94,6 @@ def read(path):
         return path.read_bytes()
     except OSError:
         return b""  # ended by now
-
-
-def until(condition, seconds=SECONDS):
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def childless():

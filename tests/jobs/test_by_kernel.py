@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.transport.mapped import REDUCE, Fold
 from pyshmem.transport.mapped import kernels as mapped_kernels
+from pyshmem.transport.mapped.operators import REDUCE, Fold
 from pyshmem.kernels import plans
 from pyshmem.runtime.cpu_heap import cpu
 from standin_driver import Driver

@@ -4,7 +4,8 @@ import re
 
 import pytest
 from jobs import mpiexec
-from launching import PYSHMEMRUN, until
+from launching import PYSHMEMRUN
+from surroundings import until
 
 HEAD = """
 import sys, threading, time

@@ -18,7 +18,8 @@ import time
 
 import pytest
 from pyshmem.launch import launchers, run
-from launching import END, MPI, NOTHING, PYSHMEMRUN, SECONDS, childless, until
+from launching import END, MPI, NOTHING, PYSHMEMRUN, childless
+from surroundings import SECONDS, until
 
 # How a job ends
 

@@ -5,7 +5,8 @@ import pty
 import re
 
 import pytest
-from launching import PYSHMEMRUN, until
+from launching import PYSHMEMRUN
+from surroundings import until
 
 LENGTH = 100_000  # more than a pipe holds
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import pytest
 from pyshmem.launch import launchers
+from surroundings import until
 
 HERE = pathlib.Path(__file__).parent
 HOSTS, PES = str(HERE / "hosts.sh"), HERE.parent / "pes"
@@ -27,10 +27,8 @@ STACKS = {
     "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"},  # otherwise UCX shares memory between the namespaces
     "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0"},
 }
-needs_hosts = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))),
-    reason="needs root, iproute2 and util-linux",
-)
+LACKS = subprocess.run([HOSTS, "check"], capture_output=True, text=True).stderr
+needs_hosts = pytest.mark.skipif(bool(LACKS), reason=LACKS)
 os.environ["PYHOSTS"] = str(os.getpid())  # other sets of hosts may exist
 
 
@@ -50,15 +48,6 @@ def ask(*words):
 
 def received(host):
     return int(ask("bytes", host))
-
-
-def until(condition, seconds=SECONDS):
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class Job:
@@ -94,7 +83,7 @@ class Job:
 
     def reach(self, text, times=1):
         """Wait until the job has printed ``text`` so often."""
-        assert until(lambda: self.out.count(text) >= times or self.process.poll() is not None)
+        assert until(lambda: self.out.count(text) >= times or self.process.poll() is not None, SECONDS)
         assert self.out.count(text) >= times, self.out[-2000:] + self.err[-3000:]
 
     def end(self, seconds=SECONDS):

@@ -3,6 +3,7 @@
 # to a bridge in a further namespace. The machine's own network is not changed. Needs root, iproute2 and util-linux.
 # PYHOSTS names the set of hosts, so that several sets can exist at a time.
 #
+#   hosts.sh check                exits with a message if this machine cannot make hosts
 #   hosts.sh up N                 makes pyhost0 ... with the addresses 10.77.0.1 ..., prints "up", and removes them with their
 #                                 processes when its standard input ends
 #   hosts.sh enter I COMMAND      runs a command on host I
@@ -39,6 +40,9 @@ down() {
     rm -r "$folder"
 }
 case $1 in
+check)
+    [ "$(id -u)" = 0 ] && type ip nsenter unshare > /dev/null 2>&1 || { echo "needs root, iproute2 and util-linux" >&2; exit 1; }
+    ;;
 up)
     mkdir "$folder"
     trap down EXIT

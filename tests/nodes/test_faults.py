@@ -7,7 +7,8 @@ import re
 import sys
 
 import pytest
-from hosts import NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, start, until  # noqa: F401
+from hosts import NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, start  # noqa: F401
+from surroundings import until
 
 SOON = {"PYSHMEM_WAIT_TIMEOUT": "5"}
 pytestmark = [pytest.mark.timeout(2 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]

@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 import pyshmem.launch
-from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, received, until, write  # noqa: F401
+from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, received, write  # noqa: F401
+from surroundings import until
 
 TEMPLATE = pathlib.Path(pyshmem.launch.__file__).parent / "templates" / "slurm-core.sh"
 WAYS = {
@@ -139,7 +140,7 @@ while True:
 def test_scancel_ends_the_job_and_leaves_nothing(submit, tmp_path):
     job = submit(ENDLESS)
     said = tmp_path / "said"
-    assert until(lambda: said.exists() and said.read_text().count("begun") == 4)
+    assert until(lambda: said.exists() and said.read_text().count("begun") == 4, SECONDS)
     ask("enter", 0, "scancel", "--user=root")
     assert job.end() != 0
     assert until(lambda: job.left() == NOTHING, 60), job.left()

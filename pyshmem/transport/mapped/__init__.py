@@ -20,8 +20,6 @@ from pyshmem.runtime.whereabouts import explain
 from pyshmem.transport.mapped import kernels, staging, tensors
 from pyshmem.transport.mapped.operators import (
     DONE,
-    EXSCAN,
-    INSCAN,
     LOOPS,
     OPERATORS,
     REDUCE,
@@ -34,19 +32,6 @@ from pyshmem.transport.mapped.operators import (
     Fold,
 )
 
-__all__ = [
-    "EXSCAN",
-    "INSCAN",
-    "OPERATORS",
-    "REDUCE",
-    "SOURCE",
-    "STAGED",
-    "TARGET",
-    "UNTOUCHED",
-    "Blocks",
-    "Fold",
-    "Mapped",
-]
 native_heap = cpu  # _collectives.h implements the collectives of this heap
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from pyshmem.runtime import areas
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, listed, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, grouped, listed, refuse
 from pyshmem.runtime.heap import Heap
 from pyshmem.transport.mapped.operators import TARGET, Blocks, Fold
 
@@ -113,9 +113,7 @@ def _compare(routine: str, heap: Heap, team: Mapped, nelems: int, item: int, pri
     """Return ``private`` of all members. Errors: OutOfRangeError on all if the sizes of their calls differ."""
     call = f"{nelems} elements of {item} bytes on {heap.device}"
     notes = team.share(routine, f"{private}{call}".encode().ljust(_NOTE))
-    callers: dict[str, list[int]] = {}
-    for pe, note in enumerate(notes):
-        callers.setdefault(note[1:].decode().rstrip(), []).append(pe)
+    callers = grouped(note[1:].decode().rstrip() for note in notes)
     if len(callers) > 1:
         got = " and ".join(f"{call} on {listed(pes)}" for call, pes in callers.items())
         refuse(OutOfRangeError, routine, "size", got, f"the same on all PEs of {team.name}")
