@@ -81,8 +81,10 @@ test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS=test_*.py runs all tests on them.
-PES_TESTS ?= $(patsubst %,test_%.py,addresses contexts locks memory ordering rma setup signal teams threads wait device_far \
-	device_nbi device_ordering device_signal device_strided device_wait)
+OF_NODES := memory ordering rma teams wait device_far
+OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
+	$(patsubst %,device_%,nbi ordering signal strided wait)
+PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
 	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 MPIEXEC = str(pathlib.Path(sys.executable).parent / "mpiexec")  # the environment's own MPICH
 SECONDS = 100  # for a job that should take one or two; machines are slow and shared
 
@@ -16,7 +18,7 @@ def python(program, *arguments, tmp_path, environment=None, launcher=()):
     path.write_text(program)
     foreign = ("PMI_", "OMPI_", "PYSHMEM_JOB", "PYTHONUNBUFFERED")  # unbuffered, lines of two PEs may mix
     variables = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    variables |= {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "16m", **(environment or {})}
+    variables |= {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "16m", "PYTHONFAULTHANDLER": "1", **(environment or {})}
     command = [*launcher, sys.executable, str(path), *arguments]
     process = subprocess.Popen(
         command,
@@ -29,11 +31,35 @@ def python(program, *arguments, tmp_path, environment=None, launcher=()):
     )
     try:
         out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the job did not end in {SECONDS} s:\n{_questioned(process)}")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     return process.returncode, out, err
+
+
+def _questioned(process):
+    """End a job that hangs. Return its processes, and what it has printed, with the stacks of its PEs."""
+    found = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid=,stat=,wchan:20=,args="], capture_output=True, text=True
+    ).stdout
+    family = {process.pid}
+    lines = []
+    for line in found.splitlines():
+        number, parent = map(int, line.split()[:2])
+        if number in family or parent in family:
+            family.add(number)
+            lines.append(line)
+            if line.split()[4] == sys.executable:
+                os.kill(number, signal.SIGABRT)  # prints its stacks
+    try:
+        out, err = process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+    return "\n".join([*lines, out, err])
 
 
 def mpiexec(n, program, *arguments, tmp_path, **options):

@@ -30,14 +30,14 @@ print("swapped")
 """
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, 3])
 @pytest.mark.parametrize("way", ["sockets", "pidfd_getfd"])
 def test_every_pe_gets_the_descriptors_of_all_others(way, pes, tmp_path):
     status, out, err = mpiexec(pes, PROGRAM.replace("WAY", repr(way)), tmp_path=tmp_path)
     assert (status, out) == (0, "swapped\n" * pes), err
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
+@pytest.mark.parametrize("pes", [1, 3])
 @pytest.mark.parametrize("way", ["sockets", "pidfd_getfd"])
 def test_the_first_pe_gives_its_descriptor_to_all(way, pes, tmp_path):
     program = (

@@ -93,7 +93,7 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_is_right(name, n, tmp_path):
     lines, pictures = EXAMPLES[name]
