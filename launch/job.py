@@ -23,6 +23,7 @@ from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.2  # seconds between two checks of the job's directory
 GRACE = 2.0  # seconds that the launcher has to end the job after a PE has failed
+ANSWER = 1.0  # seconds that PEs have to print where they are
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
 TIMED_OUT = 124  # as timeout(1)
 # why a PE prints no dump
@@ -115,7 +116,7 @@ class Job:
     def _watch(self, deadline: float) -> None:
         now = time.monotonic()
         if now > self._dump_time:
-            self._dump()
+            self._dump("--dump-after")
         if not self._steps:
             if (self.directory / "failure").exists():
                 self._end(now + GRACE)
@@ -124,11 +125,13 @@ class Job:
                 who = f"PE {running}" if running else "no PE"
                 _say(f"--timeout: the time limit has passed with {who} still running; ending the job")
                 self._timed_out = True
-                self._end(now)
+                self._dumped.clear()
+                self._dump("--timeout")
+                self._end(now + ANSWER * ("asked" in self._dumped.values()))
         while self._steps and now >= self._steps[0][0]:
             self._steps.pop(0)[1]()
 
-    def _dump(self) -> None:
+    def _dump(self, option: str) -> None:
         """Make each PE on this machine print where it is, once, when it listens; others would die from the signal."""
         for pe, pid in sorted(self._running().items()):
             note, before = self.directory / f"dumps-{pe}", self._dumped.get(pe)
@@ -137,7 +140,7 @@ class Job:
                 continue
             self._dumped[pe] = state if state in _UNABLE else "asked"
             if state in _UNABLE:
-                _say(f"--dump-after: PE {pe} {_UNABLE[state]}")
+                _say(f"{option}: PE {pe} {_UNABLE[state]}")
             else:
                 _kill([pid], Signals(int(state)))
 

@@ -18,7 +18,8 @@ import threading
 import time
 from contextlib import suppress
 
-FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+DUMP = signal.SIGRTMAX  # PEs print where they are; programs do not use it
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, DUMP)
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 EXCUSED = 10.0  # seconds; a PE that ends this soon after an ending signal has not failed
 SILENCE = 0.1  # seconds until a line without an end is passed on; less than MPI_Abort waits, which kills this process

@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--heap-size", metavar="SIZE", help="each PE's heap, such as 512M or 2G; sets SHMEM_SYMMETRIC_SIZE"
     )
-    parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="end the job after this time")
+    parser.add_argument(
+        "--timeout", type=_positive, metavar="SECONDS", help="end the job after this time; its PEs print where they are"
+    )
     parser.add_argument("--dump-after", type=_positive, metavar="SECONDS",
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
@@ -93,8 +95,8 @@ def _launch(options: argparse.Namespace) -> int:
     environment = {"PYTHONUNBUFFERED": "1", **os.environ}
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
-    if options.dump_after:
-        environment.setdefault("PYSHMEM_DUMP", "SIGUSR1")
+    if options.dump_after or options.timeout:
+        environment.setdefault("PYSHMEM_DUMP", pe.DUMP.name)
     if options.heap_size:
         environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
     if options.report:

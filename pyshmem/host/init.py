@@ -244,6 +244,8 @@ def _by_size(nbytes: int | None) -> int:
 def _announce(mpi: Any) -> None:
     if job.my_pe:
         return
+    for name, ours in environment.misspelt():
+        print(f"pyshmem: nothing reads {name}; did you mean {ours}?", file=sys.stderr, flush=True)
     if environment.read("SHMEM_VERSION"):
         print(f"{info_get_name()}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}", flush=True)
     if environment.read("SHMEM_INFO"):

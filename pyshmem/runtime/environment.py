@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import signal
@@ -165,6 +166,17 @@ def listing(settled: dict[str, str]) -> str:
         value = settled.get(name, str(read(name)))
         lines.append(f"  {value:>12}  {name:22} {row.help}")
     return "\n".join(lines)
+
+
+def misspelt() -> list[tuple[str, str]]:
+    """Return the variables that are nearly one of ours, which is not set, with ours."""
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith(("SHMEM_", "PYSHMEM_")) and name not in VARIABLES:
+            near = difflib.get_close_matches(name, VARIABLES, 1, 0.85)
+            if near and near[0] not in os.environ:
+                found.append((name, near[0]))
+    return found
 
 
 def available_memory() -> int:

@@ -209,13 +209,14 @@ shmem.barrier_all()
 
 
 def test_shmem_info_lists_every_variable_once_and_shmem_version_the_version(tmp_path):
-    environment = {"SHMEM_INFO": "1", "SHMEM_VERSION": "1"}
-    status, out, _ = mpiexec(2, HEAD + "shmem.init()", tmp_path=tmp_path, environment=environment)
+    environment = {"SHMEM_INFO": "1", "SHMEM_VERSION": "1", "PYSHMEM_TIMEOUT": "3"}
+    status, out, err = mpiexec(2, HEAD + "shmem.init()", tmp_path=tmp_path, environment=environment)
     assert status == 0
     assert out.count("OpenSHMEM 1.6") == 1
     for name in ("SHMEM_SYMMETRIC_SIZE", "SHMEM_DEBUG", "PYSHMEM_WAIT_TIMEOUT", "PYSHMEM_HEAP", "PYSHMEM_QUIET"):
         assert out.count(name) == 1
     assert re.search(r"16777216 +SHMEM_SYMMETRIC_SIZE", out), "the size in force, not the default"
+    assert err.count("nothing reads PYSHMEM_TIMEOUT; did you mean PYSHMEM_WAIT_TIMEOUT?") == 1
 
 
 def test_shmem_debug_refuses_allocations_that_differ_and_lists_what_is_never_freed(tmp_path):

@@ -161,3 +161,19 @@ def test_available_memory_is_what_the_machine_has_or_less():
     with open("/proc/meminfo") as meminfo:
         total = int(re.search(r"MemTotal: +(\d+)", meminfo.read())[1]) * 1024
     assert 0 < environment.available_memory() <= total
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"SHMEM_SYMMETRIC_HEAP_SIZE": "1g"}, [("SHMEM_SYMMETRIC_HEAP_SIZE", "SHMEM_SYMMETRIC_SIZE")]),
+        ({"SHMEM_SYMMETRIC_HEAP_SIZE": "1g", "SHMEM_SYMMETRIC_SIZE": "1g"}, []),  # for another library
+        ({"PYSHMEM_JOB_DIR": "/tmp", "SHMEM_BARRIER_ALGORITHM": "tree", "SYMMETRIC_SIZE": "1"}, []),
+    ],
+)
+def test_a_variable_that_is_nearly_one_of_ours_is_found(given, found, monkeypatch):
+    for name in environment.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    assert environment.misspelt() == found

@@ -188,6 +188,25 @@ def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(
     job.wait()
 
 
+FORGOTTEN = """
+import pyshmem as shmem, torch
+shmem.init(heap_size="1m")
+word = shmem.zeros(1, dtype=torch.int64)
+if shmem.my_pe() == 1:
+    shmem.wait_until(word, ">=", 1)
+shmem.barrier_all()
+"""
+
+
+def test_a_time_out_of_the_job_says_where_its_pes_are(start, program):
+    job = start(*PYSHMEMRUN, "-n", 2, "--timeout", 15, program(FORGOTTEN))
+    assert job.wait() == 124
+    assert "PE 0 is in barrier_all at " in job.errors and "no call yet from PE 1 of TEAM_WORLD" in job.errors, (
+        job.errors
+    )
+    assert "PE 1 is in wait_until at " in job.errors, job.errors
+
+
 def test_dump_after_leaves_programs_alone_that_do_not_listen(start, idle_launcher, program):
     prog = program("wait_for('enough'); print('unharmed')")
     job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "--dump-after", 1, "python", prog)
