@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
+from pyshmem.irregular.plans import Plan, plan
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step
@@ -18,11 +19,13 @@ from pyshmem.irregular.works.spmv import spmv
 __all__ = [
     "CSR",
     "SCHEDULES",
+    "Plan",
     "Schedule",
     "Work",
     "csr",
     "degree_histogram",
     "pagerank_step",
+    "plan",
     "run",
     "spmm",
     "spmv",

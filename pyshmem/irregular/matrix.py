@@ -50,7 +50,7 @@ class CSR:
 
 
 def csr(matrix: Any, device: Any = None) -> CSR:
-    """Return ``matrix``, a torch sparse CSR tensor or a SciPy sparse matrix or array of any format, as a checked CSR.
+    """Return ``matrix``, a torch sparse CSR or COO tensor or a SciPy sparse matrix of any format, as a checked CSR.
 
     Elements of a row may be in any order; duplicates are summed by the products. Arrays are shared where they need no copy:
     do not change the indices afterwards.
@@ -76,11 +76,20 @@ def _arrays(matrix: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(offsets, columns, values) as they are in the matrix."""
     if isinstance(matrix, torch.Tensor) and matrix.layout == torch.sparse_csr and matrix.dim() == 2:
         return matrix.crow_indices(), matrix.col_indices(), matrix.values()
+    if isinstance(matrix, torch.Tensor) and matrix.layout == torch.sparse_coo and matrix.dim() == 2:
+        found = matrix.coalesce()
+        rows, columns = found.indices()
+        lengths = torch.bincount(rows, minlength=matrix.shape[0])
+        return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), columns, found.values()
     if hasattr(matrix, "tocsr") and len(matrix.shape) == 2:
         found = matrix.tocsr()
         return torch.from_numpy(found.indptr), torch.from_numpy(found.indices), torch.from_numpy(found.data)
     got = f"a {matrix.layout} tensor of shape {tuple(matrix.shape)}" if isinstance(matrix, torch.Tensor) else ""
-    _refuse("matrix", got or type(matrix).__name__, "a two-dimensional torch sparse CSR tensor or SciPy sparse matrix")
+    _refuse(
+        "matrix",
+        got or type(matrix).__name__,
+        "a sparse matrix: torch's CSR or COO, or SciPy's",
+    )
 
 
 def _refuse(argument: str, got: str, wants: str) -> NoReturn:

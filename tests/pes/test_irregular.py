@@ -17,7 +17,7 @@ LENGTHS = {
     "no rows": [],
 }
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
 
 
 def sparse(lengths, width=17, dtype=torch.float32, index=torch.int32):
@@ -100,6 +100,14 @@ def test_sums_of_float16_are_made_in_float32(few_pes):
     assert irregular.spmv(irregular.csr(matrix), numbers(2500, dtype=torch.float16) * 0 + 1, "program_mapped") == 2500
 
 
+def test_products_of_float16_are_made_in_float32(few_pes):
+    """In float16, 300 * 300 is infinite."""
+    parts = torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([300.0, -300.0], dtype=torch.float16)
+    matrix = torch.sparse_csr_tensor(*parts, (1, 2)).to(here())
+    x = torch.tensor([299.0, 300.0], dtype=torch.float16, device=here())
+    assert irregular.spmv(irregular.csr(matrix), x) == 300
+
+
 def test_csr_takes_scipy_matrices_of_any_format_and_adds_duplicates(few_pes):
     scipy = pytest.importorskip("scipy.sparse")
     coo = scipy.coo_matrix(([1.0, 2.0, 4.0, 8.0], ([1, 1, 0, 1], [2, 0, 1, 2])), shape=(3, 3))
@@ -109,6 +117,13 @@ def test_csr_takes_scipy_matrices_of_any_format_and_adds_duplicates(few_pes):
         assert y.tolist() == (matrix @ numbers(3, dtype=torch.float64).cpu().numpy()).tolist()
     pair = scipy.csr_matrix(([3.0, 5.0], [1, 1], [0, 2, 2]), shape=(2, 2))  # a duplicate
     assert irregular.spmv(irregular.csr(pair), numbers(2, dtype=torch.float64) * 0 + 1).tolist() == [8, 0]
+
+
+def test_csr_takes_coo_tensors_with_duplicates_and_empty_rows(few_pes):
+    places = torch.tensor([[3, 1, 3, 1], [2, 0, 2, 4]])
+    matrix = torch.sparse_coo_tensor(places, torch.tensor([1.0, 2.0, 4.0, 8.0]), (5, 6), check_invariants=True)
+    x = numbers(6)
+    assert torch.equal(irregular.spmv(irregular.csr(matrix.to(here())), x).cpu(), matrix.to_dense() @ x.cpu())
 
 
 def test_csr_takes_no_more_elements_than_the_offsets_say(few_pes):
@@ -137,17 +152,15 @@ def test_csr_refuses_indices_that_lead_out_of_the_matrix(message, me):
         irregular.csr(matrix)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "got"),
-    [
+def test_csr_refuses_what_is_no_sparse_matrix_of_floats(me):
+    wrong = [
         (torch.ones(3, 3), "matrix: got a torch.strided tensor of shape (3, 3)"),
         ([[1]], "matrix: got list"),
         (sparse([1, 1], dtype=torch.int32), "values: got torch.int32"),
-    ],
-)
-def test_csr_refuses_what_is_no_sparse_matrix_of_floats(wrong, got):
-    with pytest.raises(shmem.ShmemError, match=re.escape(got)):
-        irregular.csr(wrong)
+    ]
+    for matrix, got in wrong:
+        with pytest.raises(shmem.ShmemError, match=re.escape(f"csr: PE {me}: {got}")):
+            irregular.csr(matrix)
 
 
 def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
