@@ -59,9 +59,8 @@ class Plan:
         """
         self._check(x)
         vector, gets = self._vectors[self._turn], self._gets[self._turn]
-        self._turn ^= (
-            1  # a peer may still fetch from the vector of the last call; it has done so when it enters the barrier
-        )
+        # A peer may still fetch from the vector of the last call. It has done so when it enters the barrier of this one.
+        self._turn ^= 1
         vector[: self.rows] = x
         shmem.barrier_all()
         for target, source, pe in gets:
