@@ -6,8 +6,8 @@ import pytest
 import torch
 import pyshmem as shmem
 from pyshmem import irregular
+from matrices import dense, numbers, sparse
 from support import here, live, work
-from test_irregular import dense, numbers, sparse
 
 LENGTHS = [0, 3, 17, 1, 0, 0, 2, 5, 1, 1, 0, 4, 1, 2, 0, 3, 0]  # 17 x 17
 CUTS = ["rows", "nonzeros"]
