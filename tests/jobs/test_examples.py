@@ -18,6 +18,12 @@ LINES = 60
 
 # What an example prints on n PEs, a pattern a line, and the pictures it draws.
 EXAMPLES = {
+    "conjugate_gradients.py": (
+        lambda n: [
+            rf"{n} PEs: 256 unknowns, {16 * (n > 1)} elements from others for each product, \d+ iterations, relative residual \d\.\de-1[01]"
+        ],
+        [],
+    ),
     "gemm_all_scatter.py": (
         lambda n: [rf"{n} PEs: all have C = A @ B, 512 x 512 x 512 in float16, relative error \d\.\de-0[67]"],
         [],

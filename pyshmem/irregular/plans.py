@@ -1,0 +1,153 @@
+"""A sparse matrix over all PEs times a vector: what to fetch is found once, and each call gets it one-sidedly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.irregular.matrix import CSR, csr
+from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.segments import CUTS, FETCHES, Segment, largest_share
+from pyshmem.irregular.works.spmv import spmv
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+GAP = 16  # elements: at most a line of 128 bytes is fetched in vain to save a get
+
+
+class Plan:
+    """The product of a matrix, whose rows are cut over all PEs, with vectors that are cut alike. Make it by ``plan``.
+
+    starts: PE i has the rows starts[i] to before starts[i + 1], and these elements of each vector.
+    segments: what each call fetches, one get each.
+    """
+
+    def __init__(self, rows: CSR, starts: list[int], fetch: str, schedule: str | Schedule, size: int | None, gap: int):
+        """Find out what to fetch, and allocate. Collective over all PEs."""
+        me = shmem.my_pe()
+        self.starts = starts
+        self.segments: list[Segment]
+        self.segments, columns = FETCHES[fetch](rows.columns, starts, me, gap)
+        room = largest_share(starts) + _agree(starts, self.fetched, rows.device)
+        self._local = CSR(rows.offsets, columns, rows.values, (rows.rows, room))
+        self._schedule = schedule, size
+        self._vectors = shmem.zeros(2, room, dtype=rows.values.dtype, device=rows.device.type)
+        self._turn = 0
+        self._gets = [[_get(vector, segment) for segment in self.segments] for vector in self._vectors]
+        self._open = True
+
+    @property
+    def rows(self) -> int:
+        """The number of this PE's rows, and of its elements of vectors."""
+        return self._local.rows
+
+    @property
+    def fetched(self) -> int:
+        """The elements that this PE fetches in each call."""
+        return sum(segment.count for segment in self.segments)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return this PE's elements of the product. ``x`` are its elements of the vector, (rows,), private or symmetric.
+
+        x is copied to symmetric memory, and may be changed on return.
+        Order: collective over all PEs, with one barrier. The same bits in every run with as many PEs.
+        Errors: ArgumentError, NotInitializedError.
+        Spec: none.
+        """
+        self._check(x)
+        vector, gets = self._vectors[self._turn], self._gets[self._turn]
+        # A peer may still fetch from the vector of the last call. It has done so when it enters the barrier of this one.
+        self._turn ^= 1
+        vector[: self.rows] = x
+        shmem.barrier_all()
+        for target, source, pe in gets:
+            shmem.get_nbi(target, source, pe)
+        shmem.quiet()
+        return spmv(self._local, vector, *self._schedule)
+
+    def _check(self, x: Any) -> None:
+        require_init("plan")
+        local = self._local
+        if not self._open:
+            refuse(ArgumentError, "plan", "plan", "one that is closed", "one that is open")
+        shape = (self.rows,)
+        if not isinstance(x, torch.Tensor) or (x.shape, x.dtype, x.device) != (shape, local.values.dtype, local.device):
+            got = (
+                f"{x.dtype} of shape {tuple(x.shape)} on {x.device}"
+                if isinstance(x, torch.Tensor)
+                else type(x).__name__
+            )
+            refuse(ArgumentError, "plan", "x", got, f"{local.values.dtype} of shape {shape} on {local.device}")
+
+    def close(self) -> None:
+        """Free the plan's symmetric memory.
+
+        Order: collective over all PEs.
+        Errors: NotInitializedError.
+        Spec: none.
+        """
+        if self._open:
+            shmem.free(self._vectors)
+        self._open = False
+
+
+def plan(
+    matrix: Any, cut: str | Sequence[int] = "nonzeros", fetch: str = "needed",
+    schedule: str | Schedule = "merge_path", size: int | None = None, gap: int = GAP,
+) -> Plan:  # fmt: skip
+    """Return a plan for products of ``matrix``, square, with vectors, both cut over all PEs by rows.
+
+    cut: "rows" or "nonzeros", of which all PEs get about as many; matrix is then whole, the same on all PEs. Or the rows
+        where the shares begin, and the end of the last; matrix is then this PE's rows, of all columns.
+    fetch: "needed", the segments of a vector with a column of this PE's rows, joined over ``gap`` elements, or "whole".
+    schedule, size: as in spmv.
+    Order: collective over all PEs, since it allocates symmetric memory.
+    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    require_init("plan")
+    found, n_pes, me = csr(matrix), shmem.n_pes(), shmem.my_pe()
+    if fetch not in FETCHES:
+        refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
+    if isinstance(cut, str):
+        if cut not in CUTS:
+            refuse(
+                ArgumentError, "plan", "cut", repr(cut), " or ".join(map(repr, CUTS)) + " or the starts of all shares"
+            )
+        starts = CUTS[cut](found, n_pes)
+        end = found.rows
+        rows = found.between(starts[me], starts[me + 1])
+    else:
+        starts, rows = list(cut), found
+        _check_starts(starts, rows, n_pes, me)
+        end = starts[-1]
+    if rows.shape[1] != end:
+        refuse(ArgumentError, "plan", "matrix", f"{rows.shape[1]} columns and {end} rows in all", "a square matrix")
+    return Plan(rows, starts, fetch, schedule, size, gap)
+
+
+def _check_starts(starts: list[int], rows: CSR, n_pes: int, me: int) -> None:
+    if len(starts) != n_pes + 1 or starts[0] != 0 or starts != sorted(starts):
+        refuse(ArgumentError, "plan", "cut", str(starts), f"{n_pes + 1} rows that never fall, from 0 on")
+    if starts[me + 1] - starts[me] != rows.rows:
+        wants = f"{starts[me + 1] - starts[me]}, as cut says"
+        refuse(ArgumentError, "plan", "matrix", f"{rows.rows} rows", wants)
+
+
+def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
+    """Return the most elements that a PE fetches. Errors: ArgumentError, on all PEs, if two differ."""
+    mine = torch.tensor([fetched, *starts, *(-start for start in starts)], device=device)
+    most = torch.empty_like(mine)
+    shmem.max_reduce(most, mine)
+    if not torch.equal(most[1:], mine[1:]):
+        refuse(ArgumentError, "plan", "cut", f"shares that begin at {starts[:-1]}", "the same shares on all PEs")
+    return int(most[0])
+
+
+def _get(vector: torch.Tensor, segment: Segment) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The arguments of a get."""
+    pe, first, place, count = segment
+    return vector[place : place + count], vector[first : first + count], pe

@@ -1,0 +1,71 @@
+"""How a vector is cut over PEs, and which segments of it a PE needs from the others."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+
+from pyshmem.irregular.matrix import CSR
+
+
+class Segment(NamedTuple):
+    """``count`` elements of the share of ``pe``, from ``first`` on, go to the place ``place`` of what is fetched."""
+
+    pe: int
+    first: int
+    place: int
+    count: int
+
+
+def starts_by_rows(matrix: CSR, n_pes: int) -> list[int]:
+    """Return where the share of each PE begins, and where the last ends, so that all have about as many rows."""
+    return [matrix.rows * pe // n_pes for pe in range(n_pes + 1)]
+
+
+def starts_by_nonzeros(matrix: CSR, n_pes: int) -> list[int]:
+    """Return where the share of each PE begins, and where the last ends, so that all have about as many non-zeros."""
+    wanted = torch.tensor([matrix.atoms * pe // n_pes for pe in range(1, n_pes)], dtype=matrix.offsets.dtype)
+    inner = torch.searchsorted(matrix.offsets, wanted.to(matrix.device)).tolist()
+    return [0, *inner, matrix.rows]
+
+
+CUTS = {"rows": starts_by_rows, "nonzeros": starts_by_nonzeros}
+
+
+def needed_segments(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
+    """Return the segments of other PEs' shares with the elements ``columns``, and the columns renumbered.
+
+    Segments with at most ``gap`` elements between them are one. Own elements keep their place in the share; fetched ones
+    follow after the largest share.
+    """
+    needed, number = torch.unique(columns.long(), return_inverse=True)
+    bounds = torch.tensor(starts, device=columns.device)
+    owners = torch.searchsorted(bounds, needed, right=True) - 1
+    own = owners == me
+    apart = (needed.diff() > gap + 1) | (owners.diff() != 0)
+    segment_of = torch.nn.functional.pad(apart.cumsum(0), (1, 0))[: len(needed)]
+    firsts = needed[torch.nn.functional.pad(apart, (1, 0), value=True)[: len(needed)]]
+    lasts = needed[torch.nn.functional.pad(apart, (0, 1), value=True)[: len(needed)]]
+    pes = torch.searchsorted(bounds, firsts, right=True) - 1
+    counts = torch.where(pes == me, 0, lasts - firsts + 1)
+    places = largest_share(starts) + counts.cumsum(0) - counts
+    renumbered = torch.where(own, needed - starts[me], places[segment_of] + needed - firsts[segment_of])
+    rows = zip(pes.tolist(), (firsts - bounds[pes]).tolist(), places.tolist(), counts.tolist(), strict=True)
+    return [Segment(*row) for row in rows if row[0] != me], renumbered[number].to(columns.dtype)
+
+
+def whole_shares(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
+    """Return the whole shares of all other PEs, and the columns renumbered, as needed_segments does."""
+    everything = torch.arange(starts[-1], device=columns.device)
+    found, places = needed_segments(everything, starts, me, gap)
+    return found, places[columns.long()].to(columns.dtype)
+
+
+FETCHES = {"needed": needed_segments, "whole": whole_shares}
+
+
+def largest_share(starts: list[int]) -> int:
+    """Return the number of elements of the largest share."""
+    return max(end - start for start, end in pairwise(starts))

@@ -1,0 +1,35 @@
+"""Works: what is done with the atoms and tiles of a matrix. One file each; none of them knows a schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem.irregular.matrix import CSR
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+
+@triton.jit
+def wide(value):
+    """Return ``value`` in the type in which sums are made: float64 as it is, narrower types in float32."""
+    return value if value.dtype == tl.float64 else value.to(tl.float32)
+
+
+def sums_of(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which sums of ``dtype`` are made."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def require_dense(routine: str, argument: str, array: Any, matrix: CSR, rows: int, dim: int) -> None:
+    """Errors: ArgumentError unless ``array`` is contiguous, of ``rows`` rows, and beside the matrix with the same dtype."""
+    wants = f"a contiguous {matrix.values.dtype} tensor with {dim} dimensions and {rows} rows on {matrix.device}"
+    if not isinstance(array, torch.Tensor):
+        refuse(ArgumentError, routine, argument, type(array).__name__, wants)
+    right = array.dim() == dim and len(array) == rows and array.is_contiguous()
+    if not right or (array.dtype, array.device) != (matrix.values.dtype, matrix.device):
+        layout = "contiguous" if array.is_contiguous() else "strided"
+        got = f"a {layout} {array.dtype} tensor of shape {tuple(array.shape)} on {array.device}"
+        refuse(ArgumentError, routine, argument, got, wants)

@@ -1,0 +1,56 @@
+"""A sparse matrix times a vector.
+
+Flops: 2 for each non-zero. Bytes: values, columns, offsets and y once, x as often as it is not in cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem.irregular.execution import Work, run
+from pyshmem.irregular.matrix import CSR
+from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.works import require_dense, sums_of, wide
+
+
+class Operands(NamedTuple):
+    """The tensors of a product."""
+
+    columns: torch.Tensor
+    entries: torch.Tensor
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@triton.jit
+def product(operands, atoms, lanes, mask):
+    """An element of the matrix times its element of x."""
+    column = tl.load(operands.columns + atoms, mask=mask, other=0)
+    return wide(tl.load(operands.entries + atoms, mask=mask)) * wide(tl.load(operands.x + column, mask=mask))
+
+
+@triton.jit
+def element(operands, tiles, lanes, sums, mask):
+    """Store elements of y."""
+    tl.store(operands.y + tiles + lanes, sums.to(operands.y.dtype.element_ty), mask=mask)
+
+
+def spmv(
+    matrix: CSR, x: torch.Tensor, schedule: str | Schedule = "merge_path", size: int | None = None
+) -> torch.Tensor:
+    """Return ``matrix`` times ``x``, a vector of the matrix's dtype on its device. Sums are made in float32 or float64.
+
+    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
+    Order: on torch's current stream. The same bits in every run.
+    Errors: ArgumentError.
+    Spec: none.
+    """
+    require_dense("spmv", "x", x, matrix, matrix.shape[1], 1)
+    y = x.new_empty(matrix.rows)
+    operands = Operands(matrix.columns, matrix.values, x, y)
+    run(Work(product, element, operands, dtype=sums_of(x.dtype)), matrix, schedule, size)
+    return y

@@ -1,0 +1,67 @@
+"""The kernels of pyshmem.irregular compile for every GPU, without spills, and no result depends on which program comes first."""
+
+import pytest
+import torch
+import triton.language as tl
+from compiling import TARGETS, array, compile, instructions, places, specialise
+from products import spilled, text_of
+from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles
+from pyshmem.irregular.works import degrees, spmm, spmv
+
+TILES, ATOMS = 1 << 20, 10 << 20
+ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
+SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
+# (atom, tile, type of the sums, their number)
+WORKS = {
+    spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
+    degrees: (degrees.one, degrees.count, tl.int32, 1),
+}  # fmt: skip
+
+
+def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32):
+    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row."""
+    chosen = SCHEDULES[schedule]
+    atom, tile, kind, width = WORKS[work]
+    kind = tl.float64 if dtype == torch.float64 else kind
+    block, lanes = blocking(TILES, ATOMS, chosen.size, chosen.flat, width)
+    sums = array({tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32}[kind])
+    fields = {"columns": array(index), "counts": sums, "first": 0, "width": width, "pitch": 64, "most": 99}
+    values = {
+        "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
+        "offsets": array(index), "opened": array(index), "queue": array(torch.int32), "heads": sums, "tails": sums,
+        "tiles": TILES, "atoms": ATOMS, "pieces": 1 << 14, "size": chosen.size, "ATOM": atom, "TILE": tile, "SUM": kind,
+        "BEGINS": chosen.begins, "TAKE": chosen.take, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block,
+        "LANES": lanes, "WIDTH": width,
+    }  # fmt: skip
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names])
+    return compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+def atomics(found, target):
+    return places(instructions(text_of(found, target)), ATOMIC["nvidia" if target == "nvidia" else "amd"])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, target):
+    """One for the first piece of a program, one for each later piece."""
+    found = compiled(execute, target, schedule)
+    assert len(atomics(found, target)) == (2 if SCHEDULES[schedule].queued else 0)
+    assert spilled(found, target) == 0
+
+
+@pytest.mark.parametrize("work", [spmm, degrees], ids=lambda work: work.__name__.rpartition(".")[2])
+def test_wider_and_integer_sums_compile_without_spills(work, target):
+    found = compiled(execute, target, "merge_path", work)
+    assert spilled(found, target) == 0
+    assert bool(atomics(found, target)) == (work is degrees)
+
+
+def test_64_bits_of_values_and_indices_compile_without_spills(target):
+    assert spilled(compiled(execute, target, "merge_path", dtype=torch.float64, index=torch.int64), target) == 0
+
+
+@pytest.mark.parametrize("schedule", SPLITTING)
+def test_split_rows_are_finished_without_atomics(schedule, target):
+    found = compiled(finish_split_tiles, target, schedule)
+    assert not atomics(found, target)
+    assert spilled(found, target) == 0

@@ -1,0 +1,150 @@
+"""pyshmem.irregular on one PE: every work on every schedule against dense arithmetic, and what csr refuses."""
+
+import re
+
+import pytest
+import torch
+import pyshmem as shmem
+from pyshmem import irregular
+from matrices import LENGTHS, dense, numbers, sparse
+from support import here
+
+SIZE = 6  # of a piece: rows have up to 17 elements
+every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@every
+def test_spmv_adds_the_products_of_each_row(schedule, lengths, few_pes):
+    matrix, x = sparse(lengths), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, schedule, SIZE)
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+@every
+def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
+    matrix, b = sparse(LENGTHS["uneven"]), numbers(17, 3)
+    c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
+    assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
+
+
+def test_spmm_does_all_of_more_columns_than_it_takes_at_a_time(few_pes):
+    matrix, b = sparse([2, 0, 5]), numbers(17, 35)
+    c = irregular.spmm(irregular.csr(matrix), b, "program_mapped")
+    assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
+
+
+@every
+def test_degree_histogram_counts_every_row_once(schedule, few_pes):
+    counts = irregular.degree_histogram(irregular.csr(sparse(LENGTHS["uneven"])), 5, schedule, SIZE)
+    assert counts.tolist() == [5, 1, 1, 1, 3]
+
+
+@every
+def test_pagerank_step_keeps_the_sum_and_adds_the_base_once(schedule, few_pes):
+    """The base is added to the whole sum of a row only, however many pieces the row has."""
+    matrix = sparse([0, 6, 1, 0, 2, 0, 0], 7, torch.float64)
+    degrees = torch.bincount(matrix.col_indices(), minlength=7).double()
+    ranks = torch.arange(1, 8, dtype=torch.float64, device=here()) / 28
+    got = irregular.pagerank_step(irregular.csr(matrix), ranks, degrees, 0.75, schedule, 4)
+    links = dense(matrix).bool().double().to(here())
+    lost = ranks[degrees == 0].sum()
+    wanted = 0.25 / 7 + 0.75 * (lost / 7 + links @ torch.where(degrees > 0, ranks / degrees.clamp(min=1), 0))
+    torch.testing.assert_close(got, wanted, rtol=1e-14, atol=0)
+    assert abs(got.sum() - 1) < 1e-14
+
+
+@pytest.mark.parametrize("schedule", ["program_mapped", "merge_path"])
+@pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
+def test_indices_of_64_bits_and_every_dtype(dtype, schedule, few_pes):
+    matrix, x = sparse([3, 0, 9], dtype=dtype, index=torch.int64), numbers(17, dtype=dtype)
+    y = irregular.spmv(irregular.csr(matrix), x, schedule, SIZE)
+    assert y.dtype == dtype
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+def test_sums_of_float16_are_made_in_float32(few_pes):
+    """In float16, 2048 + 1 is 2048."""
+    matrix = sparse([2500], 2500, torch.float16)
+    matrix.values().fill_(1)
+    assert irregular.spmv(irregular.csr(matrix), numbers(2500, dtype=torch.float16) * 0 + 1, "program_mapped") == 2500
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # of sums that are not stored
+def test_products_of_float16_are_made_in_float32(few_pes):
+    """In float16, 300 * 300 is infinite."""
+    parts = torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([300.0, -300.0], dtype=torch.float16)
+    matrix = torch.sparse_csr_tensor(*parts, (1, 2)).to(here())
+    x = torch.tensor([299.0, 300.0], dtype=torch.float16, device=here())
+    assert irregular.spmv(irregular.csr(matrix), x) == 300
+
+
+def test_csr_takes_scipy_matrices_of_any_format_and_adds_duplicates(few_pes):
+    scipy = pytest.importorskip("scipy.sparse")
+    coo = scipy.coo_matrix(([1.0, 2.0, 4.0, 8.0], ([1, 1, 0, 1], [2, 0, 1, 2])), shape=(3, 3))
+    kept = coo.tocsr()
+    for matrix in (coo, scipy.csc_array(coo), kept):
+        y = irregular.spmv(irregular.csr(matrix), numbers(3, dtype=torch.float64))
+        assert y.tolist() == (matrix @ numbers(3, dtype=torch.float64).cpu().numpy()).tolist()
+    pair = scipy.csr_matrix(([3.0, 5.0], [1, 1], [0, 2, 2]), shape=(2, 2))  # a duplicate
+    assert irregular.spmv(irregular.csr(pair), numbers(2, dtype=torch.float64) * 0 + 1).tolist() == [8, 0]
+
+
+def test_csr_takes_coo_tensors_with_duplicates_and_empty_rows(few_pes):
+    places = torch.tensor([[3, 1, 3, 1], [2, 0, 2, 4]])
+    matrix = torch.sparse_coo_tensor(places, torch.tensor([1.0, 2.0, 4.0, 8.0]), (5, 6), check_invariants=True)
+    x = numbers(6)
+    assert torch.equal(irregular.spmv(irregular.csr(matrix.to(here())), x).cpu(), matrix.to_dense() @ x.cpu())
+
+
+def test_csr_takes_no_more_elements_than_the_offsets_say(few_pes):
+    scipy = pytest.importorskip("scipy.sparse")
+    matrix = scipy.csr_matrix(([1.0, 2.0, 9.0], [0, 1, 0], [0, 1, 3]), shape=(2, 2))
+    matrix.indptr[2] = 2
+    assert irregular.csr(matrix).atoms == 2
+
+
+WRONG = {
+    "column 17 in row 3; wants columns 0 to 16": ([0, 0, 0, 1, 3, 4], [1, 2, 17, 3]),
+    "column -1 in row 0; wants columns 0 to 16": ([0, 2, 4], [1, -1, 17, 3]),
+    "row 1 from 3 to 1; wants offsets that never fall": ([0, 3, 1, 4], [1, 2, 3, 4]),
+    "5 non-zeros in all; wants at most 4": ([0, 2, 5], [1, 2, 3, 4]),
+    "shape \\(3,\\); wants 3 offsets, one more than rows, the first 0": ([1, 2, 4], [1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_csr_refuses_indices_that_lead_out_of_the_matrix(message, me):
+    offsets, columns = WRONG[message]
+    parts = torch.tensor(offsets), torch.tensor(columns), torch.ones(len(columns))
+    matrix = torch.sparse_csr_tensor(*parts, (len(offsets) - 1, 17), check_invariants=False)
+    kind = shmem.OutOfRangeError if "column " in message else shmem.ArgumentError
+    with pytest.raises(kind, match=rf"^csr: PE {me}: (columns|offsets): got {message}"):
+        irregular.csr(matrix)
+
+
+def test_csr_refuses_what_is_no_sparse_matrix_of_floats(me):
+    wrong = [
+        (torch.ones(3, 3), "matrix: got a torch.strided tensor of shape (3, 3)"),
+        ([[1]], "matrix: got list"),
+        (sparse([1, 1], dtype=torch.int32), "values: got torch.int32"),
+    ]
+    for matrix, got in wrong:
+        with pytest.raises(shmem.ShmemError, match=re.escape(f"csr: PE {me}: {got}")):
+            irregular.csr(matrix)
+
+
+def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
+    matrix = irregular.csr(sparse([1, 2]))
+    for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
+        with pytest.raises(shmem.ArgumentError, match=rf"^spmv: PE {me}: x: got .*; wants a contiguous torch.float32"):
+            irregular.spmv(matrix, x)
+    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None)):
+        with pytest.raises(shmem.ArgumentError, match=rf"^run: PE {me}: s(chedul|iz)e: got "):
+            irregular.spmv(matrix, numbers(17), schedule, size)
+
+
+def merge_path_itself():
+    """The module in place of its schedule."""
+    return irregular.schedules.merge_path
