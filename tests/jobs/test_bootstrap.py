@@ -109,7 +109,7 @@ REFUSALS = {
     "torchrun": (
         {"TORCHELASTIC_RUN_ID": "x"},
         "init()",
-        r"LaunchError: init: PE \?: launcher: got torchrun; wants mpiexec",
+        r"LaunchError: init: PE \?: launcher: got torchrun's variables without RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
     ),
     "foreign mpiexec": (
         {"OMPI_COMM_WORLD_SIZE": "4"},
