@@ -23,6 +23,7 @@ _interpreter.choose()
 if _interpreter.active():
     _requirements.check_interpreter()
 
+from pyshmem.host.addresses import heap_bases, peer_addresses
 from pyshmem.host.amo import (
     atomic_add,
     atomic_and,
@@ -295,6 +296,7 @@ __all__ = [
     "get",
     "get_nbi",
     "global_exit",
+    "heap_bases",
     "ibget",
     "ibput",
     "iget",
@@ -320,6 +322,7 @@ __all__ = [
     "pcontrol",
     "pe_accessible",
     "pe_quiet",
+    "peer_addresses",
     "prod_reduce",
     "ptr",
     "put",
