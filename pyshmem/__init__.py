@@ -11,6 +11,7 @@ device: "cuda" or "cpu", the heap to use. None is the default heap.
 """
 
 # ruff: noqa: E402
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 from pyshmem.runtime import interpreter as _interpreter
@@ -146,6 +147,7 @@ from pyshmem.host.wait import (
     wait_until_some,
     wait_until_some_vector,
 )
+from pyshmem.runtime import ranges as _ranges
 from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
@@ -207,6 +209,9 @@ if not TYPE_CHECKING:  # type checkers would allow any name
         hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
 
+
+for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
+    _ranges.put_into(_each, f"shmem.{_prefix}")
 
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
 __all__ = [

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import bootstrap, environment, exits, launcher, nodes, report, requirements, whereabouts
+from pyshmem.runtime import bootstrap, environment, exits, launcher, nodes, ranges, report, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -248,6 +248,7 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
     environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
+    ranges.check()
     return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
 
 
