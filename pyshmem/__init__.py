@@ -11,6 +11,7 @@ device: "cuda" or "cpu", the heap to use. None is the default heap.
 """
 
 # ruff: noqa: E402
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 from pyshmem.runtime import interpreter as _interpreter
@@ -23,6 +24,7 @@ _interpreter.choose()
 if _interpreter.active():
     _requirements.check_interpreter()
 
+from pyshmem.host.addresses import heap_bases, peer_addresses
 from pyshmem.host.amo import (
     atomic_add,
     atomic_and,
@@ -145,6 +147,7 @@ from pyshmem.host.wait import (
     wait_until_some,
     wait_until_some_vector,
 )
+from pyshmem.runtime import ranges as _ranges
 from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
@@ -206,6 +209,9 @@ if not TYPE_CHECKING:  # type checkers would allow any name
         hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
 
+
+for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
+    _ranges.put_into(_each, f"shmem.{_prefix}")
 
 # Written out: type checkers do not evaluate it. A test compares it with what is imported above.
 __all__ = [
@@ -295,6 +301,7 @@ __all__ = [
     "get",
     "get_nbi",
     "global_exit",
+    "heap_bases",
     "ibget",
     "ibput",
     "iget",
@@ -320,6 +327,7 @@ __all__ = [
     "pcontrol",
     "pe_accessible",
     "pe_quiet",
+    "peer_addresses",
     "prod_reduce",
     "ptr",
     "put",

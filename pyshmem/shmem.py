@@ -11,6 +11,7 @@ from typing import Any
 from pyshmem.c_names import handles as _handles
 from pyshmem.c_names import unfold as _unfold
 from pyshmem.c_names.table import ROWS as _ROWS
+from pyshmem.runtime import ranges as _ranges
 
 _names = _unfold.names(_ROWS)
 _generics = _unfold.generics(_ROWS)
@@ -24,7 +25,8 @@ def _function(name: str) -> Any:
     """The library's own function of a C name, even if a tool has replaced the name in this module."""
     if name not in _made:
         generic = name in _generics
-        _made[name] = _unfold.generic(name, _generics[name]) if generic else _unfold.function(_names[name])
+        made = _unfold.generic(name, _generics[name]) if generic else _unfold.function(_names[name])
+        _made[name] = _ranges.ranged(name, made)
     return _made[name]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+from pyshmem.runtime import ranges
+
 _warned: set[str] = set()
 
 
@@ -12,4 +14,4 @@ def warn_once(name: str, since: str, instead: str) -> None:
     if name not in _warned:
         _warned.add(name)
         text = f"{name} is deprecated since OpenSHMEM {since}; use {instead}"
-        warnings.warn(text, DeprecationWarning, stacklevel=3)
+        warnings.warn(text, DeprecationWarning, stacklevel=3 + ranges.active)

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import environment, exits, launcher, nodes, report, requirements, whereabouts
+from pyshmem.runtime import bootstrap, environment, exits, launcher, nodes, ranges, report, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -33,7 +33,10 @@ from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
 if TYPE_CHECKING:
+    import torch.distributed as dist
     from mpi4py import MPI
+
+    from pyshmem.runtime.bootstrap import Comm
 
 _T = TypeVar("_T")
 
@@ -48,7 +51,7 @@ class THREAD(IntEnum):
 
 
 def init(
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Intracomm | dist.ProcessGroup | None = None,
     *,
     heap_size: int | str | None = None,
     thread_level: int = THREAD.MULTIPLE,
@@ -57,9 +60,9 @@ def init(
     """Make the processes of ``comm`` the PEs of the job, with the same numbers. Collective over comm. Only the first call
     has an effect, but calls are counted: finalize must be called as often.
 
-    comm: an mpi4py intracommunicator; None is MPI's world.
-    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; it overrides SHMEM_SYMMETRIC_SIZE. A heap in GPU
-        memory grows up to it if the driver maps virtual memory.
+    comm: an mpi4py intracommunicator, or a torch ProcessGroup of one host, then without MPI. None is MPI's world, or all
+        processes of torchrun.
+    heap_size: bytes of each PE's symmetric heap, or text such as "512m"; it overrides SHMEM_SYMMETRIC_SIZE.
     thread_level: requested from MPI if MPI is not initialised yet; MPI is then finalised when the process ends.
     device: "cuda" or "cpu", the default heap; it overrides PYSHMEM_HEAP. "cpu" is then the only heap. None is "cuda" if
         every PE has a GPU.
@@ -71,17 +74,14 @@ def init(
         return
     if device not in (None, "cpu", "cuda"):
         refuse(ArgumentError, "init", "device", repr(device), "'cpu', 'cuda' or None")
-    mpi = _start_mpi(thread_level)
-    exits.watch(mpi)
-    if comm is not None and (not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL):
-        got = type(comm).__name__ if comm else "COMM_NULL"
-        refuse(ArgumentError, "init", "comm", got, "an mpi4py intracommunicator, or None for MPI's world")
-    _join(mpi, mpi.COMM_WORLD if comm is None else comm, heap_size, device)
+    mpi, members = _connect(comm, thread_level)
+    _join(mpi, members, heap_size, device)
     job.thread_level = mpi.Query_thread()
-    if job.generation == 1:
+    if job.generation == 1 and not isinstance(mpi, bootstrap.Torch):
         exits.note_shared_files()
     _announce(mpi)
     _report()
+    members.Barrier()
 
 
 def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
@@ -150,9 +150,24 @@ def info_get_name() -> str:
     return f"pyshmem {__version__}"
 
 
-def _start_mpi(thread_level: int) -> Any:
+def _connect(comm: Any, thread_level: int) -> tuple[Any, Any]:
+    """Return mpi4py's module MPI, or what stands for it, and the communicator of the job."""
     if not isinstance(thread_level, int) or not 0 <= thread_level <= 3:
         refuse(ArgumentError, "init", "thread_level", repr(thread_level), "one of shmem.THREAD")
+    if bootstrap.is_group(comm) or (comm is None and launcher.is_torchs()):
+        torchs = bootstrap.by_environment() if comm is None else bootstrap.by_group(comm)
+        exits.watch(torchs)
+        return torchs, torchs.COMM_WORLD
+    mpi = _start_mpi(thread_level)
+    exits.watch(mpi)
+    if comm is not None and (not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL):
+        got = type(comm).__name__ if comm else "COMM_NULL"
+        wants = "an mpi4py intracommunicator or a torch ProcessGroup of this process, or None for all processes"
+        refuse(ArgumentError, "init", "comm", got, wants)
+    return mpi, mpi.COMM_WORLD if comm is None else comm
+
+
+def _start_mpi(thread_level: int) -> Any:
     launcher.refuse_torchrun()
     launcher.match_library()
     import mpi4py
@@ -197,10 +212,9 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     job.generation += 1
     job.inits = 1
     whereabouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
-    comm.Barrier()
 
 
-def _open_heaps(comm: MPI.Intracomm, node: MPI.Intracomm, heap_size: int | str | None, device: str | None) -> None:
+def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str | None) -> None:
     answers = gather(comm, lambda: _read_settings(heap_size, device))
     job.device = opening.decide([answer[3:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
@@ -234,6 +248,7 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
     environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
+    ranges.check()
     return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
 
 

@@ -5,13 +5,16 @@ A team takes no memory from the symmetric heap: pyshmem.runtime.areas provides i
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import torch.distributed as dist
 
+from pyshmem.runtime import bootstrap
 from pyshmem.runtime.areas import RESERVED, begin, clear, pool
-from pyshmem.runtime.arguments import exact_int, integer_of
-from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, refuse
+from pyshmem.runtime.arguments import exact_int, integer_of, require_init
+from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, listed, refuse
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import meeting_of
 
@@ -27,6 +30,8 @@ class TeamConfig(NamedTuple):
 
 
 _PLAIN = TeamConfig()
+_ROW = struct.Struct("4q")  # of a range: start, step, length, stop
+_NO_ROW = (0, 1, 0, 0)
 
 
 class Team:
@@ -143,6 +148,45 @@ class Team:
             y.destroy()
         return x, y
 
+    @staticmethod
+    def from_group(group: Any) -> Team:
+        """Return the team of the processes of a torch process group; rank i of the group is PE i of the team.
+
+        group: the ProcessGroup of this PE, or a DeviceMesh of one dimension, as mesh["tp"]. PEs may pass different groups
+            that have no PE in common. A PE that is in none passes None, or what new_group has returned there.
+        Returns: TEAM_INVALID on PEs without a group, and on all PEs if PYSHMEM_MAX_TEAMS teams exist.
+        Order: collective over TEAM_WORLD. The team outlives the group.
+        Errors: ArgumentError on all PEs if a group is no sequence of PEs with equal distances, or if torch.distributed is
+            not initialised; NotInitializedError, WaitTimeoutError.
+        """
+        require_init("from_group")
+        holders = {rank: pe for pe, rank in enumerate(_ranks("from_group", TEAM_WORLD))}
+        mine = _row([holders.get(rank, -1) for rank in bootstrap.ranks_of(group)])
+        notes = TEAM_WORLD.meeting.share("from_group", _ROW.pack(mine.start, mine.step, len(mine), mine.stop))
+        rows = [_ROW.unpack(note) for note in notes]
+        wrong = [
+            pe
+            for pe, row in enumerate(rows)
+            if row != _NO_ROW and (pe not in range(row[0], row[3], row[1]) or rows.count(row) != row[2])
+        ]
+        if wrong:
+            wants = "PEs of the job with equal distances, and the same group on all of them"
+            refuse(ArgumentError, "from_group", "group", f"on {listed(wrong)} a group of other processes", wants)
+        return _form("from_group", TEAM_WORLD, mine, _PLAIN)
+
+    def to_group(self, backend: str | None = None) -> Any:
+        """Return a new torch process group of the PEs of the team; PE i of the team is rank i of the group.
+
+        backend: of torch.distributed, as "gloo"; None is that of its default group, which must be initialised.
+        Order: collective over the team. The group outlives the team.
+        Errors: ArgumentError on all PEs if torch.distributed is not initialised or numbers the PEs in another order;
+            NotInitializedError, WaitTimeoutError.
+        """
+        ranks = _ranks("to_group", member("to_group", self))
+        if ranks != sorted(ranks):
+            refuse(ArgumentError, "to_group", "team", f"{self!r} with the ranks {ranks}", "PEs whose ranks ascend")
+        return dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+
     def create_ctx(self, options: int = 0) -> Any:
         """Return a new context on this team; CTX_INVALID if it is no team. Local.
 
@@ -217,6 +261,27 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
     pool.take(parent, index, team)
     parent.meeting.share(routine, b".")
     return TEAM_INVALID if team is None else team
+
+
+def _ranks(routine: str, team: Team) -> list[int]:
+    """The ranks of the members in torch's default process group. Collective. Errors: ArgumentError, on all alike."""
+    notes = team.meeting.share(routine, bootstrap.rank().to_bytes(8, "little", signed=True))
+    ranks = [int.from_bytes(note, "little", signed=True) for note in notes]
+    if -1 in ranks:
+        got = f"none on {listed([pe for pe, rank in enumerate(ranks) if rank < 0])}"
+        refuse(
+            ArgumentError, routine, "torch.distributed", got, "torch.distributed.init_process_group() on all PEs first"
+        )
+    return ranks
+
+
+def _row(pes: list[int]) -> range:
+    """The range of these PEs, from the first on; one that no PE is in if their distances differ or one is no PE."""
+    if not pes:
+        return range(0)
+    step = pes[1] - pes[0] if len(pes) > 1 else 1
+    row = range(pes[0], pes[0] + len(pes) * step, step) if step else range(0)
+    return row if list(row) == pes and min(pes) >= 0 else range(-1, 0)
 
 
 def _config(routine: str, config: Any, options: dict[str, Any]) -> TeamConfig:

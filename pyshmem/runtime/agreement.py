@@ -9,7 +9,7 @@ from pyshmem.runtime.errors import ShmemError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ class together:
     Errors: the error of this PE, or DescriptorError or OSError with the message of the first PE that failed.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: Comm) -> None:
         self._comm = comm
 
     def __enter__(self) -> None:
@@ -39,7 +39,7 @@ class together:
             raise (DescriptorError if descriptor else OSError)(0, f"on PE {pe}: {message}")
 
 
-def gather(comm: MPI.Intracomm, read: Callable[[], _T]) -> list[_T]:
+def gather(comm: Comm, read: Callable[[], _T]) -> list[_T]:
     """Return the results of ``read`` on all PEs of ``comm``.
 
     Errors: if ``read`` raises a ShmemError on any PE, it is raised on all PEs.

@@ -16,7 +16,7 @@ from pyshmem.runtime.shared_memory import Segment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
@@ -31,7 +31,7 @@ class CpuHeap(Heap):
         self.segment: Segment | None = None
         super().__init__()
 
-    def open(self, world: MPI.Intracomm, node: MPI.Intracomm, node_pes: Sequence[int], size: int) -> None:
+    def open(self, world: Comm, node: Comm, node_pes: Sequence[int], size: int) -> None:
         """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs."""
         self._reserve()
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE

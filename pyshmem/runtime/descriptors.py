@@ -19,7 +19,7 @@ from pyshmem.runtime.agreement import DescriptorError, together
 from pyshmem.runtime.errors import UnreachableError, refuse
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 _SECONDS = 60.0
 _PIDFD_GETFD = 438  # the number is the same on all architectures; Python 3.10 has no wrapper
@@ -30,7 +30,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 class Exchange:
     """Passes descriptors between the PEs of a node. All methods but close are collective over the node."""
 
-    def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm) -> None:
+    def __init__(self, world: Comm, node: Comm) -> None:
         """Connect the PEs. Collective over ``world``. Errors: OSError, on all PEs."""
         self._node = node
         with together(world):

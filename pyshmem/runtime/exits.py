@@ -24,11 +24,11 @@ _mpi: Any = None
 
 
 def watch(mpi: Any) -> None:
-    """Install the hooks, once per process."""
+    """End the job by ``mpi`` from now on, mpi4py's module or what stands for it; install the hooks, once per process."""
     global _mpi
-    if _mpi is not None:
+    installed, _mpi = _mpi is not None, mpi
+    if installed:
         return
-    _mpi = mpi
     hook, thread_hook = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 
 class Job:
@@ -48,8 +48,8 @@ class Job:
         self.inits = 0
         self.my_pe = -1
         self.n_pes = 0
-        self.comm: MPI.Intracomm | None = None
-        self.node_comm: MPI.Intracomm | None = None
+        self.comm: Comm | None = None
+        self.node_comm: Comm | None = None
         self.node_pes: tuple[int, ...] = ()  # world PEs of this node; the index is the node rank
         self.nodes: tuple[int, ...] = ()  # the number of the node of each PE
         self.hosts: tuple[str, ...] = ()  # the host of each PE

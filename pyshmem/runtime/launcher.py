@@ -7,19 +7,35 @@ import importlib.util
 import os
 import sys
 
+from pyshmem.runtime import bootstrap
 from pyshmem.runtime.errors import LaunchError, refuse
 
 # The variables in which launchers pass the number of processes: (variable, launcher).
 _SIZES = (("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"), ("PMI_SIZE", "MPICH's mpiexec"))
+_TORCHRUN = "TORCHELASTIC_RUN_ID"
 _OPENMPI_LIBRARY = "libmpi.so.40"
 _SHARED = "/dev/shm"
 _LEAST_SHARED = 2 << 20  # bytes: MPICH takes 1 MiB for each PE of the node
 
 
+def is_torchs() -> bool:
+    """Return whether torch connects the processes, not MPI: torchrun, or a program that has a process group and no MPI.
+
+    Variables in torch's style alone do not count where a program or a launcher of MPI may have set them beside its own.
+    """
+    sizes = [os.environ[name] for name, _ in _SIZES if name in os.environ]
+    if _TORCHRUN in os.environ:
+        return all(size == "1" for size in sizes)
+    if sizes or "PMIX_RANK" in os.environ or "mpi4py.MPI" in sys.modules:
+        return False
+    return all(name in os.environ for name in bootstrap.VARIABLES) or bootstrap.has_group()
+
+
 def refuse_torchrun() -> None:
-    """Errors: LaunchError under torchrun, because MPI does not connect its processes."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and not any(name in os.environ for name, _ in _SIZES):
-        refuse(LaunchError, "init", "launcher", "torchrun", "mpiexec -n N python prog.py, or pyshmemrun -n N prog.py")
+    """Errors: LaunchError for a communicator of MPI under torchrun, because MPI does not connect its processes."""
+    if _TORCHRUN in os.environ and is_torchs():
+        wants = "no argument or a process group; for MPI mpiexec -n N python prog.py, or pyshmemrun -n N prog.py"
+        refuse(LaunchError, "init", "comm", "a communicator of MPI, which does not connect torchrun's processes", wants)
 
 
 def match_library() -> None:

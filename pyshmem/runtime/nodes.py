@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyshmem.runtime import environment
 from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
 MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see _far.h and _collectives.h
 
 
-def find(mpi: Any, comm: MPI.Intracomm) -> None:
-    """Set the job's node and hosts. Collective over ``comm``. Errors: ArgumentError, on all PEs alike."""
+def find(mpi: Any, comm: Any) -> None:
+    """Set the job's node and hosts. Collective over ``comm``. Errors: ArgumentError, LaunchError, on all PEs alike."""
     sizes = gather(comm, lambda: environment.read("PYSHMEM_NODE_SIZE"))
     if len(set(sizes)) > 1:
         refuse(ArgumentError, "init", "PYSHMEM_NODE_SIZE", "different values", "one value on all PEs")

@@ -14,13 +14,13 @@ from pyshmem.runtime.agreement import together
 from pyshmem.runtime.descriptors import Exchange, close_all
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 
 class Segment:
     """The whole range, mapped into this process as ``memory``. This PE's part begins at ``node_rank * stride``."""
 
-    def __init__(self, world: MPI.Intracomm, node: MPI.Intracomm, stride: int, reserved: int) -> None:
+    def __init__(self, world: Comm, node: Comm, stride: int, reserved: int) -> None:
         """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory.
 
         reserved: the bytes of each part for which memory is allocated now; the rest is allocated as it is used.

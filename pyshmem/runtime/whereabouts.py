@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from pyshmem.runtime import tracebacks
+from pyshmem.runtime import ranges, tracebacks
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import listed
 from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, heaps
@@ -144,7 +144,8 @@ def _main_frame() -> FrameType | None:
 def _ours(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames of pyshmem below the program's, the innermost first."""
     while frame is not None and tracebacks.is_ours(frame.f_code.co_filename):
-        yield frame
+        if frame.f_globals is not vars(ranges):
+            yield frame
         frame = frame.f_back
 
 

@@ -109,7 +109,7 @@ REFUSALS = {
     "torchrun": (
         {"TORCHELASTIC_RUN_ID": "x"},
         "init()",
-        r"LaunchError: init: PE \?: launcher: got torchrun; wants mpiexec",
+        r"LaunchError: init: PE \?: launcher: got torchrun's variables without RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
     ),
     "foreign mpiexec": (
         {"OMPI_COMM_WORLD_SIZE": "4"},
@@ -264,6 +264,7 @@ calls |= {"atomic_compare_swap_nbi": (x, x, 0, 1, 0), "ibput": (x, x, 0, 1, 1, 1
 calls |= {f"{op}_reduce": (x, x) for op in "sum prod min max and or xor".split()}
 calls |= {name: (x, x) for name in "collect fcollect alltoall sum_inscan sum_exscan".split()}
 calls |= {"partitioned": ((4, 4),), "launch": (print, 1), "barrier_on_stream": ()}
+calls |= {"heap_bases": (), "peer_addresses": (x,)}
 calls |= {f"{name}_on_stream": (x, x) for name in "reduce fcollect alltoall".split()} | {"broadcast_on_stream": (x, x, 0)}
 calls |= {"alltoalls": (x, x, 1, 1, 1), "pe_quiet": ([0],), "team_ptr": (x, 0, shmem.TEAM_WORLD)}
 calls |= {f"{op}_lock": (x,) for op in ("set", "test", "clear")}

@@ -32,6 +32,7 @@ PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routin
 CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint as_symmetric"
 LIKE = "empty_like zeros_like ones_like full_like"
 OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "launch", "partitioned"}
+OURS |= {"heap_bases", "peer_addresses"}
 OURS |= {f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast", "barrier")}
 ERRORS = {
     "ShmemError": Exception,

@@ -19,7 +19,7 @@ from pyshmem.runtime.timeouts import describe_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 _DL_GPU = {"cuda": 2, "hip": 10}
 # the size of the heap at init, and its least growth: one growth takes about 3 ms
@@ -41,8 +41,8 @@ class GpuHeap(Heap):
     def open(
         self,
         driver: Driver,
-        world: MPI.Intracomm,
-        node: MPI.Intracomm,
+        world: Comm,
+        node: Comm,
         node_pes: Sequence[int],
         cap: int,
         choice: Choice,

@@ -14,7 +14,7 @@ from pyshmem.runtime.descriptors import Exchange, close_all
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 # the first versions in which processes can share virtual memory; in which UNCACHED works
 _FULL_HIP = (
@@ -67,7 +67,7 @@ def _round_up(nbytes: int, unit: int) -> int:
 class VmmMapping:
     """An address range for the node, with ``stride`` bytes for each PE. ``grow`` fills each part from its beginning."""
 
-    def __init__(self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, cap: int, kind: int) -> None:
+    def __init__(self, driver: Driver, world: Comm, node: Comm, cap: int, kind: int) -> None:
         """Reserve the range. Collective over ``world``. Errors: DriverError or OSError, on all PEs.
 
         cap: the most bytes of a PE.
@@ -160,9 +160,7 @@ class VmmMapping:
 class IpcMapping:
     """One allocation for each PE, which cannot grow."""
 
-    def __init__(
-        self, driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, nbytes: int, kind: int, stream: int
-    ) -> None:
+    def __init__(self, driver: Driver, world: Comm, node: Comm, nbytes: int, kind: int, stream: int) -> None:
         """Allocate and map. Collective over ``world``. Errors: DriverError or OSError, on all PEs."""
         self._driver, self._node = driver, node
         self.stride, self.size, self.most = 0, nbytes, 0

@@ -17,7 +17,7 @@ from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pyshmem.runtime.bootstrap import Comm
 
 _IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
 
@@ -48,7 +48,7 @@ def why_not(wish: str | None) -> str:
     return ""
 
 
-def open_heap(world: MPI.Intracomm, node: MPI.Intracomm, asked_bytes: int | None) -> None:
+def open_heap(world: Comm, node: Comm, asked_bytes: int | None) -> None:
     """Choose a GPU and map the heaps of the node. Collective over ``world``.
 
     asked_bytes: the most bytes of each PE; None means all memory of the GPU, or 1 GiB if the heap cannot grow.
@@ -91,7 +91,7 @@ def _device() -> tuple[int, str]:
     return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count} GPUs"
 
 
-def _require_access(driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, own: str) -> None:
+def _require_access(driver: Driver, world: Comm, node: Comm, own: str) -> None:
     every = node.allgather(own)
     missing = []
     with together(world):
@@ -104,7 +104,7 @@ def _require_access(driver: Driver, world: MPI.Intracomm, node: MPI.Intracomm, o
             refuse(UnreachableError, "init", "device", f"the GPU {one}, which cannot load from {other}", wants)
 
 
-def _choice(driver: Driver, world: MPI.Intracomm, arch: str) -> Choice:
+def _choice(driver: Driver, world: Comm, arch: str) -> Choice:
     """Choose one method for all PEs: IPC if any PE needs it."""
     try:
         mine: Any = choose(driver, arch, environment.read("PYSHMEM_PEER_MAP"), environment.read("PYSHMEM_HIP_MEMORY"))
@@ -119,7 +119,7 @@ def _choice(driver: Driver, world: MPI.Intracomm, arch: str) -> Choice:
     return Choice(*mine)
 
 
-def _cap(world: MPI.Intracomm, node: MPI.Intracomm, choice: Choice, asked: int | None, total: int) -> int:
+def _cap(world: Comm, node: Comm, choice: Choice, asked: int | None, total: int) -> int:
     """Return the most bytes of a PE's heap, the same for all PEs."""
     if asked is None and choice.way == "vmm":
         return int(min(world.allgather(total)))

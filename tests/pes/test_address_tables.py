@@ -1,0 +1,126 @@
+"""Kernels that know nothing of pyshmem translate addresses themselves, as those for Iris and torch's symmetric memory do."""
+
+import pytest
+import torch
+
+import pyshmem as shmem
+import triton
+import triton.language as tl
+from pyshmem.runtime.heap import default
+from support import here
+
+pytestmark = pytest.mark.usefixtures("beside_the_heap")
+BLOCK = 8
+
+
+@triton.jit
+def moved(pointer, from_rank, to_rank, heap_bases):
+    """In Iris's style: the pointer's distance from its heap's base, on another heap."""
+    from_base = tl.load(heap_bases + from_rank)
+    to_base = tl.load(heap_bases + to_rank)
+    offset = pointer.to(tl.int64, bitcast=True) - from_base
+    return (to_base + offset).to(pointer.dtype, bitcast=True)
+
+
+@triton.jit
+def push_by_bases(source, inbox, me, right, heap_bases, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    values = tl.load(source + lanes)
+    tl.store(moved(inbox, me, right, heap_bases) + lanes, values)
+
+
+@triton.jit
+def count_by_bases(counter, me, heap_bases):
+    """At PE 0, by all."""
+    tl.atomic_add(moved(counter, me, 0, heap_bases), 1, sem="acq_rel", scope="sys")
+
+
+def test_kernel_that_translates_by_heap_bases(me, npes):
+    source, inbox = shmem.arange(BLOCK, dtype=torch.float32) + me, shmem.zeros(BLOCK, dtype=torch.float32)
+    counter, bases = shmem.zeros(1, dtype=torch.int32), shmem.heap_bases()
+    push_by_bases[(1,)](source, inbox, me, (me + 1) % npes, bases, BLOCK=BLOCK)
+    count_by_bases[(1,)](counter, me, bases)
+    shmem.barrier_all()
+    assert inbox.tolist() == [i + (me - 1) % npes for i in range(BLOCK)]
+    assert shmem.g(counter, 0) == npes
+
+
+@triton.jit
+def meet(pads, rank, size: tl.constexpr):
+    """All PEs have come: each sets a word in every pad, and takes away those of its own. The pads are zero again then."""
+    pads = pads.to(tl.pointer_type(tl.uint64))
+    for peer in range(size):
+        pad = tl.load(pads + peer).to(tl.pointer_type(tl.uint32))
+        while (
+            tl.atomic_cas(pad + rank, tl.full((), 0, tl.uint32), tl.full((), 1, tl.uint32), sem="release", scope="sys")
+            != 0
+        ):
+            pass
+    own = tl.load(pads + rank).to(tl.pointer_type(tl.uint32))
+    for peer in range(size):
+        while (
+            tl.atomic_cas(own + peer, tl.full((), 1, tl.uint32), tl.full((), 0, tl.uint32), sem="acquire", scope="sys")
+            != 1
+        ):
+            pass
+
+
+@triton.jit
+def one_shot(buffers, pads, output, rank, size: tl.constexpr, BLOCK: tl.constexpr):
+    """In the style of torch's symmetric memory: addresses of buffers and of pads come as numbers; the sum of all buffers."""
+    meet(pads, rank, size)
+    lanes = tl.arange(0, BLOCK)
+    table = buffers.to(tl.pointer_type(tl.uint64))
+    total = tl.zeros((BLOCK,), tl.float32)
+    for peer in range(size):
+        total += tl.load(tl.load(table + peer).to(tl.pointer_type(tl.float32)) + lanes)
+    tl.store(output + lanes, total)
+    meet(pads, rank, size)
+
+
+def check_one_shot(team):
+    """Twice: the pads are as they were before."""
+    pads = shmem.zeros(shmem.n_pes(), dtype=torch.uint32)
+    buffer = shmem.zeros(BLOCK, dtype=torch.float32)
+    if team:
+        output, me, n = torch.zeros(BLOCK, device=here()), team.my_pe(), team.n_pes()
+        tables = shmem.peer_addresses(buffer, team), shmem.peer_addresses(pads, team)
+        for turn in (1, 2):
+            buffer[:] = torch.arange(BLOCK) * turn + me
+            one_shot[(1,)](*(table.data_ptr() for table in tables), output, me, n, BLOCK=BLOCK)
+            assert output.tolist() == [n * i * turn + n * (n - 1) // 2 for i in range(BLOCK)]
+    shmem.barrier_all()
+
+
+def test_kernel_with_tables_of_buffers_and_signal_pads():
+    check_one_shot(shmem.TEAM_WORLD)
+
+
+def test_tables_of_a_team_count_in_the_team(npes):
+    for start, stride, size in ((npes - 1, -1, npes), (0, 2, (npes + 1) // 2)):
+        team = shmem.TEAM_WORLD.split_strided(start, stride, size)
+        check_one_shot(team)
+        team.destroy()
+
+
+def test_tables_agree_with_ptr(me, npes):
+    x = shmem.zeros(3, 4)
+    bases, addresses = shmem.heap_bases(), shmem.peer_addresses(x[1])
+    for table in (bases, addresses):
+        assert (table.dtype, table.shape, table.device.type) == (torch.int64, (npes,), x.device.type)
+        assert not shmem.is_symmetric(table)
+    for pe in range(npes):
+        there = shmem.ptr(x[1], pe)
+        assert addresses[pe] == (0 if there is None else there.data_ptr())
+        assert bases[pe] == (0 if there is None else there.data_ptr() - x[1].data_ptr() + bases[me])
+    assert bases[me] == default().base and shmem.heap_bases("cpu").device.type == "cpu"
+
+
+def test_what_has_no_address_on_peers_is_refused():
+    with pytest.raises(shmem.NotSymmetricError, match=r"^peer_addresses: PE \d+: target: got "):
+        shmem.peer_addresses(torch.zeros(3))
+    with pytest.raises(shmem.ArgumentError, match=r"^peer_addresses: PE \d+: team: got "):
+        shmem.peer_addresses(shmem.zeros(3), shmem.TEAM_INVALID)
+    with pytest.raises(shmem.ArgumentError, match=r"^heap_bases: PE \d+: device: got 'tpu'"):
+        shmem.heap_bases("tpu")
+    shmem.barrier_all()
