@@ -12,14 +12,14 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, and the minutes that each takes on 2 cores
 PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
-MINUTES_test-jobs := 19
-MINUTES_test-codegen := 4
+MINUTES_test-jobs := 18
+MINUTES_test-codegen := 6
 MINUTES_test-oldest-triton := 1
-MINUTES_test-1 := 4
-MINUTES_test-2 := 5
-MINUTES_test-3 := 6
-MINUTES_test-4 := 8
-MINUTES_test-many := 2
+MINUTES_test-1 := 3
+MINUTES_test-2 := 3
+MINUTES_test-3 := 4
+MINUTES_test-4 := 6
+MINUTES_test-many := 1
 minutes = $(or $(MINUTES_$(1)),5)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
@@ -63,12 +63,14 @@ test: $(VENV)/.installed
 	@echo "make test: $(words $(PARTS)) parts: $(foreach part,$(PARTS),$(part) ($(call minutes,$(part)) min))"
 	@echo "           about $$(expr $(foreach part,$(PARTS),$(call minutes,$(part)) +) 0) min in all on 2 cores; each part is a target of make"
 	+@$(MAKE) --no-print-directory --keep-going $(PARTS)
+# compilers take one core each; a file's tests share what they have compiled
+BY_CORES := -q -n auto --dist loadfile
 test-jobs: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/jobs -q
 test-codegen: $(VENV)/.installed
-	$(PART) $(BIN)/python -m pytest tests/codegen -q
+	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
 test-oldest-triton: $(OLDEST_TRITON)
-	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen -q -k "nvidia and not gfx" --ignore tests/codegen/test_emitted.py
+	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.6.0
 test-many: $(VENV)/.installed
