@@ -20,7 +20,8 @@ MINUTES_test-2 := 3
 MINUTES_test-3 := 4
 MINUTES_test-4 := 6
 MINUTES_test-many := 1
-minutes = $(or $(MINUTES_$(1)),5)
+MINUTES_test-nodes := 3
+minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
 .PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
