@@ -330,8 +330,8 @@ print([hip for _, hip, _ in seam._CALLS.values() if hip and not hasattr(library,
 def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_crash(real_library, tmp_path):
     """The signatures hold: each call comes back. The first one's answer is the DriverError that a caller sees."""
     program = """
-import ctypes, sys
-from pyshmem.runtime._native import launch
+import ctypes, struct, sys
+from pyshmem.runtime._native import launch_graph, launch_prepared
 from pyshmem.runtime.gpu.driver import _CALLS, Driver, DriverError
 try:
     Driver("hip", 0, sys.argv[1])
@@ -350,7 +350,9 @@ driver.ipc_get(4096), driver.ipc_open(bytes(64)), driver.ipc_close(4096)
 driver.copy(4096, 8192, 0, 0), driver.clear(4096, 0, 0), driver.synchronize(0)
 driver.idle(0)
 address = ctypes.cast(driver._library.hipModuleLaunchKernel, ctypes.c_void_p).value
-driver.answers["launch"] = launch(address, 0, 1, 1, 1, 64, 0, 0)
+driver.answers["launch"] = launch_prepared(struct.pack("<8Q", address, 0, 1, 1, 1, 64, 0, False), 0)
+address = ctypes.cast(driver._library.hipGraphLaunch, ctypes.c_void_p).value
+driver.answers["launch_graph"] = launch_graph(address, 0, 0)
 driver._call("enable_access", 1, 0)
 driver._number("can_access", 0, 1)
 print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.answers)), 0 in driver.answers.values())
