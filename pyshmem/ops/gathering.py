@@ -1,19 +1,31 @@
 """The product of gathered rows, in one kernel: own rows first, then those of each peer when they have come.
 
-A PE's rows come in pieces. The flag of a piece holds the number of the last call in which it has come.
+A PE's rows come in pieces, each with a flag. Where the copy engine brings them, the flag of a piece holds the number of the
+last call in which it has come. Where the kernel sends its own rows while it multiplies them, a piece is the rows of a tile,
+and its flag counts the slabs that have come in all calls.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 
+import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.ops import rounds
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
-from pyshmem.ops.products import operand, product
-from pyshmem.ops.shares import share_size, share_start
+from pyshmem.ops.problem import Operand, Problem
+from pyshmem.ops.products import operand, product, product_and_parcel
+from pyshmem.ops.shares import share_of, share_size, share_start
+from pyshmem.ops.workspace import workspace_of
+
+PIECES = 4  # of the rows that the copy engine brings
 
 
 @triton.jit(do_not_specialize=["before"])
@@ -21,9 +33,13 @@ def gather_and_multiply(
     ctx, words, flags, gathered, M, N, K, a_pitch, b_pitch, pitch, before, pieces, a, b, c,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
-    CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr,
+    CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
-    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag."""
+    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
+
+    FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
+    CUT: whether slabs reach beyond the own rows.
+    """
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, CHIPLETS)
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
@@ -35,19 +51,35 @@ def gather_and_multiply(
     mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
     share = high * columns
+    strips = tl.maximum(tl.cdiv(K, BN), 1)
+    slabs, senders = tl.cdiv(own, SLAB) * strips, tl.minimum(share, programs)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
-        tile = product(
-            mine, right, i * BM, j * BN, 0, depth, own, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED,
-            WHOLE, PRECISION,
-        )  # fmt: skip
+        if FAN > 0:
+            end = part_of(slabs, program, senders, index // programs + 1, tl.cdiv(share - program, programs))
+            begin = part_of(slabs, program, senders, index // programs, tl.cdiv(share - program, programs))
+            tile = product_and_parcel(
+                ctx, mine, right, i * BM, j * BN, 0, depth, own, N, K, a_pitch, b_pitch, a,
+                gathered + tl.cast(share_start(M, me, n), tl.int64) * K, own, K, K, me + 1, FAN, begin, strips, end - begin,
+                BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+            )  # fmt: skip
+            tell_slabs(ctx, flags + me * pieces, begin, end, BM // SLAB * strips)
+        else:
+            tile = product(
+                mine, right, i * BM, j * BN, 0, depth, own, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
+                DESCRIBED, WHOLE, PRECISION,
+            )  # fmt: skip
         store_tile(tile, c, share_start(M, me, n), i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
     for index in range(program + begun * programs, share * n, programs):
         pe = (me + index // share) % n
         i, j = tile_at(index % share, high, columns, GROUP)
         tall, row = share_size(M, pe, n), share_start(M, pe, n)
-        await_rows(ctx, flags, number, pe, i * BM, tl.minimum(i * BM + BM, tall), tall, pieces)
+        if FAN > 0:
+            slabs = tl.cdiv(tl.maximum(tl.minimum(tall - i * BM, BM), 0), SLAB) * strips
+            dev.signal_wait_until(ctx, flags + pe * pieces + i, dev.CMP_GE, number * slabs)
+        else:
+            await_rows(ctx, flags, number, pe, i * BM, tl.minimum(i * BM + BM, tall), tall, pieces)
         tile = product(
             theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
             WHOLE, PRECISION,
@@ -55,6 +87,23 @@ def gather_and_multiply(
         store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def part_of(slabs, program, programs, turn, turns):
+    """Return the slab with which turn ``turn`` of a program begins: programs, then their turns, have equal parts."""
+    first = tl.cast(slabs, tl.int64) * program // programs
+    length = tl.cast(slabs, tl.int64) * (program + 1) // programs - first
+    return tl.cast(first + length * turn // turns, tl.int32)
+
+
+@triton.jit
+def tell_slabs(ctx, flags, begin, end, size):
+    """Add the slabs begin to end - 1, which have been sent, to the flags of their pieces of ``size`` slabs on all peers."""
+    for piece in range(begin // size, tl.where(end > begin, tl.cdiv(end, size), 0)):
+        count = tl.minimum(end, piece * size + size) - tl.maximum(begin, piece * size)
+        for i in range(1, dev.n_pes(ctx)):
+            dev.signal_add(ctx, flags + piece, tl.cast(count, tl.uint64), (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
 
 
 @triton.jit
@@ -77,3 +126,40 @@ def await_rows(ctx, flags, number, pe, first, last, size, pieces):
     for piece in range(pieces):
         if (share_start(size, piece, pieces) < last) & (share_start(size, piece + 1, pieces) > first):
             dev.signal_wait_until(ctx, flags + pe * pieces + piece, dev.CMP_GE, number)
+
+
+class Gathering:
+    """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, sends: bool) -> None:
+        """sends: whether the kernel sends the rows of a, which are contiguous then."""
+        n, uint64 = problem.n_pes, torch.uint64
+        layout = Operand(True, max(problem.k, 1), problem.k * a.itemsize % 16 == 0) if sends else problem.a
+        product = Product(problem._replace(a=layout), "data_parallel", problem.M, layout, True)
+        row, most = product.row, -(-problem.M // n)
+        self.pieces = max(-(-most // row.BM) if sends else min(PIECES, problem.M // n // 128), 1)
+        self.space = workspace_of(
+            problem,
+            words=((rounds.words_of(n),), uint64),
+            flags=((n, self.pieces), uint64),
+            gathered=((problem.M, problem.K), problem.dtype),
+        )
+        self.words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
+        out = a.new_empty(problem.result)
+        fixed = (
+            shmem.device_context(problem.team), self.words, self.flags, self.gathered, problem.M, problem.n, problem.K,
+            layout.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
+        )  # fmt: skip
+        constants: dict[str, Any] = product.constants(0, 0)
+        slab = constants["SLAB"]
+        for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
+            del constants[name]
+        cut = bool(problem.M % n or share_of(problem.M, 0, n) % slab or problem.K % row.BN or not problem.K)
+        sending = {"SLAB": slab, "FAN": n - 1 if sends else 0, "CUT": cut}
+        self.kernel = Prepared(
+            gather_and_multiply, product.programs, fixed, (a, b, out), constants | sending,
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        self.kernel(a, b, out)

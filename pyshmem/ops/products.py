@@ -78,62 +78,77 @@ def product(
 
 @triton.jit
 def product_and_parcel(
-    ctx, a, b, row, column, first, last, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to, fan,
+    ctx, a, b, row, column, first, last, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to, fan, begin,
+    strips, count,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
     EDGES: tl.constexpr,
 ):  # fmt: skip
-    """product, which sends a parcel meanwhile: an earlier tile, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on.
+    """product, which sends a parcel meanwhile, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on.
 
-    The parcel goes in slabs of SLAB rows. A slab is loaded after one block of K and stored before a later one, so that the
-    loop never waits for it; what is left after the loop follows then.
-    source, dest: pointers to the tile's first element, with ``pitch`` elements from row to row.
-    height, width: of the tile's part inside the matrix.  fan: 0 where there is no parcel, at most FAN.
+    The parcel is ``count`` slabs of SLAB rows and BN columns. A slab is loaded after one block of K and stored before a
+    later one, so that the loop never waits for it; what is left after the loop follows then.
+    source, dest: pointers to the first element of a matrix, with ``pitch`` elements from row to row.
+    height, width: of the matrix.  fan: 0 where there is no parcel, at most FAN.
+    begin, strips: the number of the first slab, and the slabs in a row of them. A tile is a matrix of one strip.
     """
-    COUNT: tl.constexpr = BM // SLAB
     r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
     inside = r * pitch + c
     slab = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
     tile = tl.zeros((BM, BN), dtype=tl.float32)
     length = last - first
-    due = 0  # a slab's turn comes COUNT + 1 times in the loop, at equal distances: a burst would fill the link and stall it
+    due = 0  # a slab's turn comes count + 1 times in the loop, at equal distances: a burst would fill the link and stall it
     number = 0
     for i in range(first, last):
         left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
         right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
         tile = multiplied(left, right, tile, PRECISION)
-        due += COUNT + 1
-        now = (due >= length) & (fan > 0) & (number <= COUNT)
-        store_slab(ctx, dest, slab, inside, r, c, number - 1, height, width, pitch, to, fan, now, SLAB, FAN, EDGES)
-        slab = load_slab(source, slab, inside, r, c, number, height, width, pitch, now & (number < COUNT), SLAB, EDGES)
+        due += count + 1
+        now = (due >= length) & (fan > 0) & (number <= count)
+        sent, more = now & (number > 0), now & (number < count)
+        store_slab(
+            ctx, dest, slab, inside, r, c, begin + number - 1, strips, height, width, pitch, to, fan, sent, SLAB, BN, FAN,
+            EDGES,
+        )  # fmt: skip
+        slab = load_slab(
+            source, slab, inside, r, c, begin + number, strips, height, width, pitch, more, SLAB, BN, EDGES
+        )
         number = tl.where(due >= length, number + 1, number)
         due = tl.where(due >= length, due - length, due)
-    for j in range(number, tl.where(fan > 0, COUNT + 1, 0)):
-        store_slab(ctx, dest, slab, inside, r, c, j - 1, height, width, pitch, to, fan, j >= 0, SLAB, FAN, EDGES)
-        slab = load_slab(source, slab, inside, r, c, j, height, width, pitch, j < COUNT, SLAB, EDGES)
+    for j in range(number, tl.where(fan > 0, count + 1, 0)):
+        last_one = begin + j - 1
+        store_slab(
+            ctx, dest, slab, inside, r, c, last_one, strips, height, width, pitch, to, fan, j > 0, SLAB, BN, FAN, EDGES
+        )
+        slab = load_slab(
+            source, slab, inside, r, c, begin + j, strips, height, width, pitch, j < count, SLAB, BN, EDGES
+        )
     return tile
 
 
 @triton.jit
 def load_slab(
-    source, slab, inside, r, c, number, height, width, pitch, wanted, SLAB: tl.constexpr, EDGES: tl.constexpr
-):
-    """Return slab ``number`` of a parcel, or ``slab`` where it is not wanted."""
+    source, slab, inside, r, c, number, strips, height, width, pitch, wanted, SLAB: tl.constexpr, BN: tl.constexpr,
+    EDGES: tl.constexpr,
+):  # fmt: skip
+    """Return slab ``number`` of a matrix, or ``slab`` where it is not wanted."""
+    row, column = number // strips * SLAB, number % strips * BN
     mask = wanted & (c >= 0)
     if EDGES:
-        mask = mask & (number * SLAB + r < height) & (c < width)
-    return tl.load(source + tl.cast(number * SLAB, tl.int64) * pitch + inside, mask=mask, other=slab)
+        mask = mask & (row + r < height) & (column + c < width)
+    return tl.load(source + tl.cast(row, tl.int64) * pitch + column + inside, mask=mask, other=slab)
 
 
 @triton.jit
 def store_slab(
-    ctx, dest, slab, inside, r, c, number, height, width, pitch, to, fan, wanted,
-    SLAB: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
+    ctx, dest, slab, inside, r, c, number, strips, height, width, pitch, to, fan, wanted,
+    SLAB: tl.constexpr, BN: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    """Store slab ``number`` of a parcel on the PEs to, to + 1, ...; number -1 is none."""
-    mask = wanted & (number >= 0) & (c >= 0)
+    """Store slab ``number`` of a matrix on the PEs to, to + 1, ..., if it is wanted."""
+    row, column = number // strips * SLAB, number % strips * BN
+    mask = wanted & (c >= 0)
     if EDGES:
-        mask = mask & (number * SLAB + r < height) & (c < width)
-    place = dest + tl.cast(number * SLAB, tl.int64) * pitch + inside
+        mask = mask & (row + r < height) & (column + c < width)
+    place = dest + tl.cast(row, tl.int64) * pitch + column + inside
     for i in tl.static_range(FAN):
         dev.store(ctx, place, slab, (to + i) % dev.n_pes(ctx), mask & (i < fan))

@@ -14,7 +14,7 @@ from pyshmem.runtime.requirements import installed
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {
     "gemm_all_gather": ("copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),
-    "all_gather_gemm": ("copy_engine", "producer_consumer", "bulk_synchronous"),
+    "all_gather_gemm": ("copy_engine", "fused", "producer_consumer", "bulk_synchronous"),
     "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }

@@ -34,7 +34,7 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
         "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": target == "nvidia",
         "WHOLE": not edges, "EDGES": edges, "PRECISION": "tf32" if (item, target) == (4, "nvidia") else "ieee", "FAN": n_pes - 1,
         "SLAB": max(threads * 16 // (row.BN * item), 1), "GROUP": row.group, "CHIPLETS": CHIPLETS.get(target, 1),
-        "STREAMED": False, "VECTOR": 16 // item, "EPILOGUE": None,
+        "STREAMED": False, "CUT": edges, "VECTOR": 16 // item, "EPILOGUE": None,
     }  # fmt: skip
     values = {"ctx": context(target, 0, n_pes)} | arrays | SIZES | usual | constants
     source, options = specialise(

@@ -72,10 +72,14 @@ def test_a_tile_is_stored_here_and_on_the_peer_by_16_bytes(case, target):
     assert not places(lines, NARROW[vendor(target)])
 
 
-def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(target):
-    found = compiled(gather_and_multiply, target, edges=True)
-    assert len(k_loops(found, target)) == 2  # own rows, those of peers
+@pytest.mark.parametrize("fan", [0, 1], ids=["copied", "sent"])
+def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(fan, target):
+    found = compiled(gather_and_multiply, target, edges=True, FAN=fan)
+    loops = k_loops(found, target)
+    assert len(loops) == 2  # own rows, those of peers
     assert spilled(found, target) == 0
+    wide = WIDE[vendor(target)]
+    assert [len(places(each, wide)) for each in loops] == [fan, 0]  # a slab of own rows goes out of the K loop
 
 
 def test_float32_is_multiplied_without_spills(target):

@@ -1,6 +1,7 @@
 """Operators: every schedule, order and dtype against float64, at sizes that no tile and no number of PEs divides."""
 
 import pyshmem as shmem
+import pyshmem.device as dev
 import pytest
 import torch
 import triton
@@ -116,6 +117,23 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operato
         if before is not None and (turn < 10 or turn % 97 == 0):
             before[0].check(before[1], turn - 1)
         before = case, result
+
+
+@pytest.mark.skipif(GPU, reason="kernels are compiled")
+@pytest.mark.parametrize("schedule", ["fused", "producer_consumer"])
+def test_gathered_rows_stay_until_all_pes_have_read_them(schedule, monkeypatch, me, npes):
+    """The last PE is slow between the arrival of rows and their product."""
+    cases = [Case("all_gather_gemm", sizes=(18, 12, 12), seed=seed) for seed in range(3)]
+    wait = dev.signal_wait_until
+
+    def slow(*args):
+        wait(*args)
+        work(300_000 * (me == npes - 1))
+
+    monkeypatch.setattr(dev, "signal_wait_until", slow)
+    found = [case.call(schedule=schedule).clone() for case in cases]
+    for case, result in zip(cases, found, strict=True):
+        case.check(result)
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)

@@ -8,6 +8,7 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.ops import few_rows, rounds
+from pyshmem.ops.gathering import Gathering
 from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.by_owner import distance_and_number
 from pyshmem.ops.orders.chiplets import renumbered
@@ -71,7 +72,7 @@ def multiply_and_send(
         distance, tile_number, row, column, inner, tall = place_of(ctx, index, M, N, KIND, BM, BN, GROUP)
         tile = product_and_parcel(
             ctx, left, right, row, column, 0, depth, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to,
-            fan, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
+            fan, 0, 1, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
         )  # fmt: skip
         set_mark(ctx, marks, mark, to, number, KIND)
         met = meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND)
@@ -118,7 +119,8 @@ def stream_tiles(
             distance, tile_number, row, column, inner, tall = place_of(ctx, group + streamed, M, N, KIND, BM, BN, GROUP)
             tile = product_and_parcel(
                 ctx, left, right, row, column, first, stop, M, N, K, a_pitch, b_pitch, source, dest, height, width,
-                pitch, to, fan, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
+                pitch, to, fan, 0, 1, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN,
+                EDGES,
             )  # fmt: skip
             set_mark(ctx, marks, mark, to, number, KIND)
             mark, fan = 0, 0
@@ -150,8 +152,10 @@ def send_parcel(
     r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
     none = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
     for i in range(BM // SLAB):
-        slab = load_slab(source, none, r * pitch + c, r, c, i, height, width, pitch, True, SLAB, EDGES)
-        store_slab(ctx, dest, slab, r * pitch + c, r, c, i, height, width, pitch, to, fan, True, SLAB, FAN, EDGES)
+        slab = load_slab(source, none, r * pitch + c, r, c, i, 1, height, width, pitch, True, SLAB, BN, EDGES)
+        store_slab(
+            ctx, dest, slab, r * pitch + c, r, c, i, 1, height, width, pitch, to, fan, True, SLAB, BN, FAN, EDGES
+        )
 
 
 @triton.jit
@@ -315,4 +319,15 @@ def steps(problem: Problem, a: torch.Tensor, b: torch.Tensor) -> MultiplyAndSend
     return (few_rows.MultiplyAndExchange if few_rows.suits(problem) else MultiplyAndSend)(problem, a, b)
 
 
-STEPS = dict.fromkeys(KINDS, steps)
+class MultiplyAndSendRows:
+    """all_gather_gemm: the K loops of the tiles of own rows send these rows."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.gathering = Gathering(problem, a.contiguous(), b, sends=True)
+        self.space = self.gathering.space
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        self.gathering(a.contiguous(), b, out)
+
+
+STEPS = dict.fromkeys(KINDS, steps) | {("all_gather_gemm", "rows"): MultiplyAndSendRows}

@@ -9,16 +9,11 @@ import torch
 import pyshmem as shmem
 from pyshmem.ops import rounds
 from pyshmem.ops.exchanges import peers_of, rows_of, world_pe
-from pyshmem.ops.gathering import gather_and_multiply
-from pyshmem.ops.launching import Prepared
-from pyshmem.ops.multiplying import Product
+from pyshmem.ops.gathering import Gathering
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.shares import start_of
 from pyshmem.ops.specialized import Parties
 from pyshmem.ops.streams import Side
-from pyshmem.ops.workspace import workspace_of
-
-PIECES = 4
 
 
 class MultiplyThenSend:
@@ -43,31 +38,11 @@ class CopyThenMultiply:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem = problem
-        n, uint64 = problem.n_pes, torch.uint64
-        self.pieces = max(min(PIECES, problem.M // n // 128), 1)
-        self.space = workspace_of(
-            problem,
-            words=((rounds.words_of(n),), uint64),
-            flags=((n, self.pieces), uint64),
-            gathered=((problem.M, problem.K), problem.dtype),
-        )
-        words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
-        self.stamp = words[rounds.STAMP.value : rounds.STAMP.value + 1]
+        self.multiply = gathering = Gathering(problem, a, b, sends=False)
+        self.space, self.pieces, self.flags = gathering.space, gathering.pieces, gathering.flags
+        self.gathered = gathering.gathered
+        self.stamp = gathering.words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self.stamp.view(torch.int64).fill_(1)
-        product = Product(problem, "data_parallel", problem.M, problem.a, True)
-        out = a.new_empty(problem.result)
-        fixed = (
-            shmem.device_context(problem.team), words, self.flags, self.gathered, problem.M,
-            problem.n, problem.K, problem.a.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
-        )  # fmt: skip
-        constants = product.constants(0, 0)
-        for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
-            del constants[name]
-        row = product.row
-        self.kernel = Prepared(
-            gather_and_multiply, product.programs, fixed, (a, b, out), constants,
-            num_warps=row.warps, num_stages=row.stages,
-        )  # fmt: skip
         self.first, _ = rows_of(problem, problem.me)
         self.sides = [(world_pe(problem.team, pe), Side(), Side()) for pe in reversed(peers_of(problem.team))]
 
@@ -83,7 +58,7 @@ class CopyThenMultiply:
                         shmem.put(self.gathered[self.first + i : self.first + j], rows[i:j], world)
                     with behind.after():  # beside the next piece: a copy takes 4 us to begin
                         shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
-        self.kernel(a, b, out)
+        self.multiply(a, b, out)
         for _, side, behind in self.sides:
             side.join()
             behind.join()
