@@ -55,20 +55,13 @@ def gather_and_multiply(
     slabs, senders = tl.cdiv(own, SLAB) * strips, tl.minimum(share, programs)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
-        if FAN > 0:
-            end = part_of(slabs, program, senders, index // programs + 1, tl.cdiv(share - program, programs))
-            begin = part_of(slabs, program, senders, index // programs, tl.cdiv(share - program, programs))
-            tile = product_and_parcel(
-                ctx, mine, right, i * BM, j * BN, 0, depth, own, N, K, a_pitch, b_pitch, a,
-                gathered + tl.cast(share_start(M, me, n), tl.int64) * K, own, K, K, me + 1, FAN, begin, strips, end - begin,
-                BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
-            )  # fmt: skip
-            tell_slabs(ctx, flags + me * pieces, begin, end, BM // SLAB * strips)
-        else:
-            tile = product(
-                mine, right, i * BM, j * BN, 0, depth, own, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
-                DESCRIBED, WHOLE, PRECISION,
-            )  # fmt: skip
+        turn, turns = index // programs, tl.cdiv(share - program, programs)
+        begin = part_of(slabs, program, senders, turn, turns)
+        end = part_of(slabs, program, senders, turn + 1, turns)
+        tile = own_tile(
+            ctx, flags + me * pieces, gathered, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch, begin, end,
+            strips, a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+        )  # fmt: skip
         store_tile(tile, c, share_start(M, me, n), i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
     for index in range(program + begun * programs, share * n, programs):
@@ -87,6 +80,30 @@ def gather_and_multiply(
         store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def own_tile(
+    ctx, flags, gathered, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, strips, a,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
+    CUT: tl.constexpr,
+):  # fmt: skip
+    """Return a tile of own rows; if FAN is not 0, send the slabs begin to end - 1 of these rows meanwhile."""
+    if FAN > 0:
+        me = dev.my_pe(ctx)
+        dest = gathered + tl.cast(share_start(M, me, dev.n_pes(ctx)), tl.int64) * K
+        tile = product_and_parcel(
+            ctx, mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, a, dest, own, K, K, me + 1,
+            FAN, begin, strips, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+        )  # fmt: skip
+        tell_slabs(ctx, flags, begin, end, BM // SLAB * strips)
+        return tile
+    else:
+        return product(
+            mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
+            DESCRIBED, WHOLE, PRECISION,
+        )  # fmt: skip
 
 
 @triton.jit
