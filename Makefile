@@ -85,6 +85,7 @@ test-%: $(VENV)/.installed
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS=test_*.py runs all tests on them.
 OF_NODES := memory ordering rma teams wait device_far
+OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))

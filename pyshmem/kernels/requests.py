@@ -1,7 +1,7 @@
 """Kernels by which the service thread executes requests of far PEs on this PE's GPU heap, see _far_gpu.h.
 
-The operator and the type of an atomic are arguments of its kernel. So all kernels are compiled at init: no PE's request waits
-for a compiler, and the thread never needs Python.
+The operator and the type of an atomic are arguments of its kernel. So all kernels are compiled at init: no request waits for
+a compiler, and the thread never needs Python.
 """
 
 from __future__ import annotations
@@ -78,8 +78,7 @@ def move(
 def plans(stream: int) -> bytes:
     """Compile the kernels, and return their plans for _native.far_open_gpu.
 
-    Each is launched once: a driver that loads kernels lazily might wait for all work of the GPU, also for a kernel that waits
-    for a request.
+    Each is launched once. A driver that loads kernels lazily might wait for all work of the GPU, and that for a request.
     """
     found = CachedKernel(perform).find(0, 0, 0, 0, 0, num_warps=1)
     every = [(found, found.prepared(1))]

@@ -170,7 +170,9 @@ def test_calls_to_a_far_pe_are_refused_under_graph_capture(me):
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         y.add_(1)
         for call in calls:
-            with pytest.raises(shmem.ArgumentError, match="a PE of another node: .*a current stream that captures a graph"):
+            with pytest.raises(
+                shmem.ArgumentError, match="a PE of another node: .*a current stream that captures a graph"
+            ):
                 call()
     shmem.barrier_all()
     assert not x.any()

@@ -84,6 +84,9 @@ class FromGpu(FromCpu):
         self.put, self.get = self._put, self._get
         self.put_strided, self.get_strided = self._put_strided, self._get_strided
         self.from_cpu = FromCpu(heap)
+        self._staged = threading.local()  # the pinned memory of each thread
+        self._stream: torch.cuda.Stream | None = None  # of the service thread
+        self._service: torch.Tensor | None = None  # its pinned memory
 
     def open(self) -> None:
         """Let the service thread execute requests on the GPU heap. Collective over the job. Errors: LaunchError."""
@@ -91,7 +94,6 @@ class FromGpu(FromCpu):
 
         assert job.comm is not None
         heap = self.heap
-        self._staged = threading.local()
         self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
         self._service = torch.zeros(STAGE + 64, dtype=torch.uint8, device="cpu", pin_memory=True)
         stream = int(self._stream.cuda_stream)
@@ -105,7 +107,7 @@ class FromGpu(FromCpu):
 
     def close(self) -> None:
         """Release the memory. The service thread has ended."""
-        del self._stream, self._service, self._staged
+        self._stream = self._service = None
 
     def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
         self._put(place, source, nbytes)
