@@ -84,12 +84,15 @@ def test_words_are_moved_whole(at, nbytes, size, gpu, peer):
     assert f"move {size}" in gpu.done
 
 
-def test_strided_requests_touch_their_items_alone(gpu, peer):
-    peer.send(PUT_STRIDED, GPU, 6, detail=2, value=8, payload=b"abcdef", asks=1)
+@pytest.mark.parametrize("start, item, step", [(0, 2, 8), (8, 8, 12), (4, 8, 16), (0, 8, 24), (1, 3, 3)])
+def test_strided_requests_touch_their_items_alone(start, item, step, gpu, peer):
+    data = bytes(range(1, 3 * item + 1))
+    peer.send(PUT_STRIDED, GPU + start, len(data), detail=item, value=step, payload=data, asks=1)
     peer.reply()
-    assert gpu.heap[:24].tobytes() == b"ab" + bytes(6) + b"cd" + bytes(6) + b"ef" + bytes(6)
-    peer.send(GET_STRIDED, GPU, 6, detail=2, value=8)
-    assert peer.reply()[2] == b"abcdef"
+    rows = b"".join(data[first : first + item] + bytes(step - item) for first in range(0, len(data), item))
+    assert gpu.heap[:256].tobytes() == (bytes(start) + rows).ljust(256, b"\0")
+    peer.send(GET_STRIDED, GPU + start, len(data), detail=item, value=step)
+    assert peer.reply()[2] == data
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -223,5 +226,11 @@ REQUESTS = {
     ],
 )
 def test_an_error_of_the_driver_ends_the_pe_with_a_message(call, request_):
-    status, said = in_child(lambda: REQUESTS[request_](with_gpu(1 << 20, **{call: 719})))
+    kept = []  # the connection does not end by itself
+
+    def program():
+        kept.append(with_gpu(1 << 20, **{call: 719}))
+        REQUESTS[request_](kept[0])
+
+    status, said = in_child(program)
     assert status == 1 and said.startswith("PE 0: the GPU driver returned error 719 for a request from PE 1\n")

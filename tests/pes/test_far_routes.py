@@ -64,7 +64,7 @@ def gpu():
     if job.device != "cpu" or on_one_node() or job.nodes.count(0) > 1:
         pytest.skip("a GPU, or a near neighbour")
     found = standin()
-    found.heap[:] = 0
+    found.heap[:], found.on_synchronize = 0, lambda: None
     shmem.barrier_all()
     return found
 
@@ -150,17 +150,23 @@ def test_atomics_act_on_the_far_word(to, gpu):
 
 @pytest.mark.parametrize("nbytes", [0, 8, 5000])
 def test_the_signal_of_either_kind_of_memory_comes_after_its_data(nbytes, either, to, gpu):
-    """The words are looked at by their owner while data come: the signal must not be earlier."""
+    """Whatever the GPU does for a turn, it does before the turn's signal changes."""
     left, me, right = neighbours()
     signal = shmem.zeros(1, dtype=torch.uint64, device="cpu")
-    for turn in range(1, 21):
+    in_gpu, in_cpu = (to, place(right, 8)), (cpu.far, cpu.far_deltas[right] + signal.data_ptr())
+    seen = []
+    gpu.on_synchronize = lambda: seen.append((int(gpu.words[1]), int(signal.numpy()[0])))
+    shmem.barrier_all()
+    for turn in range(1, 11):
         source = np.full(nbytes, turn, np.uint8)
-        either.put_signal(place(right, 64), source.ctypes.data, nbytes, to, "set", place(right, 8), turn)
-        either.put_signal(
-            place(right, 64), source.ctypes.data, nbytes, cpu.far, "add", cpu.far_deltas[right] + signal.data_ptr(), 1
-        )
+        for home, word in (in_gpu, in_cpu):
+            either.put_signal(place(right, 64), source.ctypes.data, nbytes, home, "set", word, turn)
         shmem.signal_wait_until(signal, ">=", turn)
         assert gpu.words[1] == turn and (gpu.heap[64 : 64 + nbytes] == turn).all()
+        shmem.barrier_all()
+        data, more = [(turn - 1, turn - 1)], [(turn, turn - 1)]
+        assert seen == (data * 2 + more if nbytes else data)  # data, GPU's signal, data, and the CPU's signal
+        seen.clear()
         shmem.barrier_all()
 
 
@@ -213,21 +219,23 @@ def test_a_call_waits_for_the_current_stream_and_is_refused_if_that_captures_a_g
 
 
 def test_threads_have_their_own_staging_memory(to, gpu, monkeypatch):
-    """A piece of one is not overwritten by another."""
+    """Both have copied their data before one of them sends."""
     left, me, right = neighbours()
     monkeypatch.setattr(torch, "empty", lambda n, dtype, device, pin_memory: torch.zeros(n, dtype=dtype))
-    to._staged = threading.local()
+    both = threading.Barrier(2)
+    monkeypatch.setattr(to, "_staged", module.FromGpu(to.heap)._staged)
+    copy = to.heap.copy
+    monkeypatch.setattr(to.heap, "copy", lambda *arguments: (copy(*arguments), both.wait(30)))
 
     def send(number):
-        for _ in range(20):
-            source = np.full(3 * PIECE, number, np.uint8)
-            to.put(place(right, number * 3 * PIECE), source.ctypes.data, 3 * PIECE)
+        source = np.full(PIECE, number, np.uint8)
+        to.put(place(right, number * PIECE), source.ctypes.data, PIECE)
 
-    threads = [threading.Thread(target=send, args=(number,)) for number in (1, 2, 3)]
+    threads = [threading.Thread(target=send, args=(number,)) for number in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     shmem.barrier_all()
-    for number in (1, 2, 3):
-        assert (gpu.heap[number * 3 * PIECE :][: 3 * PIECE] == number).all()
+    for number in (1, 2):
+        assert (gpu.heap[number * PIECE :][:PIECE] == number).all()
