@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from benchmarks import command, peers, record
@@ -115,6 +116,7 @@ def _jobs(group: str, mpiexec: str) -> Iterator[tuple[Peer, int]]:
             yield peer(TCP, "tcp", here, **OVER_TCP, FI_TCP_IFACE="lo", BENCHMARKS_ADDRESS="127.0.0.1"), 2
 
 
+@cache
 def _lacks() -> str:
     """What this machine lacks to make hosts."""
     return subprocess.run([HOSTS, "check"], check=False, capture_output=True, text=True).stderr.strip()

@@ -61,7 +61,7 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     """Copy the first ``size`` elements of ``source`` on PE ``root`` of ``team`` to ``target`` on every member.
 
     target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, with at least size
-        elements. The root's target is written too; if it is symmetric, all targets must be.
+        elements. The root's target is written too; if it is symmetric, all targets in CPU memory must be.
     size: the number of elements; None means all of source.
     team: a team of this PE; None is TEAM_WORLD. root counts in it.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target

@@ -105,7 +105,7 @@ def _step_and_reach(group: Team, heap: Heap) -> tuple[int | None, int]:
 
     Errors: UnreachableError where kernels have no way to a member.
     """
-    pes = [group.start + i * group.stride for i in range(group.size)]
+    pes = group._world_pes()
     unmapped = [i for i, pe in enumerate(pes) if not is_mapped(heap, pe)]
     if unmapped and not (heap.far and interpreter.active() and heap.far_deltas.keys() >= {pes[i] for i in unmapped}):
         got = f"PE {unmapped[0]} of {group!r}"

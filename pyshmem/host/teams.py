@@ -236,6 +236,10 @@ class Team:
             return self._world_pe(routine, number)
         return self.start + int(pe) * self.stride
 
+    def _world_pes(self) -> list[int]:
+        """Return the numbers in TEAM_WORLD of all PEs of this team."""
+        return [self.start + i * self.stride for i in range(self.size)]
+
 
 TEAM_WORLD = Team("TEAM_WORLD")
 TEAM_SHARED = Team("TEAM_SHARED")

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -32,7 +33,7 @@ def python(program, *arguments, tmp_path, environment=None, launcher=()):
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        pytest.fail(f"the job did not end in {SECONDS} s:\n{_questioned(process)}")
+        pytest.fail(f"the job did not end in {SECONDS} s:\n{_questioned(process, tmp_path)}")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -40,20 +41,16 @@ def python(program, *arguments, tmp_path, environment=None, launcher=()):
     return process.returncode, out, err
 
 
-def _questioned(process):
+def _questioned(process, folder):
     """End a job that hangs. Return its processes, and what it has printed, with the stacks of its PEs."""
-    found = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid=,stat=,wchan:20=,args="], capture_output=True, text=True
-    ).stdout
-    family = {process.pid}
     lines = []
-    for line in found.splitlines():
-        number, parent = map(int, line.split()[:2])
-        if number in family or parent in family:
-            family.add(number)
-            lines.append(line)
-            if line.split()[4] == sys.executable:
-                os.kill(number, signal.SIGABRT)  # prints its stacks
+    for link in pathlib.Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):  # the process has ended
+            if link.samefile(folder):
+                words = (link.parent / "cmdline").read_text().split("\0")
+                lines.append(f"{link.parent.name}: {' '.join(words)}")
+                if words[0] == sys.executable:
+                    os.kill(int(link.parent.name), signal.SIGABRT)  # prints its stacks
     try:
         out, err = process.communicate(timeout=5)
     except subprocess.TimeoutExpired:

@@ -188,16 +188,18 @@ def test_targets_of_different_kinds_are_refused_on_all_members(name, me, npes):
 
 
 def test_a_broadcast_is_refused_where_the_target_is_private_and_the_roots_is_not(me, npes):
+    """On a GPU heap it is performed: all members meet before anything is copied."""
     if npes == 1:
         pytest.skip("a PE is of one kind with itself")
     for turn, count in enumerate((1, 5000, 300_000)):
         target, source = guarded(count, torch.int64)[1], shmem.array(payload(me, turn, count, torch.int64))
         text = rf"^broadcast: PE {me}: target: got private memory on .* and symmetric memory on PE 0, the root; wants"
-        if me == npes - 1:
-            refused(shmem.ArgumentError, text, partial(shmem.broadcast, target.clone(), source, 0))
+        given = target.clone() if me == npes - 1 else target
+        if given is not target and here().type == "cpu":
+            refused(shmem.ArgumentError, text, partial(shmem.broadcast, given, source, 0))
         elif on_one_node():
-            shmem.broadcast(target, source, 0)
-            assert_same(target[:count].clone(), payload(0, turn, count, torch.int64))
+            shmem.broadcast(given, source, 0)
+            assert_same(given[:count].clone(), payload(0, turn, count, torch.int64))
         else:  # the data may come through the last PE, which has refused the call
             with suppress(shmem.ArgumentError):
                 shmem.broadcast(target, source, 0)

@@ -93,7 +93,7 @@ def test_a_file_of_another_machine_is_refused(tmp_path):
         shmem.ArgumentError, match=r"^load: .*path: got .*measured on another GPU; wants one measured on "
     ):
         tuning.load(tmp_path / "orders.json")
-    assert tuning.order_for(SHAPE, BF16)[1] == "no tile orders were measured"
+    assert tuning.order_for(SHAPE, BF16)[1].startswith("no tile orders were measured")
 
 
 def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes):

@@ -44,6 +44,7 @@ def test_test_compares_as_python_does(dtype, me):
     word = holder(0, dtype)
     for seen in edges(dtype):
         shmem.p(word, seen, me)
+        shmem.quiet()
         for value in edges(dtype):
             for cmp, sign in SIGNS.items():
                 assert shmem.test(word, cmp, value) is COMPARISONS[sign](seen, value)

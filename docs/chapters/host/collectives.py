@@ -12,6 +12,6 @@ shmem.sync_all()  # all have read x, which the broadcast writes
 shmem.broadcast(x, all_x[0], n - 1, size=3)
 assert (x == 1).all()
 before = shmem.zeros(1, dtype=torch.int64)
-shmem.sum_exscan(before, torch.tensor([10]))  # private arrays cost copies
+shmem.sum_exscan(before, torch.tensor([10], device=before.device))  # private arrays cost copies
 assert before.item() == 10 * me
 shmem.finalize()
