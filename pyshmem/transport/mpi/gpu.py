@@ -54,9 +54,6 @@ class FromCpu(Far):
 
         return call
 
-    def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
-        self.put(place, source, nbytes)
-
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
         self._wait()
         cpu.far.get_nbi(dest, place, nbytes, ctx, private)
@@ -108,9 +105,6 @@ class FromGpu(FromCpu):
     def close(self) -> None:
         """Release the memory. The service thread has ended."""
         self._stream = self._service = None
-
-    def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
-        self._put(place, source, nbytes)
 
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
         self._get(dest, place, nbytes)
