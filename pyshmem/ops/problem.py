@@ -146,10 +146,11 @@ def require_out(problem: Problem, out: Any) -> None:
         refuse(ArgumentError, operator, "out", f"strides {out.stride()}", "a contiguous tensor")
     if out.data_ptr() % 16:
         refuse(ArgumentError, operator, "out", f"the address {out.data_ptr():#x}", "a multiple of 16")
+    heap = default()
+    if out.device.type != heap.device:
+        refuse(ArgumentError, operator, "out", f"a tensor on {out.device}", f"one on {heap.device}")
     if problem.symmetric:
         symmetric_array(operator, "out", out)
-    elif out.device.type != default().device:
-        refuse(ArgumentError, operator, "out", f"a tensor on {out.device}", f"one on {default().device}")
 
 
 def _options(operator: str, given: Mapping[str, Any]) -> Options:

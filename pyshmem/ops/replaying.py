@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from pyshmem.runtime._native import launch_graph
+from pyshmem.runtime.gpu.launch import graph_launcher, refuse_launch
 from pyshmem.runtime.heap import default
 
 MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
@@ -21,11 +23,13 @@ class Replayed:
 
     def __init__(self, step: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> None:
         self._step = step
-        self._graphs: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        self._streams = default().streams
+        self._graphs: OrderedDict[tuple[int, int, int], Any] = (
+            OrderedDict()
+        )  # torch's graph, and the driver's handle of it
+        self._heap = default()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        if not self._streams or torch.cuda.is_current_stream_capturing():
+        if not self._heap.streams or torch.cuda.is_current_stream_capturing():
             self._step(a, b, out)
             return
         key = (a.data_ptr(), b.data_ptr(), out.data_ptr())
@@ -35,9 +39,15 @@ class Replayed:
             self._graphs[key] = None
             self._step(a, b, out)
             return
-        graph = self._graphs[key]
-        if graph is None:
-            graph = self._graphs[key] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._step(a, b, out)
-        graph.replay()
+        if self._graphs[key] is None:
+            self._graphs[key] = self._captured(a, b, out)
+        _, handle = self._graphs[key]
+        code = launch_graph(graph_launcher(), handle, self._heap.direct.use_stream())
+        if code:
+            refuse_launch("ops", "a plan's graph", code)
+
+    def _captured(self, *arrays: torch.Tensor) -> tuple[torch.cuda.CUDAGraph, int]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._step(*arrays)
+        return graph, graph.raw_cuda_graph_exec()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyshmem.ops import few_rows
 from pyshmem.ops.configurations import machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import Problem
@@ -44,7 +45,8 @@ def choose(problem: Problem) -> tuple[Problem, str]:
         schedule, why = _best(problem)
     order = options.order
     if order == "auto":
-        order, reason = order_of(problem)
+        whole = schedule == "fused" and few_rows.suits(problem)
+        order, reason = ("data_parallel", "a program has all rows of its columns") if whole else order_of(problem)
         why = f"{why}; order: {reason}"
     return problem._replace(options=options._replace(schedule=schedule, order=order)), why
 
@@ -62,6 +64,8 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "bulk_synchronous", "kernels are interpreted: the library's product is faster"
     if problem.n_pes == 1:
         return "bulk_synchronous", "a team of one PE sends nothing"
+    if few_rows.suits(problem) and few_rows.fills(problem) and "fused" in _able(problem.operator):
+        return "fused", "few rows: reading b takes the time, and each program exchanges its tile itself"
     if problem.flops < LEAST_FLOPS or min(problem.M // problem.n_pes, problem.n) < LEAST_SIDE:
         return "bulk_synchronous", "the product is too small to hide communication behind it"
     if problem.operator == "gemm_all_gather" and problem.split == "columns":

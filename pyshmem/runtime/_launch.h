@@ -119,6 +119,18 @@ static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ss
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
+/* launch_graph(function, graph, stream) -> the code of cuGraphLaunch or hipGraphLaunch. torch's replay takes twice the time. */
+static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t function, graph, stream;
+    if (!arity("launch_graph", n, 3) || !to_u64(args[0], &function) || !to_u64(args[1], &graph) || !to_u64(args[2], &stream)) return NULL;
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = ((int (*)(void *, void *))function)((void *)graph, (void *)stream);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(code);
+}
+
 /* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the key of the
  * call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and
  * alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow the two addresses). */

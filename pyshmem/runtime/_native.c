@@ -567,7 +567,7 @@ static PyMethodDef methods[] = {
     ROW("agree", py_agree) ROW("scatter", py_scatter) ROW("fold", py_fold) ROW("copy", py_copy) ROW("copy_strided", py_copy_strided)
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
-    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared)
+    ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared) ROW("launch_graph", py_launch_graph)
     ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)

@@ -20,12 +20,12 @@ SIZES = {
 
 
 @functools.cache
-def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, **constants):
+def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=None, **constants):
     """A kernel for operands of ``dtype`` whose K is contiguous, as a plan compiles it. constants: those that are not as usual.
 
-    edges: whether tiles reach beyond the matrices.
+    edges: whether tiles reach beyond the matrices.  row: the tile; None is that of the table.
     """
-    row, item = configuration(target, dtype, None), dtype.itemsize
+    row, item = row or configuration(target, dtype, None), dtype.itemsize
     words, floats, elements = array(torch.uint64), array(torch.float32), array(dtype)
     arrays = dict.fromkeys(("words", "tallies", "marks", "flags"), words) | {"sums": floats}
     arrays |= dict.fromkeys(("parts", "slots", "gathered", "a", "b", "c"), elements)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from compiling import TARGETS, instructions, places, spans
 from products import compiled, spilled, text_of
-from pyshmem.ops.configurations import configuration
+from pyshmem.ops.configurations import Configuration, configuration
+from pyshmem.ops.few_rows import _ROWS, multiply_and_exchange
 from pyshmem.ops.gathering import gather_and_multiply
 from pyshmem.ops.schedules.fused import ALONE, COLUMNS, REDUCE, ROWS, SCATTER, multiply_and_send
 
@@ -79,3 +80,17 @@ def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(target)
 
 def test_float32_is_multiplied_without_spills(target):
     assert spilled(fused(target, "rows", torch.float32), target) == 0
+
+
+@pytest.mark.parametrize("rows", [16, 64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_without_spills(rows, dtype, target):
+    BK, warps, stages = _ROWS[target, dtype.itemsize]
+    row = Configuration(rows, 64, BK, warps, stages)
+    found = compiled(multiply_and_exchange, target, dtype, edges=rows == 16, row=row, B_ALONG=False)
+    lines = instructions(text_of(found, target))
+    multiply = {"nvidia": r"wgmma\.mma_async|mma\.sync", "amd": r"v_mfma_f32_"}[vendor(target)]
+    assert places(lines, multiply)
+    assert spilled(found, target) <= (4 if target == "nvidia" else 0)  # Triton 3.6: one register, outside the K loop
+    wide = {"nvidia": r"st\.[a-z.]*v4\.b32", "amd": r"(global|buffer)_store_dwordx4"}[vendor(target)]
+    assert len(places(lines, wide)) >= 2  # the part of a peer, and the sum here

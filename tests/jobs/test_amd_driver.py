@@ -367,7 +367,7 @@ def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_
     """The signatures hold: each call comes back. The first one's answer is the DriverError that a caller sees."""
     program = """
 import ctypes, struct, sys
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime._native import launch_graph, launch_prepared
 from pyshmem.runtime.gpu.driver import _CALLS, Driver, DriverError
 try:
     Driver("hip", 0, sys.argv[1])
@@ -385,8 +385,10 @@ driver.allocate(4096, 0), driver.allocate(4096, 3), driver.free(4096)
 driver.ipc_get(4096), driver.ipc_open(bytes(64)), driver.ipc_close(4096)
 driver.copy(4096, 8192, 0, 0), driver.clear(4096, 0, 0), driver.synchronize(0)
 driver.idle(0)
-plan = struct.pack("=8Q", driver.address_of("launch"), 0, 1, 1, 1, 64, 0, 0)
-driver.answers["launch"] = launch_prepared(plan, 0)
+address = ctypes.cast(driver._library.hipModuleLaunchKernel, ctypes.c_void_p).value
+driver.answers["launch"] = launch_prepared(struct.pack("<8Q", address, 0, 1, 1, 1, 64, 0, False), 0)
+address = ctypes.cast(driver._library.hipGraphLaunch, ctypes.c_void_p).value
+driver.answers["launch_graph"] = launch_graph(address, 0, 0)
 driver._call("relax", ctypes.byref(ctypes.c_int(2)))
 driver._call("enable_access", 1, 0)
 driver._number("can_access", 0, 1)

@@ -170,6 +170,18 @@ def test_a_launch_has_the_words_of_its_plan_and_then_those_of_the_call(driver, h
     assert driver.calls == [(11, (4, 2, 1), 256, 1024, 77, [*words, 0, 0, 0])]
 
 
+def test_a_graph_is_launched_on_its_stream_and_the_drivers_code_is_returned():
+    calls = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)
+    def called(graph, stream):
+        calls.append((graph, stream))
+        return 700
+
+    assert _native.launch_graph(ctypes.cast(called, ctypes.c_void_p).value, 2**63 + 1, 77) == 700
+    assert calls == [(2**63 + 1, 77)]
+
+
 class Config(ctypes.Structure):
     """CUlaunchConfig; and its attribute's words: CUlaunchAttribute has an int, as much padding, and 64 bytes."""
 

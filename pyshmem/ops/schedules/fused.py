@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 import pyshmem.device as dev
-from pyshmem.ops import rounds
+from pyshmem.ops import few_rows, rounds
 from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.by_owner import distance_and_number
 from pyshmem.ops.orders.chiplets import renumbered
@@ -310,4 +310,9 @@ class MultiplyAndSend:
         self.kernel(a, b, out)
 
 
-STEPS = dict.fromkeys(KINDS, MultiplyAndSend)
+def steps(problem: Problem, a: torch.Tensor, b: torch.Tensor) -> MultiplyAndSend | few_rows.MultiplyAndExchange:
+    """Return the steps of a plan."""
+    return (few_rows.MultiplyAndExchange if few_rows.suits(problem) else MultiplyAndSend)(problem, a, b)
+
+
+STEPS = dict.fromkeys(KINDS, steps)

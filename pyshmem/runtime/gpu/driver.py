@@ -108,8 +108,9 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
-    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls this one and the next
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls these three
     "launch_early": ("cuLaunchKernelEx", None, ()),
+    "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
     "relax": (  # of a thread: its calls are allowed while another thread captures a graph

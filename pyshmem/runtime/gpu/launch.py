@@ -169,6 +169,12 @@ def _launcher() -> int:
 
 
 @cache
+def graph_launcher() -> int:
+    """Return the driver function that launches graphs."""
+    return launch_function("hip" if torch.version.hip else "cuda", "launch_graph")
+
+
+@cache
 def early_launcher() -> int:
     """Return the driver function that launches kernels which may begin early; 0 if there is none.
 
