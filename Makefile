@@ -85,6 +85,7 @@ test-%: $(VENV)/.installed
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS=test_*.py runs all tests on them.
 OF_NODES := memory ordering rma teams wait device_far
+OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
@@ -114,7 +115,7 @@ check: $(VENV)/.installed
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
-GPU_PARTS := kernels1 kernels2 host cpuheap
+GPU_PARTS := kernels1 kernels2 host cpuheap far
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
@@ -123,6 +124,8 @@ FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)
 FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # these tests access memory by NumPy
 FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
+FILES_far := $(patsubst %,test_%.py,far_gpu rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
+HEAP_far := PYSHMEM_NODE_SIZE=1
 test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU; make test needs none" >&2; exit 1; }
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))

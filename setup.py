@@ -33,7 +33,8 @@ setup(
             "pyshmem.runtime._native",
             ["pyshmem/runtime/_native.c"],
             depends=[
-                f"pyshmem/runtime/_{part}.h" for part in ("collectives", "far", "launch", "loops", "quick", "service")
+                f"pyshmem/runtime/_{part}.h"
+                for part in ("collectives", "far", "far_gpu", "launch", "loops", "quick", "service")
             ],
             py_limited_api=True,
             extra_compile_args=[

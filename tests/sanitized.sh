@@ -27,6 +27,7 @@ sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py -q --capture=sys || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . -q --capture=sys || status=1
+PYSHMEM_NODE_SIZE=1 sanitized "$bin/pyshmemrun" -n 2 -m pytest test_far_routes.py -q --capture=sys || status=1
 for fault in "$copy"/fault.*; do
     test -e "$fault" && cat "$fault" && status=1
 done

@@ -1,7 +1,7 @@
 """Atomic memory operations: one table of operators, one body for each kind of call. Spec: OpenSHMEM 1.6, 9.7.
 
 The processor's atomics are used in CPU memory, and the GPU's, enqueued on torch's current stream, in GPU memory. All
-operators are atomic with respect to each other, to waits and to kernels.
+operators are atomic with respect to each other, to waits and to kernels, also those from another node.
 """
 
 from __future__ import annotations

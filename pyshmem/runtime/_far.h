@@ -1,14 +1,16 @@
 /* Far PEs, which are on other nodes: this side sends requests, and a service thread of the other PE executes them (_service.h).
  * _native.c includes this file.
  *
- * A place is the address of memory on a far PE: (PE + 1) << FAR_SHIFT, plus the offset in that PE's part of the CPU heap. There is one
- * connection from each PE to each far PE that it uses. The far PE executes the requests of a connection in order, so requests to one
+ * A place is the address of memory on a far PE: (PE + 1) << FAR_SHIFT, plus the offset in that PE's part of the CPU heap, or plus
+ * FAR_GPU and the offset in its part of the GPU heap. All other addresses here are of CPU memory. There is one connection from each PE to each far PE that it uses. The far PE executes the requests of a connection in order, so requests to one
  * PE are always ordered as by a fence. Every reply tells how many requests have been executed, which completes all of them.
  * All functions but the Python methods are called without the GIL. They return NULL, or the link that failed. */
-enum { FAR_SHIFT = 48, CHUNK = 8192, SPIN_NS = 50000, QUEUE = 16, TOKEN = 16, PATIENCE_MS = 30000 };
+enum { FAR_SHIFT = 48, STAGE = 1 << 18, CHUNK = 8192, SPIN_NS = 50000, QUEUE = 16, TOKEN = 16, PATIENCE_MS = 30000 };
 
 enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
 enum { OP_FETCH, OP_SET, OP_SWAP, OP_ADD, OP_AND, OP_OR, OP_XOR, OP_COMPARE_SWAP, OP_COUNT }; /* as in pyshmem.transport.mpi */
+
+#define FAR_GPU (UINT64_C(1) << 47) /* of an offset: it is in the GPU heap */
 
 /* offset, nbytes: the memory at the target. asks: whether the target acknowledges the request at once. PUT: nbytes follow.
  * PUT_STRIDED: nbytes of items follow, which are `value` bytes apart at the target; detail: bytes of an item. GET_STRIDED alike.
@@ -46,6 +48,7 @@ typedef struct {
     char **hosts;      /* by PE */
     PyObject *refuse; /* refuse(routine, pe, errno) raises the error of a failed request */
     struct service *service;
+    struct far_gpu *gpu; /* the GPU heap, or NULL; see _far_gpu.h */
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 

@@ -69,8 +69,9 @@ typedef struct { int32_t id, unused; union { int32_t allowed; uint64_t words[8];
 typedef struct { uint32_t grid[3], block[3], shared; void *stream; launch_attribute_t *attributes; uint32_t count; } launch_config_t;
 enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 
-/* words: each holds a parameter in its low bytes. Zeros follow for the parameters that Triton appends. */
-static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
+/* Returns the driver's code. Is called without the GIL. words: each holds a parameter in its low bytes. Zeros follow for the
+ * parameters that Triton appends. */
+static int start_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
     void *parameters[MOST_WORDS + 4];
     for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
     int (*call)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -81,10 +82,14 @@ static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t 
     uint32_t threads = (uint32_t)head[THREADS], shared = (uint32_t)head[SHARED];
     launch_attribute_t early = {PROGRAMMATIC_STREAM_SERIALIZATION, 0, {1}};
     launch_config_t config = {{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, (void *)stream, &early, 1};
+    if (head[EARLY]) return call_early(&config, (void *)head[KERNEL], parameters, NULL);
+    return call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters, NULL);
+}
+
+static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
     int code;
     Py_BEGIN_ALLOW_THREADS
-    if (head[EARLY]) code = call_early(&config, (void *)head[KERNEL], parameters, NULL);
-    else code = call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters, NULL);
+    code = start_kernel(head, stream, words);
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }

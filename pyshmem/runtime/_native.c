@@ -498,6 +498,7 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
 #include "_collectives.h"
 #include "_quick.h"
 #include "_launch.h"
+#include "_far_gpu.h"
 
 /* ---- the end of the process: an exit handler knows the status, after Python's own clean-up ---- */
 
@@ -571,6 +572,7 @@ static PyMethodDef methods[] = {
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
     ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
+    ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu)
     {"far_leave", py_far_leave, METH_NOARGS, NULL}, {"far_close", py_far_close, METH_NOARGS, NULL},
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -1,14 +1,14 @@
-/* The service thread, which executes the requests of far PEs on this PE's part of the CPU heap. _native.c includes this file.
+/* The service thread, which executes the requests of far PEs on this PE's part of the heaps. _native.c includes this file.
  *
  * It sleeps in epoll, never takes the GIL and never blocks on one connection: while a reply does not fit into the socket, the
  * requests of that connection wait. It uses the atomics and stores of the near PEs, so near and far ones may use the same word. */
 enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
 
 /* A connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies that wait;
- * tail: data that follow them. executed: the number of requests. */
+ * tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail are in GPU memory. */
 typedef struct peer {
     struct peer *next;
-    int fd, pe, writing, asks, left; /* pe: -1 before its greeting. left: it has said goodbye */
+    int fd, pe, writing, asks, left, on_gpu, tail_on_gpu; /* pe: -1 before its greeting. left: it has said goodbye */
     int64_t since;
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
@@ -50,7 +50,17 @@ INTEGERS(APPLY_TO_INTEGER) FLOATS(APPLY_TO_FLOAT)
 #define APPLY_ROW(T, B) {sizeof(T##_t), apply_##T},
 static const struct { uint64_t item; uint64_t (*apply)(uint32_t, void *, uint64_t, uint64_t); } appliers[] = {INTEGERS(APPLY_ROW) FLOATS(APPLY_ROW)};
 
-static int is_within(uint64_t offset, uint64_t nbytes) { return offset <= far->length && nbytes <= far->length - offset; }
+/* What _far_gpu.h defines. The functions return the driver's code. */
+static int is_within_gpu(uint64_t offset, uint64_t nbytes);
+static int gpu_copy(void *to, const void *from, uint64_t nbytes);
+static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
+static char *gpu_address(uint64_t offset), *gpu_staging(void);
+
+/* Whether the bytes are in this PE's part of the GPU heap, or for other offsets of the CPU heap. */
+static int is_within(uint64_t offset, uint64_t nbytes) {
+    if (offset & FAR_GPU && offset >> FAR_SHIFT == 0) return is_within_gpu(offset, nbytes);
+    return offset <= far->length && nbytes <= far->length - offset;
+}
 
 /* Whether a request touches nothing but this PE's part of the heap. */
 static int is_valid(const request_t *r) {
@@ -58,11 +68,11 @@ static int is_valid(const request_t *r) {
     switch (r->op) {
     case PUT: case GET: return is_within(r->offset, r->nbytes);
     case PUT_STRIDED: case GET_STRIDED:
-        return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value <= far->length &&
+        return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value < FAR_GPU &&
                is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
     case UPDATE: case FETCH:
         return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, 8) && r->offset % appliers[type].item == 0;
-    case POST: return is_within(r->offset, 8) && is_within(r->cond, 8) && r->offset % 8 == 0 && r->cond % 8 == 0;
+    case POST: return !((r->offset | r->cond) & FAR_GPU) && is_within(r->offset, 8) && is_within(r->cond, 8) && r->offset % 8 == 0 && r->cond % 8 == 0;
     default: return r->op == FLUSH || r->op == BYE;
     }
 }
@@ -87,33 +97,52 @@ static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
     p->out_end += nbytes;
 }
 
-/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. */
-static void execute(peer_t *p, const request_t *r, const char *payload) {
+/* Returns -1 for a code of the GPU driver that is an error, after which this PE cannot go on. */
+static int gpu_result(const peer_t *p, int code) {
+    if (code) fprintf(stderr, "PE %d: the GPU driver returned error %d for a request from PE %d\n", far->my_pe, code, p->pe);
+    return code ? -1 : 0;
+}
+
+/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. Returns 0, or -1 for a failure. */
+static int execute(peer_t *p, const request_t *r, const char *payload) {
     char *at = far->base + r->offset;
     uint64_t old, item = r->detail;
     /* a PE that sees what this request stores also sees what the earlier ones have stored */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (r->offset & FAR_GPU) return gpu_result(p, execute_on_gpu(p, r, payload));
     p->executed++;
     switch (r->op) {
     case PUT: copy_bytes(at, payload, r->nbytes); break;
     case PUT_STRIDED: for (uint64_t i = 0; i * item < r->nbytes; i++) copy_bytes(at + i * r->value, payload + i * item, item); break;
     case GET:
         reply(p, 0, r->nbytes);
-        if (r->nbytes > CHUNK) p->tail = at, p->tail_left = r->nbytes;
+        if (r->nbytes > CHUNK) p->tail = at, p->tail_left = r->nbytes, p->tail_on_gpu = 0;
         else reply_bytes(p, at, r->nbytes);
-        return;
+        return 0;
     case GET_STRIDED:
         reply(p, 0, r->nbytes);
         for (uint64_t i = 0; i * item < r->nbytes; i++, p->out_end += item) memcpy(p->out + p->out_end, at + i * r->value, item);
-        return;
+        return 0;
     case UPDATE: case FETCH:
         old = appliers[item % 16].apply((uint32_t)item / 16, at, r->value, r->cond);
-        if (r->op == FETCH) { reply(p, old, 0); return; }
+        if (r->op == FETCH) { reply(p, old, 0); return 0; }
         break;
     case POST: store_epoch(r); break;
     case BYE: p->left = 1; break;
     }
     if (r->asks) reply(p, 0, 0);
+    return 0;
+}
+
+/* Stores a part of a long payload. Returns -1 for a failure. */
+static int store_part(peer_t *p, const char *data, uint64_t nbytes) {
+    char *to = p->on_gpu ? gpu_staging() : p->into;
+    if (data != to) memcpy(to, data, nbytes);
+    if (p->on_gpu && gpu_result(p, gpu_copy(p->into, to, nbytes))) return -1;
+    p->into += nbytes, p->rest -= nbytes;
+    if (p->rest) return 0;
+    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
+    return execute(p, &end, NULL);
 }
 
 /* ---- connections ---- */
@@ -121,7 +150,14 @@ static void execute(peer_t *p, const request_t *r, const char *payload) {
 /* Sends what waits. Returns 1 if all has been sent, 0 if the socket is full, -1 if the connection has ended. */
 static int flush_out(peer_t *p) {
     while (p->out_at < p->out_end || p->tail_left) {
-        struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)p->tail, p->tail_left}};
+        const char *tail = p->tail;
+        uint64_t most = p->tail_left;
+        if (p->tail_on_gpu && most) { /* what the socket does not take is copied again, since other peers use the buffer meanwhile */
+            tail = gpu_staging();
+            if (most > STAGE) most = STAGE;
+            if (gpu_result(p, gpu_copy(gpu_staging(), p->tail, most))) return -1;
+        }
+        struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
         struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
         ssize_t k = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
@@ -149,7 +185,7 @@ static int greet(service_t *s, peer_t *p) {
     return 1;
 }
 
-/* Executes the requests in the buffer. Returns -1 for an invalid one. */
+/* Executes the requests in the buffer. Returns -1 for one that is invalid or fails. */
 static int execute_all(peer_t *p) {
     uint64_t at = 0;
     request_t r;
@@ -166,13 +202,14 @@ static int execute_all(peer_t *p) {
         if (data > CHUNK) {
             uint64_t now = here < data ? here : data;
             __atomic_thread_fence(__ATOMIC_SEQ_CST);
-            memcpy(far->base + r.offset, payload, now);
-            p->into = far->base + r.offset + now, p->rest = data - now, p->asks = r.asks;
+            p->on_gpu = (r.offset & FAR_GPU) != 0;
+            p->into = p->on_gpu ? gpu_address(r.offset) : far->base + r.offset;
+            p->rest = data, p->asks = r.asks;
+            if (store_part(p, payload, now)) return -1;
             at += sizeof r + now;
-            if (!p->rest) { request_t end = {.op = FLUSH, .asks = r.asks}; execute(p, &end, NULL); }
         } else {
             if (here < data) break;
-            execute(p, &r, payload);
+            if (execute(p, &r, payload)) return -1;
             at += sizeof r + data;
         }
     }
@@ -192,15 +229,14 @@ static int serve(service_t *s, peer_t *p) {
         if (p->tail_left || p->out_end) continue;
         if (!budget) return 1;
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
-        ssize_t k = recv(p->fd, p->rest ? p->into : p->in + p->have, room < budget ? room : budget, MSG_DONTWAIT);
+        char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
+        if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
+        ssize_t k = recv(p->fd, into, room < budget ? room : budget, MSG_DONTWAIT);
         if (k == 0) return -1;
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         budget -= (uint64_t)k;
         if (p->rest) {
-            p->into += k, p->rest -= (uint64_t)k;
-            if (p->rest) continue;
-            request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
-            execute(p, &end, NULL);
+            if (store_part(p, into, (uint64_t)k)) return -1;
         } else {
             p->have += (uint64_t)k;
             if (p->pe < 0 && greet(s, p) < 0) return -1;
@@ -362,7 +398,7 @@ static PyObject *py_far_close(PyObject *self, PyObject *unused) {
     stop_service(far->service);
     Py_END_ALLOW_THREADS
     Py_DECREF(far->refuse);
-    free(far->links), free(far->open), free(far->hosts), free(far);
+    free(far->links), free(far->open), free(far->hosts), free(far->gpu), free(far);
     far = NULL;
     Py_RETURN_NONE;
 }

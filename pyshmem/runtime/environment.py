@@ -95,7 +95,7 @@ VARIABLES = {
             "SMA_DEBUG",
         ),
         Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: there is no other heap"),
-        Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: chosen by node rank"),
+        Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: by its number on the host"),
         Variable(
             "PYSHMEM_PEER_MAP",
             one_of("auto", "vmm", "ipc"),

@@ -24,6 +24,7 @@ class Job:
         "generation",
         "host_cores",
         "host_pes",
+        "host_rank",
         "hosts",
         "inits",
         "my_pe",
@@ -55,6 +56,7 @@ class Job:
         self.hosts: tuple[str, ...] = ()  # the host of each PE
         self.on_one_host = True  # whether all PEs are on one host, which may be divided into several nodes
         self.host_pes = self.host_cores = 1  # PEs on this host, and cores that they may use
+        self.host_rank = 0  # of this PE among them
         self.thread_level = 0
         self.debug = False  # SHMEM_DEBUG
         self.why_no_gpu = ""  # the reason why there is no heap in GPU memory

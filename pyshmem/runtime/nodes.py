@@ -21,7 +21,7 @@ def find(mpi: Any, comm: Any) -> None:
     host = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
     node: Any = host.Split(mpi.COMM_WORLD.rank // sizes[0], comm.rank) if sizes[0] else host.Dup()
     job.node_comm = node
-    job.on_one_host, job.host_pes = host.size == comm.size, host.size
+    job.on_one_host, job.host_pes, job.host_rank = host.size == comm.size, host.size, host.rank
     job.host_cores = len(set().union(*host.allgather(os.sched_getaffinity(0))))  # each PE may be bound to one core
     host.Free()
     leaders = comm.allgather(node.bcast(comm.rank))

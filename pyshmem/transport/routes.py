@@ -23,9 +23,10 @@ from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route o
 from pyshmem.transport.direct.gpu import GpuDirect
 from pyshmem.transport.mapped import Mapped
 from pyshmem.transport.mpi import close_service, open_service
+from pyshmem.transport.mpi import gpu as _gpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.watched import Watched
 
-_IN_CPU_MEMORY = "arrays in CPU memory, or a PE of this node: GPU memory is not sent between nodes yet"
+_WITH_A_ROUTE = "a PE of this node whose memory is mapped, or a PE of another node"
 pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
 
@@ -37,6 +38,8 @@ def open_routes() -> None:
     if gpu.size:
         gpu.direct.open()
         pending.append(gpu.direct)
+    if gpu.far_deltas:
+        gpu.far.open()
 
 
 def close_routes() -> None:
@@ -45,6 +48,8 @@ def close_routes() -> None:
         gpu.direct.close()
     if cpu.far in pending:
         close_service()
+    if gpu.far_deltas:
+        gpu.far.close()
     pending.clear()
 
 
@@ -65,7 +70,7 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
     if private is None or private is heap:
         return to, away
     if to is heap.far:
-        refuse(UnreachableError, routine, "pe", f"PE {pe} of another node, for an array in GPU memory", _IN_CPU_MEMORY)
+        return gpu.far if heap is cpu else gpu.far.from_cpu, away
     return gpu.direct.bridges[heap.device], away
 
 
@@ -94,7 +99,7 @@ def refuse_pe(routine: str, pe: Any) -> NoReturn:
     """Report why there is no route to ``pe``. Errors: NotInitializedError, UnreachableError, OutOfRangeError."""
     require_init(routine)
     if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
-        refuse(UnreachableError, routine, "pe", str(pe), _IN_CPU_MEMORY)
+        refuse(UnreachableError, routine, "pe", str(pe), _WITH_A_ROUTE)
     refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
 
 

@@ -9,6 +9,7 @@ from pyshmem.runtime import _native
 
 PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = range(1, 10)
 ADD_UINT64 = 3 * 16 + 3
+GPU = 1 << 47  # of an offset: it is in the GPU heap
 TOKEN, JOB, N_PES = b"0123456789abcdef", 77, 4
 REQUEST, REPLY = struct.Struct("=HHIQQQQ"), struct.Struct("=QQQ")
 
@@ -33,6 +34,10 @@ class Service:
     @staticmethod
     def refuse(routine, pe, number):
         raise OSError(number, f"{routine} to PE {pe}")
+
+    def open_gpu(self, gpu):
+        """Serve the memory of a stand-in too, see standin_gpu."""
+        _native.far_open_gpu(*gpu.arguments())
 
     def close(self):
         _native.far_close()

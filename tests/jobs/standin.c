@@ -472,6 +472,14 @@ EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *st
 EXPORT(hipStreamSynchronize, (void *stream), (stream), "stream=%p", stream) { return 0; }
 EXPORT(hipStreamQuery, (void *stream), (stream), "stream=%p", stream) { return 0; }
 
+/* Exchanges the mode of the calling thread: 0 global, 1 of the thread, 2 relaxed. */
+EXPORT(hipThreadExchangeStreamCaptureMode, (int *mode), (mode), "held=%d", *mode) {
+    static __thread int held;
+    int wanted = *mode;
+    if (wanted < 0 || wanted > 2) return INVALID_VALUE;
+    return *mode = held, held = wanted, 0;
+}
+
 EXPORT(hipModuleLaunchKernel,
        (void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
         void **parameters, void **extra),

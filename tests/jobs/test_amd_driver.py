@@ -3,10 +3,15 @@
 import ctypes
 import os
 import re
+import struct
 import threading
 
+import numpy as np
 import pytest
+from far_peer import FETCH, GPU, Peer, Service
 from jobs import python
+from pyshmem.runtime import _native
+from pyshmem.runtime.far import STAGE
 from pyshmem.runtime.gpu import driver as seam
 from pyshmem.runtime.gpu import mapping as mapping_module
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
@@ -284,6 +289,37 @@ def test_a_new_thread_works_on_the_drivers_device(library):
     mapping.close()
 
 
+def test_the_service_thread_works_on_the_drivers_device(library):
+    """It serves far PEs by the driver's functions alone, called from C."""
+    standin = Standin(library, devices="0,1,2")
+    driver = Driver("hip", 2, standin.path)
+    mapping = VmmMapping(driver, Alone(), Alone(), 4 * MIB, PINNED)
+    mapping.grow(MIB, 0)
+    staging, service = np.zeros(STAGE + 64, np.uint8), Service()
+    plan = struct.pack("=8Q", driver.address_of("launch"), 77, 1, 1, 1, 64, 0, 0)
+    calls = (driver.address_of(name) for name in ("relax", "copy", "synchronize"))
+    _native.far_open_gpu(
+        *(mapping.base, MIB, True, *driver.attachment(), *calls, 0, staging.ctypes.data, 5 * plan),
+    )
+    begun = len(standin.calls())
+    peer = Peer(service.port)
+    peer.reply()
+    data = (np.arange(9000) % 251).astype(np.uint8).tobytes()
+    peer.put(GPU + 64, data)
+    peer.send(FETCH, GPU, detail=3)
+    assert peer.reply()[0] == 3
+    made = [(call.name, call.values.get("current"), call.code) for call in standin.calls()[begun:]]
+    copies = [("hipMemcpyAsync", 2, 0), ("hipStreamSynchronize", None, 0)]
+    assert made[:2] == [("hipSetDevice", None, 0), ("hipThreadExchangeStreamCaptureMode", None, 0)]
+    assert made[2:-2] == copies * (len(made[2:-2]) // 2)
+    assert made[-2:] == [("hipModuleLaunchKernel", None, 0), ("hipStreamSynchronize", None, 0)]
+    assert ctypes.string_at(mapping.base + 64, 9000) == data
+    assert standin.misuses() == []
+    peer.leave()
+    service.close()
+    mapping.close()
+
+
 def test_the_library_that_is_loaded_already_is_the_one_that_is_used(library, tmp_path):
     """torch brings its own; a second libamdhip64 in the process would share neither contexts nor memory with it."""
     program = """
@@ -353,6 +389,7 @@ address = ctypes.cast(driver._library.hipModuleLaunchKernel, ctypes.c_void_p).va
 driver.answers["launch"] = launch_prepared(struct.pack("<8Q", address, 0, 1, 1, 1, 64, 0, False), 0)
 address = ctypes.cast(driver._library.hipGraphLaunch, ctypes.c_void_p).value
 driver.answers["launch_graph"] = launch_graph(address, 0, 0)
+driver._call("relax", ctypes.byref(ctypes.c_int(2)))
 driver._call("enable_access", 1, 0)
 driver._number("can_access", 0, 1)
 print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.answers)), 0 in driver.answers.values())

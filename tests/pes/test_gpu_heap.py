@@ -11,7 +11,7 @@ from pyshmem.runtime.gpu.driver import DriverError
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
-from support import assert_same, live, neighbours, payload, work
+from support import alone, assert_same, live, near_neighbours, neighbours, payload, work
 
 MIB = 1 << 20
 
@@ -67,11 +67,11 @@ def test_strided_copies_move_between_the_kinds_of_memory(kinds, dtype):
     assert_same(back[:20].cpu(), payload(me, 1, 40, dtype, "cpu")[::2].contiguous())
 
 
-def test_the_heaps_are_apart(me, npes):
+def test_the_heaps_are_apart(me):
     here, there = shmem.full(10, me, device="cpu"), shmem.full(10, -me, device="cuda")
     assert (here.device.type, there.device.type) == ("cpu", "cuda")
     assert shmem.is_symmetric(here) and shmem.is_symmetric(there)
-    peer = (me + 1) % npes
+    _, _, peer = near_neighbours()
     assert shmem.ptr(here, peer).tolist() == [peer] * 10 and shmem.ptr(there, peer).tolist() == [-peer] * 10
 
 
@@ -129,7 +129,7 @@ def test_a_put_comes_after_what_is_on_the_current_stream():
 
 
 def test_barrier_all_waits_for_kernels_of_the_current_stream():
-    left, me, right = neighbours()
+    left, me, right = near_neighbours()
     target = shmem.zeros(1000, dtype=torch.int32)
     there = shmem.ptr(target, right)
     for turn in range(1, 4):
@@ -200,7 +200,7 @@ def test_wait_does_not_queue_behind_a_kernel_of_the_current_stream(me):
 
 
 def test_calls_that_wait_are_refused_under_graph_capture_and_puts_are_captured(me):
-    left, _, right = neighbours()
+    left, _, right = near_neighbours()
     target, source = shmem.zeros(100), torch.zeros(100, device="cuda")
     shmem.barrier_all()
     graph = torch.cuda.CUDAGraph()
@@ -221,7 +221,7 @@ def test_calls_that_wait_are_refused_under_graph_capture_and_puts_are_captured(m
 
 
 def test_the_heap_grows_inside_allocations_and_keeps_what_it_holds():
-    left, me, right = neighbours()
+    left, me, right = near_neighbours()
     before = live()
     kept = shmem.array(payload(me, 1, 1000, torch.int32))
     size = gpu.size
@@ -244,7 +244,7 @@ def test_the_heap_grows_inside_allocations_and_keeps_what_it_holds():
 
 @pytest.mark.parametrize("call", ["create", "export", "import_", "map", "allow"])
 def test_growth_that_fails_on_one_pe_raises_on_all_and_leaves_the_heap_as_it_was(call, monkeypatch, me, npes):
-    if gpu.choice.way != "vmm" or (npes == 1 and call == "import_"):
+    if gpu.choice.way != "vmm" or (alone() and call == "import_"):
         pytest.skip("nothing that could fail")
     work(1000)
     before, size, fds = live(), gpu.size, len(os.listdir("/proc/self/fd"))

@@ -113,6 +113,11 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
+    "relax": (  # of a thread: its calls are allowed while another thread captures a graph
+        "cuThreadExchangeStreamCaptureMode",
+        "hipThreadExchangeStreamCaptureMode",
+        (POINTER(c_int),),
+    ),
 }
 _VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; for CUDA also file descriptors as handles
 
@@ -169,7 +174,7 @@ class Driver:
         self._call("init", 0)
         self.version = self._number("version")
         self.attach()
-        self.copy_function = int(ctypes.cast(self._calls["copy"], c_void_p).value or 0)
+        self.copy_function = self.address_of("copy")
         self._direction = -1 if vendor == "cuda" else _ANY_DIRECTION
 
     def attach(self) -> None:
@@ -181,6 +186,16 @@ class Driver:
             self._call("set_context", self._context)
         else:
             self._call("get_context", byref(self._context))
+
+    def address_of(self, operation: str) -> int:
+        """Return the address of the driver's function, for the native module."""
+        return int(ctypes.cast(self._calls[operation], c_void_p).value or 0)
+
+    def attachment(self) -> tuple[int, int]:
+        """Return (address of the function, argument) of the call that makes the device current in a thread."""
+        if self.vendor == "hip":
+            return self.address_of("set_device"), self.device
+        return self.address_of("set_context"), int(self._context.value or 0)
 
     def has(self, operation: str) -> bool:
         """Return whether the library has the function. Old libraries lack some."""

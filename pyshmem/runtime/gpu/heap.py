@@ -10,6 +10,7 @@ import torch
 from pyshmem.runtime import _native
 from pyshmem.runtime.allocator import Allocator
 from pyshmem.runtime.errors import HeapExhaustedError, WaitTimeoutError, refuse
+from pyshmem.runtime.far import GPU, SHIFT
 from pyshmem.runtime.gpu.driver import Driver, DriverError
 from pyshmem.runtime.gpu.mapping import Choice, IpcMapping, VmmMapping
 from pyshmem.runtime.heap import Heap
@@ -69,6 +70,8 @@ class GpuHeap(Heap):
         start = self.mapping.base
         self.system, self.base, self.stride = start, start + self.system_bytes, self.mapping.stride
         self.deltas = {pe: self.mapping.starts[node_rank] - start for node_rank, pe in enumerate(node_pes)}
+        far = set(range(job.n_pes)).difference(node_pes)
+        self.far_deltas = {pe: (pe + 1 << SHIFT | GPU) - start for pe in sorted(far)}
         self.size = min(self.mapping.size - self.system_bytes, cap) // 64 * 64
         self.adopt(Allocator(self.size), _DL_GPU[driver.vendor], self.index)
         self._prepare()
@@ -110,6 +113,7 @@ class GpuHeap(Heap):
                 HeapExhaustedError, routine, "size", got, "free memory on the GPU of every PE; the heap is unchanged"
             )
         self.size = min(self.mapping.size - self.system_bytes, self.cap) // 64 * 64
+        _native.far_extend_gpu(self.system_bytes + self.size)
         self.allocator.extend(self.size)
         return True
 

@@ -87,7 +87,7 @@ def _device() -> tuple[int, str]:
     """Return the index of this PE's GPU, as torch counts, and a description of its fault, or ""."""
     count, asked = torch.cuda.device_count(), environment.read("PYSHMEM_DEVICE")
     if asked is None:
-        return list(job.node_pes).index(job.my_pe) % count, ""
+        return job.host_rank % count, ""
     return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count} GPUs"
 
 

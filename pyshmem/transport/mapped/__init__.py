@@ -13,7 +13,7 @@ import numpy as np
 
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import UnreachableError, listed, refuse, refuse_timeout
+from pyshmem.runtime.errors import listed, refuse_timeout
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import explain
@@ -98,7 +98,6 @@ class Mapped:
         private: TARGET and SOURCE, for the arrays of this PE that are private.  left: what quick has returned.
         Errors: ArgumentError if the target is symmetric on the root and private here.
         """
-        self._require_near(routine, heap)
         if left == UNTOUCHED:
             copy = what.dest, what.src, what.counts[0] * what.item
             if heap is native_heap:
@@ -112,7 +111,6 @@ class Mapped:
 
     def scatter(self, routine: str, heap: Heap, what: Blocks, private: int = 0, left: int = UNTOUCHED) -> None:
         """Copy block j of ``src`` to member j, where it becomes the block of this PE in ``dest``."""
-        self._require_near(routine, heap)
         if left == UNTOUCHED:
             item, count = what.item, what.counts[self.me]
             dest = what.dest + what.start(self.me) * item
@@ -136,23 +134,17 @@ class Mapped:
         left: int = UNTOUCHED,
     ) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
-        self._require_near(routine, heap)
         loop = LOOPS.get(what.dtype)
         if left == UNTOUCHED and heap is native_heap and loop is not None:
             places = what.dest, what.src, what.nelems, private
             left = self._step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
         elif left == UNTOUCHED:
             left = tensors.agree(routine, heap, self, private)
-            if left == DONE and (what.mode != REDUCE or not kernels.reduce(routine, heap, self, what, context)):
+            by_kernel = left == DONE and what.mode == REDUCE and not self.spans
+            if left == DONE and not (by_kernel and kernels.reduce(routine, heap, self, what, context)):
                 tensors.fold(routine, heap, self, what)
         if left == STAGED:
             staging.fold(routine, heap, self, what, context)
-
-    def _require_near(self, routine: str, heap: Heap) -> None:
-        """Errors: UnreachableError for arrays in GPU memory in a team of several nodes."""
-        if self.spans and heap.far is None:
-            got, wants = "arrays in GPU memory, with a team of several nodes", "arrays in CPU memory: device='cpu'"
-            refuse(UnreachableError, routine, "target", got, wants)
 
     def _step(self, routine: str, step: Callable[..., int], *arguments: int) -> int:
         """Make a native call, which returns what is left to do."""

@@ -116,7 +116,7 @@ def _share(heap: Heap, pe: int, address: int, nbytes: int, dtype: Any, op: str) 
     """Return elements of the world PE ``pe``. address: that of this PE."""
     if pe in heap.deltas:
         return _Share(heap.bytes_at(address + heap.deltas[pe], nbytes), dtype, op)
-    memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+    memory = torch.empty(nbytes, dtype=torch.uint8, device=heap.device)
     return _Share(memory, dtype, op, heap.far, address + heap.far_deltas[pe])
 
 

@@ -1,0 +1,98 @@
+"""Kernels by which the service thread executes requests of far PEs on this PE's GPU heap, see _far_gpu.h.
+
+The operator and the type of an atomic are arguments of its kernel. So all kernels are compiled at init: no request waits for
+a compiler, and the thread never needs Python.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem.runtime.far import CHUNK, OPERATORS
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
+
+FETCH, SET, SWAP, ADD, AND, OR, XOR, COMPARE_SWAP = (tl.constexpr(code) for code in range(len(OPERATORS)))
+_BLOCK = tl.constexpr(1024)
+_WORDS = (tl.int8, tl.int16, tl.int32, tl.int64)
+
+
+@triton.jit
+def _perform(address, operand, cond, result, operator, is_float, WORD: tl.constexpr, FLOAT: tl.constexpr):
+    """Perform an atomic on a word. Only an addition depends on its type; other atomics use bits."""
+    bits = address.to(tl.pointer_type(WORD))
+    value = operand.to(WORD)
+    old = value
+    if operator == FETCH:
+        old = tl.atomic_add(bits, tl.full([], 0, WORD), sem="acq_rel", scope="sys")
+    elif operator == COMPARE_SWAP:
+        old = tl.atomic_cas(bits, cond.to(WORD), value, sem="acq_rel", scope="sys")
+    elif operator == AND:
+        old = tl.atomic_and(bits, value, sem="acq_rel", scope="sys")
+    elif operator == OR:
+        old = tl.atomic_or(bits, value, sem="acq_rel", scope="sys")
+    elif operator == XOR:
+        old = tl.atomic_xor(bits, value, sem="acq_rel", scope="sys")
+    elif operator == ADD:
+        if is_float:
+            number = value.to(FLOAT, bitcast=True)
+            before = tl.atomic_add(address.to(tl.pointer_type(FLOAT)), number, sem="acq_rel", scope="sys")
+            old = before.to(WORD, bitcast=True)
+        else:
+            old = tl.atomic_add(bits, value, sem="acq_rel", scope="sys")
+    else:
+        old = tl.atomic_xchg(bits, value, sem="acq_rel", scope="sys")
+    tl.store(result.to(tl.pointer_type(tl.int64)), old.to(tl.int64))
+
+
+@triton.jit(do_not_specialize=["address", "operand", "cond", "result", "detail"])
+def perform(address: tl.int64, operand: tl.int64, cond: tl.int64, result: tl.int64, detail: tl.int64):
+    """Perform one atomic on the word at ``address``, and store the old bits at ``result``. detail: operator * 16 + type."""
+    operator, kind = detail // 16, detail % 16
+    if kind % 2 == 0:
+        _perform(address, operand, cond, result, operator, kind == 4, tl.int32, tl.float32)
+    else:
+        _perform(address, operand, cond, result, operator, kind == 5, tl.int64, tl.float64)
+
+
+@triton.jit(do_not_specialize=["target", "target_step", "source", "source_step", "item", "count"])
+def move(
+    target: tl.int64,
+    target_step: tl.int64,
+    source: tl.int64,
+    source_step: tl.int64,
+    item: tl.int64,
+    count: tl.int64,
+    WORD: tl.constexpr,
+):
+    """Copy ``count`` items of ``item`` words, which lie so many bytes apart. A word is stored by one store."""
+    size: tl.constexpr = WORD.primitive_bitwidth // 8
+    place = (tl.program_id(0) * _BLOCK + tl.arange(0, _BLOCK)).to(tl.int64)
+    mask = place < item * count
+    which, within = place // item, place % item * size
+    words = tl.load((source + which * source_step + within).to(tl.pointer_type(WORD)), mask)
+    tl.store((target + which * target_step + within).to(tl.pointer_type(WORD)), words, mask)
+
+
+def plans(stream: int) -> bytes:
+    """Compile the kernels, and return their plans for _native.far_open_gpu.
+
+    Each is launched once. A driver that loads kernels lazily might wait for all work of the GPU, and that for a request.
+    """
+    found = CachedKernel(perform).find(0, 0, 0, 0, 0, num_warps=1)
+    every = [(found, found.prepared(1))]
+    for word in _WORDS:
+        found = CachedKernel(move).find(0, 0, 0, 0, 0, 0, word, num_warps=4)
+        every.append((found, found.prepared(CHUNK // (word.primitive_bitwidth // 8) // 1024)))
+    scratch = torch.zeros(4, dtype=torch.int64, device="cuda")
+    torch.cuda.synchronize()
+    _launch_once(every, stream, scratch.data_ptr())
+    torch.cuda.synchronize()
+    return b"".join(plan for _, plan in every)
+
+
+def _launch_once(every: list[tuple[Loaded, bytes]], stream: int, address: int) -> None:
+    for number, (kernel, _) in enumerate(every):
+        words = (address, 8, address + 16, 8, 1, 2) if number else (address, 0, 0, address + 8, 0)
+        kernel((1,), stream, words + ((_WORDS[number - 1],) if number else ()))

@@ -1,0 +1,131 @@
+/* The requests of far PEs on this PE's part of the GPU heap, which the service thread executes. _native.c includes this file.
+ *
+ * All data pass through pinned memory, which the GPU reads and writes. Kernels move up to CHUNK bytes, so that no word is torn, and
+ * perform the atomics, so that they are atomic with those of kernels and near PEs; the copy engine moves larger pieces. The work is
+ * enqueued on a stream of the service, and each request waits for its end: what a reply acknowledges is in place. */
+enum { PERFORM, MOVE, PLANS = MOVE + 4 }; /* kernels: MOVE + i moves words of 1 << i bytes */
+
+typedef struct far_gpu {
+    char *base;
+    uint64_t length; /* of this PE's part, with the areas; it grows */
+    uint64_t attach, device, relax, copy, synchronize, stream; /* attach(device) makes the GPU current, relax admits graph captures */
+    int is_hip, entered;
+    char *staging; /* pinned memory: STAGE bytes for data, and a word for the result of an atomic */
+    uint64_t plans[PLANS][HEAD];
+} far_gpu_t;
+
+static int is_within_gpu(uint64_t offset, uint64_t nbytes) {
+    far_gpu_t *g = __atomic_load_n(&far->gpu, __ATOMIC_ACQUIRE);
+    uint64_t length = g ? __atomic_load_n(&g->length, __ATOMIC_ACQUIRE) : 0;
+    offset &= ~FAR_GPU;
+    return offset <= length && nbytes <= length - offset;
+}
+
+static char *gpu_staging(void) { return far->gpu->staging; }
+static char *gpu_address(uint64_t offset) { return far->gpu->base + (offset & ~FAR_GPU); }
+
+/* Makes the GPU current in the service thread, before its first call. Another thread may capture a graph meanwhile. */
+static int gpu_enter(far_gpu_t *g) {
+    int relaxed = 2, code;
+    if (g->entered) return 0;
+    g->entered = 1;
+    code = g->is_hip ? ((int (*)(int))g->attach)((int)g->device) : ((int (*)(void *))g->attach)((void *)g->device);
+    return code ? code : ((int (*)(int *))g->relax)(&relaxed);
+}
+
+static int gpu_finish(far_gpu_t *g, int code) { return code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream); }
+
+/* Copies by the copy engine, and returns the driver's code. */
+static int gpu_copy(void *to, const void *from, uint64_t nbytes) {
+    far_gpu_t *g = far->gpu;
+    int code = gpu_enter(g);
+    if (code || !nbytes) return code;
+    if (g->is_hip) code = ((int (*)(void *, const void *, size_t, int, void *))g->copy)(to, from, nbytes, 4, (void *)g->stream);
+    else code = ((int (*)(uint64_t, uint64_t, size_t, void *))g->copy)((uint64_t)to, (uint64_t)from, nbytes, (void *)g->stream);
+    return gpu_finish(g, code);
+}
+
+static int gpu_run(int plan, const uint64_t *arguments, int n) {
+    uint64_t words[MOST_WORDS + 4] = {0};
+    far_gpu_t *g = far->gpu;
+    int code = gpu_enter(g);
+    memcpy(words, arguments, (size_t)n * sizeof *words);
+    return gpu_finish(g, code ? code : start_kernel(g->plans[plan], g->stream, words));
+}
+
+/* Moves items between the heap, where they are `step` bytes apart, and the staging memory, where they are packed. */
+static int gpu_move(const request_t *r, int out) {
+    uint64_t at = (uint64_t)gpu_address(r->offset), packed = (uint64_t)far->gpu->staging;
+    int strided = r->op == PUT_STRIDED || r->op == GET_STRIDED;
+    uint64_t item = strided ? r->detail : r->nbytes, step = strided ? r->value : 0;
+    if (!r->nbytes) return 0;
+    int width = __builtin_ctzll(at | step | item | 8);
+    uint64_t in_heap[] = {at, step}, in_stage[] = {packed, item};
+    uint64_t *to = out ? in_stage : in_heap, *from = out ? in_heap : in_stage;
+    return gpu_run(MOVE + width, (uint64_t[]){to[0], to[1], from[0], from[1], item >> width, r->nbytes / item}, 6);
+}
+
+static int gpu_apply(const request_t *r, uint64_t *old) {
+    uint64_t *result = (uint64_t *)(far->gpu->staging + STAGE);
+    int code = gpu_run(PERFORM, (uint64_t[]){(uint64_t)gpu_address(r->offset), r->value, r->cond, (uint64_t)result, r->detail}, 5);
+    *old = *result;
+    return code;
+}
+
+/* Executes a request as execute does. Returns the driver's code. */
+static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload) {
+    uint64_t old = 0;
+    int code = 0;
+    p->executed++;
+    switch (r->op) {
+    case PUT: case PUT_STRIDED:
+        memcpy(far->gpu->staging, payload, r->nbytes);
+        code = gpu_move(r, 0);
+        break;
+    case GET: case GET_STRIDED:
+        reply(p, 0, r->nbytes);
+        if (r->nbytes > CHUNK) { p->tail = gpu_address(r->offset), p->tail_left = r->nbytes, p->tail_on_gpu = 1; return 0; }
+        code = gpu_move(r, 1);
+        memcpy(p->out + p->out_end, far->gpu->staging, r->nbytes);
+        p->out_end += r->nbytes;
+        return code;
+    case UPDATE: case FETCH:
+        code = gpu_apply(r, &old);
+        if (r->op == FETCH) { reply(p, old, 0); return code; }
+        break;
+    }
+    if (r->asks) reply(p, 0, 0);
+    return code;
+}
+
+/* far_open_gpu(base, length, is_hip, attach, device, relax, copy, synchronize, stream, staging, plans): from now on the service
+ * executes requests on GPU memory. attach to synchronize: addresses of driver functions. plans: HEADs of plans of launch_prepared. */
+static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t number[10];
+    char *plans;
+    Py_ssize_t length;
+    if (!arity("far_open_gpu", n, 11) || PyBytes_AsStringAndSize(args[10], &plans, &length)) return NULL;
+    for (int i = 0; i < 10; i++)
+        if (!to_u64(args[i], &number[i])) return NULL;
+    far_gpu_t *g = calloc(1, sizeof *g);
+    if (!far || far->gpu || !g || length != sizeof g->plans) {
+        free(g);
+        PyErr_SetString(PyExc_RuntimeError, "no service runs, or it has GPU memory already, or plans have a wrong size");
+        return NULL;
+    }
+    g->base = (char *)number[0], g->length = number[1], g->is_hip = (int)number[2], g->attach = number[3], g->device = number[4];
+    g->relax = number[5], g->copy = number[6], g->synchronize = number[7], g->stream = number[8], g->staging = (char *)number[9];
+    memcpy(g->plans, plans, sizeof g->plans);
+    __atomic_store_n(&far->gpu, g, __ATOMIC_RELEASE);
+    Py_RETURN_NONE;
+}
+
+/* far_extend_gpu(length): the heap has grown. */
+static PyObject *py_far_extend_gpu(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t length;
+    if (!arity("far_extend_gpu", n, 1) || !to_u64(args[0], &length)) return NULL;
+    if (far && far->gpu) __atomic_store_n(&far->gpu->length, length, __ATOMIC_RELEASE);
+    Py_RETURN_NONE;
+}
