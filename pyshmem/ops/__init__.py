@@ -17,6 +17,7 @@ makes a plan, collectively over the team. Idea: Iris (arXiv 2511.12500); schedul
 
 from __future__ import annotations
 
+from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
 from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
 from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
 from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
@@ -27,6 +28,7 @@ from pyshmem.ops.workspace import reserve, reserve_bytes
 __all__ = [
     "Plan",
     "all_gather_gemm",
+    "all_reduce_rms_norm",
     "clear",
     "gemm_all_gather",
     "gemm_all_reduce",

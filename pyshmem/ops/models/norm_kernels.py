@@ -1,0 +1,198 @@
+"""Kernels that sum rows over all PEs, add the residual and normalise: each program makes whole rows.
+
+Every kernel adds the rows in the order of PEs in float32 and rounds the sum to their type, as an all-reduce does. Turns are
+counted in device memory, so that CUDA graphs replay the kernels.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+import pyshmem.device as dev
+from pyshmem.device import arch, transport
+from pyshmem.device.arch import jit
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.device.collectives.packing import both, element_in, shared_by
+from pyshmem.ops import rounds
+from pyshmem.ops.shares import share_size, share_start
+
+
+@jit
+def normalised(total, residual, weight, hidden, eps, ELEMENT: tl.constexpr):
+    """Return a row's new residual and its normalised form. total: the sum in float32, with zeros outside the row."""
+    row = arch.rounded(total, ELEMENT).to(tl.float32) + residual.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(row * row, axis=0) / hidden + eps)
+    return arch.rounded(row, ELEMENT), arch.rounded(row * scale * weight.to(tl.float32), ELEMENT)
+
+
+@triton.jit
+def normalise_rows(tokens, hidden, eps, total, residual, weight, out, sums, BLOCK: tl.constexpr):
+    """Normalise rows that are summed already. sums: the new residual."""
+    lane = tl.arange(0, BLOCK)
+    inside = lane < hidden
+    scales = tl.load(weight + lane, mask=inside, other=0.0)
+    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        places = tl.cast(row, tl.int64) * hidden + lane
+        found = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
+        before = tl.load(residual + places, mask=inside, other=0.0)
+        kept, scaled = normalised(found, before, scales, hidden, eps, out.dtype.element_ty)
+        tl.store(sums + places, kept, mask=inside)
+        tl.store(out + places, scaled, mask=inside)
+
+
+@triton.jit
+def push_rows(
+    ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
+
+    slots: (2, PEs, tokens, hidden), for even and odd turns.  flags: (PEs, tokens).  turns: a count for each program.
+    No PE ends a turn before all PEs have begun it, so the slots of the turn before the last one are free.
+    """
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < hidden
+    turn = tl.load(turns + tl.program_id(0)) + 1
+    here = slots + (turn & 1) * n * tokens * hidden
+    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
+        there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
+        for i in range(1, n):
+            dev.store(ctx, there, values, (me + i) % n, inside)
+        for i in range(1, n):
+            dev.signal_set(ctx, flags + me * tokens + row, turn, (me + i) % n)
+    scales = tl.load(weight + lane, mask=inside, other=0.0)
+    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        places = tl.cast(row, tl.int64) * hidden + lane
+        before = tl.load(residual + places, mask=inside, other=0.0)
+        for i in range(1, n):
+            dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + row, dev.CMP_GE, turn)
+        total = tl.zeros([BLOCK], tl.float32)
+        for pe in range(n):
+            if pe == me:
+                total += tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+            else:
+                arrived = here + tl.cast(pe * tokens + row, tl.int64) * hidden + lane
+                total += tl.load(arrived, mask=inside, other=0.0).to(tl.float32)
+        kept, scaled = normalised(total, before, scales, hidden, eps, out.dtype.element_ty)
+        tl.store(sums + places, kept, mask=inside)
+        tl.store(out + places, scaled, mask=inside)
+    arch.join(ctx)  # all threads have loaded the turn
+    tl.store(turns + tl.program_id(0), turn)
+
+
+@triton.jit
+def pull_rows(
+    ctx, words, tokens, hidden, eps, x, residual, weight, out, sums, BLOCK: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Make rows of the symmetric x of all PEs: all rows for this PE or, if SHARED, this PE's share of them for all PEs.
+
+    words: those of rounds.  out, sums: symmetric if SHARED.
+    """
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    number = rounds.enter(ctx, words)
+    if tl.program_id(0) == 0:
+        rounds.arrive(ctx, words, number)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < hidden
+    scales = tl.load(weight + lane, mask=inside, other=0.0)
+    first, count = share_start(tokens, me, n), share_size(tokens, me, n)
+    if not SHARED:
+        first, count = first * 0, count * 0 + tokens
+    rounds.await_arrivals(ctx, words, number)
+    for row in range(first + tl.program_id(0), first + count, tl.num_programs(0)):
+        places = tl.cast(row, tl.int64) * hidden + lane
+        before = tl.load(residual + places, mask=inside, other=0.0)
+        total = tl.zeros([BLOCK], tl.float32)
+        for pe in range(n):
+            total += dev.load(ctx, x + places, pe, inside, 0.0).to(tl.float32)
+        kept, scaled = normalised(total, before, scales, hidden, eps, out.dtype.element_ty)
+        if SHARED:
+            for i in range(n):
+                dev.store(ctx, sums + places, kept, (me + i) % n, inside)
+                dev.store(ctx, out + places, scaled, (me + i) % n, inside)
+        else:
+            tl.store(sums + places, kept, mask=inside)
+            tl.store(out + places, scaled, mask=inside)
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def send_words(
+    ctx, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums,
+    PARTS: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """push_rows by words that are their own flags, for few rows: a word of 8 bytes has 4 bytes of data and the turn.
+
+    A row is PARTS times WIDTH lanes of 4 bytes: two elements of 16 bits, or one of 32. A thread has one lane of each part.
+    slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
+    """
+    element: tl.constexpr = x.dtype.element_ty
+    shared: tl.constexpr = shared_by(2, element)
+    if EARLY:
+        gpu.follow()
+    lane = tl.arange(0, WIDTH)
+    turn = tl.load(turns + tl.program_id(0)) + 1
+    here = slots.to(tl.int64) + (turn & 1) * tokens * dev.n_pes(ctx) * ctx.piece
+    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        source = (x + tl.cast(row, tl.int64) * hidden).to(tl.pointer_type(tl.int32))
+        mine = here + (row * dev.n_pes(ctx) + dev.my_pe(ctx)) * ctx.piece
+        for part in tl.static_range(PARTS):
+            lanes = part * WIDTH + lane
+            inside = lanes * shared < hidden
+            words = tl.load(source + lanes, mask=inside, other=0)
+            pe = dev.my_pe(ctx)
+            for step in tl.static_range(ctx.members):
+                pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
+                there = transport.piece_on(ctx, mine, pe)
+                transport.store_words(ctx, there, lanes, 0, words, turn, inside & (dev.n_pes(ctx) > step))
+    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        places = tl.cast(row, tl.int64) * hidden
+        first = here + row * dev.n_pes(ctx) * ctx.piece
+        low, high, square = (), (), 0.0
+        for part in tl.static_range(PARTS):
+            lanes = part * WIDTH + lane
+            inside = lanes * shared < hidden
+            before = residual + places + lanes * shared
+            found = arch.await_words(ctx, "all_reduce", first, lanes, turn, inside, ctx.members)
+            value = summed(ctx, found, tl.load(before, mask=inside, other=0.0), inside, element, 0)
+            low = low + (value,)
+            square += tl.sum(value * value, axis=0)
+            if shared == 2:
+                value = summed(ctx, found, tl.load(before + 1, mask=inside, other=0.0), inside, element, 1)
+                high = high + (value,)
+                square += tl.sum(value * value, axis=0)
+        scale = tl.rsqrt(square / hidden + eps)
+        for part in tl.static_range(PARTS):
+            lanes = part * WIDTH + lane
+            inside = lanes * shared < hidden
+            scales = weight + lanes * shared
+            one = low[part] * scale * tl.load(scales, mask=inside, other=0.0).to(tl.float32)
+            if shared == 2:
+                other = high[part] * scale * tl.load(scales + 1, mask=inside, other=0.0).to(tl.float32)
+                store_lanes(sums + places, lanes, low[part], high[part], inside)
+                store_lanes(out + places, lanes, one, other, inside)
+            else:
+                tl.store(sums + places + lanes, low[part], mask=inside)
+                tl.store(out + places + lanes, one, mask=inside)
+    arch.join(ctx)
+    tl.store(turns + tl.program_id(0), turn)
+
+
+@jit
+def summed(ctx, found, residual, inside, element: tl.constexpr, place: tl.constexpr):
+    """Return the sum of one element of the lanes of all PEs, and of the residual; zeros outside."""
+    total = element_in(found[0], element, place)
+    for member in tl.static_range(1, ctx.members):
+        total = tl.where(dev.n_pes(ctx) > member, total + element_in(found[member], element, place), total)
+    return tl.where(inside, arch.rounded(total, element).to(tl.float32) + residual.to(tl.float32), 0.0)
+
+
+@jit
+def store_lanes(row, lanes, low, high, inside):
+    """Store lanes of two elements."""
+    element: tl.constexpr = row.dtype.element_ty
+    one = arch.rounded(low, element).to(tl.int16, bitcast=True).to(tl.int32)
+    two = arch.rounded(high, element).to(tl.int16, bitcast=True).to(tl.int32)
+    tl.store(row.to(tl.pointer_type(tl.int32)) + lanes, both(one, two), mask=inside)
