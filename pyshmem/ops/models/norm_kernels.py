@@ -136,63 +136,94 @@ def send_words(
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots.to(tl.int64) + (turn & 1) * tokens * dev.n_pes(ctx) * ctx.piece
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        source = (x + tl.cast(row, tl.int64) * hidden).to(tl.pointer_type(tl.int32))
         mine = here + (row * dev.n_pes(ctx) + dev.my_pe(ctx)) * ctx.piece
-        for part in tl.static_range(PARTS):
-            lanes = part * WIDTH + lane
-            inside = lanes * shared < hidden
-            words = tl.load(source + lanes, mask=inside, other=0)
-            pe = dev.my_pe(ctx)
-            for step in tl.static_range(ctx.members):
-                pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
-                there = transport.piece_on(ctx, mine, pe)
-                transport.store_words(ctx, there, lanes, 0, words, turn, inside & (dev.n_pes(ctx) > step))
+        send_row(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, PARTS, WIDTH)
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
         places = tl.cast(row, tl.int64) * hidden
         first = here + row * dev.n_pes(ctx) * ctx.piece
-        low, high, square = (), (), 0.0
+        rests, gains, kept, square = (), (), (), tl.zeros([WIDTH], tl.float32)
+        for part in tl.static_range(PARTS):  # loaded before the wait
+            lanes = part * WIDTH + lane
+            rests = rests + (load_lanes(residual + places, lanes, lanes * shared < hidden),)
+            gains = gains + (load_gains(weight, lanes, lanes * shared < hidden, element),)
         for part in tl.static_range(PARTS):
             lanes = part * WIDTH + lane
             inside = lanes * shared < hidden
-            before = residual + places + lanes * shared
             found = arch.await_words(ctx, "all_reduce", first, lanes, turn, inside, ctx.members)
-            value = summed(ctx, found, tl.load(before, mask=inside, other=0.0), inside, element, 0)
-            low = low + (value,)
-            square += tl.sum(value * value, axis=0)
+            low = summed(ctx, found, rests[part], inside, element, 0)
+            high = summed(ctx, found, rests[part], inside, element, shared - 1)
+            kept = kept + ((low, high),)
+            square += low * low
             if shared == 2:
-                value = summed(ctx, found, tl.load(before + 1, mask=inside, other=0.0), inside, element, 1)
-                high = high + (value,)
-                square += tl.sum(value * value, axis=0)
-        scale = tl.rsqrt(square / hidden + eps)
+                square += high * high
+        scale = tl.rsqrt(tl.sum(square, axis=0) / hidden + eps)
         for part in tl.static_range(PARTS):
             lanes = part * WIDTH + lane
             inside = lanes * shared < hidden
-            scales = weight + lanes * shared
-            one = low[part] * scale * tl.load(scales, mask=inside, other=0.0).to(tl.float32)
-            if shared == 2:
-                other = high[part] * scale * tl.load(scales + 1, mask=inside, other=0.0).to(tl.float32)
-                store_lanes(sums + places, lanes, low[part], high[part], inside)
-                store_lanes(out + places, lanes, one, other, inside)
-            else:
-                tl.store(sums + places + lanes, low[part], mask=inside)
-                tl.store(out + places + lanes, one, mask=inside)
+            low, high = kept[part]
+            first, last = gains_of(gains[part], element)
+            store_lanes(sums + places, lanes, low, high, inside)
+            store_lanes(out + places, lanes, low * scale * first, high * scale * last, inside)
     arch.join(ctx)
     tl.store(turns + tl.program_id(0), turn)
 
 
 @jit
-def summed(ctx, found, residual, inside, element: tl.constexpr, place: tl.constexpr):
-    """Return the sum of one element of the lanes of all PEs, and of the residual; zeros outside."""
+def send_row(ctx, mine, turn, row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Send a row to ``mine``, the place of this PE's words, on all PEs, the next one first."""
+    shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
+    for part in tl.static_range(PARTS):
+        lanes = part * WIDTH + tl.arange(0, WIDTH)
+        inside = lanes * shared < hidden
+        words = load_lanes(row, lanes, inside)
+        pe = dev.my_pe(ctx)
+        for step in tl.static_range(ctx.members):
+            pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
+            there = transport.piece_on(ctx, mine, pe)
+            transport.store_words(ctx, there, lanes, 0, words, turn, inside & (dev.n_pes(ctx) > step))
+
+
+@jit
+def summed(ctx, found, rest, inside, element: tl.constexpr, place: tl.constexpr):
+    """Return the sum of one element of the lanes of all PEs, and of the residual's lanes; zeros outside."""
     total = element_in(found[0], element, place)
     for member in tl.static_range(1, ctx.members):
         total = tl.where(dev.n_pes(ctx) > member, total + element_in(found[member], element, place), total)
-    return tl.where(inside, arch.rounded(total, element).to(tl.float32) + residual.to(tl.float32), 0.0)
+    return tl.where(inside, arch.rounded(total, element).to(tl.float32) + element_in(rest, element, place), 0.0)
+
+
+@jit
+def load_lanes(row, lanes, inside):
+    """Load lanes of one or two elements, as int32."""
+    return tl.load(row.to(tl.pointer_type(tl.int32)) + lanes, mask=inside, other=0)
+
+
+@jit
+def load_gains(weight, lanes, inside, element: tl.constexpr):
+    """Load the weights of the elements of lanes: as lanes where they have the elements' type, to save registers."""
+    if weight.dtype.element_ty == element:
+        return (load_lanes(weight, lanes, inside),)
+    else:
+        places = lanes * shared_by(2, element)
+        return tl.load(weight + places, mask=inside, other=0.0), tl.load(weight + places + 1, mask=inside, other=0.0)
+
+
+@jit
+def gains_of(gains, element: tl.constexpr):
+    """Return the weights of the first and the last element of each lane, in float32."""
+    if len(gains) == 1:
+        return element_in(gains[0], element, 0), element_in(gains[0], element, shared_by(2, element) - 1)
+    else:
+        return gains[0], gains[1]
 
 
 @jit
 def store_lanes(row, lanes, low, high, inside):
-    """Store lanes of two elements."""
+    """Store lanes of one or two elements."""
     element: tl.constexpr = row.dtype.element_ty
-    one = arch.rounded(low, element).to(tl.int16, bitcast=True).to(tl.int32)
-    two = arch.rounded(high, element).to(tl.int16, bitcast=True).to(tl.int32)
-    tl.store(row.to(tl.pointer_type(tl.int32)) + lanes, both(one, two), mask=inside)
+    if shared_by(2, element) == 2:
+        one = arch.rounded(low, element).to(tl.int16, bitcast=True).to(tl.int32)
+        two = arch.rounded(high, element).to(tl.int16, bitcast=True).to(tl.int32)
+        tl.store(row.to(tl.pointer_type(tl.int32)) + lanes, both(one, two), mask=inside)
+    else:
+        tl.store(row + lanes, low, mask=inside)
