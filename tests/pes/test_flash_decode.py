@@ -5,6 +5,7 @@ import pytest
 import torch
 from pyshmem import ops
 from pyshmem.ops import workspace
+from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.flash_decode import reference
 from support import from_pe, here, work
@@ -134,6 +135,18 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
         result = ops.flash_decode(q, k, v, case.lengths, schedule=schedule)
         if turn < 10 or turn % 97 == 0:
             case.check(result, turn)
+
+
+def test_the_parts_of_two_calls_lie_in_different_slots():
+    """A PE that is ahead sends those of its next call while another one still reads these."""
+    held = []
+    for seed in (1, 2):
+        Case(seed=seed).call("fused")
+        shmem.barrier_all()
+        held.append(next(iter(plans_of_models._plans.values())).space["slots"].view(2, -1).clone())
+        shmem.barrier_all()
+    assert torch.equal(held[0][1], held[1][1]) and held[0][1].any(), "the second call wrote what the first one had"
+    assert not held[0][0].any() and held[1][0].any()
 
 
 def test_teams_of_some_pes_share_their_tokens(monkeypatch):

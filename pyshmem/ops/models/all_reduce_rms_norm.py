@@ -145,7 +145,7 @@ def _chosen(schedule: Any, team: Team, given: tuple[Any, ...], symmetric: bool) 
     if schedule not in SCHEDULES:
         refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
     if schedule == "words" and not words:
-        wants = "at most 8 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
+        wants = "at most 4 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)
     return str(schedule)
 

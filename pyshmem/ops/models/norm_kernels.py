@@ -17,6 +17,8 @@ from pyshmem.device.collectives.packing import both, element_in, shared_by
 from pyshmem.ops import rounds
 from pyshmem.ops.shares import share_size, share_start
 
+AT_ONCE = tl.constexpr(4)  # PEs whose rows are loaded at once
+
 
 @jit
 def normalised(total, residual, weight, hidden, eps, ELEMENT: tl.constexpr):
@@ -43,13 +45,16 @@ def normalise_rows(tokens, hidden, eps, total, residual, weight, out, sums, BLOC
 
 @triton.jit
 def push_rows(
-    ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, BLOCK: tl.constexpr,
+    ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums,
+    BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
 
     slots: (2, PEs, tokens, hidden), for even and odd turns.  flags: (PEs, tokens).  turns: a count for each program.
     No PE ends a turn before all PEs have begun it, so the slots of the turn before the last one are free.
     """
+    if EARLY:
+        gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
@@ -84,12 +89,15 @@ def push_rows(
 
 @triton.jit
 def pull_rows(
-    ctx, words, tokens, hidden, eps, x, residual, weight, out, sums, BLOCK: tl.constexpr, SHARED: tl.constexpr,
+    ctx, words, tokens, hidden, eps, x, residual, weight, out, sums,
+    BLOCK: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Make rows of the symmetric x of all PEs: all rows for this PE or, if SHARED, this PE's share of them for all PEs.
 
-    words: those of rounds.  out, sums: symmetric if SHARED.
+    words: those of rounds.  out, sums: symmetric if SHARED.  STAGES: 2 if a row is loaded while the one before is made.
     """
+    if EARLY:
+        gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     number = rounds.enter(ctx, words)
     if tl.program_id(0) == 0:
@@ -101,12 +109,10 @@ def pull_rows(
     if not SHARED:
         first, count = first * 0, count * 0 + tokens
     rounds.await_arrivals(ctx, words, number)
-    for row in range(first + tl.program_id(0), first + count, tl.num_programs(0)):
+    for row in tl.range(first + tl.program_id(0), first + count, tl.num_programs(0), num_stages=STAGES):
         places = tl.cast(row, tl.int64) * hidden + lane
         before = tl.load(residual + places, mask=inside, other=0.0)
-        total = tl.zeros([BLOCK], tl.float32)
-        for pe in range(n):
-            total += dev.load(ctx, x + places, pe, inside, 0.0).to(tl.float32)
+        total = row_of_all(ctx, x + places, inside)
         kept, scaled = normalised(total, before, scales, hidden, eps, out.dtype.element_ty)
         if SHARED:
             for i in range(n):
@@ -116,6 +122,21 @@ def pull_rows(
             tl.store(sums + places, kept, mask=inside)
             tl.store(out + places, scaled, mask=inside)
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@jit
+def row_of_all(ctx, places, inside):
+    """Return the sum of a row of all PEs, in their order. In a small team all loads are in flight at once."""
+    n = dev.n_pes(ctx)
+    total = dev.load(ctx, places, 0, inside, 0.0).to(tl.float32)
+    if ctx.members <= AT_ONCE:
+        for pe in tl.static_range(1, ctx.members):
+            value = dev.load(ctx, places, tl.minimum(n - 1, pe), inside, 0.0).to(tl.float32)
+            total = tl.where(n > pe, total + value, total)
+    else:
+        for pe in range(1, n):
+            total += dev.load(ctx, places, pe, inside, 0.0).to(tl.float32)
+    return total
 
 
 @triton.jit
@@ -129,10 +150,8 @@ def send_words(
     slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
     """
     element: tl.constexpr = x.dtype.element_ty
-    shared: tl.constexpr = shared_by(2, element)
     if EARLY:
         gpu.follow()
-    lane = tl.arange(0, WIDTH)
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots.to(tl.int64) + (turn & 1) * tokens * dev.n_pes(ctx) * ctx.piece
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
@@ -140,47 +159,84 @@ def send_words(
         send_row(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, PARTS, WIDTH)
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
         places = tl.cast(row, tl.int64) * hidden
+        rests = load_parts(residual + places, hidden, PARTS, WIDTH)
+        gains = load_gains(weight, hidden, element, PARTS, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
-        rests, gains, kept, square = (), (), (), tl.zeros([WIDTH], tl.float32)
-        for part in tl.static_range(PARTS):  # loaded before the wait
-            lanes = part * WIDTH + lane
-            rests = rests + (load_lanes(residual + places, lanes, lanes * shared < hidden),)
-            gains = gains + (load_gains(weight, lanes, lanes * shared < hidden, element),)
-        for part in tl.static_range(PARTS):
-            lanes = part * WIDTH + lane
-            inside = lanes * shared < hidden
-            found = arch.await_words(ctx, "all_reduce", first, lanes, turn, inside, ctx.members)
-            low = summed(ctx, found, rests[part], inside, element, 0)
-            high = summed(ctx, found, rests[part], inside, element, shared - 1)
-            kept = kept + ((low, high),)
-            square += low * low
-            if shared == 2:
-                square += high * high
-        scale = tl.rsqrt(tl.sum(square, axis=0) / hidden + eps)
-        for part in tl.static_range(PARTS):
-            lanes = part * WIDTH + lane
-            inside = lanes * shared < hidden
-            low, high = kept[part]
-            first, last = gains_of(gains[part], element)
-            store_lanes(sums + places, lanes, low, high, inside)
-            store_lanes(out + places, lanes, low * scale * first, high * scale * last, inside)
+        finish_row(ctx, first, turn, rests, gains, sums + places, out + places, hidden, eps, PARTS, WIDTH)
     arch.join(ctx)
     tl.store(turns + tl.program_id(0), turn)
+
+
+@jit
+def load_parts(row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Load the lanes of a row, as int32, a block for each part."""
+    shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
+    lanes = row.to(tl.pointer_type(tl.int32)) + tl.arange(0, WIDTH)
+    found = ()
+    for part in tl.static_range(PARTS):
+        inside = (part * WIDTH + tl.arange(0, WIDTH)) * shared < hidden
+        found = found + (tl.load(lanes + part * WIDTH, mask=inside, other=0),)
+    return found
+
+
+@jit
+def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Load the weights: as lanes where they have the elements' type, else those of each lane's first and last element."""
+    found = ()
+    if weight.dtype.element_ty == element:
+        lanes = load_parts(weight, hidden, PARTS, WIDTH)
+        for part in tl.static_range(PARTS):
+            found = found + ((lanes[part],),)
+    else:
+        for part in tl.static_range(PARTS):
+            places = (part * WIDTH + tl.arange(0, WIDTH)) * shared_by(2, element)
+            one = tl.load(weight + places, mask=places < hidden, other=0.0)
+            found = found + ((one, tl.load(weight + places + 1, mask=places < hidden, other=0.0)),)
+    return found
 
 
 @jit
 def send_row(ctx, mine, turn, row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
     """Send a row to ``mine``, the place of this PE's words, on all PEs, the next one first."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
+    words = load_parts(row, hidden, PARTS, WIDTH)  # all before the first store, which no load may pass
+    pe = dev.my_pe(ctx)
+    for step in tl.static_range(ctx.members):
+        pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
+        there = transport.piece_on(ctx, mine, pe)
+        for part in tl.static_range(PARTS):
+            lanes = part * WIDTH + tl.arange(0, WIDTH)
+            used = (lanes * shared < hidden) & (dev.n_pes(ctx) > step)
+            transport.store_words(ctx, there, lanes, 0, words[part], turn, used)
+
+
+@jit
+def finish_row(
+    ctx, first, turn, rests, gains, kept_row, out_row, hidden, eps, PARTS: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Wait for the words of all PEs, from ``first`` on, add them and the residual, normalise and store."""
+    element: tl.constexpr = out_row.dtype.element_ty
+    shared: tl.constexpr = shared_by(2, element)
+    lane = tl.arange(0, WIDTH)
+    most = tl.cdiv(hidden, shared) - 1
+    found = arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
+    kept, square = (), tl.zeros([WIDTH], tl.float32)
     for part in tl.static_range(PARTS):
-        lanes = part * WIDTH + tl.arange(0, WIDTH)
+        inside = (part * WIDTH + lane) * shared < hidden
+        low = summed(ctx, found[part], rests[part], inside, element, 0)
+        high = summed(ctx, found[part], rests[part], inside, element, shared - 1)
+        kept = kept + ((low, high),)
+        square += low * low
+        if shared == 2:
+            square += high * high
+    scale = tl.rsqrt(tl.sum(square, axis=0) / hidden + eps)
+    for part in tl.static_range(PARTS):
+        lanes = part * WIDTH + lane
         inside = lanes * shared < hidden
-        words = load_lanes(row, lanes, inside)
-        pe = dev.my_pe(ctx)
-        for step in tl.static_range(ctx.members):
-            pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
-            there = transport.piece_on(ctx, mine, pe)
-            transport.store_words(ctx, there, lanes, 0, words, turn, inside & (dev.n_pes(ctx) > step))
+        low, high = kept[part]
+        first_gain, last_gain = gains_of(gains[part], element)
+        store_lanes(kept_row, lanes, low, high, inside)
+        store_lanes(out_row, lanes, low * scale * first_gain, high * scale * last_gain, inside)
 
 
 @jit
@@ -190,22 +246,6 @@ def summed(ctx, found, rest, inside, element: tl.constexpr, place: tl.constexpr)
     for member in tl.static_range(1, ctx.members):
         total = tl.where(dev.n_pes(ctx) > member, total + element_in(found[member], element, place), total)
     return tl.where(inside, arch.rounded(total, element).to(tl.float32) + element_in(rest, element, place), 0.0)
-
-
-@jit
-def load_lanes(row, lanes, inside):
-    """Load lanes of one or two elements, as int32."""
-    return tl.load(row.to(tl.pointer_type(tl.int32)) + lanes, mask=inside, other=0)
-
-
-@jit
-def load_gains(weight, lanes, inside, element: tl.constexpr):
-    """Load the weights of the elements of lanes: as lanes where they have the elements' type, to save registers."""
-    if weight.dtype.element_ty == element:
-        return (load_lanes(weight, lanes, inside),)
-    else:
-        places = lanes * shared_by(2, element)
-        return tl.load(weight + places, mask=inside, other=0.0), tl.load(weight + places + 1, mask=inside, other=0.0)
 
 
 @jit

@@ -19,7 +19,7 @@ from pyshmem.runtime import interpreter
 from pyshmem.runtime.gpu.launch import early_launcher
 
 NAME = "all_reduce_rms_norm"
-MOST_PES = 8  # of "words": a thread polls a word of each PE at once
+MOST_PES = 4  # of "words": a thread has words of each PE in registers
 MOST_PARTS = 4  # of a row: a thread keeps them in registers
 WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
 # elements of a row that a thread has, where latency and where the rate of memory matters
@@ -43,10 +43,12 @@ class Step:
         self.sizes = problem.tokens, problem.hidden, problem.eps
 
     def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
-        """Compile ``kernel``. fixed: its arguments before tokens.  constants: those after BLOCK."""
-        warps = warps_of(self.block // self.each)
-        constants = {"BLOCK": self.block} | constants
-        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), self.arrays, constants, num_warps=warps)
+        """Compile ``kernel``. fixed: its arguments before tokens.  constants: those after EARLY."""
+        warps, early = warps_of(self.block // self.each), may_be_early()
+        constants = {"BLOCK": self.block, "EARLY": early} | constants
+        self.kernel = Prepared(
+            kernel, self.programs, (*fixed, *self.sizes), self.arrays, constants, early, num_warps=warps
+        )
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """arrays: x, residual, weight, out and the new residual."""
@@ -66,7 +68,7 @@ class Words(Step):
         super().__init__(problem, arrays, {"slots": ((room,), torch.int64)})
         self.turns = counts(self.programs)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
-        early = not interpreter.active() and bool(early_launcher())
+        early = may_be_early()
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "EARLY": early}
         self.kernel = Prepared(
@@ -101,7 +103,8 @@ class Pull(Step):
         wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
         super().__init__(problem, arrays, wanted)
         context = shmem.device_context(problem.team)
-        self.prepare(kernels.pull_rows, context, self.space["words"], SHARED=self.shared)
+        stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.shared else 1
+        self.prepare(kernels.pull_rows, context, self.space["words"], SHARED=self.shared, STAGES=stages)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
@@ -147,6 +150,11 @@ def has_words(team: Team, given: tuple[Any, ...]) -> bool:
     row = given[0].shape[1] * given[0].itemsize
     aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
     return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
+
+
+def may_be_early() -> bool:
+    """Return whether a kernel may begin before its predecessor has ended, and wait for it itself."""
+    return not interpreter.active() and bool(early_launcher())
 
 
 def most_threads() -> int:
