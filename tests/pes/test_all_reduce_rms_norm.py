@@ -5,6 +5,8 @@ import pytest
 import torch
 from pyshmem import ops
 from pyshmem.ops import workspace
+from pyshmem.ops.configurations import Machine
+from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.all_reduce_rms_norm import reference
 from pyshmem.ops.models.norm_schedules import SCHEDULES
@@ -172,6 +174,14 @@ def test_teams_of_some_pes_sum_over_their_members(monkeypatch):
 def test_no_tokens_give_empty_results(schedule):
     out, rest = Case(0, 34).call(schedule)
     assert out.shape == rest.shape == (0, 34)
+
+
+def test_auto_takes_the_schedule_of_the_table_and_push_where_words_are_not_possible(monkeypatch):
+    monkeypatch.setattr(norm, "machine", lambda: Machine("nvidia", 132, 1, True))
+    chosen = [norm._best(shmem.TEAM_WORLD, most, True) for most, _ in norm.BEST[:3]]
+    assert chosen == ["words", "push", "bulk_synchronous"]
+    assert norm._best(shmem.TEAM_WORLD, 1, False) == "push"
+    assert norm._best(shmem.TEAM_WORLD, 1 << 30, True) == ("pull" if shmem.n_pes() <= 2 else "bulk_synchronous")
 
 
 def operands():

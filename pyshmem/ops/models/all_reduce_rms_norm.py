@@ -25,9 +25,11 @@ from pyshmem.runtime.job import job
 
 NAME = "all_reduce_rms_norm"
 MOST_HIDDEN = 65536  # a program holds a row
-KIB = 1024
-# of x, up to which a schedule is the best one
-MOST_IN_WORDS, MOST_PUSHED = 256 * KIB, 16 * 1024 * KIB
+KIB, MIB = 1 << 10, 1 << 20
+# Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The last one is for
+# two PEs; more of them have only the schedule before it, which moves less than all rows of all PEs.
+BEST = ((MIB, "words"), (2 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
+LEAST_READ = 256 * KIB  # of x, below which no schedule of BEST reads it where it is
 READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -48,7 +50,8 @@ def all_reduce_rms_norm(
     Spec: none.
     """
     given = (x, residual, weight, out, residual_out)
-    asked = (*map(operand, given), eps, schedule, *_places(x, out, residual_out, schedule))
+    places = tuple(map(shmem.is_symmetric, given[3:])) if schedule == "two_shot" else ()
+    asked = (*map(operand, given), eps, schedule, _pulled(x, schedule), places)
     return plans.find(NAME, team, asked, partial(_prepare, given, eps, schedule))(*given)  # type: ignore[no-any-return]
 
 
@@ -119,8 +122,8 @@ def _prepare(given: tuple[Any, ...], eps: Any, schedule: Any, team: Team) -> tup
     if (out is None) != (residual_out is None):
         missing = "out" if out is None else "residual_out"
         refuse(ArgumentError, NAME, missing, "None", "an array, where the other result has one")
-    pulled, symmetric = _places(x, out, residual_out, schedule)
-    chosen = _chosen(schedule, team, given, symmetric)
+    pulled = _pulled(x, schedule)
+    chosen = _chosen(schedule, team, given)
     if chosen == "two_shot" and out is not None:
         symmetric_array(NAME, "out", out)
         symmetric_array(NAME, "residual_out", residual_out)
@@ -132,16 +135,11 @@ def _prepare(given: tuple[Any, ...], eps: Any, schedule: Any, team: Team) -> tup
     return text, partial(Plan, problem, chosen, (x, residual, weight, out, residual_out))
 
 
-def _chosen(schedule: Any, team: Team, given: tuple[Any, ...], symmetric: bool) -> str:
+def _chosen(schedule: Any, team: Team, given: tuple[Any, ...]) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
     words = has_words(team, given)
     if schedule == "auto":
-        nbytes = given[0].numel() * given[0].itemsize
-        if words and nbytes <= MOST_IN_WORDS and machine().arch != "interpreter":
-            return "words"
-        if nbytes <= MOST_PUSHED:
-            return "push"
-        return "two_shot" if team.size > 2 and symmetric else "pull"
+        return _best(team, given[0].nbytes * max(team.size - 1, 1), words)
     if schedule not in SCHEDULES:
         refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
     if schedule == "words" and not words:
@@ -150,12 +148,20 @@ def _chosen(schedule: Any, team: Team, given: tuple[Any, ...], symmetric: bool) 
     return str(schedule)
 
 
-def _places(x: Any, out: Any, residual_out: Any, schedule: Any) -> tuple[bool, bool]:
-    """Whether x, and whether the results are symmetric; False where no schedule asks for it."""
-    large = schedule == "auto" and isinstance(x, torch.Tensor) and x.numel() * x.itemsize > MOST_PUSHED
-    if not large and schedule not in READING:
-        return False, False
-    return shmem.is_symmetric(x), out is None or (shmem.is_symmetric(out) and shmem.is_symmetric(residual_out))
+def _best(team: Team, nbytes: int, words: bool) -> str:
+    """The schedule for a PE that gets ``nbytes`` from its peers. words: whether these operands can have it."""
+    if machine().arch == "interpreter":
+        return "bulk_synchronous"
+    best = next(name for most, name in BEST if nbytes <= most)
+    if best == "words" and not words:
+        return "push"
+    return "bulk_synchronous" if best == "pull" and team.size > 2 else best
+
+
+def _pulled(x: Any, schedule: Any) -> bool:
+    """Whether x is symmetric, so that peers can read it; False where no schedule asks for it."""
+    large = schedule == "auto" and isinstance(x, torch.Tensor) and x.nbytes > LEAST_READ
+    return (large or schedule in READING) and shmem.is_symmetric(x)
 
 
 def _require_apart(x: torch.Tensor, residual: torch.Tensor, out: torch.Tensor, residual_out: torch.Tensor) -> None:

@@ -48,7 +48,7 @@ def push_rows(
     ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums,
     BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
+    """Push this PE's rows into its slots on all PEs, a flag behind each on peers, and make all rows as they arrive.
 
     slots: (2, PEs, tokens, hidden), for even and odd turns.  flags: (PEs, tokens).  turns: a count for each program.
     No PE ends a turn before all PEs have begun it, so the slots of the turn before the last one are free.
@@ -63,28 +63,39 @@ def push_rows(
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
         values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
         there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
-        for i in range(1, n):
+        for i in range(1, n + 1):
             dev.store(ctx, there, values, (me + i) % n, inside)
         for i in range(1, n):
             dev.signal_set(ctx, flags + me * tokens + row, turn, (me + i) % n)
+    arch.join(ctx)  # this PE's own rows
     scales = tl.load(weight + lane, mask=inside, other=0.0)
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
         places = tl.cast(row, tl.int64) * hidden + lane
         before = tl.load(residual + places, mask=inside, other=0.0)
         for i in range(1, n):
             dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + row, dev.CMP_GE, turn)
-        total = tl.zeros([BLOCK], tl.float32)
-        for pe in range(n):
-            if pe == me:
-                total += tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
-            else:
-                arrived = here + tl.cast(pe * tokens + row, tl.int64) * hidden + lane
-                total += tl.load(arrived, mask=inside, other=0.0).to(tl.float32)
+        total = row_of_slots(ctx, here + tl.cast(row, tl.int64) * hidden + lane, tokens, hidden, inside)
         kept, scaled = normalised(total, before, scales, hidden, eps, out.dtype.element_ty)
         tl.store(sums + places, kept, mask=inside)
         tl.store(out + places, scaled, mask=inside)
     arch.join(ctx)  # all threads have loaded the turn
     tl.store(turns + tl.program_id(0), turn)
+
+
+@jit
+def row_of_slots(ctx, places, tokens, hidden, inside):
+    """Return the sum of a row of all PEs here, in their order. In a small team all loads are in flight at once."""
+    n = dev.n_pes(ctx)
+    pitch = tl.cast(tokens, tl.int64) * hidden
+    total = tl.load(places, mask=inside, other=0.0).to(tl.float32)
+    if ctx.members <= AT_ONCE:
+        for pe in tl.static_range(1, ctx.members):
+            value = tl.load(places + tl.minimum(n - 1, pe) * pitch, mask=inside, other=0.0).to(tl.float32)
+            total = tl.where(n > pe, total + value, total)
+    else:
+        for pe in range(1, n):
+            total += tl.load(places + pe * pitch, mask=inside, other=0.0).to(tl.float32)
+    return total
 
 
 @triton.jit
