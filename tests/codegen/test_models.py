@@ -40,7 +40,7 @@ ROWS = {
 }  # fmt: skip
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
-    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 16, ("nvidia", MOST_PES, torch.float32): 16,
+    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
 }  # fmt: skip
 
 
