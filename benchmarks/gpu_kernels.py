@@ -37,6 +37,16 @@ def put_to_all(ctx, dest, source, nelems):
 
 
 @triton.jit
+def read_all(source, found, nelems, BLOCK: tl.constexpr):
+    """Read int32 numbers in blocks, and store their exclusive or, a block for each program."""
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.int32)
+    for start in range(tl.program_id(0) * BLOCK, nelems, tl.num_programs(0) * BLOCK):
+        total ^= tl.load(source + start + lane, mask=start + lane < nelems, other=0)
+    tl.store(found + tl.program_id(0) * BLOCK + lane, total)
+
+
+@triton.jit
 def ping_pong(ctx, flag, first, rounds):
     """A signal goes back and forth between PEs 0 and 1; values go on from ``first``."""
     me = dev.my_pe(ctx)

@@ -24,9 +24,12 @@ class Prepared:
 
     def __init__(
         self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], arrays: tuple[Any, ...],
-        constants: Mapping[str, Any], **options: Any,
+        constants: Mapping[str, Any], early: bool = False, **options: Any,
     ) -> None:  # fmt: skip
-        """Compile the kernel for arrays like ``arrays``. options: those of the compiler, as num_warps."""
+        """Compile the kernel for arrays like ``arrays``. options: those of the compiler, as num_warps.
+
+        early: the kernel may begin before its predecessor has ended, and waits for it itself.
+        """
         self._fixed = fixed  # the kernel holds their addresses
         counts = grid if isinstance(grid, tuple) else (grid,)
         self._tail: tuple[int, ...] = ()
@@ -36,7 +39,7 @@ class Prepared:
         self._bound = None
         self._loaded = _cached(kernel).find(*fixed, *arrays, *constants.values(), **options)
         words = words_of(fixed, self._loaded.plan[: len(fixed)])
-        self._head = self._loaded.prepared(*counts, words=tuple(words))
+        self._head = self._loaded.prepared(*counts, words=tuple(words), early=early)
         self._room = None
         if self._loaded.scratch:
             self._room = torch.empty(math.prod(counts) * self._loaded.scratch, dtype=torch.uint8, device="cuda")

@@ -11,6 +11,7 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
+from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.selection import ABLE, choose
@@ -178,3 +179,4 @@ def clear() -> None:
     """
     while _plans:
         _plans.popitem(last=False)[1].close()
+    models.clear()

@@ -22,6 +22,8 @@ from torch import Tensor
 from torch.library import register_autograd, register_fake
 
 from pyshmem.ops import plans, torch_collectives
+from pyshmem.ops.models import all_reduce_rms_norm as norm
+from pyshmem.ops.models import flash_decode as decoding
 from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
@@ -35,11 +37,13 @@ from pyshmem.ops.torch_collectives import (
 
 __all__ = [
     "all_gather_gemm",
+    "all_reduce_rms_norm",
     "alltoall_on_stream",
     "barrier_on_stream",
     "broadcast_on_stream",
     "clear",
     "fcollect_on_stream",
+    "flash_decode",
     "gather_rows",
     "gemm_all_gather",
     "gemm_all_reduce",
@@ -163,3 +167,36 @@ def gemm_all_reduce(
 @register_fake("pyshmem::gemm_all_reduce")
 def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
     return a.new_empty((a.shape[0], b.shape[1]))
+
+
+# -- operators of models, without gradients
+
+
+@operator()
+def all_reduce_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
+) -> tuple[Tensor, Tensor]:
+    """ops.all_reduce_rms_norm into new tensors, so without "two_shot". team: a name."""
+    group = team_of("all_reduce_rms_norm", team)
+    results = torch.empty_like(x), torch.empty_like(x)
+    return norm.all_reduce_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
+
+
+@register_fake("pyshmem::all_reduce_rms_norm")
+def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@operator()
+def flash_decode(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None, *,
+    schedule: str = "auto", team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.flash_decode into a new tensor. team: a name."""
+    group = team_of("flash_decode", team)
+    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule)
+
+
+@register_fake("pyshmem::flash_decode")
+def _(q, k, v, lengths=None, scale=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q)

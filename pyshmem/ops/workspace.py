@@ -118,6 +118,9 @@ class Workspace:
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._pieces[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._pieces
+
     def close(self) -> None:
         """Free the memory. Collective over the team, over all PEs if it has all."""
         if self._memory is not None and self._world:

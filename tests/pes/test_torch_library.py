@@ -8,6 +8,7 @@ import torch
 import pyshmem as shmem
 from pyshmem import ops
 from pyshmem.ops import torch_library as library
+from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
 from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from pyshmem.ops.team_names import handle_of, team_of
 from support import here
@@ -327,3 +328,23 @@ def test_gather_rows_of_matrices_without_rows(me, npes):
     assert library.gather_rows(torch.zeros(0, 3, device=here())).shape == (0, 3)
     every = [numbers(pe, (2 - (pe > 0), 3)) for pe in range(npes)]
     torch.testing.assert_close(library.gather_rows(every[me], size=npes + 1), torch.cat(every), rtol=0, atol=0)
+
+
+@backends
+def test_operators_of_models_are_compiled_in_one_graph(backend, me, npes):
+    parts = [numbers(pe, (3, 32)) for pe in range(npes)]
+    weight = numbers(50, (32,))
+    caches = [[numbers(60 + 2 * pe + i, (2, 5, 1, 16)) for i in (0, 1)] for pe in range(npes)]
+    lengths = torch.tensor([2, 5], dtype=torch.int32, device=here())
+    q, seen = numbers(99, (2, 2, 16)), []
+
+    def step(x, residual, k, v):
+        norm, rest = library.all_reduce_rms_norm(x * 2, residual, weight, 1e-5)
+        return norm, rest, library.flash_decode(q, k, v, lengths) + 1
+
+    found = compiled(step, backend, seen)(parts[me], parts[0], *caches[me])
+    wanted = all_reduce_rms_norm.reference([2 * part for part in parts], parts[0], weight, 1e-5)
+    near(found[0], wanted[0])
+    near(found[1], wanted[1])
+    near(found[2], flash_decode.reference(q, [(*cache, lengths) for cache in caches]) + 1)
+    assert any("all_reduce_rms_norm" in each for each in seen) and any("flash_decode" in each for each in seen)

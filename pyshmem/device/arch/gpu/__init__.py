@@ -28,7 +28,7 @@ from pyshmem.device.arch.gpu.checks import (
 )
 from pyshmem.device.arch.gpu.copies import copy, copy_blocks, load_block, store_block, store_number
 from pyshmem.device.arch.gpu.instructions import read, store_single, threads
-from pyshmem.device.arch.gpu.marked_words import await_words, store_words
+from pyshmem.device.arch.gpu.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.gpu.ordering import add_signal, fence, join, quiet, set_signal
 from pyshmem.device.arch.gpu.partition_checks import (
     check_index,

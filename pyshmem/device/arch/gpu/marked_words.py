@@ -49,6 +49,49 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
 
 
 @triton.jit
+def await_parts(ctx, routine: tl.constexpr, address, place, most, mark, count: tl.constexpr, parts: tl.constexpr):
+    """await_words of ``parts`` words a thread, whose latencies overlap: part k is k blocks behind ``place``.
+
+    most: the last place that is sent; places behind it get its word. The caller executes the barrier that it needs.
+    Returns: a tuple for each part, of ``count`` tensors.
+    """
+    width: tl.constexpr = place.shape[0]
+    group: tl.constexpr = polled_at_once(count)
+    found = ()
+    if is_nvidia(ctx.where):
+        for first in tl.static_range(0, parts, group):
+            found = found + spin_group(ctx, routine, address, place + first * width, most, mark, count, parts - first)
+    else:
+        for part in tl.static_range(parts):
+            places = tl.minimum(place + part * width, most)
+            found = found + (await_words(ctx, routine, address, places, mark, place >= 0, count),)
+    return found
+
+
+@triton.jit
+def spin_group(ctx, routine: tl.constexpr, address, place, most, mark, count: tl.constexpr, left: tl.constexpr):
+    """NVIDIA: as many of the ``left`` parts as are polled at once."""
+    width: tl.constexpr = place.shape[0]
+    wanted, last = mark.to(tl.int32), decoded(ctx.n_pes) - 1
+    pointers = ()
+    for part in tl.static_range(polled_at_once(count)):
+        if part < left:
+            pointers = pointers + (address.to(tl.pointer_type(tl.int64)) + tl.minimum(place + part * width, most),)
+    found = spinning.as_many(wanted + tl.zeros_like(place), count * len(pointers))
+    polled = False
+    while not polled:  # one iteration, as in await_words
+        found = spinning.spin_parts(ctx, routine, pointers, last, wanted, (place >= 0).to(tl.int32), count, EDITION)
+        polled = True
+    return spinning.by_part(found, count)
+
+
+@triton.constexpr_function
+def polled_at_once(count: int) -> int:
+    """Return how many parts of ``count`` members' words a thread has registers to poll at once."""
+    return max(8 // count, 1)
+
+
+@triton.jit
 def spin_amd(ctx, routine: tl.constexpr, pointers, wanted, mask, count: tl.constexpr):
     """Poll until all marks have arrived or the wait times out."""
     missing, waiting = look(ctx, count, None, pointers, wanted, mask)

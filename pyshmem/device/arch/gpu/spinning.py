@@ -48,20 +48,47 @@ def spin_words(
     Returns: the lower halves. Lanes that are not ``inside`` do not wait.
     """
     n = core._unwrap_if_constexpr(count)
+    return _spin(ctx, routine, _pointers(ctx, pointers, last, n, _semantic), n, wanted, inside, _semantic)
+
+
+@core.builtin
+def spin_parts(
+    ctx: Any,
+    routine: Any,
+    parts: Any,
+    last: Any,
+    wanted: Any,
+    inside: Any,
+    count: Any,
+    edition: Any,
+    _semantic: Any = None,
+) -> Any:
+    """NVIDIA: spin_words of several words of each member. parts: a tuple of pointers.
+
+    Returns: the words of the first pointers from all members, then those of the next ones.
+    """
+    n = core._unwrap_if_constexpr(count)
+    places = [place for pointers in parts for place in _pointers(ctx, pointers, last, n, _semantic)]
+    return _spin(ctx, routine, places, n, wanted, inside, _semantic)
+
+
+def _spin(ctx: Any, routine: Any, places: list[Any], count: int, wanted: Any, inside: Any, semantic: Any) -> Any:
+    """Poll words at all ``places``: ``count`` members' of each part."""
+    n = len(places)
     mark = f"${2 * n}"
     poll = [
         *(f"ld.relaxed.sys.global.b64 word{k}, [${n + k}];" for k in range(n)),
         *(f"mov.b64 {{${k}, mark{k}}}, word{k};" for k in range(n)),
         "mov.b32 missing, -1;",
-        *(f"setp.ne.s32 p, mark{k}, {mark}; @p mov.b32 missing, {k};" for k in reversed(range(n))),
+        *(f"setp.ne.s32 p, mark{k}, {mark}; @p mov.b32 missing, {k % count};" for k in reversed(range(n))),
         "setp.lt.s32 p, missing, 0; @p bra DONE;",
     ]
     registers = [f".reg .b64 word{k}; .reg .b32 mark{k}; mov.b32 ${k}, 0;" for k in range(n)]
     text = _text(registers, f"${2 * n + 1}", poll, _limit(ctx, routine, 2 * n + 2))
     constraints = ",".join(["=&r"] * n + ["l"] * n + ["r", "r", *_CONSTRAINTS])
-    operands = [*_pointers(ctx, pointers, last, n, _semantic), wanted, inside, *_operands(ctx, _semantic)]
+    operands = [*places, wanted, inside, *_operands(ctx, semantic)]
     kinds = (tl.int32,) * n if n > 1 else tl.int32
-    found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=_semantic)
+    found = core.inline_asm_elementwise(text, constraints, operands, kinds, False, 1, _semantic=semantic)
     return found if n > 1 else core.tuple([found])
 
 
@@ -160,3 +187,10 @@ def words_of(found: Any, count: Any, _semantic: Any = None) -> Any:
     """Return the lower halves."""
     n = core._unwrap_if_constexpr(count)
     return core.tuple([_semantic.cast(found[k], tl.int32) for k in range(n)])
+
+
+@core.builtin
+def by_part(found: Any, count: Any, _semantic: Any = None) -> Any:
+    """Return what spin_parts found as a tuple for each part."""
+    n = core._unwrap_if_constexpr(count)
+    return core.tuple([core.tuple([found[k + i] for i in range(n)]) for k in range(0, len(found), n)])

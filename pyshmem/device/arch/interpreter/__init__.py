@@ -34,7 +34,7 @@ from pyshmem.device.arch.interpreter.copies import (
     store_number,
     store_single,
 )
-from pyshmem.device.arch.interpreter.marked_words import await_words, store_words
+from pyshmem.device.arch.interpreter.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.interpreter.ordering import add_signal, fence, join, quiet, set_signal
 from pyshmem.device.arch.interpreter.partition_checks import (
     check_index,

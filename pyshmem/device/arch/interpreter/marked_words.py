@@ -37,3 +37,14 @@ def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, ma
             words[lane] = np.uint32(word & 0xFFFFFFFF).view(np.int32)
         found.append(tl.tensor(TensorHandle(words, tl.int32), tl.block_type(tl.int32, list(inside.shape))))
     return found
+
+
+def await_parts(
+    ctx: Any, routine: str, address: Any, place: Any, most: Any, mark: Any, count: Any, parts: Any
+) -> tuple[Any, ...]:
+    """await_words of ``parts`` words a lane: part k is k blocks behind ``place``. Places behind ``most`` get its word."""
+    found = []
+    for part in range(parts.value if isinstance(parts, tl.constexpr) else parts):
+        places = tl.minimum(place + part * int(place.shape[0]), most)
+        found.append(await_words(ctx, routine, address, places, mark, place >= 0, count))
+    return tuple(found)

@@ -1,0 +1,36 @@
+"""Operators of models by every schedule, beside NCCL, torch's symmetric memory and torch's own kernels, in one job.
+
+Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.models [--only TEXT ...] [--json FILE]
+All is timed in CUDA graphs of sixteen calls. Results are compared with float64 before, on arrays that held NaN.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.command import Suite
+from benchmarks.in_job import main
+from benchmarks.rows import Row, at_most, times
+from benchmarks.runner import Effort
+
+HIDDEN = 8192
+NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in a graph on two H200s
+HEADS, KV_HEADS, WIDTH = 32, 8, 128
+DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
+
+ROWS = (
+    *(
+        Row("all_reduce_rms_norm", f"{tokens} tokens of {HIDDEN}", "rms_norm", parameters=(tokens, HIDDEN),
+            goals=(at_most(goal * 1e-6),))
+        for tokens, goal in NORM.items()
+    ),
+    *(
+        Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
+            parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
+        for batch, thousands in DECODE
+    ),
+)  # fmt: skip
+SUITE = Suite("models", ROWS, full=Effort(0.0, 7, 11), quick=Effort(0.0, 2, 2))
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE, __doc__))

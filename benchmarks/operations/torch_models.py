@@ -1,0 +1,49 @@
+"""torch's ways to the results of pyshmem.ops's operators of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+EPS = 1e-6
+Step = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def add_and_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """RMSNorm of x + residual, and the sum: what torch's compiler makes one kernel of."""
+    h = x.float() + residual.float()
+    return (h * torch.rsqrt(h.square().mean(-1, keepdim=True) + EPS) * weight.float()).to(x.dtype), h.to(x.dtype)
+
+
+def attention_and_gather(dist: Any, n: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Step, Step]:
+    """Return flash attention of this PE's tokens, and the same followed by NCCL and a compiled sum over PEs.
+
+    The heads of queries that share one of keys are given as rows of queries, so that keys are read once.
+    """
+    (batch, heads, width), kv_heads = q.shape, k.shape[2]
+    rows = q.view(batch, kv_heads, heads // kv_heads, width)
+    keys, values = k.transpose(1, 2), v.transpose(1, 2)
+    own = torch.empty(batch * heads, width + 1, dtype=torch.float32, device=q.device)
+    every = torch.empty(n, *own.shape, dtype=torch.float32, device=q.device)
+    pack, combine = (torch.compile(each, dynamic=False) for each in (_pack, _combine))
+
+    def alone() -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten._scaled_dot_product_flash_attention(rows, keys, values)[:2]  # type: ignore[no-any-return]
+
+    def both() -> tuple[torch.Tensor, ...]:
+        own.copy_(pack(*alone()))
+        dist.all_gather_into_tensor(every.view(-1), own.view(-1))
+        return (combine(every).view(q.shape),)
+
+    return alone, both
+
+
+def _pack(found: torch.Tensor, logs: torch.Tensor) -> torch.Tensor:
+    return torch.cat([found.float().flatten(0, 2), logs.float().reshape(-1, 1)], 1)
+
+
+def _combine(every: torch.Tensor) -> torch.Tensor:
+    weights = torch.softmax(every[:, :, -1], 0)
+    return (every[:, :, :-1] * weights[:, :, None]).sum(0).to(torch.bfloat16)

@@ -1,0 +1,132 @@
+"""One step of decoding: attention of one query of each sequence, whose keys and values are divided among the PEs by tokens.
+
+Bytes that a PE reads: its keys and values once, 2 * tokens * kv_heads * dim elements. It sends (dim + 1) float32 numbers for
+each head of each sequence to every peer. Idea: FlashDecoding (Dao et al.), over PEs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from pyshmem.host.teams import Team
+from pyshmem.ops.configurations import device
+from pyshmem.ops.models import plans
+from pyshmem.ops.models.decode_schedules import SCHEDULES
+from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array, require_dtype
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.job import job
+
+NAME = "flash_decode"
+MOST_WIDTH, MOST_QUERIES = 256, 64  # elements of a head; heads of queries that share one of keys
+
+
+def flash_decode(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None = None, scale: float | None = None,
+    out: torch.Tensor | None = None, team: Team | None = None, schedule: str = "auto",
+) -> torch.Tensor:  # fmt: skip
+    """Return softmax(``q`` @ keysᵀ * scale) @ values, (batch, heads, dim), over the keys and values of all PEs, on all PEs.
+
+    q: (batch, heads, dim), the same on all PEs.  k, v: (batch, tokens, kv_heads, dim), contiguous, this PE's tokens of each
+        sequence; kv_heads divides heads. All are of one dtype: float32, float16 or bfloat16. tokens may differ between PEs.
+    lengths: (batch,), int32, how many of them there are, 0 to tokens; None: all. It is read when the stream gets there.
+    scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: one of two arrays of the plan in turn.
+    team: None is TEAM_WORLD.  schedule: "auto", "fused" or "bulk_synchronous".
+    Order: collective over team, on torch's current stream. All PEs get the same bits; a sequence without tokens gets zeros.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    given = (q, k, v, lengths, out)
+    asked = (*map(operand, given), scale, schedule)
+    return plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))(*given)  # type: ignore[no-any-return]
+
+
+def reference(
+    q: torch.Tensor, every: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], scale: float | None = None
+) -> torch.Tensor:
+    """Return the result in float64. every: (k, v, lengths) of all PEs of the team."""
+    results = torch.zeros(q.shape, dtype=torch.float64, device=q.device)
+    for i in range(q.shape[0]):
+        keys, values = (torch.cat([each[j][i, : int(each[2][i])] for each in every]).double() for j in (0, 1))
+        shared = q.shape[1] // max(keys.shape[1], 1)
+        keys, values = (each.repeat_interleave(shared, 1) for each in (keys, values))
+        found = torch.einsum("hd,thd->ht", q[i].double(), keys) * (q.shape[2] ** -0.5 if scale is None else scale)
+        if keys.shape[0]:
+            results[i] = torch.einsum("ht,thd->hd", found.softmax(1), values)
+    return results
+
+
+class Problem(NamedTuple):
+    """What a plan is made for. tokens: this PE's room for tokens.  width: the elements of a head."""
+
+    team: Team
+    sequences: int
+    heads: int
+    kv_heads: int
+    width: int
+    tokens: int
+    dtype: torch.dtype
+    scale: float
+
+
+class Plan:
+    """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
+
+    def __init__(self, problem: Problem, schedule: str, given: tuple[Any, ...]) -> None:
+        self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
+        self._whole = torch.full((problem.sequences,), problem.tokens, dtype=torch.int32, device=device())
+        self._results = [torch.empty_like(given[0]) for _ in range(2)]
+        self._turn = 0
+        *operands, lengths, out = given
+        lengths, out = (self._whole if lengths is None else lengths), (self._results[0] if out is None else out)
+        self._step = SCHEDULES[schedule](problem, (*operands, lengths, out))
+        self.space = self._step.space
+
+    def __call__(self, q: Any, k: Any, v: Any, lengths: Any, out: Any) -> torch.Tensor:
+        if out is None:
+            self._turn ^= 1
+            out = self._results[self._turn]
+        else:
+            for name, array in (("q", q), ("k", k), ("v", v)):
+                if overlap(out, array):
+                    refuse(ArgumentError, NAME, "out", f"memory of {name}", "memory of its own")
+        if out.numel():
+            self._step(q, k, v, self._whole if lengths is None else lengths, out)
+        return out  # type: ignore[no-any-return]
+
+
+def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    q, k, v, lengths, out = given
+    require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None})
+    require_dtype(NAME, "q", q, DTYPES)
+    sequences, heads, width = q.shape
+    require_array(NAME, "k", k, {"batch": sequences, "tokens": None, "kv_heads": None, "dim": width})
+    require_dtype(NAME, "k", k, (q.dtype,))
+    require_array(NAME, "v", v, tuple(k.shape))
+    require_dtype(NAME, "v", v, (q.dtype,))
+    kv_heads = k.shape[2]
+    if not 1 <= width <= MOST_WIDTH:
+        refuse(ArgumentError, NAME, "q", f"heads of {width} elements", f"1 to {MOST_WIDTH}")
+    if not kv_heads or heads % kv_heads or not 1 <= heads // kv_heads <= MOST_QUERIES:
+        wants = f"1 to {MOST_QUERIES} heads of q for each"
+        refuse(ArgumentError, NAME, "k", f"{kv_heads} heads, with {heads} of q", wants)
+    if lengths is not None:
+        require_array(NAME, "lengths", lengths, (sequences,))
+        require_dtype(NAME, "lengths", lengths, (torch.int32,))
+    if out is not None:
+        require_array(NAME, "out", out, tuple(q.shape))
+        require_dtype(NAME, "out", out, (q.dtype,))
+    if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+        refuse(ArgumentError, NAME, "scale", repr(scale), "a number, or None")
+    chosen = "fused" if schedule == "auto" else schedule
+    if chosen not in SCHEDULES:
+        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    factor = width**-0.5 if scale is None else float(scale)
+    problem = Problem(team, sequences, heads, kv_heads, width, k.shape[1], q.dtype, factor)
+    text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
+    return text, partial(Plan, problem, chosen, given)

@@ -1,0 +1,173 @@
+"""The schedules of all_reduce_rms_norm: how its kernels are compiled, and which memory they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.kernels.on_stream import of_team
+from pyshmem.ops import rounds
+from pyshmem.ops.configurations import device, machine
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.models import norm_kernels as kernels
+from pyshmem.ops.workspace import Wanted, Workspace
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.gpu.launch import early_launcher
+
+NAME = "all_reduce_rms_norm"
+MOST_PES = 4  # of "words": a thread has words of each PE in registers
+MOST_PARTS = 4  # of a row: a thread keeps them in registers
+WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
+# elements of a row that a thread has, where latency and where the rate of memory matters
+FEW, MANY = 16, 32
+
+
+class Step:
+    """A kernel on rows, with symmetric memory ``wanted`` and as many programs as rows, up to ``most`` a multiprocessor."""
+
+    each = FEW
+    most = 2
+
+    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...], wanted: Wanted) -> None:
+        self.problem = problem
+        self.space = Workspace(NAME, problem.team, wanted)
+        self.block = triton.next_power_of_2(problem.hidden)
+        self.programs = max(min(problem.tokens, self.most * machine().programs), 1)
+        x, residual, weight, out, sums = arrays
+        none = torch.empty_like(x)
+        self.arrays = (x, residual, weight, none if out is None else out, none if sums is None else sums)
+        self.sizes = problem.tokens, problem.hidden, problem.eps
+
+    def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
+        """Compile ``kernel``. fixed: its arguments before tokens.  constants: those after EARLY."""
+        warps, early = warps_of(self.block // self.each), may_be_early()
+        constants = {"BLOCK": self.block, "EARLY": early} | constants
+        self.kernel = Prepared(
+            kernel, self.programs, (*fixed, *self.sizes), self.arrays, constants, early, num_warps=warps
+        )
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """arrays: x, residual, weight, out and the new residual."""
+        self.kernel(*arrays)
+
+
+class Words(Step):
+    """Words that are their own flags go to all peers."""
+
+    most = 1
+
+    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+        lanes = problem.hidden * problem.dtype.itemsize // 4
+        width = min(triton.next_power_of_2(lanes), most_threads())
+        parts = -(-lanes // width)
+        room = 2 * problem.tokens * problem.team.size * parts * width
+        super().__init__(problem, arrays, {"slots": ((room,), torch.int64)})
+        self.turns = counts(self.programs)
+        context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
+        early = may_be_early()
+        context = context if interpreter.active() else of_team(context)
+        constants = {"PARTS": parts, "WIDTH": width, "EARLY": early}
+        self.kernel = Prepared(
+            kernels.send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), self.arrays,
+            constants, early=early, num_warps=warps_of(width),
+        )  # fmt: skip
+
+
+class Push(Step):
+    """Rows go into slots on all peers, each with a flag."""
+
+    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+        rows = problem.team.size * problem.tokens
+        wanted: Wanted = {"flags": ((rows,), torch.uint64), "slots": ((2, rows, problem.hidden), problem.dtype)}
+        super().__init__(problem, arrays, wanted)
+        self.turns = counts(self.programs)
+        self.prepare(
+            kernels.push_rows, shmem.device_context(problem.team), self.space["flags"], self.space["slots"], self.turns
+        )
+
+
+class Pull(Step):
+    """Rows of x are loaded from all peers."""
+
+    each, most = MANY, 4
+    shared = False
+
+    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+        shape = (problem.tokens, problem.hidden)
+        names = ("out 0", "sums 0", "out 1", "sums 1") if self.shared and not problem.given else ()
+        wanted: Wanted = dict.fromkeys((*names, *(() if problem.pulled else ("x",))), (shape, problem.dtype))
+        wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
+        super().__init__(problem, arrays, wanted)
+        context = shmem.device_context(problem.team)
+        stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.shared else 1
+        self.prepare(kernels.pull_rows, context, self.space["words"], SHARED=self.shared, STAGES=stages)
+
+    def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
+        self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
+
+
+class TwoShot(Pull):
+    """Each PE makes its share of the rows, and stores it in the results of all."""
+
+    each, most = FEW, 2  # the addresses of all PEs take registers
+    shared = True
+
+
+class BulkSynchronous(Step):
+    """An all-reduce of x, then a kernel that normalises: two launches, and all rows go through memory between them."""
+
+    each, most = MANY, 4
+
+    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+        shape = (problem.tokens, problem.hidden)
+        super().__init__(problem, arrays, {"total": (shape, problem.dtype)})
+        tokens, hidden, eps = self.sizes
+        warps = warps_of(self.block // self.each)
+        self.kernel = Prepared(
+            kernels.normalise_rows, self.programs, (tokens, hidden, eps, self.space["total"]), self.arrays[1:],
+            {"BLOCK": self.block}, num_warps=warps,
+        )  # fmt: skip
+
+    def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
+        total = self.space["total"]
+        if not self.problem.pulled:
+            total.copy_(x)
+        shmem.reduce_on_stream(total, x if self.problem.pulled else total, "sum", team=self.problem.team)
+        self.kernel(*more)
+
+
+SCHEDULES = {
+    "words": Words, "push": Push, "pull": Pull, "two_shot": TwoShot, "bulk_synchronous": BulkSynchronous,
+}  # fmt: skip
+
+
+def has_words(team: Team, given: tuple[Any, ...]) -> bool:
+    """Whether "words" can have these operands: it moves words of 4 bytes, and polls one of each PE at once."""
+    row = given[0].shape[1] * given[0].itemsize
+    aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
+    return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
+
+
+def may_be_early() -> bool:
+    """Return whether a kernel may begin before its predecessor has ended, and wait for it itself."""
+    return not interpreter.active() and bool(early_launcher())
+
+
+def most_threads() -> int:
+    """Return the most threads of a program of "words"."""
+    return INTERPRETED_THREADS if interpreter.active() else WORDS_THREADS
+
+
+def counts(programs: int) -> torch.Tensor:
+    """Return a counter of turns for each program."""
+    return torch.zeros(programs, dtype=torch.int64, device=device())
+
+
+def warps_of(threads: int) -> int:
+    """Return the warps of a program of about ``threads``."""
+    width = 64 if machine().arch.startswith("gfx") else 32
+    return min(max(threads // width, 1), 1024 // width)

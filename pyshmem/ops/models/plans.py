@@ -1,0 +1,150 @@
+"""Plans of operators of models: what the PEs of a team agree on once for calls of one kind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.job import job
+
+MOST_PLANS = 128
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_NOTE = 256  # bytes that a PE shares at once
+
+
+class Plan(Protocol):
+    """What calls of one kind share: memory and kernels."""
+
+    team: Team
+    space: Workspace
+    generation: int
+
+
+class Operand(NamedTuple):
+    """What a plan depends on of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    contiguous: bool
+    device: str
+    aligned: bool  # its address is a multiple of 16
+
+
+_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+
+
+def operand(array: Any) -> Any:
+    """Describe a tensor; any other object by its type."""
+    if not isinstance(array, torch.Tensor):
+        return type(array)
+    aligned = array.data_ptr() & 15 == 0
+    return Operand(tuple(array.shape), array.dtype, array.is_contiguous(), array.device.type, aligned)
+
+
+def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]]) -> Any:
+    """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
+
+    make: checks the arguments, without communication, and returns what all PEs must have in common, and a function that
+        makes the plan.
+    Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
+    """
+    require_init(routine)
+    group = TEAM_WORLD if team is None else member(routine, team)
+    key = (routine, asked, group.meeting.wires, job.generation)
+    found = _plans.get(key)
+    if found is None or not found.team:
+        found = _plans[key] = _agreed(routine, group, make)()
+        while len(_plans) > MOST_PLANS:
+            _close(_plans.popitem(last=False)[1])
+    return found
+
+
+def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -> Any:
+    error, maker = None, None
+    try:
+        if default().streams and torch.cuda.is_current_stream_capturing():
+            wants = (
+                "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
+            )
+            refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
+        text, maker = make(team)
+    except ShmemError as problem:
+        error, text = problem, str(problem)
+    notes = team.meeting.share(routine, _note(error is not None, text))
+    if error is not None:
+        raise error
+    for pe, note in enumerate(notes):
+        if note[0]:
+            wants = f"arguments that PE accepts too: {_text(note)}"
+            refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", wants)
+        if note[:33] != notes[0][:33]:
+            got = f"{_text(notes[0])} on PE 0 and {_text(note)} on PE {pe}"
+            refuse(ArgumentError, routine, "x", got, "the same call on all PEs of the team")
+    return maker
+
+
+def _note(refused: bool, text: str) -> bytes:
+    raw = text.encode()
+    return (bytes([refused]) + hashlib.sha256(raw).digest() + raw[: _NOTE - 33]).ljust(_NOTE)
+
+
+def _text(note: bytes) -> str:
+    return note[33:].decode(errors="replace").rstrip()
+
+
+def _close(plan: Plan) -> None:
+    if job.generation == plan.generation:
+        plan.space.close()
+
+
+def clear() -> None:
+    """Close all plans. Collective over all PEs, which have made the same plans."""
+    while _plans:
+        _close(_plans.popitem(last=False)[1])
+
+
+# ---- checks that operators share
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors have memory in common."""
+    starts = one.data_ptr(), other.data_ptr()
+    return starts[0] < starts[1] + other.nbytes and starts[1] < starts[0] + one.nbytes
+
+
+def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...]) -> None:
+    """Check a contiguous tensor beside the heap. shape: its own, or the names of dimensions, with lengths where they matter.
+
+    Errors: ArgumentError, DtypeError.
+    """
+    wanted = shape if isinstance(shape, tuple) else tuple(shape.values())
+    if not isinstance(array, torch.Tensor):
+        refuse(ArgumentError, routine, name, type(array).__name__, "a torch tensor")
+    fits = array.dim() == len(wanted) and all(w in (None, s) for s, w in zip(array.shape, wanted, strict=False))
+    if not fits:
+        refuse(ArgumentError, routine, name, f"shape {tuple(array.shape)}", f"shape {_spelled(shape)}")
+    if not array.is_contiguous():
+        refuse(ArgumentError, routine, name, f"strides {array.stride()}", "a contiguous tensor")
+    if array.device.type != default().device:
+        refuse(ArgumentError, routine, name, f"a tensor on {array.device}", f"one on {default().device}")
+
+
+def require_dtype(routine: str, name: str, array: torch.Tensor, wanted: tuple[torch.dtype, ...]) -> None:
+    """Errors: DtypeError."""
+    if array.dtype not in wanted:
+        refuse(DtypeError, routine, name, str(array.dtype), "one of " + ", ".join(map(str, wanted)))
+
+
+def _spelled(shape: Mapping[str, int | None] | tuple[int, ...]) -> str:
+    if isinstance(shape, tuple):
+        return str(shape)
+    return "(" + ", ".join(name if length is None else f"{name} {length}" for name, length in shape.items()) + ")"

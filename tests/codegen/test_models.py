@@ -1,0 +1,110 @@
+"""The kernels of pyshmem.ops.models compile for every GPU as plans compile them: without spills, with wide accesses."""
+
+import pytest
+import torch
+from compiling import TARGETS, array, compile, context, instructions, places, specialise
+from products import spilled, text_of
+from pyshmem.kernels.on_stream import of_team
+from pyshmem.ops.models import decode_kernels, norm_kernels
+from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
+from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
+from pyshmem.runtime.arguments import name_of
+
+ARRAYS = ("x", "residual", "weight", "out", "sums", "total")
+WIDE = {"nvidia": r"(ld|st)\.global\S*\.v4\.b32", "amd": r"(global|buffer)_(load|store)_dwordx4"}
+MARKED = {"nvidia": r"st\.relaxed\.sys\.global\.b64", "amd": r"global_store_dwordx2"}
+MULTIPLY = {"nvidia": r"mma\.sync", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
+HIDDEN = 8192
+
+
+def compiled(kernel, target, dtype, threads, n_pes=2, num_stages=3, **constants):
+    """A kernel with what a plan gives it: all_reduce_rms_norm's for rows of 8192 elements, unless ``constants`` say more."""
+    values = dict.fromkeys(ARRAYS, array(dtype)) | {"flags": array(torch.uint64), "words": array(torch.uint64)}
+    values |= {"ctx": context(target, 0, n_pes), "turns": array(torch.int64), "slots": array(dtype)}
+    values |= {"tokens": 7, "hidden": HIDDEN, "eps": 1e-6, "BLOCK": HIDDEN}
+    values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1} | constants
+    args = [values[name] for name in kernel.arg_names]
+    source, options = specialise(
+        kernel, target, args, num_warps=threads // TARGETS[target].warp_size, num_stages=num_stages
+    )
+    return compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+def vendor(target):
+    return "nvidia" if target == "nvidia" else "amd"
+
+
+ROWS = {
+    "push": (norm_kernels.push_rows, 512, {}), "pull": (norm_kernels.pull_rows, 256, {"SHARED": False}),
+    "two_shot": (norm_kernels.pull_rows, 512, {"SHARED": True}), "norm": (norm_kernels.normalise_rows, 256, {}),
+}  # fmt: skip
+# Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
+SPILLED = {
+    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
+@pytest.mark.parametrize("case", ROWS)
+def test_kernels_on_rows_move_16_bytes_at_once_and_do_not_spill(case, dtype, target):
+    kernel, threads, constants = ROWS[case]
+    found = compiled(kernel, target, dtype, threads, **constants)
+    assert spilled(found, target) <= SPILLED.get((target, case, dtype), 0)
+    assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
+
+
+@pytest.mark.parametrize("n_pes", [2, MOST_PES])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
+def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, target):
+    """Of the longest rows that the schedule has."""
+    parts = MOST_PARTS
+    ctx = of_team(context(target, 0, n_pes)._replace(piece=8 * 1024 * parts))
+    constants = {
+        "ctx": ctx,
+        "hidden": parts * 4096 // dtype.itemsize,
+        "slots": array(torch.int64),
+        "PARTS": parts,
+        "WIDTH": 1024,
+    }
+    found = compiled(norm_kernels.send_words, target, dtype, 1024, n_pes, **constants)
+    assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
+    assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= parts * n_pes
+
+
+def decode(kernel, target, dtype, warps=WARPS, **constants):
+    """A kernel of flash_decode, for 32 heads of queries and 8 of keys, of 128 elements."""
+    block, stages, chunk = COMPILED
+    floats, words = array(torch.float32), array(torch.uint64)
+    arrays = dict.fromkeys(("slots", "slot_logs", "values", "logs", "out_logs"), floats) | {"tallies": words}
+    arrays |= dict.fromkeys(("q", "k", "v"), array(dtype)) | {"lengths": array(torch.int32)}
+    sizes = {"tokens": 65536, "splits": 33, "groups": 8, "scale": 0.1, "count": 33, "pitch": 512, "logs_pitch": 4}
+    sizes |= {"step": 33 * 512, "logs_step": 33 * 4}
+    usual = {
+        "HEADS": 8,
+        "Q": 4,
+        "D": 128,
+        "BQ": 16,
+        "BT": block,
+        "PQ": 4,
+        "PD": 128,
+        "CHUNK": chunk,
+        "PRECISION": "ieee",
+    }
+    threads, stages = warps * TARGETS[target].warp_size, stages if target == "nvidia" else 2
+    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **usual, **constants)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, target):
+    found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=fused)
+    assert spilled(found, target) == 0
+    lines = instructions(text_of(found, target))
+    assert places(lines, MULTIPLY[vendor(target)])
+    if target == "nvidia":  # asynchronous copies to the memory of several stages
+        assert places(lines, r"cp\.async\.cg\S* .*0x10|cp\.async\.cg\S* .* 16")
+    else:
+        assert places(lines, WIDE["amd"])
+
+
+def test_parts_are_combined_without_spills(target):
+    assert spilled(decode(decode_kernels.merge_parts, target, torch.float32, MERGING_WARPS), target) == 0

@@ -1,0 +1,278 @@
+"""all_reduce_rms_norm: every schedule and dtype against float64, on poisoned results, with the same bits on all PEs."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem import ops
+from pyshmem.ops import workspace
+from pyshmem.ops.configurations import Machine
+from pyshmem.ops.models import all_reduce_rms_norm as norm
+from pyshmem.ops.models import plans as plans_of_models
+from pyshmem.ops.models.all_reduce_rms_norm import reference
+from pyshmem.ops.models.norm_schedules import SCHEDULES
+from support import from_pe, here, work
+
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+EPS = 1e-5
+GPU = torch.cuda.is_available()
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+
+
+@pytest.fixture(autouse=True)
+def plans():
+    yield
+    ops.clear()
+
+
+def random(seed, *shape, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(dtype).to(here())
+
+
+class Case:
+    """Operands of all PEs of a team, and what is wanted here, in float64."""
+
+    def __init__(self, tokens=5, hidden=70, dtype=torch.float32, seed=1, team=None, weight_dtype=None):
+        self.team = shmem.TEAM_WORLD if team is None else team
+        self.parts = [random(seed * 100 + pe, tokens, hidden, dtype=dtype) for pe in range(self.team.n_pes())]
+        self.x = self.parts[self.team.my_pe()].clone()
+        self.residual = random(seed * 100 + 50, tokens, hidden, dtype=dtype)
+        self.weight = random(seed * 100 + 51, hidden, dtype=weight_dtype or dtype)
+        self.wanted = reference(self.parts, self.residual, self.weight, EPS)
+        self.dtype = dtype
+
+    def call(self, schedule="auto", **more):
+        return ops.all_reduce_rms_norm(
+            self.x, self.residual, self.weight, EPS, team=self.team, schedule=schedule, **more
+        )
+
+    def check(self, results, note=""):
+        for name, result, wanted in zip(("out", "residual_out"), results, self.wanted, strict=True):
+            assert result.shape == wanted.shape and result.dtype == self.dtype
+            error = (result.double() - wanted).norm() / wanted.norm().clamp(min=1e-30)
+            assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {name} {note}: relative error {error:.1e}"
+
+
+def poisoned(case, symmetric=True):
+    """Two results full of NaN, behind a barrier: a PE that is ahead writes those of the others."""
+    if symmetric:
+        results = [shmem.full(case.x.shape, float("nan"), dtype=case.dtype) for _ in range(2)]
+    else:
+        results = [torch.full_like(case.x, float("nan")) for _ in range(2)]
+    shmem.barrier_all()
+    return results
+
+
+@every_schedule
+def test_every_schedule_gives_the_norm_and_the_residual_at_odd_sizes(schedule):
+    for dtype in BOUNDS:
+        for tokens, hidden in ((1, 34), (5, 70), (3, 2)) if schedule == "words" else ((1, 37), (5, 70), (3, 1)):
+            case = Case(tokens, hidden, dtype)
+            results = poisoned(case)
+            assert case.call(schedule, out=results[0], residual_out=results[1]) == tuple(results)
+            case.check(results, (dtype, tokens, hidden))
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is slow")
+@every_schedule
+def test_every_schedule_gives_the_norm_at_the_sizes_of_models(schedule):
+    for tokens, hidden in ((1, 8192), (8, 8192), (64, 8192), (513, 8192), (40, 7168), (17, 5120), (3, 16384)):
+        if schedule == "words" and hidden > 8192:
+            continue
+        case = Case(tokens, hidden, torch.bfloat16)
+        for _ in range(3):
+            results = poisoned(case)
+            case.call(schedule, out=results[0], residual_out=results[1])
+            case.check(results, (tokens, hidden))
+
+
+@every_schedule
+def test_all_pes_get_the_same_bits_and_schedules_agree_on_the_residual(schedule):
+    case = Case(4, 70, torch.bfloat16)
+    results = [shmem.array(each) for each in case.call(schedule)]
+    for result in results:
+        for pe in range(shmem.n_pes()):
+            assert torch.equal(from_pe(result, pe), result), f"PE {pe} has other bits than PE {shmem.my_pe()}"
+    assert torch.equal(case.call("bulk_synchronous")[1], results[1])
+
+
+@every_schedule
+def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedule):
+    """Each call has other values in the same x, which is overwritten as soon as the stream has done the call before."""
+    cases = [Case(3, 34, seed=seed) for seed in range(3)]
+    x = shmem.empty(cases[0].x.shape)
+    for turn in range(1000 if GPU else 9):
+        case = cases[turn % 3]
+        if shmem.my_pe() == turn // 2 % shmem.n_pes():
+            work(20000)
+        x.copy_(case.x)
+        case.x = x
+        before = case.call(schedule)
+        if turn < 10 or turn % 97 == 0:
+            case.check(before, turn)
+        case.x = case.parts[shmem.my_pe()]
+
+
+def test_the_rows_of_two_calls_lie_in_different_slots():
+    """A PE that is ahead sends those of its next call while another one still reads these."""
+    cases = [Case(2, 34, seed=seed) for seed in (1, 2)]
+    for case in cases:
+        case.call("push")
+        shmem.barrier_all()
+    slots = next(iter(plans_of_models._plans.values())).space["slots"].view(2, shmem.n_pes(), 2, 34)
+    for turn, case in enumerate(cases, 1):
+        for pe, part in enumerate(case.parts):
+            if pe != shmem.my_pe():
+                assert torch.equal(slots[turn % 2, pe], part)
+
+
+@every_schedule
+def test_x_may_be_private_or_symmetric(schedule):
+    case = Case(3, 34)
+    case.check(case.call(schedule), "private")
+    case.x = shmem.array(case.x)
+    case.check(case.call(schedule), "symmetric")
+
+
+@every_schedule
+def test_the_residual_may_be_updated_in_place_and_nothing_else_is_written(schedule):
+    case = Case(3, 34, weight_dtype=torch.float32, dtype=torch.float16)
+    case.residual = shmem.array(case.residual)
+    kept = case.weight.clone(), case.x.clone()
+    out = shmem.full(case.x.shape, float("nan"), dtype=case.dtype)
+    shmem.barrier_all()
+    case.check(case.call(schedule, out=out, residual_out=case.residual))
+    assert torch.equal(kept[0], case.weight) and torch.equal(kept[1], case.x)
+
+
+@every_schedule
+def test_results_of_the_plan_live_until_the_next_call_but_one(schedule):
+    cases = [Case(2, 34, seed=seed) for seed in (1, 2, 3)]
+    results = [case.call(schedule) for case in cases[:2]]
+    for case, result in zip(cases, results, strict=False):
+        case.check(result)
+    assert cases[2].call(schedule)[0].data_ptr() == results[0][0].data_ptr()
+
+
+def test_teams_of_some_pes_sum_over_their_members(monkeypatch):
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("there is no smaller team")
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
+    ops.reserve(1 << 20)
+    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
+        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+        for schedule in SCHEDULES if team else ():
+            case = Case(3, 34, team=team)
+            for _ in range(3):
+                case.check(case.call(schedule), schedule)
+        shmem.barrier_all()
+        ops.clear()
+
+
+@every_schedule
+def test_no_tokens_give_empty_results(schedule):
+    out, rest = Case(0, 34).call(schedule)
+    assert out.shape == rest.shape == (0, 34)
+
+
+def test_auto_takes_the_schedule_of_the_table_and_push_where_words_are_not_possible(monkeypatch):
+    monkeypatch.setattr(norm, "machine", lambda: Machine("nvidia", 132, 1, True))
+    chosen = [norm._best(shmem.TEAM_WORLD, most, True) for most, _ in norm.BEST[:3]]
+    assert chosen == ["words", "push", "bulk_synchronous"]
+    assert norm._best(shmem.TEAM_WORLD, 1, False) == "push"
+    assert norm._best(shmem.TEAM_WORLD, 1 << 30, True) == ("pull" if shmem.n_pes() <= 2 else "bulk_synchronous")
+
+
+def operands():
+    return {
+        "x": torch.ones(3, 8, device=here()), "residual": torch.ones(3, 8, device=here()),
+        "weight": torch.ones(8, device=here()),
+    }  # fmt: skip
+
+
+REFUSED = [
+    ("x: got list; wants a torch tensor", {"x": [1.0]}),
+    (r"x: got shape \(8,\); wants shape \(tokens, hidden\)", {"x": torch.ones(8)}),
+    ("x: got torch.int32; wants one of", {"x": torch.ones(3, 8, dtype=torch.int32)}),
+    ("x: got rows of 0 elements", {"x": torch.ones(3, 0)}),
+    (r"x: got strides \(1, 3\)", {"x": "transposed"}),
+    (r"residual: got shape \(2, 8\); wants shape \(3, 8\)", {"residual": torch.ones(2, 8)}),
+    ("residual: got torch.float16", {"residual": torch.ones(3, 8, dtype=torch.float16)}),
+    (r"weight: got shape \(3,\); wants shape \(8,\)", {"weight": torch.ones(3)}),
+    ("weight: got torch.bfloat16; wants one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
+    ("eps: got -1", {"eps": -1}),
+    ("schedule: got 'quick'; wants auto or words", {"schedule": "quick"}),
+    ("residual_out: got None", {"out": torch.ones(3, 8)}),
+    ("out: got shape", {"out": torch.ones(3, 9), "residual_out": torch.ones(3, 8)}),
+    ("team: got", {"team": shmem.TEAM_INVALID}),
+]
+
+
+@pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
+def test_wrong_arguments_are_refused_with_their_name(message, changed):
+    given = operands() | changed
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor):
+            given[name] = value.to(here())
+    if given["x"] == "transposed":
+        given["x"] = torch.ones(8, 3, device=here()).T
+    with pytest.raises(shmem.ShmemError, match=rf"^all_reduce_rms_norm: PE \d+: {message}"):
+        ops.all_reduce_rms_norm(**given)
+
+
+def test_results_in_memory_that_is_read_are_refused():
+    given = operands()
+    spare = torch.ones(3, 8, device=here())
+    for name, results in (
+        ("out: got memory of x", (given["x"], spare)), ("residual_out: got memory of x", (spare, given["x"])),
+        ("out: got memory of residual", (given["residual"], spare)), ("out: got memory of residual_out", (spare, spare)),
+    ):  # fmt: skip
+        with pytest.raises(shmem.ArgumentError, match=rf"^all_reduce_rms_norm: PE \d+: {name};"):
+            ops.all_reduce_rms_norm(**given, out=results[0], residual_out=results[1])
+
+
+def test_two_shot_refuses_private_results():
+    spare = [torch.ones(3, 8, device=here()) for _ in range(2)]
+    with pytest.raises(shmem.NotSymmetricError, match=r"^all_reduce_rms_norm: PE \d+: out: got .*private"):
+        ops.all_reduce_rms_norm(**operands(), out=spare[0], residual_out=spare[1], schedule="two_shot")
+
+
+def test_a_refusal_of_one_pe_is_raised_on_all():
+    """The others would wait in a kernel for it."""
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    given = operands()
+    if shmem.my_pe() == 1:
+        given["weight"] = given["weight"].to(torch.float16)
+    message = (
+        "weight: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*weight: got torch.float16"
+    )
+    with pytest.raises(shmem.ShmemError, match=rf"^all_reduce_rms_norm: PE \d+: {message}"):
+        ops.all_reduce_rms_norm(**given)
+
+
+def test_pes_that_call_differently_are_refused_on_all():
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    given = operands() | {"eps": 1e-6 if shmem.my_pe() == 0 else 1e-5}
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^all_reduce_rms_norm: PE .*: x: got .*1e-06.* on PE 0 and .*1e-05.* on PE 1"
+    ):
+        ops.all_reduce_rms_norm(**given)
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
+@every_schedule
+def test_graphs_capture_and_replay_every_schedule(schedule):
+    case = Case(9, 1024, torch.bfloat16)
+    case.x = shmem.array(case.x)
+    case.call(schedule)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = [case.call(schedule) for _ in range(3)]
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    for result in results[1:]:
+        case.check(result)

@@ -1,0 +1,239 @@
+"""flash_decode: uneven and missing tokens, grouped heads and odd sizes against float64, with the same bits on all PEs."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem import ops
+from pyshmem.ops import workspace
+from pyshmem.ops.models import plans as plans_of_models
+from pyshmem.ops.models.decode_schedules import SCHEDULES
+from pyshmem.ops.models.flash_decode import reference
+from support import from_pe, here, work
+
+BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+GPU = torch.cuda.is_available()
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+
+
+@pytest.fixture(autouse=True)
+def plans():
+    yield
+    ops.clear()
+
+
+def random(seed, *shape, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(dtype).to(here())
+
+
+class Case:
+    """Sequences whose tokens lie on all PEs of a team, a different number on each, and what is wanted, in float64."""
+
+    def __init__(
+        self, batch=2, heads=4, kv_heads=2, dim=16, room=40, dtype=torch.float32, seed=1, team=None, lengths=None
+    ):
+        self.team = shmem.TEAM_WORLD if team is None else team
+        self.q, self.dtype, every = random(seed, batch, heads, dim, dtype=dtype), dtype, []
+        for pe in range(self.team.n_pes()):
+            shape = (batch, room + 3 * pe, kv_heads, dim)
+            k, v = (random(seed * 100 + 2 * pe + i, *shape, dtype=dtype) for i in (1, 2))
+            counts = [(7 + 11 * i + 13 * pe * (i + 1)) % (shape[1] + 1) for i in range(batch)]
+            counts = counts if lengths is None else [lengths(pe, i) for i in range(batch)]
+            held = torch.tensor(counts, dtype=torch.int32, device=here())
+            for i, count in enumerate(counts):  # what is behind the tokens must not be used
+                k[i, count:], v[i, count:] = float("nan"), float("nan")
+            every.append((k, v, held))
+        self.k, self.v, self.lengths = every[self.team.my_pe()]
+        self.wanted = reference(self.q, every)
+
+    def call(self, schedule="auto", **more):
+        return ops.flash_decode(self.q, self.k, self.v, self.lengths, team=self.team, schedule=schedule, **more)
+
+    def check(self, result, note=""):
+        assert result.shape == self.wanted.shape and result.dtype == self.dtype
+        error = (result.double() - self.wanted).norm() / self.wanted.norm().clamp(min=1e-30)
+        assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {note}: relative error {error:.1e}"
+
+
+@every_schedule
+def test_every_schedule_gives_the_attention_of_uneven_tokens(schedule):
+    for dtype in BOUNDS:
+        case = Case(dtype=dtype)
+        out = torch.full_like(case.q, float("nan"))
+        assert case.call(schedule, out=out) is out
+        case.check(out, dtype)
+
+
+@every_schedule
+@pytest.mark.parametrize("heads, kv_heads, dim, room", [(1, 1, 16, 1), (6, 2, 8, 33), (5, 5, 20, 17), (20, 1, 32, 16)])
+def test_numbers_of_heads_and_their_widths_are_any(schedule, heads, kv_heads, dim, room):
+    case = Case(1, heads, kv_heads, dim, room)
+    case.check(case.call(schedule))
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is slow")
+@every_schedule
+def test_every_schedule_gives_the_attention_at_the_sizes_of_models(schedule):
+    for batch, room in ((1, 5000), (8, 3000), (32, 700), (70, 100)):
+        case = Case(batch, 32, 8, 128, room, torch.bfloat16)
+        for _ in range(3):
+            out = torch.full_like(case.q, float("nan"))
+            case.check(case.call(schedule, out=out), (batch, room))
+
+
+@every_schedule
+def test_a_pe_or_all_may_hold_no_tokens_of_a_sequence(schedule):
+    case = Case(lengths=lambda pe, i: 5 if (pe + i) % 2 else 0)
+    case.check(case.call(schedule))
+    case = Case(lengths=lambda pe, i: 0)
+    assert not case.call(schedule).any()
+
+
+@every_schedule
+def test_room_for_no_tokens_is_allowed_on_some_pes(schedule):
+    case = Case(room=0, lengths=lambda pe, i: 3 * pe)
+    case.check(case.call(schedule))
+
+
+@every_schedule
+def test_without_lengths_all_tokens_count_and_lengths_are_cut_to_the_room(schedule):
+    case = Case(room=20, lengths=lambda pe, i: 20 + 3 * pe)
+    case.lengths = None
+    case.check(case.call(schedule), "none")
+    case.lengths = torch.full((2,), 1000, dtype=torch.int32, device=here())
+    case.check(case.call(schedule), "too long")
+
+
+@every_schedule
+def test_scale_replaces_the_root_of_the_width(schedule):
+    case = Case()
+    usual = case.q
+    case.q = usual / 4 * 0.5
+    scaled = case.call(schedule)
+    case.q = usual
+    torch.testing.assert_close(case.call(schedule, scale=0.125 * 0.25), scaled, rtol=1e-5, atol=1e-5)
+
+
+@every_schedule
+def test_all_pes_get_the_same_bits(schedule):
+    result = shmem.array(Case(dtype=torch.bfloat16).call(schedule))
+    for pe in range(shmem.n_pes()):
+        assert torch.equal(from_pe(result, pe), result), f"PE {pe} has other bits than PE {shmem.my_pe()}"
+
+
+@every_schedule
+def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedule):
+    """Each call has other values in the same memory, overwritten as soon as the stream has done the call before."""
+    cases = [Case(1, 2, 1, 16, 20, seed=seed) for seed in range(3)]
+    q, k, v = (each.clone() for each in (cases[0].q, cases[0].k, cases[0].v))
+    for turn in range(600 if GPU else 9):
+        case = cases[turn % 3]
+        if shmem.my_pe() == turn // 2 % shmem.n_pes():
+            work(20000)
+        for mine, its in ((q, case.q), (k, case.k), (v, case.v)):
+            mine.copy_(its)
+        result = ops.flash_decode(q, k, v, case.lengths, schedule=schedule)
+        if turn < 10 or turn % 97 == 0:
+            case.check(result, turn)
+
+
+def test_the_parts_of_two_calls_lie_in_different_slots():
+    """A PE that is ahead sends those of its next call while another one still reads these."""
+    held = []
+    for seed in (1, 2):
+        Case(seed=seed).call("fused")
+        shmem.barrier_all()
+        held.append(next(iter(plans_of_models._plans.values())).space["slots"].view(2, -1).clone())
+        shmem.barrier_all()
+    assert torch.equal(held[0][1], held[1][1]) and held[0][1].any(), "the second call wrote what the first one had"
+    assert not held[0][0].any() and held[1][0].any()
+
+
+def test_teams_of_some_pes_share_their_tokens(monkeypatch):
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("there is no smaller team")
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
+    ops.reserve(1 << 20)
+    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
+        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+        for schedule in SCHEDULES if team else ():
+            case = Case(team=team)
+            for _ in range(3):
+                case.check(case.call(schedule), schedule)
+        shmem.barrier_all()
+        ops.clear()
+
+
+@every_schedule
+def test_no_sequences_give_an_empty_result(schedule):
+    assert Case(0).call(schedule).shape == (0, 4, 16)
+
+
+def operands():
+    k, v = (torch.ones(2, 5, 2, 16, device=here()) for _ in range(2))
+    return {"q": torch.ones(2, 4, 16, device=here()), "k": k, "v": v}
+
+
+REFUSED = [
+    ("q: got int; wants a torch tensor", {"q": 1}),
+    (r"q: got shape \(4, 16\); wants shape \(batch, heads, dim\)", {"q": torch.ones(4, 16)}),
+    ("q: got torch.float64", {"q": torch.ones(2, 4, 16, dtype=torch.float64)}),
+    (
+        r"k: got shape \(3, 5, 2, 16\); wants shape \(batch 2, tokens, kv_heads, dim 16\)",
+        {"k": torch.ones(3, 5, 2, 16)},
+    ),
+    ("k: got torch.float16", {"k": torch.ones(2, 5, 2, 16, dtype=torch.float16)}),
+    ("k: got 3 heads, with 4 of q", {"k": torch.ones(2, 5, 3, 16), "v": torch.ones(2, 5, 3, 16)}),
+    (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
+    (r"lengths: got shape \(3,\)", {"lengths": torch.ones(3, dtype=torch.int32)}),
+    ("lengths: got torch.int64; wants one of torch.int32", {"lengths": torch.ones(2, dtype=torch.int64)}),
+    ("scale: got 'half'", {"scale": "half"}),
+    ("out: got shape", {"out": torch.ones(2, 4, 8)}),
+    ("out: got torch.bfloat16", {"out": torch.ones(2, 4, 16, dtype=torch.bfloat16)}),
+    ("schedule: got 'words'; wants auto or fused", {"schedule": "words"}),
+    ("team: got", {"team": shmem.TEAM_INVALID}),
+]
+
+
+@pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
+def test_wrong_arguments_are_refused_with_their_name(message, changed):
+    given = {
+        name: value.to(here()) if isinstance(value, torch.Tensor) else value
+        for name, value in (operands() | changed).items()
+    }
+    with pytest.raises(shmem.ShmemError, match=rf"^flash_decode: PE \d+: {message}"):
+        ops.flash_decode(**given)
+
+
+def test_a_result_in_memory_of_q_is_refused():
+    given = operands()
+    with pytest.raises(shmem.ArgumentError, match=r"^flash_decode: PE \d+: out: got memory of q;"):
+        ops.flash_decode(**given, out=given["q"])
+
+
+def test_a_refusal_of_one_pe_is_raised_on_all():
+    """The others would wait in a kernel for it."""
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    given = operands()
+    if shmem.my_pe() == 1:
+        given["v"] = given["v"].to(torch.float16)
+    message = "v: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*v: got torch.float16"
+    with pytest.raises(shmem.ShmemError, match=rf"^flash_decode: PE \d+: {message}"):
+        ops.flash_decode(**given)
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
+@every_schedule
+def test_graphs_capture_and_replay_every_schedule(schedule):
+    case = Case(3, 32, 8, 128, 500, torch.bfloat16)
+    case.call(schedule)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = [case.call(schedule) for _ in range(3)]
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    for result in results[1:]:
+        case.check(result)
