@@ -40,7 +40,7 @@ CAPTION = (
 LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
 OTHERS = (LIBRARY, CUPY, SCIPY)
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
-TOLERANCE = 1e-5  # of sums of positive numbers in float32
+TOLERANCE = 5e-5  # of sums of positive numbers in float32
 CALLS, ATOMS = (
     20,
     4_000_000,
@@ -306,7 +306,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="36 matrices")
     parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="Sparse ")  # torch calls its CSR tensors beta
+    warnings.filterwarnings(
+        "ignore", message="Sparse |ExternalStream "
+    )  # CSR tensors are beta; CuPy 13 has no other
     begin, gpu = time.perf_counter(), torch.cuda.is_available()
     count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
     recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))

@@ -8,22 +8,32 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.irregular.cuts import cut
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
-from pyshmem.irregular.schedules import Schedule, dynamic, group_mapped, merge_path, nonzero_split, program_mapped
-from pyshmem.irregular.walking import in_sequence, side_by_side
+from pyshmem.irregular.schedules import (
+    Schedule,
+    dynamic,
+    group_mapped,
+    merge_path,
+    nonzero_split,
+    program_mapped,
+    row_split,
+)
+from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, side_by_side, within_tile
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
+    "row_split": row_split.SCHEDULE,
     "group_mapped": group_mapped.SCHEDULE,
     "merge_path": merge_path.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
 }
 _SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
-_ATOMS = 16 if interpreter.active() else 128  # in sequence at a time; the interpreter scans them one by one
-_ELEMENTS = 1024  # of sums that a program has at a time, 4 to 8 a thread
+_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread
+_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 1024)  # atoms at a time; the interpreter scans one by one
 _INTERPRETED_PROGRAMS = 2  # they run one after the other
 _WAVES = 8  # programs of a queue for each multiprocessor
 
@@ -45,64 +55,79 @@ class Work(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
-@triton.jit(do_not_specialize=["tiles", "atoms", "pieces", "size"])
+@triton.jit
+def go_through(
+    piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Go through a piece. The arguments are those of ``execute``."""
+    begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
+    if FLAT:
+        number = tl.load(numbers + piece)
+        if SPLITS and tl.load(numbers + piece + 1) == number:
+            tail, head = within_tile(operands, marks, begin, end, ATOM, SUM, BLOCK, WIDTH)
+        else:
+            tail, head = in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+        if SPLITS:
+            place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
+            tl.store(heads + place, head)
+            tl.store(tails + place, tail)
+        share = tl.cast(vacant, tl.int64)
+        first, last = piece * share // pieces, (piece + 1) * share // pieces
+        finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
+    else:
+        side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
+
+
+@triton.jit(do_not_specialize=["pieces", "vacant"])
 def execute(
-    operands, offsets, queue, heads, tails, opened, tiles, atoms, pieces, size,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BEGINS: tl.constexpr, TAKE: tl.constexpr,
-    FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
+    operands, offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
+    FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
 
-    heads, tails, opened: for each piece: the sum of the tile in which it ends, of the tile in which it begins, if that ends
-    in the piece, and the tile in which it ends.
+    begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
+    heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
+    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.
     """
-    INDEX: tl.constexpr = offsets.dtype.element_ty
-    tiles, atoms, size = tl.cast(tiles, INDEX), tl.cast(atoms, INDEX), tl.cast(size, INDEX)
     programs = tl.num_programs(0)
-    piece = tl.cast(TAKE(queue, tl.program_id(0) - programs, programs), INDEX)
-    while piece < pieces:
-        tile, atom = BEGINS(offsets, tiles, atoms, piece, size)
-        tile_end, atom_end = BEGINS(offsets, tiles, atoms, piece + 1, size)
-        if FLAT:
-            tail, head = in_sequence(
-                operands, offsets, tiles, tile, atom, tile_end, atom_end, ATOM, TILE, SUM, BLOCK, WIDTH
-            )
-            if SPLITS:
-                place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
-                tl.store(heads + place, head)
-                tl.store(tails + place, tail)
-                tl.store(opened + piece, tile_end)
-        else:
-            side_by_side(operands, offsets, tile, tile_end, ATOM, TILE, SUM, BLOCK, LANES, WIDTH)
-        piece = tl.cast(TAKE(queue, piece, programs), INDEX)
+    piece = TAKE(queue, tl.program_id(0) - programs, programs)
+    if QUEUED:
+        while piece < pieces:
+            go_through(
+                piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+                ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+            )  # fmt: skip
+            piece = TAKE(queue, piece, programs)
+        if piece == pieces + programs - 1:  # no program takes from the queue after this one
+            tl.store(queue, 0)
+    else:
+        go_through(
+            piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+            ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+        )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["tiles", "atoms", "size"])
+@triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
-    operands, offsets, heads, tails, opened, tiles, atoms, size,
-    TILE: tl.constexpr, SUM: tl.constexpr, BEGINS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    operands, closed, opening, closing, heads, tails, count,
+    TILE: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Finish the tile in which a piece begins, if it also ends there: add its parts, always in the order of pieces."""
-    INDEX: tl.constexpr = offsets.dtype.element_ty
+    """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
     lanes = tl.arange(0, WIDTH)[None, :]
-    piece = tl.cast(tl.program_id(0) + 1, INDEX)
-    tile, atom = BEGINS(offsets, tl.cast(tiles, INDEX), tl.cast(atoms, INDEX), piece, tl.cast(size, INDEX))
-    if tl.load(opened + piece) > tile:
-        if atom > tl.load(offsets + tile):
-            first, high = piece * 0, piece - 1  # the first piece that ends in the tile
-            while first < high:
-                middle = (first + high) // 2
-                before = tl.load(opened + middle) < tile
-                first = tl.where(before, middle + 1, first)
-                high = tl.where(before, high, middle)
-            sums = tl.zeros((1, WIDTH), dtype=SUM)
-            for start in range(first, piece, BLOCK):
-                part = start + tl.arange(0, BLOCK)[:, None]
-                place = tl.cast(part, tl.int64) * WIDTH + lanes
-                sums += tl.sum(tl.load(heads + place, mask=part < piece, other=0), axis=0, keep_dims=True)
-            sums += tl.load(tails + tl.cast(piece, tl.int64) * WIDTH + lanes)
-            found = tile + tl.zeros((1, 1), dtype=INDEX)
-            TILE(operands, found, lanes, sums, found >= 0)
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = number < count
+    first = tl.load(opening + number, mask=live, other=0)
+    last = tl.load(closing + number, mask=live, other=0)
+    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
+    for step in range(0, tl.max(last - first), LANES):
+        part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
+        place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
+        sums += tl.load(heads + place, mask=part < last[:, :, None], other=0)
+    tail = tl.load(tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
+    TILE(operands, tl.load(closed + number, mask=live, other=0), lanes, tl.sum(sums, axis=1) + tail, live)
 
 
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
@@ -128,32 +153,53 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
 
 
 def _launch(work: Work, matrix: CSR, schedule: Schedule, size: int) -> None:
-    tiles, atoms = matrix.rows, matrix.atoms
-    pieces = schedule.pieces(tiles, atoms, size)
+    found = cut(matrix, schedule, size)
     width = triton.next_power_of_2(work.width)
-    block, lanes = blocking(tiles, atoms, size, schedule.flat, width)
-    room = pieces if schedule.splits else 0
-    heads, tails = torch.empty((2, room, width), dtype=work.dtype, device=matrix.device)
-    opened = torch.empty(room, dtype=matrix.offsets.dtype, device=matrix.device)
-    queue = torch.zeros(int(schedule.queued), dtype=torch.int32, device=matrix.device)
-    programs = min(pieces, _resident(matrix.device)) if schedule.queued else pieces
-    kinds = {"TILE": work.tile, "SUM": _SUMS[work.dtype], "BEGINS": schedule.begins, "WIDTH": width}
+    nbytes = width * work.dtype.itemsize
+    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
+    heads, tails, queue = found.storage(width, work.dtype)
+    programs = min(found.pieces, _resident(matrix.device)) if schedule.queued else found.pieces
+    kinds = {"TILE": work.tile, "SUM": _SUMS[work.dtype], "WIDTH": width}
     execute[(programs,)](
-        work.operands, matrix.offsets, queue, heads, tails, opened, tiles, atoms, pieces, size,
-        ATOM=work.atom, TAKE=schedule.take, FLAT=schedule.flat, SPLITS=schedule.splits, BLOCK=block, LANES=lanes, **kinds,
+        work.operands, matrix.offsets, *found.marked, found.begins, found.numbers, queue, heads, tails, found.pieces,
+        found.marked.empty.numel(), ATOM=work.atom, TAKE=schedule.take, QUEUED=schedule.queued, FLAT=schedule.flat,
+        SPLITS=schedule.splits, BLOCK=block, ROWS=rows, num_warps=schedule.warps, **kinds,
     )  # fmt: skip
-    if schedule.splits and pieces > 1:
-        finish_split_tiles[(pieces - 1,)](
-            work.operands, matrix.offsets, heads, tails, opened, tiles, atoms, size, BLOCK=block, **kinds
+    count = found.closing.numel()
+    if count:
+        rows, lanes = finishing(found.spread, nbytes)
+        finish_split_tiles[(-(-count // rows),)](
+            work.operands,
+            found.closed,
+            found.opening,
+            found.closing,
+            heads,
+            tails,
+            count,
+            ROWS=rows,
+            LANES=lanes,
+            **kinds,
         )
 
 
-def blocking(tiles: int, atoms: int, size: int, flat: bool, width: int) -> tuple[int, int]:
-    """Return (BLOCK, LANES): the atoms at a time, and 1; or the tiles at a time and the atoms of each, by their mean."""
-    if flat:
-        return min(max(_ELEMENTS // width, 16), _ATOMS), 1
-    lanes = min(triton.next_power_of_2(-(-atoms // tiles) or 1), 64)
-    return max(min(_ELEMENTS // (lanes * width), triton.next_power_of_2(size)), 1), lanes
+def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
+    """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
+
+    nbytes: of the sums of a tile.
+    """
+    most = max(_BYTES * schedule.warps // nbytes, 1)
+    mean = -(-atoms // tiles) or 1
+    if schedule.flat:
+        block = triton.next_power_of_2(size if schedule.splits else size * mean)
+        return min(max(block, _LEAST), _MOST, max(most, 16)), 1
+    beside = min(triton.next_power_of_2(mean), 64)
+    return beside, max(min(most // beside, triton.next_power_of_2(size)), 1)
+
+
+def finishing(spread: int, nbytes: int) -> tuple[int, int]:
+    """Return (ROWS, LANES): the split tiles at a time, and the parts of each."""
+    lanes = 2 if spread <= 8 else 64
+    return max(2 * _BYTES // (lanes * nbytes), 1), lanes
 
 
 def _resident(device: torch.device) -> int:
