@@ -306,9 +306,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="36 matrices")
     parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
     options = parser.parse_args()
-    warnings.filterwarnings(
-        "ignore", message="Sparse |ExternalStream "
-    )  # CSR tensors are beta; CuPy 13 has no other
+    warnings.filterwarnings("ignore", message="Sparse |ExternalStream ")  # CSR tensors are beta; CuPy 13 has no other
     begin, gpu = time.perf_counter(), torch.cuda.is_available()
     count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
     recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))

@@ -23,6 +23,24 @@ def test_spmv_adds_the_products_of_each_row(schedule, lengths, few_pes):
 
 
 @every
+def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch):
+    """The first finds the pieces; later ones search no more, and find the queue and the sums as the first did."""
+    matrix = irregular.csr(sparse(LENGTHS["uneven"]))
+    for turn in range(3):
+        x = numbers(17) + turn
+        y = irregular.spmv(matrix, x, schedule, SIZE)
+        assert torch.equal(y.cpu().double(), dense(sparse(LENGTHS["uneven"])) @ x.cpu().double()), turn
+        monkeypatch.setattr(irregular.cuts, "Cut", None)
+
+
+@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split"])
+def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(schedule, few_pes):
+    matrix, x = sparse([3, 300, 0, 2]), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, schedule, 4)
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+@every
 def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
     matrix, b = sparse(LENGTHS["uneven"]), numbers(17, 3)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
