@@ -31,8 +31,8 @@ def begin_pieces(offsets, tile_begins, atom_begins, tiles, atoms, size, BEGINS: 
 class Cut:
     """A matrix cut into pieces. What products take from it is said in pyshmem.irregular.execution.
 
-    closed: the tiles that are split. One begins in the piece opening[j] and ends in closing[j].
-    spread: over how many pieces after the first at most.
+    closed: the tiles that are split, ``splits`` in number. One begins in the piece opening[j] and ends in closing[j].
+    spread: over how many pieces after the first at most.  vacant: the number of tiles without atoms, if they are needed.
     """
 
     def __init__(self, matrix: CSR, schedule: Schedule, size: int):
@@ -47,15 +47,16 @@ class Cut:
         self.begins = atoms if schedule.flat else tiles
         self.closing = self.opening = self.closed = self.numbers = tiles[:0]
         self.marked = Marked(tiles[:0], tiles[:0], tiles[:0])
-        self.spread = 0
+        self.spread = self.splits = self.vacant = 0
         if schedule.flat:
             self.marked = matrix.marked
+            self.vacant = self.marked.empty.numel()
             self.numbers = torch.searchsorted(offsets[self.marked.filled.long()], atoms).to(offsets.dtype)
         if schedule.splits:
             begun = atoms[:-1] > offsets[tiles[:-1].long()]
             closing = (begun & (tiles[1:] > tiles[:-1])).nonzero()[:, 0]
             opening = torch.searchsorted(tiles[1:], tiles[closing])
-            self.closed = tiles[closing]
+            self.closed, self.splits = tiles[closing], closing.numel()
             self.closing, self.opening = (each.to(offsets.dtype) for each in (closing, opening))
             self.spread = int((closing - opening).max()) if closing.numel() else 0
 
@@ -71,11 +72,3 @@ class Cut:
             sums = torch.empty((2, self.pieces, width), dtype=dtype, device=device)
             found = self._storage[key] = (sums[0], sums[1], torch.zeros(1, dtype=torch.int32, device=device))
         return found
-
-
-def cut(matrix: CSR, schedule: Schedule, size: int) -> Cut:
-    """Return the pieces of a matrix, which are found at the first call."""
-    found = matrix.cuts.get((schedule, size))
-    if found is None:
-        found = matrix.cuts[schedule, size] = Cut(matrix, schedule, size)
-    return found

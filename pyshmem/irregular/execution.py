@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.irregular.cuts import cut
+from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
 from pyshmem.irregular.schedules import (
     Schedule,
@@ -130,14 +130,37 @@ def finish_split_tiles(
     TILE(operands, tl.load(closed + number, mask=live, other=0), lanes, tl.sum(sums, axis=1) + tail, live)
 
 
+class Prepared(NamedTuple):
+    """How a work of a width and a type is launched. options, finishing_options: the kernels' constants."""
+
+    cut: Cut
+    width: int
+    grid: tuple[int, ...]
+    options: dict[str, Any]
+    finishing_grid: tuple[int, ...]
+    finishing_options: dict[str, Any]
+
+
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
     schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
-    Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run.
+    Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run. The first
+        run of a matrix with a schedule and a size waits for the stream.
     Errors: ArgumentError.
     Spec: none.
     """
+    key = (schedule, size, work.width, work.dtype)
+    found = matrix.kept.get(key)
+    if found is None:
+        chosen, size = _checked(matrix, schedule, size)
+        if not matrix.rows:
+            return
+        found = matrix.kept[key] = _prepare(work, matrix, chosen, size)
+    _launch(found, work, matrix)
+
+
+def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[Schedule, int]:
     chosen = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {', '.join(SCHEDULES)}")
@@ -148,38 +171,39 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"
         )
-    if matrix.rows:
-        _launch(work, matrix, chosen, size)
+    return chosen, size
 
 
-def _launch(work: Work, matrix: CSR, schedule: Schedule, size: int) -> None:
-    found = cut(matrix, schedule, size)
+def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared:
+    cut = matrix.kept.get((schedule, size))
+    if cut is None:
+        cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
     width = triton.next_power_of_2(work.width)
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
-    heads, tails, queue = found.storage(width, work.dtype)
-    programs = min(found.pieces, _resident(matrix.device)) if schedule.queued else found.pieces
-    kinds = {"TILE": work.tile, "SUM": _SUMS[work.dtype], "WIDTH": width}
-    execute[(programs,)](
-        work.operands, matrix.offsets, *found.marked, found.begins, found.numbers, queue, heads, tails, found.pieces,
-        found.marked.empty.numel(), ATOM=work.atom, TAKE=schedule.take, QUEUED=schedule.queued, FLAT=schedule.flat,
-        SPLITS=schedule.splits, BLOCK=block, ROWS=rows, num_warps=schedule.warps, **kinds,
+    programs = min(cut.pieces, _resident(matrix.device)) if schedule.queued else cut.pieces
+    kinds = {"SUM": _SUMS[work.dtype], "WIDTH": width}
+    options = {
+        "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
+        "BLOCK": block, "ROWS": rows, "num_warps": schedule.warps, **kinds,
+    }  # fmt: skip
+    rows, lanes = finishing(cut.spread, nbytes)
+    finishing_grid = (-(-cut.closing.numel() // rows),)
+    return Prepared(cut, width, (programs,), options, finishing_grid, {"ROWS": rows, "LANES": lanes, **kinds})
+
+
+def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
+    cut = found.cut
+    heads, tails, queue = cut.storage(found.width, work.dtype)
+    execute[found.grid](
+        work.operands, matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant,
+        ATOM=work.atom, TILE=work.tile, **found.options,
     )  # fmt: skip
-    count = found.closing.numel()
-    if count:
-        rows, lanes = finishing(found.spread, nbytes)
-        finish_split_tiles[(-(-count // rows),)](
-            work.operands,
-            found.closed,
-            found.opening,
-            found.closing,
-            heads,
-            tails,
-            count,
-            ROWS=rows,
-            LANES=lanes,
-            **kinds,
-        )
+    if cut.spread:
+        finish_split_tiles[found.finishing_grid](
+            work.operands, cut.closed, cut.opening, cut.closing, heads, tails, cut.splits,
+            TILE=work.tile, **found.finishing_options,
+        )  # fmt: skip
 
 
 def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:

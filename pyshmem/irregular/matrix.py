@@ -29,14 +29,14 @@ class Marked(NamedTuple):
 class CSR:
     """A checked matrix: row i has the non-zeros offsets[i] to offsets[i + 1] of columns and values.
 
-    cuts: what products have found out about its pieces.
+    kept: what products have found out about its pieces.
     """
 
     offsets: torch.Tensor
     columns: torch.Tensor
     values: torch.Tensor
     shape: tuple[int, int]
-    cuts: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rows(self) -> int:
