@@ -34,8 +34,9 @@ SCHEDULES: dict[str, Schedule] = {
 _SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread
 _LEAST, _MOST = (16, 16) if interpreter.active() else (128, 1024)  # atoms at a time; the interpreter scans one by one
-_INTERPRETED_PROGRAMS = 2  # they run one after the other
 _WAVES = 8  # programs of a queue for each multiprocessor
+_PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+_SMALLEST = (16, 256)  # tiles, and atoms where tiles are split
 
 
 class Work(NamedTuple):
@@ -144,7 +145,7 @@ class Prepared(NamedTuple):
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own, less for a small matrix.
     Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run. The first
         run of a matrix with a schedule and a size waits for the stream.
     Errors: ArgumentError.
@@ -164,7 +165,9 @@ def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[S
     chosen = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {', '.join(SCHEDULES)}")
-    size = chosen.size if size is None else size
+    size = (
+        fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
+    )
     if not 1 <= size <= LARGEST_PIECE:
         refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
     if matrix.device.type == "cpu" and not interpreter.active():
@@ -181,7 +184,7 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     width = triton.next_power_of_2(work.width)
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
-    programs = min(cut.pieces, _resident(matrix.device)) if schedule.queued else cut.pieces
+    programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
     kinds = {"SUM": _SUMS[work.dtype], "WIDTH": width}
     options = {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
@@ -226,8 +229,14 @@ def finishing(spread: int, nbytes: int) -> tuple[int, int]:
     return max(2 * _BYTES // (lanes * nbytes), 1), lanes
 
 
-def _resident(device: torch.device) -> int:
-    """How many programs run at once."""
-    if interpreter.active():
-        return _INTERPRETED_PROGRAMS
-    return int(_WAVES * torch.cuda.get_device_properties(device).multi_processor_count)
+def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:
+    """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too."""
+    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.splits])
+    while size > least and schedule.pieces(tiles, atoms, size) < wanted:
+        size //= 2
+    return size
+
+
+def _multiprocessors(device: torch.device) -> int:
+    """How many there are. In the interpreter programs run one after the other."""
+    return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)

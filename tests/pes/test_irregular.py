@@ -165,3 +165,11 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
 def merge_path_itself():
     """The module in place of its schedule."""
     return irregular.schedules.merge_path
+
+
+def test_pieces_are_smaller_until_there_are_enough_of_them():
+    """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
+    fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
+    for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
+        assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
+        assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms
