@@ -50,12 +50,16 @@ Call = Callable[[], Any]
 
 
 class Found(NamedTuple):
-    """One matrix: what it looks like, and seconds by peer. issue: those of the host; gathering: of computing features."""
+    """One matrix: what it looks like, and seconds by peer: of a product, of the first one, and of the host for a call.
+
+    gathering: seconds for computing the features, with their way to the host.
+    """
 
     name: str
     family: str
     features: dict[str, float]
     seconds: dict[str, float]
+    first: dict[str, float]
     issue: dict[str, float]
     gathering: float
 
@@ -95,6 +99,10 @@ class Clock:
             return partial(issued, call, repeats), EAGER * repeats
         graph.replay()
         return graph.replay, REPLAY
+
+    def wait(self) -> None:
+        if self.gpu:
+            torch.cuda.synchronize()
 
     def once(self, step: Call, cycles: int) -> float:
         if not self.gpu:
@@ -154,20 +162,24 @@ class Bench:
         arrays = (each.cpu().numpy() for each in (made.values(), made.col_indices(), made.crow_indices()))
         host, vector = scipy.sparse.csr_matrix(tuple(arrays), shape=tuple(made.shape)), x.cpu().numpy()
         wanted = host.astype(np.float64) @ vector.astype(np.float64)
-        calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted)
+        first: dict[str, float] = {}
+        calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted, first)
         repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
         seconds = self.clock.seconds(calls, repeats)
         seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
         issue = {name: self.issued(call) for name, call in calls.items()}
         described = features(matrix)._asdict()
         gathering = statistics.median(issued(partial(features, matrix), 1) for _ in range(self.clock.rounds))
-        return Found(recipe.name, recipe.family, described, seconds, issue, gathering)
+        return Found(recipe.name, recipe.family, described, seconds, first, issue, gathering)
 
-    def able(self, recipe: Recipe, calls: dict[str, Call], wanted: Any) -> dict[str, Call]:
-        """Return the peers whose result is right. Remarks say why another one is not timed."""
+    def able(self, recipe: Recipe, calls: dict[str, Call], wanted: Any, first: dict[str, float]) -> dict[str, Call]:
+        """Return the peers whose result is right. Remarks say why another one is not timed. first: gets the seconds."""
         found = {}
         for name, call in calls.items():
+            begin = time.perf_counter()
             got = call()
+            self.clock.wait()
+            first[name] = time.perf_counter() - begin
             got = got.get() if hasattr(got, "get") else got.cpu().numpy()
             wrong = np.flatnonzero(np.abs(got - wanted) > TOLERANCE * np.abs(wanted))
             if wrong.size or got.shape != wanted.shape:
@@ -283,8 +295,10 @@ def lines(every: Sequence[Found]) -> Iterable[str]:
         )
     for name in (*names, LIBRARY, CUPY):
         issue = [each.issue[name] for each in every if name in each.issue]
+        first = [each.first[name] for each in every if name in each.first]
         if issue:
-            yield f"a call's issue on the host, {name}: {statistics.median(issue) * 1e6:.1f} µs"
+            medians = [statistics.median(each) * 1e6 for each in (issue, first)]
+            yield f"{name}: a call's issue on the host {medians[0]:.1f} µs, the first product {medians[1]:.1f} µs"
     yield f"features: {statistics.median(each.gathering for each in every) * 1e6:.1f} µs with their way to the host"
 
 
