@@ -26,6 +26,7 @@ KNOWN = ("rows", "columns", "atoms", "mean")
 GATHERED = (*KNOWN, "uneven", "longest", "empty")
 UNEVEN = "uneven: the standard deviation of the lengths of rows, divided by their mean"
 FOLDS, DEPTH, LEAF = 5, 4, 4  # parts that are held out in turn; of a tree, and the least matrices in its leaves
+CAUTION = 4  # times as much counts what is lost by not looking, which has no limit
 FAILED = 100.0  # times the slowest schedule: a wrong result
 CAPTION = (
     "time / best: of the schedules' times of each matrix, the geometric mean, 95 % and most. With the pass over the offsets "
@@ -120,6 +121,7 @@ class Selector(NamedTuple):
 def fit(data: Data, products: int) -> Selector:
     """Train the trees. The gate learns from choices for matrices that the other two had not seen."""
     without = data.of(out_of_fold(data, by_known))
+    without = without * (without / data.best) ** CAUTION
     with_features = data.of(out_of_fold(data, by_gathered)) + data.gathering / products
     gate = tree(data.known, np.stack([without, with_features], axis=1))
     return Selector(tree(data.known, data.seconds), tree(data.gathered, data.seconds), gate)

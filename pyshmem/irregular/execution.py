@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.irregular.choosing import choose
 from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
 from pyshmem.irregular.schedules import (
@@ -31,6 +32,7 @@ SCHEDULES: dict[str, Schedule] = {
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
 }
+AUTO = "auto"
 _SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread
 _LEAST, _MOST = (16, 16) if interpreter.active() else (128, 1024)  # atoms at a time; the interpreter scans one by one
@@ -145,7 +147,8 @@ class Prepared(NamedTuple):
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own, less for a small matrix.
+    schedule: a name in SCHEDULES, "auto" for one that suits the matrix, or a Schedule.  size: of a piece; None is the
+        schedule's own, less for a small matrix.
     Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run. The first
         run of a matrix with a schedule and a size waits for the stream.
     Errors: ArgumentError.
@@ -162,9 +165,10 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
 
 
 def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[Schedule, int]:
-    chosen = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
+    name = choose(matrix) if schedule == AUTO else schedule
+    chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
-        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {', '.join(SCHEDULES)}")
+        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
     size = (
         fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
     )

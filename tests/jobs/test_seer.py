@@ -12,6 +12,7 @@ pytest.importorskip("sklearn")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import seer
+from pyshmem.irregular import SCHEDULES, selector
 
 NAMES = ["program_mapped", "merge_path"]
 
@@ -37,12 +38,12 @@ def data(tmp_path):
 
 
 def test_features_are_gathered_where_they_are_needed_and_worth_their_time(data):
-    """At 100 products a pass costs a tenth of a product, and a wrong choice nine."""
+    """At 100 products a pass costs a tenth of a product, and a wrong choice nine in half of the cases."""
     choice, gathers = seer.fit(data, 100).choose(data)
     assert (gathers == (data.known[:, 0] > 1000)).all()
     assert (choice == data.seconds.argmin(axis=1)).all()
-    _, gathers = seer.fit(data, 1).choose(data)
-    assert not gathers.any(), "the pass takes as long as the wrong product"
+    dear = data._replace(gathering=data.gathering * 1e6)
+    assert not seer.fit(dear, 100).choose(dear)[1].any()
 
 
 def test_figures_are_of_matrices_that_were_held_out(data):
@@ -74,6 +75,16 @@ def test_branches_that_end_alike_are_one(data):
     model = seer.tree(data.known, np.stack([data.best, data.best * factor], axis=1))
     assert model.tree_.node_count > 1
     assert seer.statements(model, seer.KNOWN, NAMES) == ["return program_mapped"]
+
+
+def test_the_selector_of_the_package_names_schedules_only():
+    draw = np.random.default_rng(0)
+    for _ in range(1000):
+        rows, columns, atoms, longest = (int(10 ** draw.uniform(0, 8)) for _ in range(4))
+        known = rows, columns, atoms, atoms / rows
+        assert selector.gathers(*known) in (True, False)
+        uneven, empty = 10 ** draw.uniform(-2, 3), draw.random()
+        assert {selector.by_known(*known), selector.by_gathered(*known, uneven, longest, empty)} <= set(SCHEDULES)
 
 
 def test_a_schedule_with_a_wrong_result_is_never_chosen(data, tmp_path):

@@ -167,6 +167,21 @@ def merge_path_itself():
     return irregular.schedules.merge_path
 
 
+@pytest.mark.parametrize("gathers", [False, True])
+def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, monkeypatch):
+    matrix, x = sparse([4, 0, 2]), numbers(17)
+    seen = []
+    monkeypatch.setattr(irregular.selector, "gathers", lambda *known: seen.append(known) or gathers)
+    monkeypatch.setattr(irregular.selector, "by_known", lambda *known: seen.append(known) or "row_split")
+    monkeypatch.setattr(irregular.selector, "by_gathered", lambda *all: seen.append(all) or "nonzero_split")
+    found = irregular.csr(matrix)
+    assert torch.equal(irregular.spmv(found, x, "auto").cpu().double(), dense(matrix) @ x.cpu().double())
+    known = (3, 17, 6, 2.0)
+    assert seen == [known, (*known, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3)) if gathers else known]
+    irregular.spmv(found, x, "auto")
+    assert len(seen) == 2, "the choice is kept"
+
+
 def test_pieces_are_smaller_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
     fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
