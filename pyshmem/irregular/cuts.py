@@ -39,7 +39,7 @@ class Cut:
         """Search. Waits for torch's current stream."""
         offsets = matrix.offsets
         self.pieces = schedule.pieces(matrix.rows, matrix.atoms, size)
-        tiles, atoms = torch.empty((2, self.pieces + 1), dtype=offsets.dtype, device=matrix.device)
+        tiles, atoms = (offsets.new_empty(self.pieces + 1) for _ in range(2))
         begin_pieces[(self.pieces + 1,)](
             offsets, tiles, atoms, matrix.rows, matrix.atoms, size, BEGINS=schedule.begins, num_warps=1
         )
@@ -59,6 +59,8 @@ class Cut:
             self.closed, self.splits = tiles[closing], closing.numel()
             self.closing, self.opening = (each.to(offsets.dtype) for each in (closing, opening))
             self.spread = int((closing - opening).max()) if closing.numel() else 0
+        if offsets.is_cuda:  # later products may be on other streams
+            torch.cuda.current_stream(offsets.device).synchronize()
 
     def storage(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return (heads, tails, queue) of the current stream: the sums of split tiles' parts, and a zero.
@@ -69,6 +71,6 @@ class Cut:
         key = (_current_stream(device.index or 0) if device.type == "cuda" else 0, width, dtype)
         found = self._storage.get(key)
         if found is None:
-            sums = torch.empty((2, self.pieces, width), dtype=dtype, device=device)
-            found = self._storage[key] = (sums[0], sums[1], torch.zeros(1, dtype=torch.int32, device=device))
+            heads, tails = (torch.empty(self.pieces * width, dtype=dtype, device=device) for _ in range(2))
+            found = self._storage[key] = (heads, tails, torch.zeros(1, dtype=torch.int32, device=device))
         return found
