@@ -68,14 +68,16 @@ def go_through(
     begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
     if FLAT:
         number = tl.load(numbers + piece)
-        if SPLITS and tl.load(numbers + piece + 1) == number:
-            tail, head = within_tile(operands, marks, begin, end, ATOM, SUM, BLOCK, WIDTH)
-        else:
-            tail, head = in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
         if SPLITS:
+            if tl.load(numbers + piece + 1) == number:  # no tile begins in the piece
+                tail, head = within_tile(operands, marks, begin, end, ATOM, SUM, BLOCK, WIDTH)
+            else:
+                tail, head = in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
             place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
             tl.store(heads + place, head)
             tl.store(tails + place, tail)
+        else:
+            in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
         share = tl.cast(vacant, tl.int64)
         first, last = piece * share // pieces, (piece + 1) * share // pieces
         finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
