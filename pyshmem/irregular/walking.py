@@ -41,7 +41,7 @@ def in_sequence(
         begun, sums = tl.associative_scan((first, tl.broadcast_to(value, (BLOCK, WIDTH))), 0, joined)
         sums += tl.where(begun == 0, head, 0)
         ended = live & (mark & 2 != 0)
-        tiles = seen + (begun if WIDTH == 1 else tl.cumsum(mark & 1, 0))
+        tiles = seen + (begun if WIDTH == 1 else tl.max(begun, 1, keep_dims=True))  # all lanes have the same
         whole = ended & (tiles > 0)
         TILE(operands, tl.load(filled + number + tiles - 1, mask=whole, other=0), lanes, sums, whole)
         final = atoms == tl.minimum(start + BLOCK, atom_end) - 1
