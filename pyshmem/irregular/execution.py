@@ -226,7 +226,8 @@ def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int)
         block = triton.next_power_of_2(size if schedule.splits else size * mean)
         return min(max(block, _LEAST), _MOST, max(most, 16)), 1
     beside = min(triton.next_power_of_2(mean), 64)
-    return beside, max(min(most // beside, triton.next_power_of_2(size)), 1)
+    rows = max(most // beside, 4)
+    return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
 
 
 def finishing(spread: int, nbytes: int) -> tuple[int, int]:
