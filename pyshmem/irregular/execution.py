@@ -8,24 +8,37 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.irregular.choosing import choose
+from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
-from pyshmem.irregular.schedules import Schedule, dynamic, group_mapped, merge_path, nonzero_split, program_mapped
-from pyshmem.irregular.walking import in_sequence, side_by_side
+from pyshmem.irregular.schedules import (
+    Schedule,
+    dynamic,
+    group_mapped,
+    merge_path,
+    nonzero_split,
+    program_mapped,
+    row_split,
+)
+from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, side_by_side, within_tile
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
+    "row_split": row_split.SCHEDULE,
     "group_mapped": group_mapped.SCHEDULE,
     "merge_path": merge_path.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
 }
+AUTO = "auto"
 _SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
-_ATOMS = 16 if interpreter.active() else 128  # in sequence at a time; the interpreter scans them one by one
-_ELEMENTS = 1024  # of sums that a program has at a time, 4 to 8 a thread
-_INTERPRETED_PROGRAMS = 2  # they run one after the other
+_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread
+_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 1024)  # atoms at a time; the interpreter scans one by one
 _WAVES = 8  # programs of a queue for each multiprocessor
+_PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+_SMALLEST = (16, 256)  # tiles, and atoms where tiles are split
 
 
 class Work(NamedTuple):
@@ -45,119 +58,192 @@ class Work(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
-@triton.jit(do_not_specialize=["tiles", "atoms", "pieces", "size"])
+@triton.jit
+def go_through(
+    piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Go through a piece. The arguments are those of ``execute``."""
+    begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
+    if FLAT:
+        number = tl.load(numbers + piece)
+        if SPLITS:
+            if tl.load(numbers + piece + 1) == number:  # no tile begins in the piece
+                tail, head = within_tile(operands, marks, begin, end, ATOM, SUM, BLOCK, WIDTH)
+            else:
+                tail, head = in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+            place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
+            tl.store(heads + place, head)
+            tl.store(tails + place, tail)
+        else:
+            in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+        share = tl.cast(vacant, tl.int64)
+        first, last = piece * share // pieces, (piece + 1) * share // pieces
+        finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
+    else:
+        side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
+
+
+@triton.jit(do_not_specialize=["pieces", "vacant"])
 def execute(
-    operands, offsets, queue, heads, tails, opened, tiles, atoms, pieces, size,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BEGINS: tl.constexpr, TAKE: tl.constexpr,
-    FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
+    operands, offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
+    FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
 
-    heads, tails, opened: for each piece: the sum of the tile in which it ends, of the tile in which it begins, if that ends
-    in the piece, and the tile in which it ends.
+    begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
+    heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
+    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.
     """
-    INDEX: tl.constexpr = offsets.dtype.element_ty
-    tiles, atoms, size = tl.cast(tiles, INDEX), tl.cast(atoms, INDEX), tl.cast(size, INDEX)
     programs = tl.num_programs(0)
-    piece = tl.cast(TAKE(queue, tl.program_id(0) - programs, programs), INDEX)
-    while piece < pieces:
-        tile, atom = BEGINS(offsets, tiles, atoms, piece, size)
-        tile_end, atom_end = BEGINS(offsets, tiles, atoms, piece + 1, size)
-        if FLAT:
-            tail, head = in_sequence(
-                operands, offsets, tiles, tile, atom, tile_end, atom_end, ATOM, TILE, SUM, BLOCK, WIDTH
-            )
-            if SPLITS:
-                place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
-                tl.store(heads + place, head)
-                tl.store(tails + place, tail)
-                tl.store(opened + piece, tile_end)
-        else:
-            side_by_side(operands, offsets, tile, tile_end, ATOM, TILE, SUM, BLOCK, LANES, WIDTH)
-        piece = tl.cast(TAKE(queue, piece, programs), INDEX)
+    piece = TAKE(queue, tl.program_id(0) - programs, programs)
+    if QUEUED:
+        while piece < pieces:
+            go_through(
+                piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+                ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+            )  # fmt: skip
+            piece = TAKE(queue, piece, programs)
+        if piece == pieces + programs - 1:  # no program takes from the queue after this one
+            tl.store(queue, 0)
+    else:
+        go_through(
+            piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+            ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+        )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["tiles", "atoms", "size"])
+@triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
-    operands, offsets, heads, tails, opened, tiles, atoms, size,
-    TILE: tl.constexpr, SUM: tl.constexpr, BEGINS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    operands, closed, opening, closing, heads, tails, count,
+    TILE: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Finish the tile in which a piece begins, if it also ends there: add its parts, always in the order of pieces."""
-    INDEX: tl.constexpr = offsets.dtype.element_ty
+    """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
     lanes = tl.arange(0, WIDTH)[None, :]
-    piece = tl.cast(tl.program_id(0) + 1, INDEX)
-    tile, atom = BEGINS(offsets, tl.cast(tiles, INDEX), tl.cast(atoms, INDEX), piece, tl.cast(size, INDEX))
-    if tl.load(opened + piece) > tile:
-        if atom > tl.load(offsets + tile):
-            first, high = piece * 0, piece - 1  # the first piece that ends in the tile
-            while first < high:
-                middle = (first + high) // 2
-                before = tl.load(opened + middle) < tile
-                first = tl.where(before, middle + 1, first)
-                high = tl.where(before, high, middle)
-            sums = tl.zeros((1, WIDTH), dtype=SUM)
-            for start in range(first, piece, BLOCK):
-                part = start + tl.arange(0, BLOCK)[:, None]
-                place = tl.cast(part, tl.int64) * WIDTH + lanes
-                sums += tl.sum(tl.load(heads + place, mask=part < piece, other=0), axis=0, keep_dims=True)
-            sums += tl.load(tails + tl.cast(piece, tl.int64) * WIDTH + lanes)
-            found = tile + tl.zeros((1, 1), dtype=INDEX)
-            TILE(operands, found, lanes, sums, found >= 0)
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = number < count
+    first = tl.load(opening + number, mask=live, other=0)
+    last = tl.load(closing + number, mask=live, other=0)
+    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
+    for step in range(0, tl.max(last - first), LANES):
+        part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
+        place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
+        sums += tl.load(heads + place, mask=part < last[:, :, None], other=0)
+    tail = tl.load(tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
+    TILE(operands, tl.load(closed + number, mask=live, other=0), lanes, tl.sum(sums, axis=1) + tail, live)
+
+
+class Prepared(NamedTuple):
+    """How a work of a width and a type is launched. options, finishing_options: the kernels' constants."""
+
+    cut: Cut
+    width: int
+    grid: tuple[int, ...]
+    options: dict[str, Any]
+    finishing_grid: tuple[int, ...]
+    finishing_options: dict[str, Any]
 
 
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
-    Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run.
+    schedule: a name in SCHEDULES, "auto" for one that suits the matrix, or a Schedule.  size: of a piece; None is the
+        schedule's own, less for a small matrix.
+    Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run. The first
+        run of a matrix with a schedule and a size waits for the stream.
     Errors: ArgumentError.
     Spec: none.
     """
-    chosen = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
+    key = (schedule, size, work.width, work.dtype)
+    found = matrix.kept.get(key)
+    if found is None:
+        chosen, size = _checked(matrix, schedule, size)
+        if not matrix.rows:
+            return
+        found = matrix.kept[key] = _prepare(work, matrix, chosen, size)
+    _launch(found, work, matrix)
+
+
+def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[Schedule, int]:
+    name = choose(matrix) if schedule == AUTO else schedule
+    chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
-        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {', '.join(SCHEDULES)}")
-    size = chosen.size if size is None else size
+        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
+    size = (
+        fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
+    )
     if not 1 <= size <= LARGEST_PIECE:
         refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"
         )
-    if matrix.rows:
-        _launch(work, matrix, chosen, size)
+    return chosen, size
 
 
-def _launch(work: Work, matrix: CSR, schedule: Schedule, size: int) -> None:
-    tiles, atoms = matrix.rows, matrix.atoms
-    pieces = schedule.pieces(tiles, atoms, size)
+def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared:
+    cut = matrix.kept.get((schedule, size))
+    if cut is None:
+        cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
     width = triton.next_power_of_2(work.width)
-    block, lanes = blocking(tiles, atoms, size, schedule.flat, width)
-    room = pieces if schedule.splits else 0
-    heads, tails = torch.empty((2, room, width), dtype=work.dtype, device=matrix.device)
-    opened = torch.empty(room, dtype=matrix.offsets.dtype, device=matrix.device)
-    queue = torch.zeros(int(schedule.queued), dtype=torch.int32, device=matrix.device)
-    programs = min(pieces, _resident(matrix.device)) if schedule.queued else pieces
-    kinds = {"TILE": work.tile, "SUM": _SUMS[work.dtype], "BEGINS": schedule.begins, "WIDTH": width}
-    execute[(programs,)](
-        work.operands, matrix.offsets, queue, heads, tails, opened, tiles, atoms, pieces, size,
-        ATOM=work.atom, TAKE=schedule.take, FLAT=schedule.flat, SPLITS=schedule.splits, BLOCK=block, LANES=lanes, **kinds,
+    nbytes = width * work.dtype.itemsize
+    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
+    programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
+    kinds = {"SUM": _SUMS[work.dtype], "WIDTH": width}
+    options = {
+        "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
+        "BLOCK": block, "ROWS": rows, "num_warps": schedule.warps, **kinds,
+    }  # fmt: skip
+    rows, lanes = finishing(cut.spread, nbytes)
+    finishing_grid = (-(-cut.closing.numel() // rows),)
+    return Prepared(cut, width, (programs,), options, finishing_grid, {"ROWS": rows, "LANES": lanes, **kinds})
+
+
+def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
+    cut = found.cut
+    heads, tails, queue = cut.storage(found.width, work.dtype)
+    execute[found.grid](
+        work.operands, matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant,
+        ATOM=work.atom, TILE=work.tile, **found.options,
     )  # fmt: skip
-    if schedule.splits and pieces > 1:
-        finish_split_tiles[(pieces - 1,)](
-            work.operands, matrix.offsets, heads, tails, opened, tiles, atoms, size, BLOCK=block, **kinds
-        )
+    if cut.spread:
+        finish_split_tiles[found.finishing_grid](
+            work.operands, cut.closed, cut.opening, cut.closing, heads, tails, cut.splits,
+            TILE=work.tile, **found.finishing_options,
+        )  # fmt: skip
 
 
-def blocking(tiles: int, atoms: int, size: int, flat: bool, width: int) -> tuple[int, int]:
-    """Return (BLOCK, LANES): the atoms at a time, and 1; or the tiles at a time and the atoms of each, by their mean."""
-    if flat:
-        return min(max(_ELEMENTS // width, 16), _ATOMS), 1
-    lanes = min(triton.next_power_of_2(-(-atoms // tiles) or 1), 64)
-    return max(min(_ELEMENTS // (lanes * width), triton.next_power_of_2(size)), 1), lanes
+def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
+    """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
+
+    nbytes: of the sums of a tile.
+    """
+    most = max(_BYTES * schedule.warps // nbytes, 1)
+    mean = -(-atoms // tiles) or 1
+    if schedule.flat:
+        block = triton.next_power_of_2(size if schedule.splits else size * mean)
+        return min(max(block, _LEAST), _MOST, max(most, 16)), 1
+    beside = min(triton.next_power_of_2(mean), 64)
+    rows = max(most // beside, 4)
+    return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
 
 
-def _resident(device: torch.device) -> int:
-    """How many programs run at once."""
-    if interpreter.active():
-        return _INTERPRETED_PROGRAMS
-    return int(_WAVES * torch.cuda.get_device_properties(device).multi_processor_count)
+def finishing(spread: int, nbytes: int) -> tuple[int, int]:
+    """Return (ROWS, LANES): the split tiles at a time, and the parts of each."""
+    lanes = 2 if spread <= 8 else 64
+    return max(2 * _BYTES // (lanes * nbytes), 1), lanes
+
+
+def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:
+    """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too."""
+    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.splits])
+    while size > least and schedule.pieces(tiles, atoms, size) < wanted:
+        size //= 2
+    return size
+
+
+def _multiprocessors(device: torch.device) -> int:
+    """How many there are. In the interpreter programs run one after the other."""
+    return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -16,14 +17,26 @@ LARGEST_PIECE = 1 << 20
 _MOST = 2**31 - 2 * LARGEST_PIECE  # of rows and non-zeros with int32 indices: kernels add the size of a piece to them
 
 
+class Marked(NamedTuple):
+    """Two bits for each atom, 16 a word: 1 for the first of its row, 2 for the last. Rows with atoms, and those without."""
+
+    marks: torch.Tensor
+    filled: torch.Tensor
+    empty: torch.Tensor
+
+
 @dataclass(frozen=True, eq=False)
 class CSR:
-    """A checked matrix: row i has the non-zeros offsets[i] to offsets[i + 1] of columns and values."""
+    """A checked matrix: row i has the non-zeros offsets[i] to offsets[i + 1] of columns and values.
+
+    kept: what products have found out about its pieces.
+    """
 
     offsets: torch.Tensor
     columns: torch.Tensor
     values: torch.Tensor
     shape: tuple[int, int]
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -39,6 +52,17 @@ class CSR:
     def device(self) -> torch.device:
         """Where the matrix is."""
         return self.values.device
+
+    @cached_property
+    def marked(self) -> Marked:
+        """What going through the atoms in sequence takes. Found once; waits for torch's current stream."""
+        lengths = self.offsets.diff()
+        filled, empty = ((each).nonzero()[:, 0].to(self.offsets.dtype) for each in (lengths > 0, lengths == 0))
+        firsts, ends = (self.offsets[filled.long() + i].long() for i in (0, 1))
+        words = torch.zeros(self.atoms // 16 + 1, dtype=torch.int32, device=self.device)
+        for mark, atoms in ((1, firsts), (2, ends - 1)):  # sums of different bits have no carry
+            words.index_add_(0, atoms >> 4, (mark << (atoms & 15) * 2).int())
+        return Marked(words, filled, empty)
 
     def between(self, first: int, last: int) -> CSR:
         """Return the rows from ``first`` to before ``last``, of all columns. Columns and values are shared."""

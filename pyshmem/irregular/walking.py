@@ -7,63 +7,78 @@ import triton.language as tl
 
 
 @triton.jit
-def tile_of(offsets, atoms, first, last):
-    """Return the tile of each of ``atoms``, which are in the tiles first to last, by a binary search."""
-    low, high = first + atoms * 0, last + atoms * 0
-    left = last - first
-    while left > 0:
-        middle = (low + high + 1) // 2
-        begun = tl.load(offsets + middle) <= atoms
-        low = tl.where(begun, middle, low)
-        high = tl.where(begun, high, middle - 1)
-        left = left // 2
-    return low
+def joined(begun, sums, later_begun, later_sums):
+    """The tiles that begin in two neighbouring stretches of atoms, and the sum of the tile that is open after them."""
+    return begun + later_begun, tl.where(later_begun != 0, later_sums, sums + later_sums)
 
 
 @triton.jit
-def joined(first, sums, later_first, later_sums):
-    """The sum of two neighbouring stretches of atoms: if a tile begins in the later one, the sum begins with it."""
-    return first | later_first, tl.where(later_first != 0, later_sums, sums + later_sums)
+def added(head, tail, begun, other_head, other_tail, other_begun):
+    """Three sums at once."""
+    return head + other_head, tail + other_tail, begun + other_begun
 
 
 @triton.jit
 def in_sequence(
-    operands, offsets, tiles, tile, atom, tile_end, atom_end,
+    operands, marks, filled, atom, atom_end, number,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum the atoms of a piece by tiles, with a segmented scan of BLOCK atoms at a time, and finish whole tiles.
 
+    number: how many tiles of ``filled`` begin before the piece.
     Return (tail, head): of the tile in which the piece begins, if it ends here, and of the tile in which it ends.
     """
     lanes = tl.arange(0, WIDTH)[None, :]
-    rows = tl.arange(0, BLOCK)[:, None]
-    begun = atom > tl.load(offsets + tile)
-    head = tl.zeros((1, WIDTH), dtype=SUM)
     tail = tl.zeros((1, WIDTH), dtype=SUM)
-    current = tile
+    head = tl.zeros((1, WIDTH), dtype=SUM)  # of the tile that is open, at first that in which the piece begins
+    seen = tl.zeros((1, 1), dtype=tl.int32)  # how many tiles have begun in the piece
     for start in range(atom, atom_end, BLOCK):
-        atoms = start + rows
+        atoms = start + tl.arange(0, BLOCK)[:, None]
         live = atoms < atom_end
-        found = tile_of(offsets, atoms, current, tl.minimum(tile_end, tiles - 1))
         value = tl.where(live, ATOM(operands, atoms, lanes, live), 0).to(SUM)
-        first = tl.where(atoms == tl.load(offsets + found), 1, 0)
-        _, sums = tl.associative_scan(
-            (tl.broadcast_to(first, (BLOCK, WIDTH)), tl.broadcast_to(value, (BLOCK, WIDTH))), 0, joined
-        )
-        sums += tl.where(found == current, head, 0)
-        ended = live & (atoms + 1 == tl.load(offsets + found + 1))
-        cut = begun & (found == tile)
-        TILE(operands, found, lanes, sums, ended & (cut == 0))
-        tail += tl.sum(tl.where(ended & cut, sums, 0), axis=0, keep_dims=True)
-        last = atoms == tl.minimum(start + BLOCK, atom_end) - 1
-        head = tl.sum(tl.where(last & (ended == 0), sums, 0), axis=0, keep_dims=True)
-        current = tl.max(tl.where(last, found, 0))
-    for start in range(tile, tile_end, BLOCK):  # no atom ends an empty tile
-        empty = start + rows
-        live = empty < tile_end
-        length = tl.load(offsets + empty + 1, mask=live, other=1) - tl.load(offsets + empty, mask=live, other=0)
-        TILE(operands, empty, lanes, tl.zeros((BLOCK, WIDTH), dtype=SUM), live & (length == 0))
+        mark = tl.load(marks + (atoms >> 4), mask=live, other=0) >> ((atoms & 15) * 2).to(tl.int32)
+        first = tl.broadcast_to(mark & 1, (BLOCK, WIDTH))
+        begun, sums = tl.associative_scan((first, tl.broadcast_to(value, (BLOCK, WIDTH))), 0, joined)
+        sums += tl.where(begun == 0, head, 0)
+        ended = live & (mark & 2 != 0)
+        tiles = seen + (begun if WIDTH == 1 else tl.max(begun, 1, keep_dims=True))  # all lanes have the same
+        whole = ended & (tiles > 0)
+        TILE(operands, tl.load(filled + number + tiles - 1, mask=whole, other=0), lanes, sums, whole)
+        final = atoms == tl.minimum(start + BLOCK, atom_end) - 1
+        parts = tl.where(final & (ended == 0), sums, 0), tl.where(ended & (tiles == 0), sums, 0), first
+        head, ending, here = tl.reduce(parts, 0, added, keep_dims=True)
+        tail += ending
+        seen += here if WIDTH == 1 else tl.max(here, 1, keep_dims=True)
     return tail, head
+
+
+@triton.jit
+def within_tile(
+    operands, marks, atom, atom_end, ATOM: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Sum the atoms of a piece in which no tile begins, as in_sequence would, without a scan. Return (tail, head)."""
+    lanes = tl.arange(0, WIDTH)[None, :]
+    sums = tl.zeros((BLOCK, WIDTH), dtype=SUM)
+    for start in range(atom, atom_end, BLOCK):
+        atoms = start + tl.arange(0, BLOCK)[:, None]
+        live = atoms < atom_end
+        sums += tl.where(live, ATOM(operands, atoms, lanes, live), 0).to(SUM)
+    whole = tl.sum(sums, axis=0, keep_dims=True)
+    final = tl.maximum(atom_end - 1, 0)
+    ended = tl.load(marks + (final >> 4)) >> ((final & 15) * 2).to(tl.int32) & 2
+    return tl.where(ended != 0, whole, 0), tl.where(ended != 0, 0, whole)
+
+
+@triton.jit
+def finish_empty_tiles(
+    operands, empty, first, last, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Finish the tiles from ``first`` to before ``last`` of ``empty``, whose sums are zeros."""
+    for start in range(first, last, BLOCK):
+        places = start + tl.arange(0, BLOCK)[:, None]
+        live = places < last
+        tiles = tl.load(empty + places, mask=live, other=0)
+        TILE(operands, tiles, tl.arange(0, WIDTH)[None, :], tl.zeros((BLOCK, WIDTH), dtype=SUM), live)
 
 
 @triton.jit

@@ -5,12 +5,13 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles
+from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles, finishing
 from pyshmem.irregular.works import degrees, spmm, spmv
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
+INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -23,17 +24,21 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     chosen = SCHEDULES[schedule]
     atom, tile, kind, width = WORKS[work]
     kind = tl.float64 if dtype == torch.float64 else kind
-    block, lanes = blocking(TILES, ATOMS, chosen.size, chosen.flat, width)
+    nbytes = width * (8 if kind == tl.float64 else 4)
+    block, rows = blocking(TILES, ATOMS, chosen, chosen.size, nbytes)
+    if kernel is finish_split_tiles:
+        rows, block = finishing(2, nbytes)
     sums = array({tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32}[kind])
     fields = {"columns": array(index), "counts": sums, "first": 0, "width": width, "pitch": 64, "most": 99}
-    values = {
+    places = dict.fromkeys(INDICES, array(index))
+    values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
-        "offsets": array(index), "opened": array(index), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "tiles": TILES, "atoms": ATOMS, "pieces": 1 << 14, "size": chosen.size, "ATOM": atom, "TILE": tile, "SUM": kind,
-        "BEGINS": chosen.begins, "TAKE": chosen.take, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block,
-        "LANES": lanes, "WIDTH": width,
+        "marks": array(torch.int32), "queue": array(torch.int32), "heads": sums, "tails": sums,
+        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
+        "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
-    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names])
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
 
 

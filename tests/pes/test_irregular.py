@@ -23,6 +23,23 @@ def test_spmv_adds_the_products_of_each_row(schedule, lengths, few_pes):
 
 
 @every
+def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch):
+    """The first finds the pieces; later ones search no more, and find the queue and the sums as the first did."""
+    matrix = irregular.csr(sparse(LENGTHS["uneven"]))
+    for turn in range(3):
+        x = numbers(17) + turn
+        y = irregular.spmv(matrix, x, schedule, SIZE)
+        assert torch.equal(y.cpu().double(), dense(sparse(LENGTHS["uneven"])) @ x.cpu().double()), turn
+        monkeypatch.setattr(irregular.execution, "_prepare", None)
+
+
+def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes):
+    matrix, x = sparse([3, 300, 0, 2]), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, "nonzero_split", 4)
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+@every
 def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
     matrix, b = sparse(LENGTHS["uneven"]), numbers(17, 3)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
@@ -148,3 +165,26 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
 def merge_path_itself():
     """The module in place of its schedule."""
     return irregular.schedules.merge_path
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, monkeypatch):
+    matrix, x = sparse([4, 0, 2]), numbers(17)
+    seen = []
+    monkeypatch.setattr(irregular.selector, "gathers", lambda *known: seen.append(known) or gathers)
+    monkeypatch.setattr(irregular.selector, "by_known", lambda *known: seen.append(known) or "row_split")
+    monkeypatch.setattr(irregular.selector, "by_gathered", lambda *all: seen.append(all) or "nonzero_split")
+    found = irregular.csr(matrix)
+    assert torch.equal(irregular.spmv(found, x, "auto").cpu().double(), dense(matrix) @ x.cpu().double())
+    known = (3, 17, 6, 2.0)
+    assert seen == [known, (*known, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3)) if gathers else known]
+    irregular.spmv(found, x, "auto")
+    assert len(seen) == 2, "the choice is kept"
+
+
+def test_pieces_are_smaller_until_there_are_enough_of_them():
+    """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
+    fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
+    for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
+        assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
+        assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms

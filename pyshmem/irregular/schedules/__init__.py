@@ -25,7 +25,9 @@ class Schedule(NamedTuple):
     flat: whether a program goes through the atoms of a piece in one sequence; if not, through several tiles side by side.
     splits: whether pieces may begin within a tile. Such pieces must be flat.
     take: a jit function (queue, piece, programs) that returns a program's next piece. queue is an int32 word, 0 at first.
-    queued: whether take uses the queue, so that only as many programs start as run at once.
+    queued: whether take uses the queue, adding 1 in each call. Only as many programs start as run at once, and take pieces
+        until there are none. Without a queue there is a program for each piece, which takes one.
+    warps: of a program.
     """
 
     begins: Any
@@ -35,3 +37,4 @@ class Schedule(NamedTuple):
     splits: bool = False
     take: Any = in_turn
     queued: bool = False
+    warps: int = 4

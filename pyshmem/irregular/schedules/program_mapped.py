@@ -23,4 +23,4 @@ def blocks_of_tiles(tiles: int, atoms: int, size: int) -> int:
     return -(-tiles // size)
 
 
-SCHEDULE = Schedule(whole_tiles, blocks_of_tiles, size=64, flat=False)
+SCHEDULE = Schedule(whole_tiles, blocks_of_tiles, size=256, flat=False)

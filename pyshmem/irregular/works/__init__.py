@@ -28,8 +28,8 @@ def require_dense(routine: str, argument: str, array: Any, matrix: CSR, rows: in
     wants = f"a contiguous {matrix.values.dtype} tensor with {dim} dimensions and {rows} rows on {matrix.device}"
     if not isinstance(array, torch.Tensor):
         refuse(ArgumentError, routine, argument, type(array).__name__, wants)
-    right = array.dim() == dim and len(array) == rows and array.is_contiguous()
-    if not right or (array.dtype, array.device) != (matrix.values.dtype, matrix.device):
+    right = array.dim() == dim and array.shape[0] == rows and array.is_contiguous()
+    if not right or array.dtype != matrix.values.dtype or array.device != matrix.values.device:
         layout = "contiguous" if array.is_contiguous() else "strided"
         got = f"a {layout} {array.dtype} tensor of shape {tuple(array.shape)} on {array.device}"
         refuse(ArgumentError, routine, argument, got, wants)

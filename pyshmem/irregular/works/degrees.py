@@ -38,7 +38,7 @@ def degree_histogram(
 ) -> torch.Tensor:
     """Return int32 counts of the rows of ``matrix`` by their stored elements; the last of ``bins`` has all longer rows.
 
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
     Order: on torch's current stream.
     Errors: ArgumentError.
     Spec: none.

@@ -45,7 +45,7 @@ def pagerank_step(
 
     ranks: sum 1, of the matrix's dtype.  degrees: the number of links from each vertex, in the same dtype. The rank of one
         with degree 0 goes to all vertices alike.  damping: the part of ranks that goes along links.
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

@@ -44,7 +44,7 @@ def spmv(
 ) -> torch.Tensor:
     """Return ``matrix`` times ``x``, a vector of the matrix's dtype on its device. Sums are made in float32 or float64.
 
-    schedule: a name in SCHEDULES, or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

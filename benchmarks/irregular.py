@@ -1,0 +1,343 @@
+"""SpMV by every schedule of pyshmem.irregular over a population of matrices, beside cuSPARSE and SciPy, on one GPU.
+
+Run: python -m benchmarks.irregular [--matrices N] [--folder FOLDER of Matrix Market files] [--json FILE]. Every result is
+compared with SciPy's in float64 before it is timed. Times are those of CUDA graphs of repeated products, so matrices smaller
+than the L2 cache are read from it, by all peers alike. Without a GPU a tiny population only tries the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks import record
+from benchmarks.accelerator import issued
+from benchmarks.matrices import FAMILIES, Recipe, files, population, varied
+from pyshmem import irregular
+from pyshmem.irregular.features import features
+
+NO_FIGURES = "There is no GPU: a tiny population tries the method in Triton's interpreter. Its times are no figures."
+CAPTION = (
+    "speedup: geometric mean of the library's time divided by the schedule's. uneven: the quarter of the matrices with the "
+    "greatest standard deviation of row lengths, divided by their mean. fastest: the part of the matrices."
+)
+LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
+OTHERS = (LIBRARY, CUPY, SCIPY)
+TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
+TOLERANCE = 5e-5  # of sums of positive numbers in float32
+CALLS, ATOMS = (
+    20,
+    4_000_000,
+)  # products in a graph: so many, fewer for large matrices, so that each graph does about ATOMS
+REPLAY, EAGER = 100_000, 200_000  # cycles of a pause that is longer than the host needs for a graph, and for a call
+Call = Callable[[], Any]
+
+
+class Found(NamedTuple):
+    """One matrix: what it looks like, and seconds by peer: of a product, of the first one, and of the host for a call.
+
+    gathering: seconds for computing the features, with their way to the host.
+    """
+
+    name: str
+    family: str
+    features: dict[str, float]
+    seconds: dict[str, float]
+    first: dict[str, float]
+    issue: dict[str, float]
+    gathering: float
+
+
+class Clock:
+    """Seconds of calls: of CUDA graphs, by events, or of the host."""
+
+    def __init__(self, rounds: int) -> None:
+        self.gpu = torch.cuda.is_available()
+        self.rounds = rounds if self.gpu else 1
+        self.stream = torch.cuda.Stream() if self.gpu else None
+
+    def seconds(self, calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
+        """Return the median seconds of each call. Rounds go from peer to peer, so that all see the same noise."""
+        repeats = repeats if self.gpu else 1
+        steps = {name: self.captured(call, repeats) if self.gpu else (call, 0) for name, call in calls.items()}
+        samples: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(self.rounds):
+            for name, step in steps.items():
+                samples[name].append(self.once(*step) / repeats)
+        return {name: statistics.median(each) for name, each in samples.items()}
+
+    def captured(self, call: Call, repeats: int) -> tuple[Call, int]:
+        """Return (a CUDA graph of repeated calls, the cycles that the host needs to enqueue it).
+
+        The calls themselves stand for the graph if they cannot be captured. They run once before: libraries allocate then.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self.stream):
+            call()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="relaxed"):
+                for _ in range(repeats):
+                    call()
+        except RuntimeError:
+            return partial(issued, call, repeats), EAGER * repeats
+        graph.replay()
+        return graph.replay, REPLAY
+
+    def wait(self) -> None:
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def once(self, step: Call, cycles: int) -> float:
+        if not self.gpu:
+            return issued(step, 1)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(cycles)
+        begin.record()
+        step()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+
+def ours(matrix: irregular.CSR, x: torch.Tensor, sizes: Sequence[int]) -> dict[str, Call]:
+    """Return the product by every schedule, with its own size or with each of ``sizes``."""
+    if not sizes:
+        return {name: partial(irregular.spmv, matrix, x, name) for name in irregular.SCHEDULES}
+    pairs = product(irregular.SCHEDULES, sizes)
+    return {f"{name} {size}": partial(irregular.spmv, matrix, x, name, size) for name, size in pairs}
+
+
+def libraries(matrix: torch.Tensor, x: torch.Tensor) -> dict[str, Call]:
+    """Return the products of the libraries for this device. On NVIDIA GPUs both call cuSPARSE."""
+    found: dict[str, Call] = {LIBRARY: partial(torch.mv, matrix, x)}
+    if matrix.is_cuda:
+        try:
+            import cupy
+            from cupyx.scipy.sparse import csr_matrix
+        except ImportError:
+            return found
+        parts = (cupy.asarray(each) for each in (matrix.values(), matrix.col_indices(), matrix.crow_indices()))
+        held, vector = csr_matrix(tuple(parts), shape=tuple(matrix.shape)), cupy.asarray(x)
+
+        def multiply() -> Any:
+            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+                return held @ vector
+
+        found[CUPY] = multiply
+    return found
+
+
+class Bench:
+    """What is measured, and by what."""
+
+    def __init__(self, recipes: Sequence[Recipe], sizes: Sequence[int], rounds: int) -> None:
+        self.recipes, self.sizes = recipes, sizes
+        self.clock = Clock(rounds)
+        self.device = "cuda" if self.clock.gpu else "cpu"
+        self.remarks: dict[str, str] = {}
+
+    def measure(self, console: Console) -> list[Found]:
+        return [self.matrix(each) for each in track(self.recipes, "measuring", console=console, transient=True)]
+
+    def matrix(self, recipe: Recipe) -> Found:
+        made = recipe.make(self.device)
+        matrix, x = irregular.csr(made), varied(made.shape[1], self.device)
+        arrays = (each.cpu().numpy() for each in (made.values(), made.col_indices(), made.crow_indices()))
+        host, vector = scipy.sparse.csr_matrix(tuple(arrays), shape=tuple(made.shape)), x.cpu().numpy()
+        wanted = host.astype(np.float64) @ vector.astype(np.float64)
+        first: dict[str, float] = {}
+        calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted, first)
+        repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
+        seconds = self.clock.seconds(calls, repeats)
+        seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
+        issue = {name: self.issued(call) for name, call in calls.items()}
+        described = features(matrix)._asdict()
+        gathering = statistics.median(issued(partial(features, matrix), 1) for _ in range(self.clock.rounds))
+        return Found(recipe.name, recipe.family, described, seconds, first, issue, gathering)
+
+    def able(self, recipe: Recipe, calls: dict[str, Call], wanted: Any, first: dict[str, float]) -> dict[str, Call]:
+        """Return the peers whose result is right. Remarks say why another one is not timed. first: gets the seconds."""
+        found = {}
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            got = call()
+            self.clock.wait()
+            first[name] = time.perf_counter() - begin
+            got = got.get() if hasattr(got, "get") else got.cpu().numpy()
+            wrong = np.flatnonzero(np.abs(got - wanted) > TOLERANCE * np.abs(wanted))
+            if wrong.size or got.shape != wanted.shape:
+                row = int(wrong[0]) if wrong.size else 0
+                self.remarks[name] = f"wrong for {recipe.name}: row {row} is {got[row]}, and {wanted[row]} in float64"
+                continue
+            found[name] = call
+        return found
+
+    def issued(self, call: Call) -> float:
+        """Return the seconds of the host for one call."""
+        if not self.clock.gpu:
+            return 0.0
+        torch.cuda.synchronize()
+        return issued(call, 5) / 5
+
+
+# -- the report
+
+
+def fastest(found: Found, names: Iterable[str]) -> float:
+    """Return the least seconds of these peers; infinite if none was timed."""
+    return min((found.seconds[name] for name in names if name in found.seconds), default=np.inf)
+
+
+def names_of(every: Sequence[Found]) -> list[str]:
+    """Return our schedules that were timed, in order."""
+    return [name for name in dict.fromkeys(name for each in every for name in each.seconds) if name not in OTHERS]
+
+
+def speedup(every: Sequence[Found], names: Iterable[str], against: Iterable[str] = (LIBRARY, CUPY)) -> float:
+    """Return the geometric mean of the time of the fastest of ``against`` divided by that of the fastest of ``names``."""
+    return geometric_mean(fastest(each, against) / fastest(each, names) for each in every)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean of those that were measured; not a number if none was."""
+    found = [value for value in values if 0 < value < np.inf]
+    return statistics.geometric_mean(found) if found else np.nan
+
+
+def unevenness(found: Found) -> float:
+    return float(found.features["variance"] ** 0.5 / max(found.features["mean"], 1e-9))
+
+
+def most_uneven(every: Sequence[Found]) -> list[Found]:
+    """Return the quarter of the matrices with the most uneven rows."""
+    return sorted(every, key=unevenness, reverse=True)[: -(-len(every) // 4)]
+
+
+def schedule_table(every: Sequence[Found]) -> Table:
+    """One line for each schedule, for the fastest of them, and for the others."""
+    names, uneven = names_of(every), most_uneven(every)
+    table = Table(title=f"SpMV of {len(every)} matrices: speedup over the library", caption=CAPTION)
+    table.add_column("schedule", no_wrap=True)
+    for title in ("fastest", "all", "uneven", *families_of(every)):
+        table.add_column(title, justify="right")
+    groups = [every, uneven, *(of_family(every, family) for family in families_of(every))]
+    for name in names:
+        won = statistics.mean(each.seconds.get(name) == fastest(each, names) for each in every)
+        table.add_row(name, f"{won:.0%}", *(f"{speedup(group, [name]):.2f}" for group in groups))
+    table.add_section()
+    table.add_row("the fastest of these", "", *(f"{speedup(group, names):.2f}" for group in groups), style="bold")
+    for name in (LIBRARY, CUPY, SCIPY):
+        if any(name in each.seconds for each in every):
+            table.add_row(name, "", *(f"{speedup(group, [name]):.2f}" for group in groups))
+    table.add_row("matrices", "", *(str(len(group)) for group in groups))
+    return table
+
+
+def families_of(every: Sequence[Found]) -> list[str]:
+    return [family for family in (*FAMILIES, "file") if of_family(every, family)]
+
+
+def of_family(every: Sequence[Found], family: str) -> list[Found]:
+    return [each for each in every if each.family == family]
+
+
+def size_table(every: Sequence[Found]) -> Table:
+    """How the speedup depends on the number of non-zeros, with rates."""
+    names = names_of(every)
+    table = Table(title="by the number of non-zeros")
+    for title in ("non-zeros", "matrices", "speedup", "most often fastest", "ours GFLOP/s", "library GFLOP/s"):
+        table.add_column(title, justify="right")
+    for low in (0, 10**4, 10**5, 10**6, 10**7):
+        high = max(low, 10**3) * 10
+        group = [each for each in every if low <= each.features["atoms"] < high]
+        if group:
+            winners = [min(names, key=lambda name: each.seconds.get(name, np.inf)) for each in group]
+            rates = [
+                geometric_mean(2e-9 * each.features["atoms"] / fastest(each, peers) for each in group)
+                for peers in (names, (LIBRARY, CUPY))
+            ]
+            cells = f"to {high:.0e}", str(len(group)), f"{speedup(group, names):.2f}", statistics.mode(winners)
+            table.add_row(*cells, *(f"{rate:.2f}" for rate in rates))
+    return table
+
+
+def lines(every: Sequence[Found]) -> Iterable[str]:
+    """The figures in words."""
+    names = names_of(every)
+    dynamic = [name for name in names if name.startswith("dynamic")]
+    static = [name for name in names if name.startswith("group_mapped")]
+    graphs = of_family(every, "power law")
+    yield (
+        f"fastest of ours over the library: {speedup(every, names):.2f} on all {len(every)} matrices, "
+        f"{speedup(most_uneven(every), names):.2f} on the quarter with the most uneven rows"
+    )
+    if graphs:
+        yield (
+            f"dynamic over group_mapped, the same without the queue, on the {len(graphs)} of a power law: "
+            f"{speedup(graphs, dynamic, static):.2f}"
+        )
+    for name in (*names, LIBRARY, CUPY):
+        issue = [each.issue[name] for each in every if name in each.issue]
+        first = [each.first[name] for each in every if name in each.first]
+        if issue:
+            medians = [statistics.median(each) * 1e6 for each in (issue, first)]
+            yield f"{name}: a call's issue on the host {medians[0]:.1f} µs, the first product {medians[1]:.1f} µs"
+    yield f"features: {statistics.median(each.gathering for each in every) * 1e6:.1f} µs with their way to the host"
+
+
+def as_json(every: Sequence[Found], bench: Bench) -> dict[str, Any]:
+    facts: dict[str, Any] = {"benchmark": "irregular", **record.facts()}
+    if bench.clock.gpu:
+        facts["GPU"] = torch.cuda.get_device_name()
+    else:
+        facts["no_figures"] = NO_FIGURES
+    return facts | {"remarks": bench.remarks, "matrices": [each._asdict() for each in every]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.irregular", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--matrices", type=int, default=300, metavar="N", help="the size of the population")
+    parser.add_argument("--folder", type=Path, help="the Matrix Market files of a folder in place of the population")
+    parser.add_argument("--seed", type=int, default=0, help="of the population")
+    parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of pieces, for every schedule")
+    parser.add_argument("--quick", action="store_true", help="36 matrices")
+    parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", message="Sparse |ExternalStream ")  # CSR tensors are beta; CuPy 13 has no other
+    begin, gpu = time.perf_counter(), torch.cuda.is_available()
+    count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
+    recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))
+    bench = Bench(recipes, options.sizes, 5 if options.quick else 9)
+    every = bench.measure(Console(stderr=True))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if not gpu:
+        console.print(NO_FIGURES, style="bold")
+    console.print(schedule_table(every))
+    console.print(size_table(every))
+    for line in (*lines(every), *(f"{name}: {text}" for name, text in bench.remarks.items())):
+        console.print(line, highlight=False, markup=False)
+    console.print(f"{time.perf_counter() - begin:.0f} s in all", highlight=False)
+    if options.json:
+        Path(options.json).write_text(json.dumps(as_json(every, bench), indent=1) + "\n", encoding="utf-8")
+    return int(any(name not in OTHERS for name in bench.remarks))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Sparse matrices to measure with: a population drawn from a seed, and the Matrix Market files of a folder.
+
+Numbers are drawn by NumPy on the host, so that a seed gives the same matrices everywhere, and torch sorts and counts them
+on the device where the matrix is to be. A family is a function of a generator, the non-zeros that are wanted, and a device.
+R-MAT is that of Chakrabarti, Zhan and Faloutsos (SDM 2004).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+import torch
+
+LEAST, MOST, LARGEST = 1_000, 2_000_000, 20_000_000  # non-zeros: of nearly all matrices, and of the largest
+LARGE = 0.05  # the part of the matrices with more than MOST
+RMAT = (146, 195, 243)  # of 256: where the quadrants b, c and d begin; probabilities 0.57, 0.19, 0.19 and 0.05
+
+
+class Pattern(NamedTuple):
+    """The places of the non-zeros, (rows, columns), in any order and with duplicates, which are removed."""
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    shape: tuple[int, int]
+
+
+class Recipe(NamedTuple):
+    """How a matrix is made: of a family with about so many non-zeros, or from a file."""
+
+    name: str
+    family: str
+    atoms: int
+    seed: int
+    path: Path | None = None
+
+    def make(self, device: str) -> torch.Tensor:
+        """Return the matrix as a float32 CSR tensor with int32 indices."""
+        if self.path:
+            return read(self.path).to(device)
+        return filled(FAMILIES[self.family](np.random.default_rng(self.seed), self.atoms, device))
+
+
+def population(count: int, seed: int = 0, least: int = LEAST, most: int = MOST, largest: int = LARGEST) -> list[Recipe]:
+    """Return ``count`` recipes, the families in turn. The numbers of non-zeros are uniform in their logarithms."""
+    draw = np.random.default_rng(seed)
+    families = list(FAMILIES)
+    found = []
+    for number in range(count):
+        low, high = (most, largest) if draw.random() < LARGE else (least, most)
+        atoms = round(low * (high / low) ** draw.random())
+        family = families[number % len(families)]
+        found.append(Recipe(f"{family} {number}", family, atoms, int(draw.integers(1 << 62))))
+    return found
+
+
+def files(folder: Path) -> list[Recipe]:
+    """Return a recipe for each Matrix Market file in ``folder`` and below."""
+    paths = sorted(path for path in folder.rglob("*.mtx*") if path.name.endswith((".mtx", ".mtx.gz")))
+    return [Recipe(path.name.partition(".mtx")[0], "file", 0, 0, path) for path in paths]
+
+
+def read(path: Path) -> torch.Tensor:
+    """Return a Matrix Market file as a float32 CSR tensor with int32 indices. Complex numbers become their real parts."""
+    found = scipy.sparse.csr_matrix(scipy.io.mmread(path)).real
+    parts = found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data.astype(np.float32)
+    return _tensor(*map(torch.from_numpy, parts), found.shape)
+
+
+def filled(pattern: Pattern) -> torch.Tensor:
+    """Return the matrix with these places, sorted and without duplicates. Values are positive, so that no sum cancels."""
+    rows, columns = pattern.shape
+    keys = torch.unique(pattern.rows * columns + pattern.columns)
+    lengths = torch.bincount(keys // columns, minlength=rows)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    return _tensor(offsets, (keys % columns).int(), varied(len(keys), keys.device), pattern.shape)
+
+
+def varied(count: int, device: Any) -> torch.Tensor:
+    """Return ``count`` float32 numbers between 0.5 and 1.5 that look irregular: multiples of the golden ratio."""
+    return (torch.arange(count, device=device, dtype=torch.float64) * 0.6180339887498949 % 1 + 0.5).float()
+
+
+def _tensor(offsets: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: Any) -> torch.Tensor:
+    return torch.sparse_csr_tensor(offsets, columns, values, tuple(map(int, shape)), check_invariants=False)
+
+
+def _between(draw: Any, low: float, high: float) -> int:
+    """An integer whose logarithm is uniform."""
+    return round(low * (high / low) ** draw.random())
+
+
+def _drawn(draw: Any, below: int, count: int, device: str) -> torch.Tensor:
+    return torch.from_numpy(draw.integers(below, size=count)).to(device)
+
+
+# -- families
+
+
+def banded(draw: Any, atoms: int, device: str) -> Pattern:
+    """All elements at most so far from the diagonal."""
+    width = _between(draw, 1, min(80, max(atoms // 8, 2)))
+    rows = max(atoms // width, 1)
+    places = torch.arange(rows, device=device)[:, None]
+    columns = places + torch.arange(width, device=device) - width // 2
+    inside = (columns >= 0) & (columns < rows)
+    return Pattern(places.expand_as(columns)[inside], columns[inside], (rows, rows))
+
+
+def rmat(draw: Any, atoms: int, device: str) -> Pattern:
+    """Edges of a graph whose degrees follow a power law: each goes into one of four quadrants, again and again."""
+    levels = max(int(np.log2(max(atoms / _between(draw, 4, 40), 4))), 2)
+    rows, columns = (torch.zeros(atoms, dtype=torch.int64, device=device) for _ in range(2))
+    for _ in range(levels):
+        drawn = torch.from_numpy(np.frombuffer(draw.bytes(atoms), dtype=np.uint8).copy()).to(device)
+        b, c, d = (drawn >= each for each in RMAT)
+        rows, columns = rows * 2 + c, columns * 2 + (b ^ c | d)
+    return Pattern(rows, columns, (1 << levels, 1 << levels))
+
+
+def blocks(draw: Any, atoms: int, device: str) -> Pattern:
+    """Dense blocks: those on the diagonal, and others drawn."""
+    side = _between(draw, 2, min(32, max(int(atoms**0.5 / 2), 2)))
+    count = max(atoms // side**2, 2)
+    across = max(count // _between(draw, 2, 6), 2)
+    diagonal = torch.arange(across, device=device)
+    others = max(count - across, 0)
+    i = torch.cat([diagonal, _drawn(draw, across, others, device)])
+    j = torch.cat([diagonal, _drawn(draw, across, others, device)])
+    within = torch.arange(side, device=device)
+    rows = (i[:, None, None] * side + within[:, None]).expand(-1, side, side)
+    columns = (j[:, None, None] * side + within[None, :]).expand(-1, side, side)
+    return Pattern(rows.flatten(), columns.flatten(), (across * side, across * side))
+
+
+def uniform(draw: Any, atoms: int, device: str) -> Pattern:
+    """Places drawn alike."""
+    rows = max(atoms // _between(draw, 2, 100), 4)
+    return Pattern(_drawn(draw, rows, atoms, device), _drawn(draw, rows, atoms, device), (rows, rows))
+
+
+def _mesh(sides: tuple[int, ...], device: str) -> Pattern:
+    """Each point of a mesh, and its neighbours along each axis."""
+    points = torch.arange(int(np.prod(sides)), device=device)
+    rows, columns, stride = [points], [points], 1
+    for side in reversed(sides):
+        first = points[points // stride % side < side - 1]
+        rows += [first, first + stride]
+        columns += [first + stride, first]
+        stride *= side
+    return Pattern(torch.cat(rows), torch.cat(columns), (len(points), len(points)))
+
+
+def mesh_2d(draw: Any, atoms: int, device: str) -> Pattern:
+    """Poisson's equation in a rectangle: five points."""
+    height = max(_between(draw, 1, 8) * int((atoms / 5) ** 0.5) // 3, 2)
+    return _mesh((height, max(atoms // (5 * height), 2)), device)
+
+
+def mesh_3d(draw: Any, atoms: int, device: str) -> Pattern:
+    """Poisson's equation in a box: seven points."""
+    side = max(int((atoms / 7) ** (1 / 3)), 2)
+    return _mesh((side, side, max(atoms // (7 * side * side), 2)), device)
+
+
+def roads(draw: Any, atoms: int, device: str) -> Pattern:
+    """A map: a part of the edges of a mesh, whose points are numbered by districts rather than by lines."""
+    side = max(int((atoms / 2.6) ** 0.5), 3)
+    mesh = _mesh((side, side), device)
+    low, high = torch.minimum(mesh.rows, mesh.columns), torch.maximum(mesh.rows, mesh.columns)
+    kept = (low * 7 + high * 13 + (low ^ high) * 31) % 100 < 65  # the same for an edge and its return
+    names = torch.empty(side * side, dtype=torch.int64, device=device)
+    points = torch.arange(side * side, device=device)
+    district = (points // side // 16) * side + points % side // 16
+    jitter = torch.from_numpy(draw.random(side * side)).to(device)
+    names[torch.argsort(district + jitter)] = points
+    edge = kept & (mesh.rows != mesh.columns)
+    return Pattern(names[mesh.rows[edge]], names[mesh.columns[edge]], mesh.shape)
+
+
+def empty_rows(draw: Any, atoms: int, device: str) -> Pattern:
+    """Most rows are empty."""
+    used = max(atoms // _between(draw, 2, 40), 2)
+    rows = used * _between(draw, 2, 20)
+    chosen = _drawn(draw, rows, used, device)
+    return Pattern(chosen[_drawn(draw, used, atoms, device)], _drawn(draw, rows, atoms, device), (rows, rows))
+
+
+def dense_row(draw: Any, atoms: int, device: str) -> Pattern:
+    """One row has all elements, and the others a few."""
+    size = max(atoms // _between(draw, 2, 10), 4)
+    others = max(atoms - size, 1)
+    rows = torch.cat([_drawn(draw, size, others, device), torch.full((size,), int(draw.integers(size)), device=device)])
+    columns = torch.cat([_drawn(draw, size, others, device), torch.arange(size, device=device)])
+    return Pattern(rows, columns, (size, size))
+
+
+FAMILIES: dict[str, Callable[[Any, int, str], Pattern]] = {
+    "banded": banded,
+    "power law": rmat,
+    "blocks": blocks,
+    "uniform": uniform,
+    "mesh 2-D": mesh_2d,
+    "mesh 3-D": mesh_3d,
+    "roads": roads,
+    "empty rows": empty_rows,
+    "dense row": dense_row,
+}

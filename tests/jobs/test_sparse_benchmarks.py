@@ -1,0 +1,105 @@
+"""The matrices of benchmarks.irregular, and its report in the interpreter, where it only tries the method."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("rich")
+pytest.importorskip("scipy")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+import scipy.io
+import scipy.sparse
+from benchmarks.matrices import FAMILIES, LARGEST, LEAST, Recipe, files, population
+from pyshmem import irregular
+from pyshmem.irregular.features import features
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
+
+
+def lengths_of(matrix):
+    return matrix.crow_indices().diff()
+
+
+def made(family, atoms=3000, seed=5):
+    return Recipe(family, family, atoms, seed).make("cpu")
+
+
+def test_a_population_is_the_same_for_a_seed_and_has_all_families_and_sizes():
+    recipes = population(300)
+    assert recipes == population(300) and recipes != population(300, seed=1)
+    assert {each.family for each in recipes} == set(FAMILIES)
+    atoms = [each.atoms for each in recipes]
+    assert LEAST <= min(atoms) < 2 * LEAST and 10**7 < max(atoms) <= LARGEST
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("atoms", [20, 3000])
+def test_a_matrix_is_valid_repeatable_and_about_as_large_as_wanted(family, atoms):
+    matrix, again = made(family, atoms), made(family, atoms)
+    assert torch.equal(matrix.col_indices(), again.col_indices())
+    assert torch.equal(matrix.crow_indices(), again.crow_indices())
+    found = irregular.csr(matrix)  # checks all indices
+    assert atoms / 4 <= found.atoms <= 2 * atoms
+    for row in range(found.rows):
+        columns = found.columns[found.offsets[row] : found.offsets[row + 1]]
+        assert (columns.diff() > 0).all(), "sorted, without duplicates"
+
+
+def test_families_have_the_rows_that_they_are_named_for():
+    lengths = {family: lengths_of(made(family, 30_000)).double() for family in FAMILIES}
+    uneven = {family: (each.std() / each.mean()).item() for family, each in lengths.items()}
+    assert lengths["dense row"].max() == len(lengths["dense row"])
+    assert (lengths["empty rows"] == 0).double().mean() > 0.3
+    assert lengths["mesh 2-D"].max() == 5 and lengths["mesh 3-D"].max() == 7 and lengths["roads"].max() <= 4
+    assert min(uneven["power law"], uneven["dense row"]) > 1.5
+    assert max(uneven[each] for each in ("banded", "mesh 2-D", "mesh 3-D", "uniform")) < 1
+
+
+def test_a_symmetric_mesh_and_its_roads_have_each_edge_both_ways():
+    for family in ("mesh 2-D", "mesh 3-D", "roads"):
+        pattern = made(family).to_dense() != 0
+        assert torch.equal(pattern, pattern.T)
+
+
+def test_matrix_market_files_of_a_folder_are_matrices(tmp_path):
+    whole = scipy.sparse.coo_matrix(([1.0, 2.0, 4.0], ([0, 1, 2], [0, 0, 2])), shape=(3, 3))
+    (tmp_path / "below").mkdir()
+    scipy.io.mmwrite(tmp_path / "below" / "half.mtx", whole, symmetry="symmetric")
+    scipy.io.mmwrite(tmp_path / "complex.mtx", scipy.sparse.coo_matrix(np.array([[0, 3 + 1j]])))
+    found = {each.name: each.make("cpu").to_dense().tolist() for each in files(tmp_path)}
+    assert found == {"half": [[1, 2, 0], [2, 0, 0], [0, 0, 4]], "complex": [[0, 3]]}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_features_are_those_of_the_row_lengths(family):
+    matrix = made(family)
+    lengths = lengths_of(matrix).double()
+    found = features(irregular.csr(matrix))
+    assert (found.rows, found.columns, found.atoms) == (*matrix.shape, matrix.values().numel())
+    assert found.longest == lengths.max() and found.empty == pytest.approx((lengths == 0).double().mean().item())
+    assert found.mean == pytest.approx(lengths.mean().item())
+    assert found.variance == pytest.approx(lengths.var(correction=0).item(), rel=1e-5, abs=1e-6)
+
+
+def test_features_of_no_rows_are_zeros():
+    empty = torch.sparse_csr_tensor(torch.tensor([0]), torch.tensor([], dtype=torch.int64), torch.zeros(0), (0, 5))
+    assert features(irregular.csr(empty)) == (0, 5, 0, 0, 0, 0, 0)
+
+
+def test_the_report_has_every_schedule_and_family_and_calls_its_times_no_figures(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.irregular", "--json", str(tmp_path / "found.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "times are no figures" in done.stdout.replace("\n", " ")
+    assert all(f"{name}" in done.stdout for name in irregular.SCHEDULES)
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert written["remarks"] == {} and {each["family"] for each in written["matrices"]} == set(FAMILIES)
+    for each in written["matrices"]:
+        assert set(irregular.SCHEDULES) < set(each["seconds"]) and each["features"]["atoms"] > 0
