@@ -107,7 +107,7 @@ def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes
         shmem.ArgumentError, match=r"^load: .*path: got another file on PE 1 than on PE 0; wants one file"
     ):
         tuning.load(tmp_path / "orders.json")
-    assert tuning.order_for(SHAPE, BF16)[1] == "no tile orders were measured"
+    assert tuning.order_for(SHAPE, BF16)[1].startswith("no tile orders were measured")
 
 
 @pytest.mark.parametrize(

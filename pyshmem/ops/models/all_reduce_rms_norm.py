@@ -28,7 +28,7 @@ MOST_HIDDEN = 65536  # a program holds a row
 KIB, MIB = 1 << 10, 1 << 20
 # Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The last one is for
 # two PEs; more of them have only the schedule before it, which moves less than all rows of all PEs.
-BEST = ((MIB, "words"), (2 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
+BEST = ((512 * KIB, "words"), (2 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
 LEAST_READ = 256 * KIB  # of x, below which no schedule of BEST reads it where it is
 READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
 Pair = tuple[torch.Tensor, torch.Tensor]
