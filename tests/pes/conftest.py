@@ -93,3 +93,12 @@ def few_pes():
     """What does not depend on the number of PEs, and is slow on CPUs, runs there on one and two PEs."""
     if shmem.n_pes() > 2 and not torch.cuda.is_available():
         pytest.skip("slow without a GPU: it runs on 1 and 2 PEs")
+
+
+@pytest.fixture
+def plans_closed():
+    """Plans that a test makes end with it."""
+    from pyshmem import ops  # imports Triton
+
+    yield
+    ops.clear()

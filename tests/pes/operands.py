@@ -1,19 +1,33 @@
-"""Operands and wanted results for the operators of pyshmem.ops."""
+"""Operands and wanted results for the operators of pyshmem.ops, and how results are compared."""
 
 import pyshmem as shmem
 import torch
 from pyshmem import ops
 from pyshmem.ops.shares import share_of, start_of
-from support import here
+from support import from_pe, here
 
 TILE = (16, 16, 16)
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 SIZES = (37, 28, 34)
 
 
-def random(rows, columns, seed, dtype):
+def random(seed, *shape, dtype):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, columns, generator=generator).to(dtype).to(here())
+    return torch.randn(*shape, generator=generator).to(dtype).to(here())
+
+
+def close_to(result, wanted, bound, note=""):
+    """Assert a relative error below ``bound``. wanted: in float64."""
+    error = (result.double() - wanted).norm() / wanted.norm().clamp(min=1e-30)
+    assert error < bound, f"PE {shmem.my_pe()}: {note}: relative error {error:.1e}"
+
+
+def equal_on_all_pes(result, note=""):
+    """Assert that all PEs have the same bits. result: symmetric."""
+    shmem.barrier_all()
+    for pe in range(shmem.n_pes()):
+        assert torch.equal(from_pe(result, pe), result), f"{note}: PE {pe} has other bits than PE {shmem.my_pe()}"
+    shmem.barrier_all()
 
 
 def mine(size):
@@ -27,7 +41,7 @@ class Case:
     def __init__(self, operator, split="rows", sizes=SIZES, dtype=torch.float32, seed=1):
         M, N, K = sizes
         self.operator, self.split, self.dtype = operator, split, dtype
-        a, b = random(M, K, seed, dtype), random(K, N, seed + 1, dtype)
+        a, b = random(seed, M, K, dtype=dtype), random(seed + 1, K, N, dtype=dtype)
         whole = a.double() @ b.double()
         if operator == "gemm_all_gather":
             rows = split == "rows"
@@ -49,5 +63,4 @@ class Case:
 
     def check(self, result, note=""):
         assert result.shape == self.wanted.shape
-        error = (result.double() - self.wanted).norm() / self.wanted.norm().clamp(min=1e-30)
-        assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {self.operator} {note}: relative error {error:.1e}"
+        close_to(result, self.wanted, BOUNDS[self.dtype], f"{self.operator} {note}")

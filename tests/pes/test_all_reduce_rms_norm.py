@@ -3,6 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
+from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
 from pyshmem.ops import workspace
 from pyshmem.ops.configurations import Machine
@@ -10,23 +11,14 @@ from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.all_reduce_rms_norm import reference
 from pyshmem.ops.models.norm_schedules import SCHEDULES
-from support import from_pe, here, work
+from support import here, work
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
 
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 EPS = 1e-5
 GPU = torch.cuda.is_available()
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
-
-
-@pytest.fixture(autouse=True)
-def plans():
-    yield
-    ops.clear()
-
-
-def random(seed, *shape, dtype):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype).to(here())
 
 
 class Case:
@@ -49,8 +41,7 @@ class Case:
     def check(self, results, note=""):
         for name, result, wanted in zip(("out", "residual_out"), results, self.wanted, strict=True):
             assert result.shape == wanted.shape and result.dtype == self.dtype
-            error = (result.double() - wanted).norm() / wanted.norm().clamp(min=1e-30)
-            assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {name} {note}: relative error {error:.1e}"
+            close_to(result, wanted, BOUNDS[self.dtype], f"{name} {note}")
 
 
 def poisoned(case, symmetric=True):
@@ -91,8 +82,7 @@ def test_all_pes_get_the_same_bits_and_schedules_agree_on_the_residual(schedule)
     case = Case(4, 70, torch.bfloat16)
     results = [shmem.array(each) for each in case.call(schedule)]
     for result in results:
-        for pe in range(shmem.n_pes()):
-            assert torch.equal(from_pe(result, pe), result), f"PE {pe} has other bits than PE {shmem.my_pe()}"
+        equal_on_all_pes(result)
     assert torch.equal(case.call("bulk_synchronous")[1], results[1])
 
 

@@ -3,27 +3,19 @@
 import pyshmem as shmem
 import pytest
 import torch
+from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
 from pyshmem.ops import workspace
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.flash_decode import reference
-from support import from_pe, here, work
+from support import here, work
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
 
 BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 GPU = torch.cuda.is_available()
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
-
-
-@pytest.fixture(autouse=True)
-def plans():
-    yield
-    ops.clear()
-
-
-def random(seed, *shape, dtype):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype).to(here())
 
 
 class Case:
@@ -51,8 +43,7 @@ class Case:
 
     def check(self, result, note=""):
         assert result.shape == self.wanted.shape and result.dtype == self.dtype
-        error = (result.double() - self.wanted).norm() / self.wanted.norm().clamp(min=1e-30)
-        assert error < BOUNDS[self.dtype], f"PE {shmem.my_pe()}: {note}: relative error {error:.1e}"
+        close_to(result, self.wanted, BOUNDS[self.dtype], note)
 
 
 @every_schedule
@@ -117,8 +108,7 @@ def test_scale_replaces_the_root_of_the_width(schedule):
 @every_schedule
 def test_all_pes_get_the_same_bits(schedule):
     result = shmem.array(Case(dtype=torch.bfloat16).call(schedule))
-    for pe in range(shmem.n_pes()):
-        assert torch.equal(from_pe(result, pe), result), f"PE {pe} has other bits than PE {shmem.my_pe()}"
+    equal_on_all_pes(result)
 
 
 @every_schedule

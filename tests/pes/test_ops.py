@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from operands import BOUNDS, SIZES, Case, mine
+from operands import BOUNDS, SIZES, Case, equal_on_all_pes, mine
 from pyshmem import ops
 from pyshmem.ops import selection
 from pyshmem.ops.configurations import Machine
@@ -14,6 +14,8 @@ from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
 from pyshmem.ops.selection import ABLE
 from support import here, work
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
 
 CASES = [
     (operator, split, schedule)
@@ -25,12 +27,6 @@ CASES = [
 
 
 GPU = torch.cuda.is_available()
-
-
-@pytest.fixture(autouse=True)
-def plans():
-    yield
-    ops.clear()
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)
@@ -157,10 +153,7 @@ def test_all_pes_get_the_same_bits(operator):
     for schedule in ABLE[operator]:
         result = Case(operator, dtype=torch.float16).call(schedule=schedule)
         copy = shmem.array(result)
-        for pe in range(shmem.n_pes()):
-            there = torch.empty_like(result)
-            shmem.get(there, copy, pe)
-            assert torch.equal(there, result), f"{schedule}: PE {pe} has other bits than PE {shmem.my_pe()}"
+        equal_on_all_pes(copy, schedule)
         shmem.free(copy)
 
 

@@ -6,20 +6,16 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from operands import BOUNDS, Case
+from operands import BOUNDS, Case, equal_on_all_pes
 from pyshmem import ops
 from pyshmem.ops.few_rows import MOST_ROWS, MultiplyAndExchange, configuration, fills
 from pyshmem.ops.problem import Options, problem_of
 from pyshmem.ops.schedules.fused import MultiplyAndSend
 from support import here, work
 
+pytestmark = pytest.mark.usefixtures("plans_closed")
+
 FUSED = {"schedule": "fused", "tile": None}
-
-
-@pytest.fixture(autouse=True)
-def plans():
-    yield
-    ops.clear()
 
 
 def steps_of(case, **options):
@@ -35,10 +31,7 @@ def test_the_result_is_the_product_with_equal_bits_on_all_pes(rows, dtype):
         result = case.call(**FUSED)
         case.check(result)
     copy = shmem.array(result)
-    for pe in range(shmem.n_pes()):
-        there = torch.empty_like(result)
-        shmem.get(there, copy, pe)
-        assert torch.equal(there, result), f"PE {pe} has other bits than PE {shmem.my_pe()}"
+    equal_on_all_pes(copy)
     shmem.free(copy)
 
 
