@@ -19,4 +19,5 @@ source "$HOME/shmem/bin/activate"
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE
 
+# SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
 pyshmemrun -n "$(wc -l < "$PBS_NODEFILE")" $PROGRAM  # the file has a line for each of mpiprocs

@@ -18,4 +18,5 @@ source "$HOME/shmem/bin/activate"
 
 export PYSHMEM_HEAP=cuda           # refuses to start where a PE has no GPU, instead of using CPU memory
 
+# SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
 pyshmemrun -n "$(wc -l < "$PBS_NODEFILE")" $PROGRAM  # the file has a line for each of mpiprocs

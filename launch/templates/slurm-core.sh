@@ -1,7 +1,7 @@
 #!/bin/bash
 # one PE a core, under Slurm: sbatch slurm-core.sh program.py [argument ...]
 #SBATCH --job-name=pyshmem
-# SITE: CPU memory reaches other nodes too
+# SITE: host calls reach the CPU memory of other nodes, kernels do not
 #SBATCH --nodes=1
 # SITE: the cores of a node
 #SBATCH --ntasks-per-node=32
@@ -21,4 +21,5 @@ source "$HOME/shmem/bin/activate"
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE
 
+# SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
 pyshmemrun "$@"                    # one PE for each of the job's tasks

@@ -20,7 +20,10 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from pyshmem.runtime import ranges, tracebacks
+from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import listed
 from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, heaps
@@ -185,8 +188,8 @@ def _waits_for(frame: FrameType | None) -> str:
     if not ours:
         return ""
     call = ours[-1]
-    names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name != "self"]
-    told = [f"{name} = {_value(call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
+    names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name not in ("self", "ctx")]
+    told = [f"{name} = {_value(name, call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
     for each in ours:
         missing = getattr(each.f_locals.get("self"), "missing", None)
         if missing is not None:
@@ -195,8 +198,13 @@ def _waits_for(frame: FrameType | None) -> str:
     return ": " + ", ".join(told) if told else ""
 
 
-def _value(value: Any) -> str:
+def _value(name: str, value: Any) -> str:
     """An argument in a few words. Memory of a GPU is not read: a kernel that hangs might keep it."""
+    data = getattr(getattr(value, "handle", None), "data", None)
+    if isinstance(data, np.ndarray) and data.size:
+        return _operand(value.dtype, [int(each) for each in data.flat]) if data.dtype.kind in "iu" else str(data)[:60]
+    if name == "cmp" and type(value).__name__ == "constexpr":
+        return repr(SIGNS[value.value])
     address, heap = getattr(value, "data_ptr", None), heaps.get(str(getattr(value, "device", "cpu")).partition(":")[0])
     if address is None or heap is None:
         return (getattr(value, "name", None) or repr(value))[:60]
@@ -204,6 +212,21 @@ def _value(value: Any) -> str:
     offset = address() - heap.base
     where = f"{kind} at heap offset {offset}" if 0 <= offset < heap.size else f"private {kind}"
     return f"{where}, now {value.flatten().tolist()}" if heap is cpu and value.numel() <= 4 else where
+
+
+def _operand(dtype: Any, numbers: list[int]) -> str:
+    """An operand of an interpreted kernel. dtype: Triton's."""
+    shown = numbers[0] if len(numbers) == 1 else numbers[:4]
+    if not dtype.is_ptr():
+        return str(shown)
+    element, offset = dtype.element_ty, numbers[0] - cpu.base
+    if not 0 <= offset < cpu.size:
+        return f"private {element}"
+    where = f"{element} at heap offset {offset}"
+    if not element.is_int():
+        return where
+    word = ctypes.string_at(numbers[0], element.primitive_bitwidth // 8)
+    return f"{where}, now {int.from_bytes(word, sys.byteorder, signed=str(element).startswith('int'))}"
 
 
 def _read(system: int) -> tuple[int, int, str]:

@@ -168,7 +168,7 @@ of_the_user()
 
 
 def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(start, program):
-    """Asked again until all have arrived where they wait."""
+    """Asked again until all have arrived where they wait, but not before they have answered: a dump takes its time."""
     job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS))
     wanted = (
         r"PE 0 is in barrier_all at prog.py:\d+: no call yet from PEs 1, 2 and 3 of TEAM_WORLD",
@@ -178,14 +178,45 @@ def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(
     )
     assert until(lambda: all(f"\nPE {pe} is in" in "\n" + job.errors for pe in range(4))), job.errors
 
+    asked = []
+
     def seen():
-        job.process.send_signal(10)
+        if len(re.findall(r"^PE \d is in", job.errors, re.MULTILINE)) >= 4 * len(asked):
+            asked.append(job.process.send_signal(10))
         return all(re.search(f"^{line}$", job.errors, re.MULTILINE) for line in wanted)
 
     assert until(seen), job.errors
     assert re.search(r'^  File ".*prog.py", line \d+, in of_the_user$', job.errors, re.MULTILINE)
     job.process.terminate()
     job.wait()
+
+
+KERNELS = """
+import pyshmem as shmem, torch, triton
+import pyshmem.device as dev
+shmem.init(heap_size="1m")
+words = shmem.full(4, -5, dtype=torch.int64)
+signals = shmem.zeros(2, dtype=torch.uint64)
+
+@triton.jit
+def wait(ctx, words, signals):
+    if dev.my_pe(ctx) == 0:
+        dev.wait_until(ctx, words + 2, dev.CMP_EQ, 7)
+    else:
+        dev.signal_wait_until(ctx, signals + 1, dev.CMP_GE, 2)
+
+wait[(1,)](shmem.device_context(), words, signals)
+"""
+
+
+def test_a_dump_of_a_wait_in_an_interpreted_kernel_names_the_word_and_what_it_holds(start, program):
+    job = start(*PYSHMEMRUN, "-n", 2, "--timeout", 15, program(KERNELS))
+    assert job.wait() == 124
+    for line in (
+        r"PE 0 is in wait_until at prog.py:\d+: ivar = int64 at heap offset 16, now -5, cmp = '==', value = 7",
+        r"PE 1 is in signal_wait_until at prog.py:\d+: sig_addr = uint64 at heap offset \d+, now 0, cmp = '>=', value = 2",
+    ):
+        assert re.search(f"^{line}$", job.errors, re.MULTILINE), job.errors
 
 
 FORGOTTEN = """

@@ -123,7 +123,8 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
         require_dtype(NAME, "out", out, (q.dtype,))
     if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
         refuse(ArgumentError, NAME, "scale", repr(scale), "a number, or None")
-    chosen = "fused" if schedule == "auto" else schedule
+    usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
+    chosen = usual if schedule == "auto" else schedule
     if chosen not in SCHEDULES:
         refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
     factor = width**-0.5 if scale is None else float(scale)
