@@ -14,8 +14,7 @@ import triton.language as tl
 
 from pyshmem.irregular.matrix import CSR, Marked
 from pyshmem.irregular.schedules import Schedule
-
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+from pyshmem.runtime.gpu.launch import current_stream
 
 
 @triton.jit(do_not_specialize=["tiles", "atoms", "size"])
@@ -68,7 +67,7 @@ class Cut:
         Products on one stream follow each other, so they can share it.
         """
         device = self.begins.device
-        key = (_current_stream(device.index or 0) if device.type == "cuda" else 0, width, dtype)
+        key = (current_stream(device.index or 0) if device.type == "cuda" else 0, width, dtype)
         found = self._storage.get(key)
         if found is None:
             heads, tails = (torch.empty(self.pieces * width, dtype=dtype, device=device) for _ in range(2))

@@ -84,7 +84,7 @@ def plans(stream: int) -> bytes:
     every = [(found, found.prepared(1))]
     for word in _WORDS:
         found = CachedKernel(move).find(0, 0, 0, 0, 0, 0, word, num_warps=4)
-        every.append((found, found.prepared(CHUNK // (word.primitive_bitwidth // 8) // 1024)))
+        every.append((found, found.prepared(CHUNK // (word.primitive_bitwidth // 8) // _BLOCK.value)))
     scratch = torch.zeros(4, dtype=torch.int64, device="cuda")
     torch.cuda.synchronize()
     _launch_once(every, stream, scratch.data_ptr())

@@ -5,10 +5,43 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pyshmem.ops.problem import Problem
-from pyshmem.runtime.errors import ArgumentError, refuse
+import torch
 
-_NOTE = 256
+from pyshmem.host.teams import Team
+from pyshmem.ops.problem import Problem
+from pyshmem.runtime.errors import ArgumentError, ShmemError, refuse
+from pyshmem.runtime.heap import default
+
+_NOTE, _HEAD = 256, 33  # bytes that a PE shares: whether it refuses, a digest, and the beginning of the text
+
+
+def require_no_capture(routine: str) -> None:
+    """Errors: ArgumentError if the current stream captures a graph."""
+    if default().streams and torch.cuda.is_current_stream_capturing():
+        wants = "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
+        refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
+
+
+def require_alike(
+    routine: str, team: Team, argument: str, text: str, wants: str, error: ShmemError | None = None
+) -> None:
+    """Compare the ``text`` that describes a call on all PEs of ``team``. Collective.
+
+    error: why this PE refuses the call; all others refuse it then too.
+    Errors: ``error``; ArgumentError, on all PEs, for a refusal of another PE or texts that differ.
+    """
+    raw = text.encode()
+    note = bytes([error is not None]) + hashlib.sha256(raw).digest() + raw[: _NOTE - _HEAD]
+    notes = team.meeting.share(routine, note.ljust(_NOTE))
+    if error is not None:
+        raise error
+    texts = [each[_HEAD:].decode(errors="replace").rstrip() for each in notes]
+    for pe, each in enumerate(notes):
+        if each[0]:
+            accepted = f"arguments that PE accepts too: {texts[pe]}"
+            refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", accepted)
+        if each[:_HEAD] != notes[0][:_HEAD]:
+            refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
 
 
 def require_same(problem: Problem) -> None:
@@ -19,13 +52,8 @@ def require_same(problem: Problem) -> None:
     text = (
         f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} in {problem.dtype}, {options}"
     )
-    packed = hashlib.sha256(text.encode()).digest() + text.encode()[: _NOTE - 32].ljust(_NOTE - 32)
-    notes = problem.team.meeting.share(problem.operator, packed)
-    for pe, note in enumerate(notes):
-        if note[:32] != notes[0][:32]:
-            first, other = (each[32:].decode(errors="replace").rstrip() for each in (notes[0], note))
-            wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
-            refuse(ArgumentError, problem.operator, "a", f"{first} on PE 0 and {other} on PE {pe}", wants)
+    wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
+    require_alike(problem.operator, problem.team, "a", text, wants)
 
 
 def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:

@@ -14,6 +14,7 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.ops.configurations import Configuration, Machine, machine
 from pyshmem.ops.launching import Prepared
+from pyshmem.ops.multiplying import described, precision
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
 from pyshmem.ops.workspace import workspace_of
@@ -91,7 +92,7 @@ def suits(problem: Problem) -> bool:
 
 
 def fills(problem: Problem) -> bool:
-    """Whether such a product is made faster here than by the library and a collective: all programs have enough columns."""
+    """Whether this kernel beats the library's product and a collective: every program has enough columns."""
     return problem.M >= LEAST_ROWS and machine().programs * LEAST_COLUMNS <= problem.N
 
 
@@ -122,24 +123,16 @@ class MultiplyAndExchange:
             shmem.device_context(problem.team), *(self.space[name] for name in ("words", "slots", "marks")), problem.M,
             problem.N, problem.k, problem.a.pitch, problem.b.pitch, max(result.stride(0), 1), tiles,
         )  # fmt: skip
-        aligned = problem.a.aligned and problem.b.aligned and problem.k > 0
-        widened = here.arch == "interpreter" and problem.dtype is torch.bfloat16
-        precise = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
         cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
         constants = {
             "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": problem.a.along, "B_ALONG": problem.b.along,
-            "DESCRIBED": here.described and aligned, "WHOLE": not cut,
-            "PRECISION": "widened" if widened else precise, "EPILOGUE": problem.options.epilogue,
+            "DESCRIBED": described(problem, here, problem.a, problem.M), "WHOLE": not cut,
+            "PRECISION": precision(problem.dtype, here), "EPILOGUE": problem.options.epilogue,
         }  # fmt: skip
         self.kernel = Prepared(
-            multiply_and_exchange,
-            programs,
-            fixed,
-            (a, b, result),
-            constants,
-            num_warps=row.warps,
+            multiply_and_exchange, programs, fixed, (a, b, result), constants, num_warps=row.warps,
             num_stages=row.stages,
-        )
+        )  # fmt: skip
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.kernel(a, b, out)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
-from pyshmem.ops.configurations import configuration, machine
+from pyshmem.ops.configurations import Machine, configuration, machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.orders.streamed import POLICIES, group_size, whole_tiles
 from pyshmem.ops.problem import Operand, Problem
@@ -75,19 +75,15 @@ class Product:
         problem, row = self.problem, self.row
         n_pes = problem.n_pes
         fan = {0: 0, 3: min(1, n_pes - 1)}.get(kind, n_pes - 1)
-        aligned = self.a.aligned and problem.b.aligned and min(self.m, problem.n, problem.k) > 0
-        described = self.machine.described and aligned
         cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
         edges = bool(cut or problem.n % row.BN)
         vector = math.gcd(before, 16 // problem.dtype.itemsize)
         threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
-        widened = self.machine.arch == "interpreter" and problem.dtype is torch.bfloat16
-        precise = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
         return {
-            "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along,
-            "B_ALONG": problem.b.along, "DESCRIBED": described, "WHOLE": not edges and problem.k % row.BK == 0,
-            "EDGES": edges, "PRECISION": "widened" if widened else precise,
-            "SLAB": self._slab(threads), "FAN": fan,
+            "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along, "B_ALONG": problem.b.along,
+            "DESCRIBED": described(problem, self.machine, self.a, self.m),
+            "WHOLE": not edges and problem.k % row.BK == 0, "EDGES": edges,
+            "PRECISION": precision(problem.dtype, self.machine), "SLAB": self._slab(threads), "FAN": fan,
             "GROUP": row.group, "CHIPLETS": self.machine.chiplets, "STREAMED": self.whole < self.tiles,
             "VECTOR": vector, "EPILOGUE": problem.options.epilogue,
         }  # fmt: skip
@@ -100,3 +96,15 @@ class Product:
         while row.BM // rows + 2 > steps and rows < row.BM // 2 and rows * line < threads * 64:
             rows *= 2
         return rows
+
+
+def described(problem: Problem, here: Machine, a: Operand, m: int) -> bool:
+    """Whether the kernel loads blocks of its (m, k) and (k, n) operands by tensor descriptors."""
+    return here.described and a.aligned and problem.b.aligned and min(m, problem.n, problem.k) > 0
+
+
+def precision(dtype: torch.dtype, here: Machine) -> str:
+    """Return PRECISION of products.multiplied."""
+    if here.arch == "interpreter" and dtype is torch.bfloat16:
+        return "widened"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"

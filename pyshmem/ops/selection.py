@@ -65,7 +65,7 @@ def _best(problem: Problem) -> tuple[str, str]:
     if problem.n_pes == 1:
         return "bulk_synchronous", "a team of one PE sends nothing"
     if few_rows.suits(problem) and few_rows.fills(problem) and "fused" in _able(problem.operator):
-        return "fused", "few rows: reading b takes the time, and each program exchanges its tile itself"
+        return "fused", "few rows: the product is bound by reading b, and one kernel exchanges the tiles"
     if problem.flops < LEAST_FLOPS or min(problem.M // problem.n_pes, problem.n) < LEAST_SIDE:
         return "bulk_synchronous", "the product is too small to hide communication behind it"
     if problem.operator == "gemm_all_gather" and problem.split == "columns":

@@ -18,3 +18,13 @@ from launching import idle_launcher, launcher, program, start  # noqa: F401  fix
 def library(tmp_path_factory):
     """The stand-in for AMD's driver, compiled."""
     return standin.build(tmp_path_factory.mktemp("standin"))
+
+
+@pytest.fixture
+def service():
+    """The service of a PE in this process, without a job."""
+    from far_peer import Service  # imports pyshmem
+
+    running = Service()
+    yield running
+    running.close()

@@ -19,13 +19,6 @@ SECONDS = 60  # after which a process that should have ended has failed
 
 
 @pytest.fixture
-def service():
-    running = Service()
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def peer(service):
     connected = Peer(service.port)
     assert connected.reply() == (1, 0, b""), "the welcome has the number of the service's PE"

@@ -20,13 +20,6 @@ RESULTS = {
 
 
 @pytest.fixture
-def service():
-    running = Service()
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def gpu(service):
     found = Gpu()
     service.open_gpu(found)

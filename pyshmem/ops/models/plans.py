@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.ops.agreement import require_alike, require_no_capture
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
@@ -18,7 +18,6 @@ from pyshmem.runtime.job import job
 
 MOST_PLANS = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-_NOTE = 256  # bytes that a PE shares at once
 
 
 class Plan(Protocol):
@@ -71,34 +70,12 @@ def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable
 def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -> Any:
     error, maker = None, None
     try:
-        if default().streams and torch.cuda.is_current_stream_capturing():
-            wants = (
-                "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
-            )
-            refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
+        require_no_capture(routine)
         text, maker = make(team)
     except ShmemError as problem:
         error, text = problem, str(problem)
-    notes = team.meeting.share(routine, _note(error is not None, text))
-    if error is not None:
-        raise error
-    for pe, note in enumerate(notes):
-        if note[0]:
-            wants = f"arguments that PE accepts too: {_text(note)}"
-            refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", wants)
-        if note[:33] != notes[0][:33]:
-            got = f"{_text(notes[0])} on PE 0 and {_text(note)} on PE {pe}"
-            refuse(ArgumentError, routine, "x", got, "the same call on all PEs of the team")
+    require_alike(routine, team, "x", text, "the same call on all PEs of the team", error)
     return maker
-
-
-def _note(refused: bool, text: str) -> bytes:
-    raw = text.encode()
-    return (bytes([refused]) + hashlib.sha256(raw).digest() + raw[: _NOTE - 33]).ljust(_NOTE)
-
-
-def _text(note: bytes) -> str:
-    return note[33:].decode(errors="replace").rstrip()
 
 
 def _close(plan: Plan) -> None:

@@ -20,7 +20,7 @@ from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
 _CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
@@ -81,7 +81,7 @@ class CachedKernel:
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
-        stream = _current_stream(device)
+        stream = current_stream(device)
         key = call_kernel(views, self.known, (device, *options.values()), self.constants, grid, stream, args)
         if key == 0:
             return
