@@ -1,8 +1,8 @@
 """The product of gathered rows, in one kernel: own rows first, then those of each peer when they have come.
 
 A PE's rows come in pieces, each with a flag. Where the copy engine brings them, the flag of a piece holds the number of the
-last call in which it has come. Where the kernel sends its own rows while it multiplies them, a piece is the rows of a tile,
-and its flag counts the slabs that have come in all calls.
+last call in which it has come. Where the kernel sends its own rows while it multiplies them, they are slabs of contiguous
+memory, a piece is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def gather_and_multiply(
     mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
     share = high * columns
-    strips = tl.maximum(tl.cdiv(K, BN), 1)
-    slabs, senders = tl.cdiv(own, SLAB) * strips, tl.minimum(share, programs)
+    crowd = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
+    slabs, senders = slabs_in(own, K, SLAB * BN), tl.minimum(share, programs)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
         turn, turns = index // programs, tl.cdiv(share - program, programs)
@@ -60,7 +60,7 @@ def gather_and_multiply(
         end = part_of(slabs, program, senders, turn + 1, turns)
         tile = own_tile(
             ctx, flags + me * pieces, gathered, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch, begin, end,
-            strips, a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+            crowd, a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
         )  # fmt: skip
         store_tile(tile, c, share_start(M, me, n), i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
@@ -69,8 +69,9 @@ def gather_and_multiply(
         i, j = tile_at(index % share, high, columns, GROUP)
         tall, row = share_size(M, pe, n), share_start(M, pe, n)
         if FAN > 0:
-            slabs = tl.cdiv(tl.maximum(tl.minimum(tall - i * BM, BM), 0), SLAB) * strips
-            dev.signal_wait_until(ctx, flags + pe * pieces + i, dev.CMP_GE, number * slabs)
+            await_slabs(
+                ctx, flags + pe * pieces, number, i * BM, tl.minimum(i * BM + BM, tall), tall, K, crowd, SLAB * BN
+            )
         else:
             await_rows(ctx, flags, number, pe, i * BM, tl.minimum(i * BM + BM, tall), tall, pieces)
         tile = product(
@@ -84,7 +85,7 @@ def gather_and_multiply(
 
 @triton.jit
 def own_tile(
-    ctx, flags, gathered, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, strips, a,
+    ctx, flags, gathered, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, crowd, a,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
     CUT: tl.constexpr,
@@ -92,12 +93,12 @@ def own_tile(
     """Return a tile of own rows; if FAN is not 0, send the slabs begin to end - 1 of these rows meanwhile."""
     if FAN > 0:
         me = dev.my_pe(ctx)
-        dest = gathered + tl.cast(share_start(M, me, dev.n_pes(ctx)), tl.int64) * K
+        dest, length = gathered + tl.cast(share_start(M, me, dev.n_pes(ctx)), tl.int64) * K, tl.cast(own, tl.int64) * K
         tile = product_and_parcel(
-            ctx, mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, a, dest, own, K, K, me + 1,
-            FAN, begin, strips, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+            ctx, mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, a, dest, length, 1, 1, me + 1,
+            FAN, begin, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT, True,
         )  # fmt: skip
-        tell_slabs(ctx, flags, begin, end, BM // SLAB * strips)
+        tell_slabs(ctx, flags, begin, end, crowd)
         return tile
     else:
         return product(
@@ -112,6 +113,21 @@ def part_of(slabs, program, programs, turn, turns):
     first = tl.cast(slabs, tl.int64) * program // programs
     length = tl.cast(slabs, tl.int64) * (program + 1) // programs - first
     return tl.cast(first + length * turn // turns, tl.int32)
+
+
+@triton.jit
+def slabs_in(rows, K, SIZE: tl.constexpr):
+    """Return how many slabs of SIZE elements hold the first ``rows`` rows of K elements."""
+    return tl.cast(tl.cdiv(tl.cast(rows, tl.int64) * K, SIZE), tl.int32)
+
+
+@triton.jit
+def await_slabs(ctx, flags, number, first, last, tall, K, crowd, SIZE: tl.constexpr):
+    """Wait until the pieces with the rows first to last - 1 of a PE, which has ``tall`` rows, have come ``number`` times."""
+    slabs, begin = slabs_in(tall, K, SIZE), tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
+    for piece in range(begin // crowd, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), crowd), 0)):
+        due = tl.minimum(slabs - piece * crowd, crowd)
+        dev.signal_wait_until(ctx, flags + piece, dev.CMP_GE, number * tl.cast(due, tl.uint64))
 
 
 @triton.jit
@@ -171,7 +187,7 @@ class Gathering:
         slab = constants["SLAB"]
         for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
             del constants[name]
-        cut = bool(problem.M % n or share_of(problem.M, 0, n) % slab or problem.K % row.BN or not problem.K)
+        cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (slab * row.BN))
         sending = {"SLAB": slab, "FAN": n - 1 if sends else 0, "CUT": cut}
         self.kernel = Prepared(
             gather_and_multiply, product.programs, fixed, (a, b, out), constants | sending,

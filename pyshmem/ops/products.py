@@ -79,20 +79,22 @@ def product(
 @triton.jit
 def product_and_parcel(
     ctx, a, b, row, column, first, last, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to, fan, begin,
-    strips, count,
+    count,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
-    EDGES: tl.constexpr,
+    EDGES: tl.constexpr, FLAT: tl.constexpr = False,
 ):  # fmt: skip
     """product, which sends a parcel meanwhile, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on.
 
-    The parcel is ``count`` slabs of SLAB rows and BN columns. A slab is loaded after one block of K and stored before a
-    later one, so that the loop never waits for it; what is left after the loop follows then.
-    source, dest: pointers to the first element of a matrix, with ``pitch`` elements from row to row.
-    height, width: of the matrix.  fan: 0 where there is no parcel, at most FAN.
-    begin, strips: the number of the first slab, and the slabs in a row of them. A tile is a matrix of one strip.
+    The parcel is ``count`` slabs of SLAB x BN elements. A slab is loaded after one block of K and stored before a later
+    one, so that the loop never waits for it; what is left after the loop follows then.
+    source, dest: pointers to the first element of a tile, with ``pitch`` elements from row to row.
+    height, width: of the tile.  fan: 0 where there is no parcel, at most FAN.  begin: the number of the first slab.
+    FLAT: the parcel is contiguous memory, which is a tile of one column: ``height`` elements, width and pitch 1.
     """
-    r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
+    r, c = slab_indices(SLAB, BN, FLAT)
+    STEP: tl.constexpr = SLAB * BN if FLAT else SLAB
+    WIDE: tl.constexpr = tl.int64 if FLAT else tl.int32
     inside = r * pitch + c
     slab = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
     tile = tl.zeros((BM, BN), dtype=tl.float32)
@@ -106,49 +108,46 @@ def product_and_parcel(
         due += count + 1
         now = (due >= length) & (fan > 0) & (number <= count)
         sent, more = now & (number > 0), now & (number < count)
-        store_slab(
-            ctx, dest, slab, inside, r, c, begin + number - 1, strips, height, width, pitch, to, fan, sent, SLAB, BN, FAN,
-            EDGES,
-        )  # fmt: skip
-        slab = load_slab(
-            source, slab, inside, r, c, begin + number, strips, height, width, pitch, more, SLAB, BN, EDGES
-        )
+        down = tl.cast(begin + number, WIDE) * STEP
+        store_slab(ctx, dest, slab, inside, r, c, down - STEP, height, width, pitch, to, fan, sent, FAN, EDGES)
+        slab = load_slab(source, slab, inside, r, c, down, height, width, pitch, more, EDGES)
         number = tl.where(due >= length, number + 1, number)
         due = tl.where(due >= length, due - length, due)
     for j in range(number, tl.where(fan > 0, count + 1, 0)):
-        last_one = begin + j - 1
-        store_slab(
-            ctx, dest, slab, inside, r, c, last_one, strips, height, width, pitch, to, fan, j > 0, SLAB, BN, FAN, EDGES
-        )
-        slab = load_slab(
-            source, slab, inside, r, c, begin + j, strips, height, width, pitch, j < count, SLAB, BN, EDGES
-        )
+        down = tl.cast(begin + j, WIDE) * STEP
+        store_slab(ctx, dest, slab, inside, r, c, down - STEP, height, width, pitch, to, fan, j > 0, FAN, EDGES)
+        slab = load_slab(source, slab, inside, r, c, down, height, width, pitch, j < count, EDGES)
     return tile
 
 
 @triton.jit
-def load_slab(
-    source, slab, inside, r, c, number, strips, height, width, pitch, wanted, SLAB: tl.constexpr, BN: tl.constexpr,
-    EDGES: tl.constexpr,
-):  # fmt: skip
-    """Return slab ``number`` of a matrix, or ``slab`` where it is not wanted."""
-    row, column = number // strips * SLAB, number % strips * BN
-    mask = wanted & (c >= 0)
+def slab_indices(SLAB: tl.constexpr, BN: tl.constexpr, FLAT: tl.constexpr):
+    """Return the rows and columns of a slab's elements within it."""
+    r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
+    if FLAT:
+        return r * BN + c, c * 0
+    else:
+        return r, c
+
+
+@triton.jit
+def load_slab(source, slab, inside, r, c, down, height, width, pitch, wanted, EDGES: tl.constexpr):
+    """Return the slab at row ``down`` of a tile, or ``slab`` where it is not wanted."""
+    mask = wanted & (inside >= 0)
     if EDGES:
-        mask = mask & (row + r < height) & (column + c < width)
-    return tl.load(source + tl.cast(row, tl.int64) * pitch + column + inside, mask=mask, other=slab)
+        mask = mask & (down + r < height) & (c < width)
+    return tl.load(source + tl.cast(down, tl.int64) * pitch + inside, mask=mask, other=slab)
 
 
 @triton.jit
 def store_slab(
-    ctx, dest, slab, inside, r, c, number, strips, height, width, pitch, to, fan, wanted,
-    SLAB: tl.constexpr, BN: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
+    ctx, dest, slab, inside, r, c, down, height, width, pitch, to, fan, wanted,
+    FAN: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    """Store slab ``number`` of a matrix on the PEs to, to + 1, ..., if it is wanted."""
-    row, column = number // strips * SLAB, number % strips * BN
-    mask = wanted & (c >= 0)
+    """Store the slab at row ``down`` of a tile on the PEs to, to + 1, ..., if it is wanted."""
+    mask = wanted & (inside >= 0)
     if EDGES:
-        mask = mask & (row + r < height) & (column + c < width)
-    place = dest + tl.cast(row, tl.int64) * pitch + column + inside
+        mask = mask & (down + r < height) & (c < width)
+    place = dest + tl.cast(down, tl.int64) * pitch + inside
     for i in tl.static_range(FAN):
         dev.store(ctx, place, slab, (to + i) % dev.n_pes(ctx), mask & (i < fan))

@@ -15,7 +15,7 @@ from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
 from pyshmem.ops.problem import Problem
-from pyshmem.ops.products import load_slab, operand, product_and_parcel, store_slab
+from pyshmem.ops.products import load_slab, operand, product_and_parcel, slab_indices, store_slab
 from pyshmem.ops.shares import share_size, share_start
 from pyshmem.ops.workspace import workspace_of
 
@@ -72,7 +72,7 @@ def multiply_and_send(
         distance, tile_number, row, column, inner, tall = place_of(ctx, index, M, N, KIND, BM, BN, GROUP)
         tile = product_and_parcel(
             ctx, left, right, row, column, 0, depth, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to,
-            fan, 0, 1, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
+            fan, 0, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, EDGES,
         )  # fmt: skip
         set_mark(ctx, marks, mark, to, number, KIND)
         met = meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND)
@@ -119,7 +119,7 @@ def stream_tiles(
             distance, tile_number, row, column, inner, tall = place_of(ctx, group + streamed, M, N, KIND, BM, BN, GROUP)
             tile = product_and_parcel(
                 ctx, left, right, row, column, first, stop, M, N, K, a_pitch, b_pitch, source, dest, height, width,
-                pitch, to, fan, 0, 1, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN,
+                pitch, to, fan, 0, BM // SLAB, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN,
                 EDGES,
             )  # fmt: skip
             set_mark(ctx, marks, mark, to, number, KIND)
@@ -149,13 +149,12 @@ def send_parcel(
     BM: tl.constexpr, BN: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     """Send a parcel with no product beside it."""
-    r, c = tl.arange(0, SLAB)[:, None], tl.arange(0, BN)[None, :]
+    r, c = slab_indices(SLAB, BN, False)
+    inside = r * pitch + c
     none = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
     for i in range(BM // SLAB):
-        slab = load_slab(source, none, r * pitch + c, r, c, i, 1, height, width, pitch, True, SLAB, BN, EDGES)
-        store_slab(
-            ctx, dest, slab, r * pitch + c, r, c, i, 1, height, width, pitch, to, fan, True, SLAB, BN, FAN, EDGES
-        )
+        slab = load_slab(source, none, inside, r, c, i * SLAB, height, width, pitch, True, EDGES)
+        store_slab(ctx, dest, slab, inside, r, c, i * SLAB, height, width, pitch, to, fan, True, FAN, EDGES)
 
 
 @triton.jit
