@@ -13,7 +13,7 @@ from pyshmem.ops import rounds
 from pyshmem.ops.configurations import machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.problem import Problem
-from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.shares import share_of, share_size, share_start, start_of
 
 
 def peers_of(team: Team) -> list[int]:
@@ -80,27 +80,84 @@ class Sum:
 
 
 @triton.jit
-def send_and_meet(ctx, words, count, array, BLOCK: tl.constexpr, FAN: tl.constexpr):
-    """Copy ``count`` elements to the same place on FAN peers, and wait until all PEs have done so."""
+def send_and_meet(
+    ctx, words, count, source, target, BLOCK: tl.constexpr, FAN: tl.constexpr, FIRST: tl.constexpr, OWN: tl.constexpr
+):
+    """Copy ``count`` elements to ``target`` on FAN peers, and wait until all PEs have done so.
+
+    FIRST: PEs meet before they copy, too, as what they write may still be read.  OWN: copy to this PE as well.
+    """
     number = rounds.enter(ctx, words)
+    if FIRST:
+        meet(ctx, words, number)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         lane = start + tl.arange(0, BLOCK)
-        values = tl.load(array + lane, mask=lane < count)
+        values = tl.load(source + lane, mask=lane < count)
+        if OWN:
+            tl.store(target + lane, values, mask=lane < count)
         for i in tl.static_range(1, FAN + 1):
-            dev.store(ctx, array + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
+            dev.store(ctx, target + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def scatter_and_meet(ctx, words, M, N, slots, parts, BLOCK: tl.constexpr, FAN: tl.constexpr):
+    """Copy the rows of each peer in ``parts`` (M, N) to this PE's slot there; PEs meet before and after."""
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    number = rounds.enter(ctx, words)
+    meet(ctx, words, number)
+    for i in tl.static_range(1, FAN + 1):
+        pe = (me + i) % n
+        source = parts + tl.cast(share_start(M, pe, n), tl.int64) * N
+        target = slots + tl.cast(tl.cdiv(M, n), tl.int64) * (n - 1 - i) * N
+        count = tl.cast(share_size(M, pe, n), tl.int64) * N
+        for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+            lane = start + tl.arange(0, BLOCK)
+            values = tl.load(source + lane, mask=lane < count)
+            dev.store(ctx, target + lane, values, pe, lane < count)
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def meet(ctx, words, number):
+    """Wait until all PEs have reached this kernel."""
+    if tl.program_id(0) == 0:
+        rounds.arrive(ctx, words, number)
+    rounds.await_arrivals(ctx, words, number)
 
 
 class SendAndMeet:
     """send_and_meet of arrays of one size. On return of the kernel, all PEs have what all have sent before."""
 
-    def __init__(self, problem: Problem, words: torch.Tensor, array: torch.Tensor) -> None:
-        threads = 8 * 32 if machine().arch != "interpreter" else 4
-        block = threads * 4 * (16 // array.itemsize)
-        programs = max(min(machine().programs, -(-array.numel() // block)), 1)
-        fixed = (shmem.device_context(problem.team), words, array.numel())
-        constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
-        self._kernel = Prepared(send_and_meet, programs, fixed, (array,), constants, num_warps=8)
+    def __init__(
+        self, problem: Problem, words: torch.Tensor, source: torch.Tensor, target: torch.Tensor,
+        first: bool = False, own: bool = False,
+    ) -> None:  # fmt: skip
+        """source, target: like those of the calls.  first, own: FIRST and OWN of send_and_meet."""
+        fixed = (shmem.device_context(problem.team), words, target.numel())
+        programs, block = _grid(target.numel(), target.itemsize)
+        constants = {"BLOCK": block, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
+        self._kernel = Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
 
-    def __call__(self, array: torch.Tensor) -> None:
-        self._kernel(array)
+    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        self._kernel(source, target)
+
+
+class ScatterAndMeet:
+    """scatter_and_meet of a plan's parts and slots."""
+
+    def __init__(self, problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> None:
+        fixed = (shmem.device_context(problem.team), words, problem.M, problem.N, slots)
+        programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
+        constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
+        self._kernel = Prepared(scatter_and_meet, programs, fixed, (parts,), constants, num_warps=8)
+
+    def __call__(self, parts: torch.Tensor) -> None:
+        self._kernel(parts)
+
+
+def _grid(count: int, itemsize: int) -> tuple[int, int]:
+    """Return how many programs copy ``count`` elements, and how many of them one copies at once."""
+    threads = 8 * 32 if machine().arch != "interpreter" else 4
+    block = threads * 4 * (16 // itemsize)
+    return max(min(machine().programs, -(-count // block)), 1), block

@@ -69,9 +69,7 @@ def gather_and_multiply(
         i, j = tile_at(index % share, high, columns, GROUP)
         tall, row = share_size(M, pe, n), share_start(M, pe, n)
         if FAN > 0:
-            await_slabs(
-                ctx, flags + pe * pieces, number, i * BM, tl.minimum(i * BM + BM, tall), tall, K, crowd, SLAB * BN
-            )
+            await_slabs(ctx, flags + pe * pieces, number, i * BM, BM, tall, K, crowd, SLAB * BN)
         else:
             await_rows(ctx, flags, number, pe, i * BM, tl.minimum(i * BM + BM, tall), tall, pieces)
         tile = product(
@@ -122,8 +120,9 @@ def slabs_in(rows, K, SIZE: tl.constexpr):
 
 
 @triton.jit
-def await_slabs(ctx, flags, number, first, last, tall, K, crowd, SIZE: tl.constexpr):
-    """Wait until the pieces with the rows first to last - 1 of a PE, which has ``tall`` rows, have come ``number`` times."""
+def await_slabs(ctx, flags, number, first, count, tall, K, crowd, SIZE: tl.constexpr):
+    """Wait until the pieces with ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``number`` times."""
+    last = tl.minimum(first + count, tall)
     slabs, begin = slabs_in(tall, K, SIZE), tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
     for piece in range(begin // crowd, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), crowd), 0)):
         due = tl.minimum(slabs - piece * crowd, crowd)

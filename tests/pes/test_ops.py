@@ -116,10 +116,16 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operato
 
 
 @pytest.mark.skipif(GPU, reason="kernels are compiled")
-@pytest.mark.parametrize("schedule", ["fused", "producer_consumer"])
-def test_gathered_rows_stay_until_all_pes_have_read_them(schedule, monkeypatch, me, npes):
-    """The last PE is slow between the arrival of rows and their product."""
-    cases = [Case("all_gather_gemm", sizes=(18, 12, 12), seed=seed) for seed in range(3)]
+@pytest.mark.parametrize(
+    "operator, schedule",
+    [
+        ("all_gather_gemm", "fused"), ("all_gather_gemm", "producer_consumer"), ("all_gather_gemm", "bulk_synchronous"),
+        ("gemm_reduce_scatter", "bulk_synchronous"),
+    ],
+)  # fmt: skip
+def test_what_peers_have_sent_stays_until_this_pe_has_read_it(operator, schedule, monkeypatch, me, npes):
+    """The last PE is slow between the arrival of rows or parts and their use."""
+    cases = [Case(operator, sizes=(18, 12, 12), seed=seed) for seed in range(3)]
     wait = dev.signal_wait_until
 
     def slow(*args):

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
-from pyshmem.ops.exchanges import Sum, peers_of, put_part, put_rows, rows_of
+from pyshmem.ops.exchanges import ScatterAndMeet, SendAndMeet, Sum, peers_of, rows_of
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
+from pyshmem.ops.rounds import words_of
 from pyshmem.ops.workspace import workspace_of
 
 
@@ -17,17 +18,16 @@ class GatherRows:
     """Each PE multiplies its rows in place, and puts them to all PEs."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, workspace_of(problem)
+        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply = multiply(problem, a, b, self.first, 0)
+        own = self.space["result 0"][self.first : self.last]
+        self.send = SendAndMeet(problem, self.space["words"], own, own, first=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        team = self.problem.team
-        self.multiply(a, b, out[self.first : self.last])
-        shmem.barrier_on_stream(team)
-        for pe in peers_of(team):
-            put_rows(team, out, self.first, self.last, pe)
-        shmem.barrier_on_stream(team)
+        own = out[self.first : self.last]
+        self.multiply(a, b, own)
+        self.send(own, own)
 
 
 class GatherColumns:
@@ -62,18 +62,17 @@ class MultiplyGathered:
     """Each PE puts its rows of a to all PEs, and multiplies all rows."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem = problem
-        self.space = workspace_of(problem, gathered=((problem.M, problem.K), problem.dtype))
+        words = ((words_of(problem.n_pes),), torch.uint64)
+        self.space = workspace_of(problem, words=words, gathered=((problem.M, problem.K), problem.dtype))
         self.gathered = self.space["gathered"]
+        first, last = rows_of(problem, problem.me)
+        self.own = self.gathered[first:last]
         self.multiply = multiply(problem, self.gathered, b, *problem.corner)
+        # they meet first: no PE reads its gathered rows of the last call any more
+        self.send = SendAndMeet(problem, self.space["words"], a.contiguous(), self.own, first=True, own=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        team, (first, last) = self.problem.team, rows_of(self.problem, self.problem.me)
-        shmem.barrier_on_stream(team)  # no PE reads its gathered rows of the last call any more
-        self.gathered[first:last].copy_(a)
-        for pe in peers_of(team):
-            put_rows(team, self.gathered, first, last, pe)
-        shmem.barrier_on_stream(team)
+        self.send(a.contiguous(), self.own)
         self.multiply(self.gathered, b, out)
 
 
@@ -81,20 +80,19 @@ class ReduceScatter:
     """Each PE multiplies its part of K, puts the rows of each owner into a slot there, and adds its own."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        self.space = workspace_of(problem, slots=((n - 1, own, problem.N), problem.dtype))
-        self.slots = self.space["slots"]
+        n, own = problem.n_pes, -(-problem.M // problem.n_pes)
+        words = ((words_of(n),), torch.uint64)
+        self.space = workspace_of(problem, words=words, slots=((n - 1, own, problem.N), problem.dtype))
+        slots = self.space["slots"]
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.first, self.last = rows_of(problem, problem.me)
-        self.sum = Sum(problem, self.parts[self.first : self.last], self.slots, self.first)
+        self.scatter = ScatterAndMeet(problem, self.space["words"], slots, self.parts)
+        self.sum = Sum(problem, self.parts[self.first : self.last], slots, self.first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.multiply(a, b, self.parts)
-        shmem.barrier_on_stream(self.problem.team)  # no PE reads its slots of the last call any more
-        for pe in peers_of(self.problem.team):
-            put_part(self.problem, self.slots, self.parts, pe, *rows_of(self.problem, pe))
-        shmem.barrier_on_stream(self.problem.team)
+        self.scatter(self.parts)
         self.sum(self.parts[self.first : self.last], out)
 
 

@@ -53,7 +53,8 @@ class GatherRows:
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
         self.gate, self.sides = Side(), {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
-        self.send = SendAndMeet(problem, self.space["words"], self.space["result 0"][i:j])
+        last_piece = self.space["result 0"][i:j]
+        self.send = SendAndMeet(problem, self.space["words"], last_piece, last_piece)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
@@ -71,7 +72,7 @@ class GatherRows:
         for side in self.sides.values():
             side.join()
         i, j = self.pieces[-1]
-        self.send(out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
+        self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 
 
 class MultiplyGathered:
