@@ -121,7 +121,7 @@ def slabs_in(rows, K, SIZE: tl.constexpr):
 
 @triton.jit
 def await_slabs(ctx, flags, number, first, count, tall, K, crowd, SIZE: tl.constexpr):
-    """Wait until the pieces with ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``number`` times."""
+    """Wait until ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``number`` times."""
     last = tl.minimum(first + count, tall)
     slabs, begin = slabs_in(tall, K, SIZE), tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
     for piece in range(begin // crowd, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), crowd), 0)):
