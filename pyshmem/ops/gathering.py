@@ -55,7 +55,7 @@ def gather_and_multiply(
     slabs, senders = slabs_in(own, K, SLAB * BN), tl.minimum(share, programs)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
-        turn, turns = index // programs, tl.cdiv(share - program, programs)
+        turn, turns = index // programs, turns_of(share, program, programs)
         begin = part_of(slabs, program, senders, turn, turns)
         end = part_of(slabs, program, senders, turn + 1, turns)
         tile = own_tile(
@@ -106,11 +106,17 @@ def own_tile(
 
 
 @triton.jit
+def turns_of(tiles, program, programs):
+    """Return in how many turns a program sends: not in a last turn that few programs have, so that peers wait less."""
+    return tl.minimum(tl.cdiv(tiles - program, programs), tl.maximum((tiles + programs // 2) // programs, 1))
+
+
+@triton.jit
 def part_of(slabs, program, programs, turn, turns):
-    """Return the slab with which turn ``turn`` of a program begins: programs, then their turns, have equal parts."""
+    """Return the slab with which a turn of a program begins: programs, then their first ``turns``, have equal parts."""
     first = tl.cast(slabs, tl.int64) * program // programs
     length = tl.cast(slabs, tl.int64) * (program + 1) // programs - first
-    return tl.cast(first + length * turn // turns, tl.int32)
+    return tl.cast(first + length * tl.minimum(turn, turns) // turns, tl.int32)
 
 
 @triton.jit

@@ -17,6 +17,7 @@ from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
+SHARED = ("gemm_all_gather", "gemm_all_reduce")  # their results are the same on all PEs, in symmetric memory
 CASES = [
     (operator, split, schedule)
     for operator, schedules in ABLE.items()
@@ -120,7 +121,8 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operato
     "operator, schedule",
     [
         ("all_gather_gemm", "fused"), ("all_gather_gemm", "producer_consumer"), ("all_gather_gemm", "bulk_synchronous"),
-        ("gemm_reduce_scatter", "bulk_synchronous"),
+        ("all_gather_gemm", "copy_engine"), ("gemm_reduce_scatter", "bulk_synchronous"),
+        ("gemm_reduce_scatter", "copy_engine"),
     ],
 )  # fmt: skip
 def test_what_peers_have_sent_stays_until_this_pe_has_read_it(operator, schedule, monkeypatch, me, npes):
@@ -141,9 +143,7 @@ def test_what_peers_have_sent_stays_until_this_pe_has_read_it(operator, schedule
 @pytest.mark.parametrize("operator, split, schedule", CASES)
 def test_out_takes_the_result_and_keeps_it(operator, split, schedule, few_pes):
     case = Case(operator, split, sizes=(32, 48, 32))
-    shared = (
-        shmem.zeros(case.wanted.shape, dtype=case.dtype) if operator in ("gemm_all_gather", "gemm_all_reduce") else None
-    )
+    shared = shmem.zeros(case.wanted.shape, dtype=case.dtype) if operator in SHARED else None
     out = torch.zeros(case.wanted.shape, dtype=case.dtype, device=here()) if shared is None else shared
     for _ in range(3):
         assert case.call(schedule=schedule, out=out) is out
@@ -154,7 +154,19 @@ def test_out_takes_the_result_and_keeps_it(operator, split, schedule, few_pes):
         shmem.free(shared)
 
 
-@pytest.mark.parametrize("operator", ["gemm_all_gather", "gemm_all_reduce"])
+@pytest.mark.parametrize("operator, split, schedule", [case for case in CASES if case[0] in SHARED])
+def test_out_is_not_written_before_this_pe_calls(operator, split, schedule, me, npes):
+    """The last PE is late to read its result, and the others call with other operands."""
+    cases = [Case(operator, split, sizes=(18, 20, 12), seed=seed) for seed in range(3)]
+    shared = shmem.zeros(cases[0].wanted.shape, dtype=cases[0].dtype)
+    for turn, case in enumerate(cases):
+        case.call(schedule=schedule, out=shared)
+        work(300_000 * (me == npes - 1))
+        case.check(shared, turn)
+    shmem.free(shared)
+
+
+@pytest.mark.parametrize("operator", SHARED)
 def test_all_pes_get_the_same_bits(operator):
     for schedule in ABLE[operator]:
         result = Case(operator, dtype=torch.float16).call(schedule=schedule)

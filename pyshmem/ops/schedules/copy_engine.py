@@ -7,11 +7,12 @@ import itertools
 import torch
 
 import pyshmem as shmem
+from pyshmem.ops.copying import Begin, Pieces
 from pyshmem.ops.exchanges import SendAndMeet, Sum, peers_of, put_part, put_rows, rows_of, world_pe
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
-from pyshmem.ops.streams import Side, await_mark
+from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import workspace_of
 
 # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
@@ -51,24 +52,21 @@ class GatherRows:
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.gate, self.sides = Side(), {pe: Side() for pe in peers_of(problem.team)}
+        self.begin = Begin(problem, self.space["words"], False)  # peers may write to out
+        self.sides = {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
         last_piece = self.space["result 0"][i:j]
         self.send = SendAndMeet(problem, self.space["words"], last_piece, last_piece)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
-        with self.gate.after():
-            shmem.barrier_on_stream(team)  # peers may write to out
-            ready = self.gate.mark()
+        self.begin()
         for (i, j), step in zip(self.pieces, self.multiply, strict=True):
             step(a[i - self.first : j - self.first], b, out[i:j])
             if j < self.pieces[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
-                        await_mark(ready)
                         put_rows(team, out, i, j, pe)
-        self.gate.join()
         for side in self.sides.values():
             side.join()
         i, j = self.pieces[-1]
@@ -79,33 +77,34 @@ class MultiplyGathered:
     """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, team, (_, column) = problem, problem.team, problem.corner
-        self.space = workspace_of(problem, gathered=((problem.M, problem.K), problem.dtype))
+        team, (_, column) = problem.team, problem.corner
+        sent = pieces_of(problem, team.me)
+        room = Pieces.space(problem, len(sent)) | {"gathered": ((problem.M, problem.K), problem.dtype)}
+        self.space = workspace_of(problem, **room)
         self.gathered = self.space["gathered"]
+        self.pieces = Pieces(problem, self.space["words"], self.space["flags"])
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply_own = multiply(problem, a, b, self.first, column)
-        self.steps = []  # (PE that gets, first and last row of what it gets, first and last row of what comes, product)
-        for distance in range(1, team.size):
-            to, of = (team.me - distance) % team.size, (team.me + distance) % team.size
-            sent, came = (pieces_of(problem, pe) for pe in (team.me, of))
-            for (i, j), (first, last) in zip(sent, came, strict=True):
-                step = multiply(problem, self.gathered[first:last], b, first, column)
-                self.steps.append((world_pe(team, to), i, j, first, last, step))
+        self.sent = [(pe, piece, i, j) for pe in reversed(peers_of(team)) for piece, (i, j) in enumerate(sent)]
+        self.steps = [
+            (pe, piece, first, last, multiply(problem, self.gathered[first:last], b, first, column))
+            for pe in peers_of(team)
+            for piece, (first, last) in enumerate(pieces_of(problem, pe))
+        ]
+        self.worlds = {pe: world_pe(team, pe) for pe in peers_of(team)}
         self.side = Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        team, marks = self.problem.team, []
         rows = a if a.is_contiguous() else a.contiguous()
+        self.pieces.begin()  # no PE reads its gathered rows of the last call any more
         with self.side.after():
-            shmem.barrier_on_stream(team)  # no PE reads its gathered rows of the last call any more
-            for pe, i, j, *_ in self.steps:
+            for pe, piece, i, j in self.sent:
                 if j > i:
-                    shmem.put(self.gathered[i:j], rows[i - self.first : j - self.first], pe)
-                shmem.barrier_on_stream(team)
-                marks.append(self.side.mark())
+                    shmem.put(self.gathered[i:j], rows[i - self.first : j - self.first], self.worlds[pe])
+                self.pieces.tell(pe, piece)
         self.multiply_own(a, b, out[self.first : self.last])
-        for (*_, first, last, step), mark in zip(self.steps, marks, strict=True):
-            await_mark(mark)
+        for pe, piece, first, last, step in self.steps:
+            self.pieces.wait(pe, piece)
             step(self.gathered[first:last], b, out[first:last])
         self.side.join()
 
@@ -124,9 +123,11 @@ class ReduceScatter:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        self.space = workspace_of(problem, slots=((n - 1, own, problem.N), problem.dtype))
-        self.slots = self.space["slots"]
         count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
+        room = Pieces.space(problem, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
+        self.space = workspace_of(problem, **room)
+        self.slots = self.space["slots"]
+        self.pieces = Pieces(problem, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.sent = [
@@ -141,27 +142,27 @@ class ReduceScatter:
         self.side = Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        team, marks = self.problem.team, []
-        with self.side.after():
-            shmem.barrier_on_stream(team)  # no PE reads its slots of the last call any more
-        for piece in self.sent:
-            for pe, i, j in piece:
+        self.pieces.begin()  # no PE reads its slots of the last call any more
+        for piece, blocks in enumerate(self.sent):
+            for pe, i, j in blocks:
                 self.multiply(a[i:j], b, self.parts[i:j])
                 with self.side.after():
                     put_part(self.problem, self.slots, self.parts, pe, i, j)
-            with self.side.after():
-                shmem.barrier_on_stream(team)
-                marks.append(self.side.mark())
-        for (i, j), mark, add in zip(self.own, marks, self.sums, strict=True):
+                    self.pieces.tell(pe, piece)
+        for piece, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
             here, there = slice(i, j), slice(i - self.first, j - self.first)
             if self.adds:
-                await_mark(mark)
+                self._await_parts(piece)
                 torch.addmm(self.slots[0, there], a[here], b, out=out[there])
             else:
                 self.multiply(a[here], b, self.parts[here])
-                await_mark(mark)
+                self._await_parts(piece)
                 add(self.parts[here], out[there])
         self.side.join()
+
+    def _await_parts(self, piece: int) -> None:
+        for pe in peers_of(self.problem.team):
+            self.pieces.wait(pe, piece)
 
 
 STEPS = {

@@ -1,0 +1,77 @@
+"""Calls whose data the copy engine moves: PEs meet at the begin, and a flag follows each piece of data.
+
+The kernels here have one program and run on the current stream, between products. On a side stream, a kernel that waits
+would begin when the product beside it frees a multiprocessor, and would then keep that from the product.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.ops import rounds
+from pyshmem.ops.exchanges import peers_of, world_pe
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.problem import Problem
+from pyshmem.runtime.heap import default
+
+PITCH = 2  # words from flag to flag: kernels are compiled for addresses that are multiples of 16
+
+
+@triton.jit
+def begin_call(ctx, words, COUNTS: tl.constexpr):
+    """Wait until all PEs have reached this call. COUNTS: this counts the call; if not, rounds.leave does."""
+    number = rounds.enter(ctx, words)
+    rounds.arrive(ctx, words, number)
+    rounds.await_arrivals(ctx, words, number)
+    if COUNTS:
+        tl.store(words + rounds.ROUND, number)
+
+
+@triton.jit
+def await_flag(ctx, words, flag):
+    """Wait until a piece of this call has come."""
+    dev.signal_wait_until(ctx, flag, dev.CMP_GE, dev.signal_fetch(ctx, words + rounds.ROUND))
+
+
+class Begin:
+    """begin_call on a plan's words."""
+
+    def __init__(self, problem: Problem, words: torch.Tensor, counts: bool) -> None:
+        fixed = (shmem.device_context(problem.team), words)
+        self._kernel = Prepared(begin_call, 1, fixed, (), {"COUNTS": counts}, num_warps=1)
+
+    def __call__(self) -> None:
+        self._kernel()
+
+
+class Pieces:
+    """The flags of ``count`` pieces from each PE."""
+
+    @staticmethod
+    def space(problem: Problem, count: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What the workspace must have."""
+        words, flags = (rounds.words_of(problem.n_pes),), (problem.n_pes, count, PITCH)
+        return {"words": (words, torch.uint64), "flags": (flags, torch.uint64)}
+
+    def __init__(self, problem: Problem, words: torch.Tensor, flags: torch.Tensor) -> None:
+        self._me, self._flags = problem.me, flags
+        self._number = words[rounds.ROUND.value : rounds.ROUND.value + 1]
+        self._worlds = {pe: world_pe(problem.team, pe) for pe in peers_of(problem.team)}
+        self._ordered = default().streams  # copies on a stream follow each other
+        self.begin = Begin(problem, words, True)
+        context = shmem.device_context(problem.team)
+        self._await = Prepared(await_flag, 1, (context, words), (self._flags[0, 0],), {}, num_warps=1)
+
+    def tell(self, pe: int, piece: int) -> None:
+        """Set the flag of ``piece`` on ``pe`` of the team, behind the copies on the current stream."""
+        if not self._ordered:
+            shmem.fence()
+        shmem.put(self._flags[self._me, piece, :1], self._number, self._worlds[pe])
+
+    def wait(self, pe: int, piece: int) -> None:
+        """Let the current stream wait for ``piece`` of ``pe``."""
+        self._await(self._flags[pe, piece])
