@@ -1,7 +1,7 @@
 """Calls whose data the copy engine moves: PEs meet at the begin, and a flag follows each piece of data.
 
-The kernels here have one program and run on the current stream, between products. On a side stream, a kernel that waits
-would begin when the product beside it frees a multiprocessor, and would then keep that from the product.
+The kernels here are one warp with few registers, so that they fit on a multiprocessor beside a program of the library's
+product. A larger kernel that waits on a side stream begins when the product frees a multiprocessor, and keeps that from it.
 """
 
 from __future__ import annotations

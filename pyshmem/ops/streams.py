@@ -25,8 +25,18 @@ class Side:
         self._stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(self._stream)
 
+    def mark(self) -> Any:
+        """Return an event after the present work of the side stream."""
+        return None if self._stream is None else self._stream.record_event()
+
     def join(self) -> None:
         """Let the current stream wait for the work since the last join."""
         if self._used:  # a graph that is being captured refuses streams that have no part in it
             torch.cuda.current_stream().wait_stream(self._stream)
             self._used = False
+
+
+def await_mark(mark: Any) -> None:
+    """Let the current stream wait for an event."""
+    if mark is not None:
+        torch.cuda.current_stream().wait_event(mark)

@@ -12,7 +12,7 @@ from pyshmem.ops.exchanges import SendAndMeet, Sum, peers_of, put_part, put_rows
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
-from pyshmem.ops.streams import Side
+from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import workspace_of
 
 # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
@@ -52,7 +52,7 @@ class GatherRows:
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin = Begin(problem, self.space["words"], False)  # peers may write to out
+        self.begin, self.gate = Begin(problem, self.space["words"], False), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
         last_piece = self.space["result 0"][i:j]
@@ -60,13 +60,17 @@ class GatherRows:
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
-        self.begin()
+        with self.gate.after():
+            self.begin()  # peers may write to out
+            ready = self.gate.mark()
         for (i, j), step in zip(self.pieces, self.multiply, strict=True):
             step(a[i - self.first : j - self.first], b, out[i:j])
             if j < self.pieces[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
+                        await_mark(ready)
                         put_rows(team, out, i, j, pe)
+        self.gate.join()
         for side in self.sides.values():
             side.join()
         i, j = self.pieces[-1]
@@ -96,8 +100,8 @@ class MultiplyGathered:
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
-        self.pieces.begin()  # no PE reads its gathered rows of the last call any more
         with self.side.after():
+            self.pieces.begin()  # no PE reads its gathered rows of the last call any more
             for pe, piece, i, j in self.sent:
                 if j > i:
                     shmem.put(self.gathered[i:j], rows[i - self.first : j - self.first], self.worlds[pe])
@@ -142,7 +146,8 @@ class ReduceScatter:
         self.side = Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.pieces.begin()  # no PE reads its slots of the last call any more
+        with self.side.after():
+            self.pieces.begin()  # no PE reads its slots of the last call any more
         for piece, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
                 self.multiply(a[i:j], b, self.parts[i:j])
