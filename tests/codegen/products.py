@@ -52,8 +52,16 @@ def spilled(found, target):
     """The bytes of memory that a thread has for registers that it lacks."""
     if target != "nvidia":
         return int(re.search(r"\.private_segment_fixed_size:\s*(\d+)", found.asm["amdgcn"])[1])
+    return sum(map(int, re.findall(r"(\d+) bytes spill stores", said_by_ptxas(found))))
+
+
+def registers(found):
+    """The registers of a thread on an NVIDIA GPU."""
+    return int(re.search(r"Used (\d+) registers", said_by_ptxas(found))[1])
+
+
+def said_by_ptxas(found):
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "kernel.ptx").write_text(found.asm["ptx"])
         command = [PTXAS, "-v", "--gpu-name", "sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
-        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
-    return sum(map(int, re.findall(r"(\d+) bytes spill stores", said)))
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from compiling import TARGETS, instructions, places, spans
-from products import compiled, spilled, text_of
+from compiling import TARGETS, array, compile, context, instructions, places, spans, specialise
+from products import compiled, registers, spilled, text_of
 from pyshmem.ops.configurations import Configuration, configuration
+from pyshmem.ops.copying import await_flag, begin_call
 from pyshmem.ops.few_rows import _ROWS, multiply_and_exchange
 from pyshmem.ops.gathering import gather_and_multiply
 from pyshmem.ops.schedules.fused import ALONE, COLUMNS, REDUCE, ROWS, SCATTER, multiply_and_send
@@ -98,3 +99,15 @@ def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_withou
     assert spilled(found, target) <= (4 if target == "nvidia" else 0)  # Triton 3.6: one register, outside the K loop
     wide = {"nvidia": r"st\.[a-z.]*v4\.b32", "amd": r"(global|buffer)_store_dwordx4"}[vendor(target)]
     assert len(places(lines, wide)) >= 2  # the part of a peer, and the sum here
+
+
+@pytest.mark.parametrize("kernel", [begin_call, await_flag], ids=["begins", "waits"])
+def test_a_kernel_that_waits_beside_a_product_is_one_warp_of_few_registers(kernel, target):
+    """A program of cuBLAS takes 384 x 168 of the 65536 registers of a multiprocessor: 1024 are left."""
+    words = array(torch.uint64)
+    last = True if kernel is begin_call else words
+    source, options = specialise(kernel, target, [context(target, 0, 2), words, last], num_warps=1)
+    found = compile(source, target=TARGETS[target], options=options.__dict__)
+    assert found.metadata.shared == 0
+    if target == "nvidia":
+        assert registers(found) <= 1024 // 32
