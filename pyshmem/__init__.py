@@ -130,6 +130,7 @@ from pyshmem.host.signal import (
     signal_wait_until,
 )
 from pyshmem.host.teams import TEAM_INVALID, TEAM_SHARED, TEAM_WORLD, Team, TeamConfig
+from pyshmem.host.uneven_on_stream import alltoallv_on_stream
 from pyshmem.host.wait import (
     CMP,
     test,
@@ -254,6 +255,7 @@ __all__ = [
     "alltoall",
     "alltoall_on_stream",
     "alltoalls",
+    "alltoallv_on_stream",
     "and_reduce",
     "arange",
     "array",

@@ -173,7 +173,13 @@ def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, coun
         if pair.dtype not in wanted:
             refuse_dtype(name, "target", pair.dtype, wanted)
         return planner.reduction(context, group.size, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
-    unit = min(itemsize, 8)
-    if itemsize % unit or unit not in planner.BITS:
-        refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
+    unit = unit_of(name, itemsize)
     return planner.movement(context, routine, unit, count * (itemsize // unit), detail or 0)
+
+
+def unit_of(routine: str, itemsize: int) -> int:
+    """The bytes of the words that kernels move for elements of ``itemsize`` bytes. Errors: ArgumentError."""
+    unit = min(itemsize, 8)
+    if itemsize % unit or unit not in (1, 2, 4, 8):
+        refuse(ArgumentError, routine, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
+    return unit

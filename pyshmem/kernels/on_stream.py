@@ -167,7 +167,7 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
             odd = count % shared_by(2, element) == 1
             warps = words // 32
             loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, element, op, block, odd, early, num_warps=warps)
-            return _plan(ours, loaded, programs, count, early=early)
+            return planned(ours, loaded, programs, count, early=early)
     return _arrays(context, op, dtype, count)
 
 
@@ -184,7 +184,7 @@ def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) 
 def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan:
     programs, warps, apart = next(row[1:] for row in ARRAYS if count * dtype.itemsize <= row[0])
     loaded = _cached(reduce_arrays).find(context, 0, 0, 0, NUMBERS[dtype], op, apart, num_warps=warps)
-    return _plan(context, loaded, _at_most(programs, context), count)
+    return planned(context, loaded, at_most(programs, context), count)
 
 
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
@@ -193,19 +193,19 @@ def movement(context: DeviceContext, routine: str, itemsize: int, count: int, ro
     programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
     counts = (count, root) if routine == "broadcast" else (count,)
     loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
-    return _plan(context, loaded, _at_most(programs, context), *counts)
+    return planned(context, loaded, at_most(programs, context), *counts)
 
 
 def barrier(context: DeviceContext) -> Plan:
     early = bool(early_launcher())
-    return _plan(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
+    return planned(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
 
 
-def _at_most(programs: int, context: DeviceContext) -> int:
+def at_most(programs: int, context: DeviceContext) -> int:
     return max(min(programs, programs_of(context)), 1)
 
 
-def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
+def planned(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
     return Plan(loaded.prepared(programs, words=tuple(flattened(context, loaded.plan[0])), early=early), counts, loaded)
 
 

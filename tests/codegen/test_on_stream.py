@@ -4,7 +4,7 @@ import pyshmem.device as dev  # noqa: F401  before triton
 import pytest
 import triton.language as tl
 from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
-from pyshmem.kernels import on_stream
+from pyshmem.kernels import on_stream, uneven
 from pyshmem.device.collectives.packing import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills
@@ -34,10 +34,11 @@ MOVED = {
     "swap": (on_stream.swap_arrays, (*AT, tl.int32), MOST),
     "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
 }
+SWAPPED = (uneven.swap_rows, (*AT[:2], 1 << 35, 0, 1 << 36, 3000, 3000, 512, tl.int16), MOST)
 MEET = (on_stream.meet_all, (0, 0, False), 4)
 CASES = [
     *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
-    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), MEET,
+    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SWAPPED, MEET,
 ]  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def test_kernels_on_a_stream_compile_and_spill_nothing(case, target):
     refuse_spills(text_of(case, target), target)
 
 
-@pytest.mark.parametrize("case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), MEET], ids=name_of)
+@pytest.mark.parametrize("case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SWAPPED, MEET], ids=name_of)
 def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
     kernel, operands, _ = case
     keys = {cache_key(kernel, target, [context(target, me, 32), *operands]) for me in (0, 1, 2, 13, 16)}
@@ -134,7 +135,7 @@ def test_an_early_kernel_touches_no_memory_before_those_in_front_have_ended(case
     assert waits[0] < places(lines, ACCESS)[0]
 
 
-@pytest.mark.parametrize("case", [tiles(WORDS[0]), MEET, *REDUCED.values(), *MOVED.values()], ids=name_of)
+@pytest.mark.parametrize("case", [tiles(WORDS[0]), MEET, *REDUCED.values(), *MOVED.values(), SWAPPED], ids=name_of)
 def test_no_other_kernel_speaks_of_those_in_front(case):
     assert not places(listing(case, "nvidia"), "griddepcontrol")
 
@@ -185,6 +186,22 @@ def test_amd_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case, 
     found = in_order(lines, *tell, *hear, load, store, *tell)
     assert found[len(tell) + len(hear)] == places(lines, load)[0]
     assert places(lines, store)[0] > found[len(tell) + len(hear) - 1]
+
+
+def test_rows_are_read_by_16_bytes_after_all_have_told_their_number_and_before_all_meet(target):
+    lines = listing(SWAPPED, target)
+    load, store = WIDE_LOAD[vendor(target)], WIDE_STORE[vendor(target)]
+    reads = places(lines, load)
+    assert any(places(lines[first:last], load) and places(lines[first:last], store) for first, last in spans(lines))
+    if target == "nvidia":
+        in_order(lines[: reads[0]], BAR, TELL, HEAR, BAR)
+        in_order(lines[places(lines, store)[-1] :], BAR, TELL, HEAR, BAR)
+    else:
+        flag = "global_store_dwordx2 .*" + ("off$" if target == "gfx90a" else "off sc0 sc1$")
+        in_order(
+            lines[: reads[0]], DRAIN, BARRIER, RELEASE[target], DRAIN, flag, POLL[target], *ACQUIRE[target], BARRIER
+        )
+        in_order(lines[places(lines, store)[-1] :], DRAIN, BARRIER, RELEASE[target], DRAIN, flag)
 
 
 # ---- the barrier ----

@@ -33,7 +33,7 @@ CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint a
 LIKE = "empty_like zeros_like ones_like full_like"
 OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "launch", "partitioned"}
 OURS |= {"heap_bases", "peer_addresses"}
-OURS |= {f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast", "barrier")}
+OURS |= {f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "alltoallv", "broadcast", "barrier")}
 ERRORS = {
     "ShmemError": Exception,
     "NotInitializedError": RuntimeError,
