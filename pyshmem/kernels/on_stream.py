@@ -18,10 +18,10 @@ from pyshmem.device.arch.targets import TARGETS
 from pyshmem.device.collectives.arrays import cast_array, gather, swap
 from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
 from pyshmem.device.collectives.packing import bits_of, shared_by, words_in
-from pyshmem.device.collectives.reductions import fold
-from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, programs_of, slot_at, slot_of
+from pyshmem.device.collectives.reductions import fold, fold_part
+from pyshmem.device.collectives.scratch import begin, count_of, end, enter, exchange, programs_of, slot_at, slot_of
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
-from pyshmem.device.context import DeviceContext
+from pyshmem.device.context import DeviceContext, my_pe
 from pyshmem.device.ordering import barrier_all
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
@@ -91,6 +91,32 @@ def reduce_arrays(
     ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr
 ):
     fold(ctx, "reduce_on_stream", OP, True, array_at(target, TYPE), array_at(source, TYPE), count, APART)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def scan_arrays(
+    ctx,
+    target: tl.int64,
+    source: tl.int64,
+    count: tl.int64,
+    TYPE: tl.constexpr,
+    OP: tl.constexpr,
+    ROUTINE: tl.constexpr,
+):
+    """OP: "inscan" or "exscan"."""
+    fold(ctx, ROUTINE, OP, True, array_at(target, TYPE), array_at(source, TYPE), count)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def reduce_blocks(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr):
+    """Combine this PE's block of all sources, of ``count`` elements, into its target. Nobody else reads or writes either."""
+    slot, first, part = enter(ctx, "reduce_scatter_on_stream", True, count)
+    turn = begin(slot)
+    exchange(ctx, "reduce_scatter_on_stream", slot, turn)
+    block = array_at(source, TYPE) + (count * my_pe(ctx) + first)
+    fold_part(ctx, OP, array_at(target, TYPE) + first, block, part, True)
+    exchange(ctx, "reduce_scatter_on_stream", slot, turn + 1)
+    end(ctx, slot, turn + 1)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -187,6 +213,21 @@ def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> 
     return planned(context, loaded, at_most(programs, context), count)
 
 
+def scan(context: DeviceContext, routine: str, dtype: torch.dtype, count: int) -> Plan:
+    """Plan sum_inscan or sum_exscan."""
+    programs, warps, _ = next(row[1:] for row in ARRAYS if count * dtype.itemsize <= row[0])
+    kind = NUMBERS[dtype], routine.removeprefix("sum_"), f"{routine}_on_stream"
+    loaded = _cached(scan_arrays).find(context, 0, 0, 0, *kind, num_warps=warps)
+    return planned(context, loaded, at_most(programs, context), count)
+
+
+def scattering(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int) -> Plan:
+    """Plan reduce_scatter. count: the elements of a block."""
+    programs, warps, _ = next(row[1:] for row in ARRAYS if members * count * dtype.itemsize <= row[0])
+    loaded = _cached(reduce_blocks).find(context, 0, 0, 0, NUMBERS[dtype], op, num_warps=warps)
+    return planned(context, loaded, at_most(programs, context), count)
+
+
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
     """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
     element = BITS[itemsize]
@@ -206,7 +247,9 @@ def at_most(programs: int, context: DeviceContext) -> int:
 
 
 def planned(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
-    return Plan(loaded.prepared(programs, words=tuple(flattened(context, loaded.plan[0])), early=early), counts, loaded)
+    """Plan launches of a kernel whose first parameter is the context, if there is one."""
+    words = () if context is None else tuple(flattened(context, loaded.plan[0]))
+    return Plan(loaded.prepared(programs, words=words, early=early), counts, loaded)
 
 
 @cache

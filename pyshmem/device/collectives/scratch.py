@@ -32,8 +32,7 @@ ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
 LENGTHS = tl.constexpr(10)
 # Of alltoallv, by a member: how many rows it sends is in LENGTHS, and here is the first of them in its source.
 STARTS = tl.constexpr(11)
-# Of collectives by copy engines, set to 1 by a member and back to 0 here: it has come; its data has come.
-COME, DONE = 12, 13
+# 12 and 13 are of collectives by copy engines, see pyshmem.host.copies_on_stream.
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
 LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)
