@@ -5,6 +5,7 @@ import pyshmem.device as dev
 import pytest
 import torch
 import triton
+from pyshmem.device import arch
 from pyshmem.runtime import interpreter
 from pyshmem.kernels import on_stream as kernels
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
@@ -327,6 +328,27 @@ def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
             kernels.reduce_arrays[(2,)](ctx, *at, count, kernels.tl.float16, "sum", kernel == "apart")
         assert_same(target, combined("sum", 1, count, torch.float16, npes))
         assert untouched(whole[count:])
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
+def test_the_kernel_of_reduce_scatter_waits_for_late_sources_and_slow_readers(me, npes, monkeypatch):
+    load, count = arch.load_block, 8
+    ctx = shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8))
+    source, target = shmem.zeros(npes * count, dtype=torch.int32), shmem.zeros(count, dtype=torch.int32)
+    for turn in range(1, 9):
+        late = turn // 2 % npes == me
+
+        def slow(*operands, late=late):
+            work(20_000 if late else 0)
+            return load(*operands)
+
+        monkeypatch.setattr(arch, "load_block", slow if turn % 2 else load)
+        work(400_000 if late and not turn % 2 else 0)  # longer than a launch by the interpreter
+        source.fill_(turn + me)
+        at = (target.data_ptr(), source.data_ptr(), count, kernels.tl.int32, "sum")
+        kernels.reduce_blocks[(1,)](ctx, *at)
+        source.fill_(-1000)
+        assert target.tolist() == [npes * turn + sum(range(npes))] * count
 
 
 @pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")

@@ -5,9 +5,10 @@ from functools import partial
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.device import arch
 from pyshmem.kernels import uneven
 from pyshmem.runtime import interpreter
-from support import GUARD, name_of, work
+from support import GUARD, interpreted, name_of, work
 from team_shapes import group  # noqa: F401
 
 on_a_gpu = pytest.mark.skipif(interpreter.active(), reason="no stream in CPU memory")
@@ -126,6 +127,24 @@ def test_rows_of_any_dtype_and_shape_are_moved_whole(dtype, me, npes):
     shmem.alltoallv_on_stream(target, source, counts, received)
     assert target[:, 1, 32].real.tolist() == [pe + 1 for pe in range(npes) for _ in range(5)]
     assert (target == target[:, :1, :1]).all()
+
+
+@interpreted
+def test_the_kernel_leaves_no_source_before_all_have_read_it_however_slow_one_is(me, npes, monkeypatch):
+    copy, scratch = arch.copy, shmem.zeros(1 << 20, dtype=torch.uint8)
+    target, whole, source = arrays(7 * npes, 7 * npes)
+    for turn in range(4):
+
+        def slow(*operands, late=turn % npes == me):
+            work(20_000 if late else 0)
+            copy(*operands)
+
+        monkeypatch.setattr(arch, "copy", slow)
+        counts, _ = fill(turn, me, range(npes), source, 0)
+        by_kernel(scratch, None, target, source, counts, torch.zeros_like(counts), None)
+        source.fill_(-7)
+        wanted = came(turn, me, range(npes))
+        assert target[: len(wanted)].tolist() == wanted
 
 
 @on_a_gpu
