@@ -21,7 +21,8 @@ from pyshmem.device.collectives.scratch import (
     words_of,
 )
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
-from pyshmem.kernels.on_stream import BITS, COPIES, Plan, array_at, at_most, planned
+from pyshmem.kernels.on_stream import BITS, Plan, array_at, at_most, planned
+from pyshmem.kernels.tables import first, tables
 from pyshmem.runtime.gpu.launch import CachedKernel
 
 NUMBERS = ["target", "source", "counts", "starts", "received", "room", "length", "width"]
@@ -50,13 +51,13 @@ def swap_rows(
     pe = arch.arange(ctx.members)
     inside = pe < n_pes(ctx)
     asked = tl.maximum(tl.load(array_at(counts, tl.int64) + pe, mask=inside, other=0), 0)
-    first = tl.cumsum(asked, axis=0) - asked
+    row = tl.cumsum(asked, axis=0) - asked
     if starts != 0:
-        first = tl.load(array_at(starts, tl.int64) + pe, mask=inside, other=0)
-    sent = tl.where(first >= 0, tl.maximum(tl.minimum(asked, length - first), 0), 0)
+        row = tl.load(array_at(starts, tl.int64) + pe, mask=inside, other=0)
+    sent = tl.where(row >= 0, tl.maximum(tl.minimum(asked, length - row), 0), 0)
     lengths, begins = words_of(ctx, slot, LENGTHS), words_of(ctx, slot, STARTS)
     transport.store_number(ctx, lengths + 8 * my_pe(ctx), sent, pe, inside)
-    transport.store_number(ctx, begins + 8 * my_pe(ctx), first, pe, inside)
+    transport.store_number(ctx, begins + 8 * my_pe(ctx), row, pe, inside)
     exchange(ctx, "alltoallv_on_stream", slot, turn)
     came = tl.load(array_at(lengths, tl.int64) + pe, mask=inside, other=0)
     begun = tl.load(array_at(begins, tl.int64) + pe, mask=inside, other=0)
@@ -94,6 +95,6 @@ _cached = cache(CachedKernel)
 
 def plan(context: DeviceContext, itemsize: int, nbytes: int) -> Plan:
     """Plan a call. itemsize: the bytes of an element.  nbytes: the target's, for each member, equal on all PEs."""
-    programs, warps = next(row[1:] for row in COPIES if nbytes <= row[0])
-    loaded = _cached(swap_rows).find(context, *(0 for _ in NUMBERS), BITS[itemsize], num_warps=warps)
-    return planned(context, loaded, at_most(programs, context))
+    row = first(tables().copies, nbytes)
+    loaded = _cached(swap_rows).find(context, *(0 for _ in NUMBERS), BITS[itemsize], num_warps=row.warps)
+    return planned(context, loaded, at_most(row.size, context))
