@@ -95,7 +95,7 @@ def reduce_arrays(
 
 @triton.jit(do_not_specialize=PLAIN)
 def reduce_read(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr):
-    """Each PE reads all sources; target is none of them. With two PEs, links carry no more than if each combined its half."""
+    """Each PE reads all sources; target is none of them. Between two PEs that is no more than by halves."""
     slot, first, part = enter(ctx, "reduce_on_stream", True, count)
     turn = begin(slot)
     exchange(ctx, "reduce_on_stream", slot, turn)

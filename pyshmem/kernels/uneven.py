@@ -51,13 +51,13 @@ def swap_rows(
     pe = arch.arange(ctx.members)
     inside = pe < n_pes(ctx)
     asked = tl.maximum(tl.load(array_at(counts, tl.int64) + pe, mask=inside, other=0), 0)
-    row = tl.cumsum(asked, axis=0) - asked
+    opens = tl.cumsum(asked, axis=0) - asked
     if starts != 0:
-        row = tl.load(array_at(starts, tl.int64) + pe, mask=inside, other=0)
-    sent = tl.where(row >= 0, tl.maximum(tl.minimum(asked, length - row), 0), 0)
+        opens = tl.load(array_at(starts, tl.int64) + pe, mask=inside, other=0)
+    sent = tl.where(opens >= 0, tl.maximum(tl.minimum(asked, length - opens), 0), 0)
     lengths, begins = words_of(ctx, slot, LENGTHS), words_of(ctx, slot, STARTS)
     transport.store_number(ctx, lengths + 8 * my_pe(ctx), sent, pe, inside)
-    transport.store_number(ctx, begins + 8 * my_pe(ctx), row, pe, inside)
+    transport.store_number(ctx, begins + 8 * my_pe(ctx), opens, pe, inside)
     exchange(ctx, "alltoallv_on_stream", slot, turn)
     came = tl.load(array_at(lengths, tl.int64) + pe, mask=inside, other=0)
     begun = tl.load(array_at(begins, tl.int64) + pe, mask=inside, other=0)
