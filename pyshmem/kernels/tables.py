@@ -59,13 +59,18 @@ def open_tables(comm: Comm) -> None:
     for pe, text in enumerate(texts):
         if text != texts[0]:
             refuse(ArgumentError, "init", "PYSHMEM_TUNING", f"another file on PE {pe} than on PE 0", "one for all PEs")
-    _active[:] = [parse(texts[0], str(_file(arch)))]
+    use(parse(texts[0], str(_file(arch))))
+
+
+def use(found: Tables) -> None:
+    """Make these the tables in use, for calls that are planned from now on. All PEs use the same."""
+    _active[:] = [found]
 
 
 def tables() -> Tables:
     """Return the tables in use."""
     if not _active:
-        _active.append(parse(_shipped("").read_text(), ""))
+        use(parse(_shipped("").read_text(), ""))
     return _active[0]
 
 
@@ -98,6 +103,7 @@ def write(path: str | Path, machine: str, found: Tables) -> None:
     }
     lines = [f'"{name}": [\n  ' + ",\n  ".join(map(json.dumps, each)) + "\n ]" for name, each in rows.items()]
     head = [f'"format": {json.dumps(FORMAT)}', f'"machine": {json.dumps(machine)}']
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text("{\n " + ",\n ".join(head + lines) + "\n}\n")
 
 
