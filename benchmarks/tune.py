@@ -1,7 +1,7 @@
 """Measure which kernel is the fastest for collectives on a stream of each size, and write the table that pyshmem then uses.
 
 Run, from a checkout with pyshmem built in it, on all GPUs of a machine: pyshmemrun -n 2 -m benchmarks.tune [--write FILE]
-It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more; the rest of the table in use is kept.
+It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more; the rest is as it was.
 Without --write the file is in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
 """
 

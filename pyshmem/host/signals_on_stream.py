@@ -50,9 +50,9 @@ def put_on_stream(target: Array, source: Array, pe: int, size: int | None = None
 
 
 def signal_on_stream(signal: Array, value: Any, sigop: int, pe: int, engine: str = "kernel") -> None:
-    """Enqueue an update of ``signal`` on ``pe``: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
+    """Enqueue an update of ``signal`` on ``pe``.
 
-    signal: one symmetric uint64 element.
+    signal: one symmetric uint64 element. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
     value: an int from 0 to 2**64 - 1; with "kernel" also one int64 or uint64 element in GPU memory, which is read on the
         stream. pe counts in TEAM_WORLD.
     engine: "kernel", or "stream", which occupies no processor and supports SIGNAL.SET.
