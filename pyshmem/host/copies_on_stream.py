@@ -60,4 +60,4 @@ def _flags(group: Team, heap: Any) -> int:
     context = context_of(group)
     if programs_of(context) < 0 or not heap.driver.can_wait(EQ):
         return 0
-    return int(context.scratch) + HEAD
+    return int(context.scratch + HEAD)

@@ -26,7 +26,7 @@ class SIGNAL(IntEnum):
     ADD = 1
 
 
-_UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
+_UPDATES: dict[int, str] = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
 
 
 def put_signal(
@@ -175,7 +175,7 @@ def require_signal(routine: str, dtype: Any) -> None:
 
 def update_of(routine: str, sigop: Any) -> str:
     """Return the name of the update: "set" or "add". Errors: ArgumentError."""
-    update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
+    update = _UPDATES.get(sigop) if isinstance(sigop, int) else None
     if update is None:
         refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
     return update

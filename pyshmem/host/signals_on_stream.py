@@ -27,6 +27,7 @@ from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.arguments import Array, describe, refuse_dtype, scalar, transfer, word
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
+from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import order, pending, route, streams
@@ -123,9 +124,9 @@ def signal_wait_until_on_stream(signal: Array, cmp: CMP | str, value: Any, engin
         return
     stream = heap.direct.use_stream()
     if engine == "stream":
-        if not heap.driver.can_wait(code):
+        if not gpu.driver.can_wait(code):
             _refuse_engine(name, f"'stream' for {SIGNS[code]}", "== or >= on an NVIDIA GPU")
-        heap.driver.wait_value(stream, address, code, number)
+        gpu.driver.wait_value(stream, address, code, number)
         return
     key = (name, code, job.generation)
     plan = known.get(key) or remember(key, _kernels().wait(context_of(TEAM_SHARED), code))
@@ -191,7 +192,7 @@ def _signal(routine: str, there: tuple[Heap, Any, int], update: tuple[str, int, 
         return
     stream = heap.direct.use_stream()
     if engine == "stream":
-        heap.driver.write_value(stream, place, number)
+        gpu.driver.write_value(stream, place, number)
         return
     key = ("signal_on_stream", operation, job.generation)
     plan = known.get(key) or remember(key, _kernels().update(operation == "add"))
@@ -202,7 +203,7 @@ def _update_of(routine: str, heap: Heap, value: Any, sigop: Any, engine: str) ->
     """Return (the update's name, the value, the address of a value in memory or 0)."""
     update = update_of(routine, sigop)
     number, at = _value(routine, value, heap, engine)
-    if engine == "stream" and heap.streams and (sigop != SIGNAL.SET or not heap.driver.has("write_value")):
+    if engine == "stream" and heap.streams and (sigop != SIGNAL.SET or not gpu.driver.has("write_value")):
         _refuse_engine(
             routine, "'stream'", "'kernel' for SIGNAL.ADD, and where the driver lacks stream memory operations"
         )
