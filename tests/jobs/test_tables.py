@@ -74,3 +74,27 @@ def test_the_tuner_takes_the_fastest_row_of_each_size_and_ends_with_one_for_call
     assert all(type(row) is Row for row in rows)
     Tables(rows, rows, rows)
     assert APART in tables.KINDS
+
+
+class Comm:
+    """Of two PEs, of which the other has read ``other``."""
+
+    def __init__(self, other):
+        self.other = other
+
+    def allgather(self, mine):
+        return [mine, self.other or mine]
+
+
+def test_all_pes_must_have_read_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "architecture", lambda: "sm_90")
+    monkeypatch.setenv("PYSHMEM_TUNING", str(tmp_path / "table.json"))
+    own = shipped()._replace(copies=(Row(MORE, "", 7, 8),))
+    tables.write(tmp_path / "table.json", "a GPU", own)
+    before = tables.tables()
+    with pytest.raises(shmem.ArgumentError, match="PYSHMEM_TUNING: got another file on PE 1 than on PE 0"):
+        tables.open_tables(Comm("another text"))
+    assert tables.tables() == before
+    tables.open_tables(Comm(None))
+    assert tables.tables() == own
+    tables.use(before)
