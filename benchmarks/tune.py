@@ -20,7 +20,6 @@ from pyshmem.kernels.tables import (
     APART,
     HALVES,
     MORE,
-    READ,
     SENT,
     WORDS,
     Row,
@@ -38,17 +37,15 @@ TILES = [Row(MORE, WORDS, words, words // 32) for words in (32, 64, 128, 256)]
 BLOCKS = [Row(MORE, SENT, nbytes, warps) for nbytes in (2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB) for warps in (4, 8, 16)]
 GRIDS = [(programs, warps) for programs in (32, 64, 128, 256) for warps in (4, 8, 16) if programs * warps <= 2048]
 SHARES = [Row(MORE, kind, *grid) for kind in (HALVES, APART) for grid in GRIDS]
-READS = [Row(MORE, READ, *grid) for grid in GRIDS]
 LAST = (Row(MORE, APART, 128, 8),)
 ROUNDS, SLACK = 7, 0.01  # a row that is so much faster than the one before it begins a new one
 
 
-def candidates(nbytes: int, n_pes: int) -> list[Row]:
+def candidates(nbytes: int) -> list[Row]:
     """The rows that may be the fastest."""
     found = [row for row in TILES if nbytes <= 1024 * row.size]
     found += [row for row in BLOCKS if nbytes <= 256 * row.size and nbytes > 16 * KIB]
-    found += SHARES if nbytes >= 128 * KIB else []
-    return found + (READS if n_pes == 2 and nbytes >= MIB else [])
+    return found + (SHARES if nbytes >= 128 * KIB else [])
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
@@ -75,11 +72,11 @@ def microseconds(call: Callable[[], object], calls: int) -> float:
     return float(slowest)
 
 
-def table_of(measure: Callable[[Row, int], float], n_pes: int, sizes: Iterable[int] = SIZES) -> tuple[Row, ...]:
-    """The fastest row of each size, equal neighbours joined. A row of shares for all sizes ends it, for calls in place."""
+def table_of(measure: Callable[[Row, int], float], sizes: Iterable[int] = SIZES) -> tuple[Row, ...]:
+    """The fastest row of each size, equal neighbours joined. The last one is for all larger sizes too."""
     rows: list[Row] = []
     for nbytes in sizes:
-        times = {row: measure(row, nbytes) for row in candidates(nbytes, n_pes)}
+        times = {row: measure(row, nbytes) for row in candidates(nbytes)}
         best = min(times, key=times.__getitem__)
         before = rows[-1]._replace(most=MORE) if rows else None
         if before in times and times[before] <= times[best] * (1 + SLACK):
@@ -88,9 +85,7 @@ def table_of(measure: Callable[[Row, int], float], n_pes: int, sizes: Iterable[i
         if shmem.my_pe() == 0:
             taken = times[best._replace(most=MORE)]
             print(f"{nbytes:>10} bytes: {taken:8.2f} us, {best.kind} {best.size} x {best.warps}", flush=True)
-    share = min((row for row in times if row.kind in (HALVES, APART)), key=times.__getitem__)
-    last = [rows.pop()._replace(most=MORE)]
-    return (*rows, *last, *([share] if last[0].kind not in (HALVES, APART) else []))
+    return (*rows[:-1], rows[-1]._replace(most=MORE))
 
 
 def main() -> None:
@@ -111,7 +106,7 @@ def main() -> None:
             lambda: shmem.reduce_on_stream(target, source, size=nbytes // 2), 20 if nbytes <= 8 * MIB else 2
         )
 
-    rows = table_of(measure, shmem.n_pes())
+    rows = table_of(measure)
     found: Tables = before._replace(**{"pairs" if pairs else "teams": rows})
     file = options.write or cache_file(architecture())
     if shmem.my_pe() == 0:

@@ -36,7 +36,7 @@ from pyshmem.device.collectives.scratch import (
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
-from pyshmem.kernels.tables import APART, HALVES, READ, SENT, WORDS, Row, first, tables
+from pyshmem.kernels.tables import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
 
@@ -91,17 +91,6 @@ def reduce_arrays(
     ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr
 ):
     fold(ctx, "reduce_on_stream", OP, True, array_at(target, TYPE), array_at(source, TYPE), count, APART)
-
-
-@triton.jit(do_not_specialize=PLAIN)
-def reduce_read(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr):
-    """Each PE reads all sources; target is none of them. Between two PEs that is no more than by halves."""
-    slot, first, part = enter(ctx, "reduce_on_stream", True, count)
-    turn = begin(slot)
-    exchange(ctx, "reduce_on_stream", slot, turn)
-    fold_part(ctx, OP, array_at(target, TYPE) + first, array_at(source, TYPE) + first, part, True)
-    exchange(ctx, "reduce_on_stream", slot, turn + 1)
-    end(ctx, slot, turn + 1)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -240,13 +229,8 @@ _cached = cache(CachedKernel)  # made at the first use: interpreted kernels need
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 
-def reduction(
-    context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool, apart: bool
-) -> Plan:
-    """Plan a reduction. members: the PEs of the team.
-
-    aligned: whether both arrays begin at multiples of 4 bytes.  apart: whether they are two arrays.
-    """
+def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
+    """Plan a reduction. members: the PEs of the team.  aligned: whether both arrays begin at multiples of 4 bytes."""
     nbytes, room = count * dtype.itemsize, programs_of(context)
     for row in tables().pairs if members == 2 else tables().teams:
         if nbytes > row.most:
@@ -258,7 +242,7 @@ def reduction(
                 return _tiles(context, op, dtype, count, block, row.warps)
         elif row.kind == SENT and -(-nbytes // row.size) <= room and row.size <= context.piece:
             return _sent(context, op, dtype, count, row)
-        elif row.kind in (HALVES, APART) or (row.kind == READ and apart):
+        elif row.kind in (HALVES, APART):
             return _arrays(context, op, dtype, count, row)
     raise AssertionError("the last row takes every call")
 
@@ -290,10 +274,8 @@ def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) 
 
 
 def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Plan:
-    kind = NUMBERS[dtype], op, *(() if row.kind == READ else (row.kind == APART,))
-    loaded = _cached(reduce_read if row.kind == READ else reduce_arrays).find(
-        context, 0, 0, 0, *kind, num_warps=row.warps
-    )
+    kind = NUMBERS[dtype], op, row.kind == APART
+    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
     return planned(context, loaded, at_most(row.size, context), count)
 
 

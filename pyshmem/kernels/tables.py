@@ -22,16 +22,16 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 FORMAT = "pyshmem collectives 1"
 SHIPPED = Path(__file__).parent / "tuned"
 MORE = 1 << 62  # bytes: a row for all sizes
-WORDS, SENT, READ, HALVES, APART = "words", "sent", "read", "halves", "apart"
-KINDS = (WORDS, SENT, READ, HALVES, APART)
+WORDS, SENT, HALVES, APART = "words", "sent", "halves", "apart"
+KINDS = (WORDS, SENT, HALVES, APART)
 
 
 class Row(NamedTuple):
     """A kernel for up to ``most`` bytes. The first row that a call can take is the one it takes.
 
-    kind: of reductions. WORDS: tiles of words that are their own flags. SENT, READ: each PE combines everything itself, from
-    its scratch memory or from the sources. HALVES, APART: each combines its share for all; APART loads it all before it
-    sends any.
+    kind: of reductions. WORDS: tiles of words that are their own flags. SENT: each PE sends all to the
+    others' scratch memory and combines everything itself. HALVES, APART: each combines its share for all; APART loads it
+    all before it sends any.
     size: the words of a tile, the bytes of a program's block if SENT, else the programs.
     """
 

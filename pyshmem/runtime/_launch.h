@@ -133,7 +133,7 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
 
 /* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the key of the
  * call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and
- * alignment of the arrays, and of whether they are one. plans: by key, (a plan of launch_prepared, the words that follow the two addresses). */
+ * alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow the two addresses). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t view;
@@ -141,7 +141,7 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
     if (!arity("launch_pair", n, 7) || !to_u64(args[4], &stream)) return NULL;
     if (!plain_pair(args[0], args + 5, &dest, &source, &view) || view.heap != args[3]) Py_RETURN_NONE;
-    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item, ((dest.address | source.address) & 15) + (dest.address == source.address) * UINT64_C(16)};
+    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item, (dest.address | source.address) & 15};
     PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
     PyObject *key = bytes ? PyTuple_Pack(2, args[2], bytes) : NULL;
     Py_XDECREF(bytes);

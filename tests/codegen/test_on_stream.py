@@ -39,14 +39,16 @@ MOVED = {
 }
 SWAPPED = (uneven.swap_rows, (*AT[:2], 1 << 35, 0, 1 << 36, 3000, 3000, 512, tl.int16), MOST)
 SENT = (on_stream.reduce_sent, (*AT, tl.bfloat16, "sum", 4096), 8)
-READ = (on_stream.reduce_read, (*AT, tl.bfloat16, "sum"), 8)
+SENT_WIDE, SENT_BYTES = (
+    (SENT[0], (*AT, kind, "sum", 8192 // size), 8) for kind, size in ((tl.float64, 8), (tl.int8, 1))
+)
 BLOCKS = (on_stream.reduce_blocks, (*AT, tl.float32, "max"), 8)
 SCANS = [(on_stream.scan_arrays, (*AT, tl.int64, op, f"sum_{op}_on_stream"), 8) for op in ("inscan", "exscan")]
 WAIT = (signals.await_signal, (1 << 33, 7, 1 << 34, dev.CMP_GE.value), 1)
 MEET = (on_stream.meet_all, (0, 0, False), 4)
 CASES = [
     *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
-    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SWAPPED, SENT, READ, BLOCKS, *SCANS, WAIT, MEET,
+    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SWAPPED, SENT, SENT_WIDE, SENT_BYTES, BLOCKS, *SCANS, WAIT, MEET,
 ]  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def test_kernels_on_a_stream_compile_and_spill_nothing(case, target):
 
 
 @pytest.mark.parametrize(
-    "case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SWAPPED, SENT, READ, BLOCKS, MEET], ids=name_of
+    "case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SWAPPED, SENT, BLOCKS, MEET], ids=name_of
 )
 def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
     kernel, operands, _ = case
@@ -198,7 +200,7 @@ def test_amd_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case, 
     assert places(lines, store)[0] > found[len(tell) + len(hear) - 1]
 
 
-@pytest.mark.parametrize("case", [READ, BLOCKS], ids=name_of)
+@pytest.mark.parametrize("case", [BLOCKS], ids=name_of)
 def test_what_each_pe_combines_itself_is_read_by_16_bytes_and_stored_here_alone(case, target):
     lines = listing(case, target)
     ((first, last),) = [span for span in of_width(lines, target, 4 * MEMBERS) if span]

@@ -6,7 +6,7 @@ import pyshmem as shmem
 import pytest
 from benchmarks import tune
 from pyshmem.kernels import tables
-from pyshmem.kernels.tables import APART, MORE, READ, SENT, Row, Tables
+from pyshmem.kernels.tables import MORE, SENT, Row
 
 
 def shipped():
@@ -29,7 +29,7 @@ SPOILT = [
     lambda content: content.update(format="another"),
     lambda content: content.pop("copies"),
     lambda content: content["pairs"].pop(),
-    lambda content: content["teams"].__setitem__(-1, [None, READ, 64, 8]),  # not for calls in place
+    lambda content: content["teams"].__setitem__(-1, [None, SENT, 4096, 8]),  # not for every size
     lambda content: content["teams"].__setitem__(0, [128, "tree", 64, 8]),
     lambda content: content["teams"].__setitem__(0, [128, SENT, 0, 8]),
     lambda content: content.update(pairs=7),
@@ -57,23 +57,20 @@ def test_the_file_is_the_named_one_then_the_users_then_the_packages(tmp_path, mo
     assert tables._file("gfx942") == tmp_path / "none"
 
 
-def test_the_tuner_takes_the_fastest_row_of_each_size_and_ends_with_one_for_calls_in_place(monkeypatch):
+def test_the_tuner_takes_the_fastest_row_of_each_size_and_joins_neighbours(monkeypatch):
     monkeypatch.setattr(shmem, "my_pe", lambda: 1)
-    fast = {SENT: 5.0, READ: 6.0}
 
     def measure(row, nbytes):
-        if row.kind == SENT:
-            return fast[SENT] + nbytes / 2**20 + abs(row.size - 8192) + row.warps / 100
-        return fast.get(row.kind, 8.0) + nbytes / 2**24 + abs(row.size - 128) + row.warps / 100
+        best = 8192 if row.kind == SENT else 128
+        return (
+            (5 + nbytes / 2**18 if row.kind == SENT else 8 + nbytes / 2**24) + abs(row.size - best) + row.warps / 1000
+        )
 
-    rows = tune.table_of(measure, 2, [2**18, 2**19, 2**21, 2**24])
-    assert [(row.most, row.kind, row.size) for row in rows[:1]] == [(2**19, SENT, 8192)]
-    assert rows[-2][:3] == (MORE, READ, 128)
-    assert rows[-1][0] == MORE and rows[-1].kind != READ
-    assert tables.first(rows, 2**20).kind == READ
-    assert all(type(row) is Row for row in rows)
-    Tables(rows, rows, rows)
-    assert APART in tables.KINDS
+    rows = tune.table_of(measure, [2**18, 2**19, 2**21, 2**24])
+    assert [(row.most, row.kind, row.size, row.warps) for row in rows] == [
+        (2**19, SENT, 8192, 4),
+        (MORE, "halves", 128, 4),
+    ]
 
 
 class Comm:

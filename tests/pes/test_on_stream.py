@@ -314,7 +314,7 @@ def test_a_refused_call_says_what_is_wrong(call, error, words):
 
 
 @pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
-@pytest.mark.parametrize("kernel", ["tiles", "arrays", "apart"])
+@pytest.mark.parametrize("kernel", ["tiles", "sent", "arrays", "apart"])
 def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
     for count in (1, 77, 300):
         source = shmem.array(operand("sum", me, 1, count, torch.float16))
@@ -324,6 +324,8 @@ def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
         if kernel == "tiles":
             odd = count % 2 == 1
             kernels.reduce_tiles[(-(-count // 64),)](ctx, *at, count, kernels.tl.float16, "sum", 32, odd, False)
+        elif kernel == "sent":
+            kernels.reduce_sent[(-(-count // 64),)](ctx, *at, count, kernels.tl.float16, "sum", 64)
         else:
             kernels.reduce_arrays[(2,)](ctx, *at, count, kernels.tl.float16, "sum", kernel == "apart")
         assert_same(target, combined("sum", 1, count, torch.float16, npes))
