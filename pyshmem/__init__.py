@@ -115,6 +115,9 @@ from pyshmem.host.on_stream import (
     broadcast_on_stream,
     fcollect_on_stream,
     reduce_on_stream,
+    reduce_scatter_on_stream,
+    sum_exscan_on_stream,
+    sum_inscan_on_stream,
 )
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
 from pyshmem.host.partitioned import PartitionedTensor, partitioned
@@ -129,7 +132,15 @@ from pyshmem.host.signal import (
     signal_set,
     signal_wait_until,
 )
+from pyshmem.host.signals_on_stream import (
+    put_on_stream,
+    put_signal_on_stream,
+    quiet_on_stream,
+    signal_on_stream,
+    signal_wait_until_on_stream,
+)
 from pyshmem.host.teams import TEAM_INVALID, TEAM_SHARED, TEAM_WORLD, Team, TeamConfig
+from pyshmem.host.uneven_on_stream import alltoallv_on_stream
 from pyshmem.host.wait import (
     CMP,
     test,
@@ -254,6 +265,7 @@ __all__ = [
     "alltoall",
     "alltoall_on_stream",
     "alltoalls",
+    "alltoallv_on_stream",
     "and_reduce",
     "arange",
     "array",
@@ -332,24 +344,32 @@ __all__ = [
     "ptr",
     "put",
     "put_nbi",
+    "put_on_stream",
     "put_signal",
     "put_signal_nbi",
+    "put_signal_on_stream",
     "query_initialized",
     "query_thread",
     "quiet",
+    "quiet_on_stream",
     "rand",
     "randint",
     "randn",
     "realloc",
     "reduce",
     "reduce_on_stream",
+    "reduce_scatter_on_stream",
     "set_lock",
     "signal_add",
     "signal_fetch",
+    "signal_on_stream",
     "signal_set",
     "signal_wait_until",
+    "signal_wait_until_on_stream",
     "sum_exscan",
+    "sum_exscan_on_stream",
     "sum_inscan",
+    "sum_inscan_on_stream",
     "sum_reduce",
     "sync",
     "sync_all",

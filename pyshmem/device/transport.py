@@ -203,7 +203,7 @@ def tell_member(ctx, address, value, pe):
 
 @jit
 def store_number(ctx, address, number, pe, mask):
-    """Store an int64 to the scratch of each PE of a block."""
+    """Store an int64, or one of a block, to the scratch of each PE of a block."""
     arch.check_reach("store_number", ctx.reach)
     arch.store_number(ctx, address, number, pe, mask)
 

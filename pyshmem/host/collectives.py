@@ -341,11 +341,11 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
     return count
 
 
-def share_of(routine: str, pair: Pair, size: Any, members: int) -> int:
-    """The number of elements in the block for each member; None divides source equally."""
+def share_of(routine: str, pair: Pair, size: Any, members: int, room: int | None = None) -> int:
+    """The number of elements in the block for each member; None divides source equally. room: blocks of target, if fewer."""
     if size is None and pair.length % members:
         refuse(OutOfRangeError, routine, "source", f"{pair.length} elements", f"a multiple of {members}, or a size")
-    return block_of(routine, pair, pair.length // members if size is None else size, (members, members))
+    return block_of(routine, pair, pair.length // members if size is None else size, (room or members, members))
 
 
 def block_of(routine: str, pair: Pair, size: Any, blocks: tuple[int, int]) -> int:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
+from pyshmem.kernels.tables import open_tables
 from pyshmem.runtime import bootstrap, environment, exits, launcher, nodes, ranges, report, requirements, whereabouts
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
@@ -232,6 +233,7 @@ def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
     if job.device == "cuda":
         opening.open_heap(comm, node, nbytes)
+        open_tables(comm)
 
 
 def _one_size(argument: str, asked: list[int | None]) -> int | None:

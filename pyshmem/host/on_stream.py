@@ -11,7 +11,11 @@ the call without _on_stream.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import torch
 
 from pyshmem.host import collectives
 from pyshmem.host.collectives import (
@@ -23,6 +27,7 @@ from pyshmem.host.collectives import (
     require_operator,
     share_of,
 )
+from pyshmem.host.copies_on_stream import exchange
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
 from pyshmem.runtime import _native
@@ -33,7 +38,10 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.mapped.operators import OPERATORS
 from pyshmem.transport.routes import streams
 
-_NAMES = {name: f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast")}
+_MOVES = ("fcollect", "alltoall", "broadcast")
+_SCANS = ("sum_inscan", "sum_exscan")
+_NAMES = {name: f"{name}_on_stream" for name in ("reduce", "reduce_scatter", *_MOVES, *_SCANS)}
+ENGINES = ("kernel", "copy")
 
 
 def reduce_on_stream(
@@ -55,34 +63,88 @@ def reduce_on_stream(
     _enqueue("reduce", op, target, source, size, team)
 
 
-def fcollect_on_stream(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
+def reduce_scatter_on_stream(
+    target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None
+) -> None:
+    """Enqueue a kernel that combines block j of all members' ``source`` with ``op`` into the ``target`` of member j.
+
+    op: "sum", "prod", "min" or "max"; for integers also "and", "or" or "xor".
+    target, source: symmetric, contiguous, of one dtype; target has a block, source one per member. They do not overlap, but
+        target may be this PE's block. Complex numbers are supported in CPU memory only.
+    size: the elements of a block; None divides source equally. Half-precision elements are combined in float32.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team, on torch's current stream: later work on the stream finds target complete and may change the
+        source. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_SUM_REDUCE, and sum_reducescatter_on_stream of NVSHMEM.
+    """
+    _enqueue("reduce_scatter", op, target, source, size, team)
+
+
+_SCAN_DOC = """Enqueue a kernel that adds ``source`` of {which}, element by element, into ``target``.
+
+    target, source: symmetric, contiguous, of one dtype; either the same array or without overlap. Complex numbers are
+        supported in CPU memory only.
+    size: the number of elements; None means all of source. Half-precision elements are combined in float32.
+    team: a team of this PE; None is TEAM_WORLD.
+    Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
+        later work on the stream finds target complete. On the CPU heap the call is done on return.
+    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
+        later call.
+    Spec: none; 9.9 SHMEM_{name}.
+    """
+
+
+def _scan(routine: str, which: str) -> Callable[..., None]:
+    def call(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
+        _enqueue(routine, None, target, source, size, team)
+
+    call.__name__ = call.__qualname__ = _NAMES[routine]
+    call.__doc__ = _SCAN_DOC.format(which=which, name=routine.upper())
+    return call
+
+
+sum_inscan_on_stream = _scan("sum_inscan", "the members up to and including this one")
+sum_exscan_on_stream = _scan("sum_exscan", "the members before this one, zeros on the first,")
+
+
+def fcollect_on_stream(
+    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: str = "kernel"
+) -> None:
     """Enqueue a kernel that concatenates ``size`` elements of ``source`` of each member in every ``target``.
 
     target, source: symmetric, contiguous, of one dtype; target has at least size elements per member.
     size: the same on all members; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
+    engine: "kernel"; "copy" leaves the processors to other work: copy engines move the data, and the stream waits for the
+        members, without a time-out, by the driver's stream memory operations, or by small kernels where it lacks them.
     Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
         later work on the stream finds target complete. On the CPU heap the call is done on return.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
         later call.
     Spec: none; 9.9 SHMEM_FCOLLECT, and fcollect_on_stream of NVSHMEM.
     """
-    _enqueue("fcollect", None, target, source, size, team)
+    _enqueue("fcollect", engine, target, source, size, team)
 
 
-def alltoall_on_stream(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
+def alltoall_on_stream(
+    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: str = "kernel"
+) -> None:
     """Enqueue a kernel that copies block j of ``source`` to ``target`` on member j, at this PE's block.
 
     target, source: symmetric, contiguous, of one dtype, with one block per member; they must not overlap.
     size: the elements of a block; None divides source equally.
     team: a team of this PE; None is TEAM_WORLD.
+    engine: "kernel"; "copy" leaves the processors to other work: copy engines move the data, and the stream waits for the
+        members, without a time-out, by the driver's stream memory operations, or by small kernels where it lacks them.
     Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
         later work on the stream finds target complete. On the CPU heap the call is done on return.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
         later call.
     Spec: none; 9.9 SHMEM_ALLTOALL, and alltoall_on_stream of NVSHMEM.
     """
-    _enqueue("alltoall", None, target, source, size, team)
+    _enqueue("alltoall", engine, target, source, size, team)
 
 
 def broadcast_on_stream(
@@ -122,7 +184,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
-    """detail: reduce's operator, broadcast's root."""
+    """detail: the operator of a reduction, broadcast's root, the engine of fcollect and alltoall."""
     group = member(_NAMES[routine], team)
     if type(size) is not int and size is not None:
         # it is part of the plan's key, and the value of a tensor may change
@@ -145,35 +207,65 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
     if not pair.heap.streams:
-        group.meeting.sync(name)
-        more = () if detail is None else (detail,)
-        getattr(collectives, routine)(target, source, *more, size=count, team=group)
+        _now(name, routine, detail, group, pair, count, target, source)
+    elif count and detail == "copy":
+        exchange(group, pair, count, count if routine == "alltoall" else 0, partial(barrier_on_stream, group))
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
         launch(name, remember(key, plan) if key else plan, pair.heap.direct.use_stream(), pair.dest, pair.src)
 
 
+def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int, target: Any, source: Any) -> None:
+    """The call in CPU memory: the host's, after a barrier, as no target may be written before its PE calls."""
+    group.meeting.sync(name)
+    if routine == "reduce_scatter":
+        every = torch.empty(group.size * count, dtype=pair.dtype)
+        collectives.reduce(every, source, detail, every.numel(), group)
+        if count:
+            _native.copy(pair.dest, every[group.me * count].data_ptr(), count * every.itemsize)
+        return
+    more = (detail,) if routine in ("reduce", "broadcast") else ()
+    getattr(collectives, routine)(target, source, *more, size=count, team=group)
+
+
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
     """The number of elements of the call, or of a block. Errors: those of the call."""
+    if routine in ("fcollect", "alltoall") and detail not in ENGINES:
+        refuse(ArgumentError, name, "engine", repr(detail), "'kernel' or 'copy'")
     if routine == "fcollect":
         return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
     if routine == "alltoall":
         return share_of(name, pair, size, group.size)
     if routine == "broadcast":
         group._world_pe(name, detail)
-    else:
+    elif routine not in _SCANS:
         require_operator(name, detail)
+    if routine == "reduce_scatter":
+        return share_of(name, pair, size, group.size, 1)
     return elements_of(name, pair, size)
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:
     planner, itemsize, context = kernels(), pair.dtype.itemsize, context_of(group)
-    if routine == "reduce":
-        wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[detail].dtypes)
-        if pair.dtype not in wanted:
-            refuse_dtype(name, "target", pair.dtype, wanted)
-        return planner.reduction(context, group.size, detail, pair.dtype, count, not (pair.dest | pair.src) & 3)
+    if routine in _MOVES:
+        unit, root = unit_of(name, itemsize), detail if routine == "broadcast" else 0
+        return planner.movement(context, routine, unit, count * (itemsize // unit), root)
+    op = "sum" if routine in _SCANS else detail
+    wanted = tuple(dtype for dtype in planner.NUMBERS if dtype in OPERATORS[op].dtypes)
+    if pair.dtype not in wanted:
+        refuse_dtype(name, "target", pair.dtype, wanted)
+    if routine in _SCANS:
+        return planner.scan(context, routine, pair.dtype, count)
+    if routine == "reduce_scatter":
+        return planner.scattering(context, group.size, op, pair.dtype, count)
+    return planner.reduction(
+        context, group.size, op, pair.dtype, count, not (pair.dest | pair.src) & 3, pair.dest != pair.src
+    )
+
+
+def unit_of(routine: str, itemsize: int) -> int:
+    """The bytes of the words that kernels move for elements of ``itemsize`` bytes. Errors: ArgumentError."""
     unit = min(itemsize, 8)
-    if itemsize % unit or unit not in planner.BITS:
-        refuse(ArgumentError, name, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
-    return planner.movement(context, routine, unit, count * (itemsize // unit), detail or 0)
+    if itemsize % unit or unit not in (1, 2, 4, 8):
+        refuse(ArgumentError, routine, "target", f"elements of {itemsize} bytes", "1, 2, 4, or a multiple of 8")
+    return unit

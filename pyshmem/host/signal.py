@@ -26,7 +26,7 @@ class SIGNAL(IntEnum):
     ADD = 1
 
 
-_UPDATES = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
+_UPDATES: dict[int, str] = {SIGNAL.SET: "set", SIGNAL.ADD: "add"}
 
 
 def put_signal(
@@ -99,10 +99,8 @@ def _put_signal(
         found = routed(routine, transfer(routine, _NAMES, target, source, size), pe)
     to, place, src, nbytes = found
     home, word_place, dtype = word_on(routine, "signal", signal, pe)
-    _require_signal(routine, dtype)
-    update = _UPDATES.get(sigop) if isinstance(sigop, int) else None  # type: ignore[call-overload]
-    if update is None:
-        refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
+    require_signal(routine, dtype)
+    update = update_of(routine, sigop)
     if place - 8 < word_place < place + nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
     value = scalar(routine, "value", value, torch.uint64)
@@ -118,7 +116,7 @@ def signal_fetch(signal: Array) -> int:
     Spec: 9.8 SHMEM_SIGNAL_FETCH.
     """
     heap, address, dtype = word("signal_fetch", "signal", signal)
-    _require_signal("signal_fetch", dtype)
+    require_signal("signal_fetch", dtype)
     return int(_native.fetch_uint64(heap.direct.look(address, 8)))
 
 
@@ -154,7 +152,7 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)
     to, place, dtype = word_on(routine, "signal", signal, pe)
-    _require_signal(routine, dtype)
+    require_signal(routine, dtype)
     to.signal(update, place, scalar(routine, "value", value, torch.uint64))
 
 
@@ -170,6 +168,14 @@ def signal_wait_until(signal: Array, cmp: CMP | str, value: int) -> int:
     return wait_word("signal_wait_until", "signal", signal, cmp, value, (torch.uint64,))
 
 
-def _require_signal(routine: str, dtype: Any) -> None:
+def require_signal(routine: str, dtype: Any) -> None:
     if dtype is not torch.uint64:
         refuse_dtype(routine, "signal", dtype, (torch.uint64,))
+
+
+def update_of(routine: str, sigop: Any) -> str:
+    """Return the name of the update: "set" or "add". Errors: ArgumentError."""
+    update = _UPDATES.get(sigop) if isinstance(sigop, int) else None
+    if update is None:
+        refuse(ArgumentError, routine, "sigop", repr(sigop), "SIGNAL.SET or SIGNAL.ADD")
+    return update

@@ -13,16 +13,30 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device import transport
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.targets import TARGETS
 from pyshmem.device.collectives.arrays import cast_array, gather, swap
 from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
-from pyshmem.device.collectives.packing import bits_of, shared_by, words_in
-from pyshmem.device.collectives.reductions import fold
-from pyshmem.device.collectives.scratch import begin, count_of, end, exchange, programs_of, slot_at, slot_of
+from pyshmem.device.collectives.packing import bits_of, combine, shared_by, summed_in, words_in
+from pyshmem.device.collectives.reductions import fold, fold_part
+from pyshmem.device.collectives.scratch import (
+    BULK,
+    after,
+    begin,
+    count_of,
+    end,
+    enter,
+    exchange,
+    piece_of,
+    programs_of,
+    slot_at,
+    slot_of,
+)  # fmt: skip
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
-from pyshmem.device.context import DeviceContext
+from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
+from pyshmem.kernels.tables import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
 
@@ -32,20 +46,6 @@ NUMBERS = {
     torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64,
 }  # fmt: skip
 BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
-KIB = 1024
-MORE = 1 << 62
-# Measured on four H200s. Reductions with tiles: (most bytes, words of 32 bits in a tile). A thread has one word.
-TILES = ((128, 32), (4 * KIB, 64), (32 * KIB, 128), (160 * KIB, 256))
-# Larger reductions: (most bytes, programs, warps, whether a program loads all elements before it sends any).
-ARRAYS = (
-    (256 * KIB, 32, 4, False), (768 * KIB, 64, 4, False), (1536 * KIB, 64, 8, False),
-    (8192 * KIB, 64, 8, True), (MORE, 128, 8, True),
-)  # fmt: skip
-# collectives that only move data: (most bytes to each PE, programs, warps)
-COPIES = (
-    (1024 * KIB, 32, 8),
-    (MORE, 128, 16),
-)
 PLAIN = ["target", "source", "count"]
 
 
@@ -91,6 +91,81 @@ def reduce_arrays(
     ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr
 ):
     fold(ctx, "reduce_on_stream", OP, True, array_at(target, TYPE), array_at(source, TYPE), count, APART)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def reduce_sent(
+    ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Each PE sends its source to all, into their scratch memory, which costs one meeting: nobody waits for a target.
+
+    Each program has ``BLOCK`` elements, which fit into a piece of its slot.
+    """
+    slot = slot_of(ctx, "reduce_on_stream")
+    place = tl.arange(0, BLOCK)
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    to, of, left = array_at(target, TYPE) + first, array_at(source, TYPE) + first, count - first
+    whole = (left >= BLOCK) & (((target | source) & 15) == 0)
+    turn = begin(slot)
+    values = load_own(ctx, of, place, left, whole)
+    mine = piece_of(ctx, slot, BULK, turn, my_pe(ctx))
+    pe = my_pe(ctx)
+    for _ in range(1, n_pes(ctx)):
+        pe = after(ctx, pe)
+        transport.store_piece(ctx, transport.piece_on(ctx, mine, pe), values, place, place >= 0)
+    exchange(ctx, "reduce_on_stream", slot, turn)
+    total = found(ctx, slot, turn, 0, place, values)
+    for member in range(1, n_pes(ctx)):
+        total = combine(OP, total, found(ctx, slot, turn, member, place, values))
+    if whole:
+        transport.store_block(ctx, to, place, total, my_pe(ctx), left, True)
+    else:
+        transport.store_block(ctx, to, place, total, my_pe(ctx), left, False)
+    end(ctx, slot, turn)
+
+
+@triton.jit
+def load_own(ctx, source, place, left, whole):
+    """The elements at ``place``, by 16 bytes if all are there and aligned, or zeros for those from ``left`` on."""
+    if whole:
+        values = transport.load_block(ctx, source, place, my_pe(ctx), left, True)
+    else:
+        values = transport.load_block(ctx, source, place, my_pe(ctx), left, False)
+    return values
+
+
+@triton.jit
+def found(ctx, slot, turn, member, place, values):
+    """What a member has sent, or this PE's own values, in the type in which they are combined."""
+    piece = transport.pointer_to(piece_of(ctx, slot, BULK, turn, member), values.dtype)
+    there = tl.load(piece + place, mask=(place >= 0) & (member != my_pe(ctx)), other=0)
+    return tl.where(member == my_pe(ctx), values, there).to(summed_in(values.dtype))
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def scan_arrays(
+    ctx,
+    target: tl.int64,
+    source: tl.int64,
+    count: tl.int64,
+    TYPE: tl.constexpr,
+    OP: tl.constexpr,
+    ROUTINE: tl.constexpr,
+):
+    """OP: "inscan" or "exscan"."""
+    fold(ctx, ROUTINE, OP, True, array_at(target, TYPE), array_at(source, TYPE), count)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def reduce_blocks(ctx, target: tl.int64, source: tl.int64, count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr):
+    """Combine this PE's block of all sources, of ``count`` elements, into its target. Nobody else reads or writes either."""
+    slot, first, part = enter(ctx, "reduce_scatter_on_stream", True, count)
+    turn = begin(slot)
+    exchange(ctx, "reduce_scatter_on_stream", slot, turn)
+    block = array_at(source, TYPE) + (count * my_pe(ctx) + first)
+    fold_part(ctx, OP, array_at(target, TYPE) + first, block, part, True)
+    exchange(ctx, "reduce_scatter_on_stream", slot, turn + 1)
+    end(ctx, slot, turn + 1)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -156,19 +231,34 @@ _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_
 
 def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
     """Plan a reduction. members: the PEs of the team.  aligned: whether both arrays begin at multiples of 4 bytes."""
-    element = NUMBERS[dtype]
-    nbytes = count * dtype.itemsize
-    for most, words in TILES if aligned and members <= WORDS_MEMBERS.value else ():
-        lanes = -(-count // shared_by(2, element))
-        block = min(words // words_in(element), triton.next_power_of_2(lanes))
-        programs = -(-lanes // block)
-        if nbytes <= most and programs <= programs_of(context) and 8 * words <= context.piece:
-            early, ours = bool(early_launcher()), of_team(context)
-            odd = count % shared_by(2, element) == 1
-            warps = words // 32
-            loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, element, op, block, odd, early, num_warps=warps)
-            return _plan(ours, loaded, programs, count, early=early)
-    return _arrays(context, op, dtype, count)
+    nbytes, room = count * dtype.itemsize, programs_of(context)
+    for row in tables().pairs if members == 2 else tables().teams:
+        if nbytes > row.most:
+            continue
+        if row.kind == WORDS and aligned and members <= WORDS_MEMBERS.value:
+            lanes = -(-count // shared_by(2, NUMBERS[dtype]))
+            block = min(row.size // words_in(NUMBERS[dtype]), triton.next_power_of_2(lanes))
+            if -(-lanes // block) <= room and 8 * row.size <= context.piece:
+                return _tiles(context, op, dtype, count, block, row.warps)
+        elif row.kind == SENT and -(-nbytes // row.size) <= room and row.size <= context.piece:
+            return _sent(context, op, dtype, count, row)
+        elif row.kind in (HALVES, APART):
+            return _arrays(context, op, dtype, count, row)
+    raise AssertionError("the last row takes every call")
+
+
+def _tiles(context: DeviceContext, op: str, dtype: torch.dtype, count: int, block: int, warps: int) -> Plan:
+    element, early, ours = NUMBERS[dtype], bool(early_launcher()), of_team(context)
+    shared = shared_by(2, element)
+    kind = element, op, block, count % shared == 1, early
+    loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, *kind, num_warps=warps)
+    return planned(ours, loaded, -(-count // (shared * block)), count, early=early)
+
+
+def _sent(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Plan:
+    block = row.size // dtype.itemsize
+    loaded = _cached(reduce_sent).find(context, 0, 0, 0, NUMBERS[dtype], op, block, num_warps=row.warps)
+    return planned(context, loaded, -(-count // block), count)
 
 
 def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
@@ -178,35 +268,59 @@ def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
 
 def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan | None:
     """Plan a reduction that the host waits for. Return None if the team's scratch memory has no slot for a program."""
-    return _arrays(context, op, dtype, count) if programs_of(context) > 0 else None
+    if programs_of(context) <= 0:
+        return None
+    return _arrays(context, op, dtype, count, _large(count * dtype.itemsize))
 
 
-def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan:
-    programs, warps, apart = next(row[1:] for row in ARRAYS if count * dtype.itemsize <= row[0])
-    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, NUMBERS[dtype], op, apart, num_warps=warps)
-    return _plan(context, loaded, _at_most(programs, context), count)
+def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Plan:
+    kind = NUMBERS[dtype], op, row.kind == APART
+    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
+    return planned(context, loaded, at_most(row.size, context), count)
+
+
+def scan(context: DeviceContext, routine: str, dtype: torch.dtype, count: int) -> Plan:
+    """Plan sum_inscan or sum_exscan."""
+    row = _large(count * dtype.itemsize)
+    kind = NUMBERS[dtype], routine.removeprefix("sum_"), f"{routine}_on_stream"
+    loaded = _cached(scan_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
+    return planned(context, loaded, at_most(row.size, context), count)
+
+
+def scattering(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int) -> Plan:
+    """Plan reduce_scatter. count: the elements of a block."""
+    row = _large(members * count * dtype.itemsize)
+    loaded = _cached(reduce_blocks).find(context, 0, 0, 0, NUMBERS[dtype], op, num_warps=row.warps)
+    return planned(context, loaded, at_most(row.size, context), count)
+
+
+def _large(nbytes: int) -> Row:
+    """The row of a reduction by shares."""
+    return first((row for row in tables().teams if row.kind in (HALVES, APART)), nbytes)
 
 
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
     """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
     element = BITS[itemsize]
-    programs, warps = next(row[1:] for row in COPIES if count * itemsize <= row[0])
+    row = first(tables().copies, count * itemsize)
     counts = (count, root) if routine == "broadcast" else (count,)
-    loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=warps)
-    return _plan(context, loaded, _at_most(programs, context), *counts)
+    loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=row.warps)
+    return planned(context, loaded, at_most(row.size, context), *counts)
 
 
 def barrier(context: DeviceContext) -> Plan:
     early = bool(early_launcher())
-    return _plan(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
+    return planned(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
 
 
-def _at_most(programs: int, context: DeviceContext) -> int:
+def at_most(programs: int, context: DeviceContext) -> int:
     return max(min(programs, programs_of(context)), 1)
 
 
-def _plan(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
-    return Plan(loaded.prepared(programs, words=tuple(flattened(context, loaded.plan[0])), early=early), counts, loaded)
+def planned(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
+    """Plan launches of a kernel whose first parameter is the context, if there is one."""
+    words = () if context is None else tuple(flattened(context, loaded.plan[0]))
+    return Plan(loaded.prepared(programs, words=words, early=early), counts, loaded)
 
 
 @cache

@@ -25,11 +25,13 @@ ROUTINES = (
     "wait_until_all", "wait_until_any", "wait_until_some",
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
     "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
+    "alltoallv_on_stream", "reduce_scatter_on_stream", "sum_inscan_on_stream", "sum_exscan_on_stream",
+    "signal_wait_until_on_stream",
 )  # fmt: skip
 NO_SLOT = -1  # the OFFSET if a program has no scratch slot: SEEN is its number, WANTED the number of slots
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # others: ctx
-ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr")
+ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr", signal_wait_until_on_stream="signal")
 
 
 def describe_record(words: Sequence[int]) -> str:

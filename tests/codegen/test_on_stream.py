@@ -1,10 +1,13 @@
 """Collectives on a stream: how their kernels are compiled, and what stands between words, polls, loads and stores."""
 
-import pyshmem.device as dev  # noqa: F401  before triton
+import pyshmem.device as dev  # before triton
 import pytest
 import triton.language as tl
-from compiling import assembly, cache_key, context, in_order, instructions, places, polling, spans
-from pyshmem.kernels import on_stream
+from compiling import (
+    TARGETS, assembly, cache_key, compile, context, in_order, instructions, places, polling, spans, specialise,
+)  # fmt: skip
+from pyshmem.kernels import on_stream, signals, uneven
+from pyshmem.kernels.tables import tables
 from pyshmem.device.collectives.packing import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills
@@ -15,8 +18,8 @@ MEMBERS = 4  # of the team that kernels are compiled for here
 AT = (1 << 33, 1 << 34, 3000)  # target, source, elements
 WIDE_LOAD = {"nvidia": r"ld\.global\.(v4\.b32|v2\.b64)", "amd": r"buffer_load_dwordx4"}
 WIDE_STORE = {"nvidia": r"st\.global\.(v4\.b32|v2\.b64)", "amd": r"buffer_store_dwordx4"}
-WORDS = sorted({words for _, words in on_stream.TILES})
-MOST = max(warps for _, _, warps in on_stream.COPIES)
+WORDS = sorted({row.size for row in tables().teams if row.kind == "words"})
+MOST = max(row.warps for row in tables().copies)
 
 
 def tiles(words, element=tl.float32, op="sum", odd=False, early=False):
@@ -34,10 +37,18 @@ MOVED = {
     "swap": (on_stream.swap_arrays, (*AT, tl.int32), MOST),
     "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
 }
+SWAPPED = (uneven.swap_rows, (*AT[:2], 1 << 35, 0, 1 << 36, 3000, 3000, 512, tl.int16), MOST)
+SENT = (on_stream.reduce_sent, (*AT, tl.bfloat16, "sum", 4096), 8)
+SENT_WIDE, SENT_BYTES = (
+    (SENT[0], (*AT, kind, "sum", 8192 // size), 8) for kind, size in ((tl.float64, 8), (tl.int8, 1))
+)
+BLOCKS = (on_stream.reduce_blocks, (*AT, tl.float32, "max"), 8)
+SCANS = [(on_stream.scan_arrays, (*AT, tl.int64, op, f"sum_{op}_on_stream"), 8) for op in ("inscan", "exscan")]
+WAIT = (signals.await_signal, (1 << 33, 7, 1 << 34, dev.CMP_GE.value), 1)
 MEET = (on_stream.meet_all, (0, 0, False), 4)
 CASES = [
     *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
-    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), MEET,
+    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SWAPPED, SENT, SENT_WIDE, SENT_BYTES, BLOCKS, *SCANS, WAIT, MEET,
 ]  # fmt: skip
 
 
@@ -58,7 +69,9 @@ def test_kernels_on_a_stream_compile_and_spill_nothing(case, target):
     refuse_spills(text_of(case, target), target)
 
 
-@pytest.mark.parametrize("case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), MEET], ids=name_of)
+@pytest.mark.parametrize(
+    "case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SWAPPED, SENT, BLOCKS, MEET], ids=name_of
+)
 def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
     kernel, operands, _ = case
     keys = {cache_key(kernel, target, [context(target, me, 32), *operands]) for me in (0, 1, 2, 13, 16)}
@@ -134,7 +147,7 @@ def test_an_early_kernel_touches_no_memory_before_those_in_front_have_ended(case
     assert waits[0] < places(lines, ACCESS)[0]
 
 
-@pytest.mark.parametrize("case", [tiles(WORDS[0]), MEET, *REDUCED.values(), *MOVED.values()], ids=name_of)
+@pytest.mark.parametrize("case", [tiles(WORDS[0]), MEET, *REDUCED.values(), *MOVED.values(), SWAPPED], ids=name_of)
 def test_no_other_kernel_speaks_of_those_in_front(case):
     assert not places(listing(case, "nvidia"), "griddepcontrol")
 
@@ -185,6 +198,72 @@ def test_amd_moves_nothing_before_all_have_come_and_tells_all_when_it_has(case, 
     found = in_order(lines, *tell, *hear, load, store, *tell)
     assert found[len(tell) + len(hear)] == places(lines, load)[0]
     assert places(lines, store)[0] > found[len(tell) + len(hear) - 1]
+
+
+@pytest.mark.parametrize("case", [BLOCKS], ids=name_of)
+def test_what_each_pe_combines_itself_is_read_by_16_bytes_and_stored_here_alone(case, target):
+    lines = listing(case, target)
+    ((first, last),) = [span for span in of_width(lines, target, 4 * MEMBERS) if span]
+    assert not [span for span in spans(lines) if first < span[0] and span[1] <= last]
+    if target == "nvidia":
+        in_order(lines[:first], BAR, TELL, HEAR, BAR)
+        in_order(lines[last:], BAR, TELL, HEAR, BAR)
+
+
+def test_what_is_sent_to_scratch_is_stored_by_16_bytes_in_front_of_the_one_meeting(target):
+    lines = listing(SENT, target)
+    store, load = WIDE_STORE[vendor(target)], WIDE_LOAD[vendor(target)]
+    if target == "nvidia":
+        assert len(places(lines, TELL)) == 1
+        in_order(lines, load, store, BAR, TELL, HEAR, BAR, load, store)
+    else:
+        flag = "global_store_dwordx2 .*" + ("off$" if target == "gfx90a" else "off sc0 sc1$")
+        sends = "(global|buffer)_store_dwordx4"
+        in_order(lines, "(global|buffer)_load_dwordx4", sends, DRAIN, BARRIER, RELEASE[target], DRAIN, flag)
+        in_order(lines, flag, POLL[target], *ACQUIRE[target], BARRIER, "(global|buffer)_load_dwordx4", sends)
+
+
+# ---- signals ----
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_an_update_of_a_signal_is_one_atomic_at_system_scope_that_releases(adds, target):
+    source, options = specialise(signals.update_signal, target, [1 << 33, 5, 1 << 34, adds], num_warps=1)
+    asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
+    if target == "nvidia":
+        (atomic,) = [line for line in asm["ptx"].splitlines() if "atom." in line]
+        assert all(each in atomic for each in ("acq_rel", "sys", "add.u64" if adds else "exch.b64"))
+    else:
+        lines = instructions(asm["amdgcn"])
+        in_order(lines, RELEASE[target], "global_atomic_add_x2" if adds else "global_atomic_swap_x2")
+    keys = {
+        cache_key(signals.update_signal, target, [*each, adds]) for each in ((0, 0, 0), (1, 1, 1), (16, 1 << 40, 3))
+    }
+    assert len(keys) == 1
+
+
+def test_a_wait_for_a_signal_polls_as_an_acquire(target):
+    lines = listing(WAIT, target)
+    if target == "nvidia":
+        assert places(lines, r"ld\.acquire\.sys\.global\.b64")
+    else:
+        in_order(lines, POLL[target], *ACQUIRE[target])
+
+
+def test_rows_are_read_by_16_bytes_after_all_have_told_their_number_and_before_all_meet(target):
+    lines = listing(SWAPPED, target)
+    load, store = WIDE_LOAD[vendor(target)], WIDE_STORE[vendor(target)]
+    reads = places(lines, load)
+    assert any(places(lines[first:last], load) and places(lines[first:last], store) for first, last in spans(lines))
+    if target == "nvidia":
+        in_order(lines[: reads[0]], BAR, TELL, HEAR, BAR)
+        in_order(lines[places(lines, store)[-1] :], BAR, TELL, HEAR, BAR)
+    else:
+        flag = "global_store_dwordx2 .*" + ("off$" if target == "gfx90a" else "off sc0 sc1$")
+        in_order(
+            lines[: reads[0]], DRAIN, BARRIER, RELEASE[target], DRAIN, flag, POLL[target], *ACQUIRE[target], BARRIER
+        )
+        in_order(lines[places(lines, store)[-1] :], DRAIN, BARRIER, RELEASE[target], DRAIN, flag)
 
 
 # ---- the barrier ----

@@ -469,6 +469,13 @@ EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *st
     return memset(target, value, count), 0;
 }
 
+EXPORT(hipStreamWriteValue64, (void *stream, void *target, uint64_t value, unsigned flags), (stream, target, value, flags),
+       "stream=%p target=%p value=%lu flags=%u", stream, target, value, flags) {
+    if (flags || (uintptr_t)target % 8) return INVALID_VALUE;
+    if (!usable(target, 8, true)) return misuse("a stream writes to memory that the current device has no access to");
+    return *(uint64_t *)target = value, 0;
+}
+
 EXPORT(hipStreamSynchronize, (void *stream), (stream), "stream=%p", stream) { return 0; }
 EXPORT(hipStreamQuery, (void *stream), (stream), "stream=%p", stream) { return 0; }
 

@@ -252,6 +252,18 @@ def test_copies_and_fills_land_where_they_should(standin):
     assert standin.ledger() == Ledger()
 
 
+def test_a_stream_writes_words_and_does_not_wait_for_those_of_a_heap(standin):
+    """hipStreamWaitValue64 takes memory of its own kind only."""
+    driver = Driver("hip", 0, standin.path)
+    mapping = IpcMapping(driver, Alone(), Alone(), 4096, COARSE, 0)
+    driver.write_value(0x7FFF12345670, mapping.base + 8, 2**64 - 2)
+    assert contents(mapping.base, 24) == bytes(8) + (2**64 - 2).to_bytes(8, "little") + bytes(8)
+    with pytest.raises(DriverError, match="hipStreamWriteValue64 returned"):
+        driver.write_value(0, mapping.base + 4, 1)
+    assert not driver.can_wait()
+    mapping.close()
+
+
 def test_a_thread_that_has_no_context_gets_the_device_and_the_call_is_made_again(standin):
     driver = Driver("hip", 0, standin.path)
     mapping = IpcMapping(driver, Alone(), Alone(), 4096, COARSE, 0)

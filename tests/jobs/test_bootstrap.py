@@ -264,8 +264,11 @@ calls |= {"atomic_compare_swap_nbi": (x, x, 0, 1, 0), "ibput": (x, x, 0, 1, 1, 1
 calls |= {f"{op}_reduce": (x, x) for op in "sum prod min max and or xor".split()}
 calls |= {name: (x, x) for name in "collect fcollect alltoall sum_inscan sum_exscan".split()}
 calls |= {"partitioned": ((4, 4),), "launch": (print, 1), "barrier_on_stream": ()}
-calls |= {"heap_bases": (), "peer_addresses": (x,)}
-calls |= {f"{name}_on_stream": (x, x) for name in "reduce fcollect alltoall".split()} | {"broadcast_on_stream": (x, x, 0)}
+calls |= {"alltoallv_on_stream": (x, x, x, x), "heap_bases": (), "peer_addresses": (x,)}
+calls |= {f"{name}_on_stream": (x, x) for name in "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall".split()}
+calls |= {"put_on_stream": (x, x, 0), "put_signal_on_stream": (x, x, 0, u, 1, 0), "quiet_on_stream": ()}
+calls |= {"signal_on_stream": (u, 1, 0, 0), "signal_wait_until_on_stream": (u, ">=", 0)}
+calls |= {"broadcast_on_stream": (x, x, 0)}
 calls |= {"alltoalls": (x, x, 1, 1, 1), "pe_quiet": ([0],), "team_ptr": (x, 0, shmem.TEAM_WORLD)}
 calls |= {f"{op}_lock": (x,) for op in ("set", "test", "clear")}
 calls |= {f"{kind}_{how}_vector": (x, "==", [0]) for kind in ("wait_until", "test") for how in ("all", "any", "some")}

@@ -86,6 +86,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_MAX_TEAMS": 64,
         "PYSHMEM_SCRATCH": None,
         "PYSHMEM_STAGING": None,
+        "PYSHMEM_TUNING": None,
         "PYSHMEM_DUMP": None,
         "PYSHMEM_NODE_SIZE": 0,
         "PYSHMEM_INTERFACE": None,

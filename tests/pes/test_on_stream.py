@@ -5,6 +5,7 @@ import pyshmem.device as dev
 import pytest
 import torch
 import triton
+from pyshmem.device import arch
 from pyshmem.runtime import interpreter
 from pyshmem.kernels import on_stream as kernels
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
@@ -68,6 +69,61 @@ def test_what_only_moves_is_moved_whole_for_any_dtype(dtype, me, npes):
         assert untouched(whole[npes * count :])
 
 
+@pytest.mark.parametrize("engine", ["kernel", "copy"])
+def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes):
+    for turn in range(8):
+        count = 1 + 3000 * (turn % 3)
+        source = shmem.array(payload(me, turn, npes * count, torch.int32))
+        target, whole = guarded(npes * count, torch.int32)
+        if turn % npes == me:
+            work(5000)
+        shmem.alltoall_on_stream(target, source, engine=engine)
+        swapped = target.clone()
+        target.fill_(GUARD)
+        shmem.fcollect_on_stream(target, source, count, engine=engine)
+        source.fill_(-1)
+        every = [payload(pe, turn, npes * count, torch.int32) for pe in range(npes)]
+        assert_same(swapped, torch.cat([each[me * count : (me + 1) * count] for each in every]))
+        assert_same(target.clone(), torch.cat([each[:count] for each in every]))
+        assert untouched(whole[npes * count :])
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_reduce_scatter_gives_each_pe_its_block_of_numpys_result(op, me, npes):
+    dtype = torch.int32 if op in ("and", "or", "xor") else torch.float16
+    for count in (0, 1, 77, 3000):
+        source = shmem.array(operand(op, me, npes * count, npes * count, dtype))
+        kept = source.clone()
+        target, whole = guarded(count, dtype)
+        shmem.reduce_scatter_on_stream(target, source, op)
+        assert_same(target.clone().cpu(), combined(op, npes * count, npes * count, dtype, npes)[me * count :][:count])
+        assert_same(source.clone(), kept)
+        assert untouched(whole[count:])
+
+
+def test_reduce_scatter_into_the_pes_own_block(me, npes):
+    array = shmem.array(torch.arange(100 * npes, dtype=torch.int64) + me)
+    shmem.reduce_scatter_on_stream(array[100 * me : 100 * me + 100], array)
+    wanted = torch.arange(100 * npes, dtype=torch.int64) + me
+    block = wanted[100 * me : 100 * me + 100]
+    block.copy_(npes * (block - me) + sum(range(npes)))
+    assert_same(array.cpu(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=name_of)
+def test_scans_add_the_members_before(dtype, me, npes):
+    for turn, count in enumerate(SIZES[:-1]):
+        source, (target, whole) = shmem.array(payload(me, turn, count, dtype)), guarded(count, dtype)
+        parts = [payload(pe, turn, count, dtype) for pe in range(npes)]
+        shmem.sum_inscan_on_stream(target, source)
+        assert_same(target.clone(), sum(parts[: me + 1]))
+        shmem.sum_exscan_on_stream(target, source)
+        assert_same(target.clone(), sum(parts[:me], torch.zeros_like(parts[0])))
+        shmem.sum_inscan_on_stream(source, source)
+        assert_same(source.clone(), sum(parts[: me + 1]))
+        assert untouched(whole[count:])
+
+
 def test_any_team_may_call(group, me):
     team, pes = group
     source, target = shmem.full(3000, me, dtype=torch.int32), shmem.zeros(3000 * len(pes), dtype=torch.int32)
@@ -79,6 +135,15 @@ def test_any_team_may_call(group, me):
             assert target[: count * len(pes) : count].tolist() == pes
             shmem.broadcast_on_stream(target, source, len(pes) - 1, count, team)
             assert target[:count].tolist() == [pes[-1]] * count
+            for engine in ("kernel", "copy"):
+                shmem.alltoall_on_stream(target, source, count // len(pes), team, engine)
+                assert target[: count // len(pes) * len(pes)].tolist() == [
+                    pe for pe in pes for _ in range(count // len(pes))
+                ]
+            shmem.reduce_scatter_on_stream(target, source, size=count // len(pes), team=team)
+            assert target[: count // len(pes)].tolist() == [sum(pes)] * (count // len(pes))
+            shmem.sum_exscan_on_stream(target, source, count, team)
+            assert target[:count].tolist() == [sum(pes[: team.my_pe()])] * count
             shmem.barrier_on_stream(team)
 
 
@@ -167,6 +232,7 @@ def test_a_graph_of_them_is_replayed(count, me, npes):
         shmem.reduce_on_stream(total, data)
         shmem.fcollect_on_stream(parts, data)
         shmem.alltoall_on_stream(parts, sevens)
+        shmem.alltoall_on_stream(parts, sevens, engine="copy")
         shmem.broadcast_on_stream(data, total, npes - 1)
         shmem.barrier_on_stream()
         log[0, 0] = data[-1]
@@ -229,6 +295,9 @@ REFUSED = [
     (lambda a: shmem.fcollect_on_stream(a, a, 50), shmem.OutOfRangeError, "fcollect_on_stream: PE \\d+: "),
     (lambda a: shmem.alltoall_on_stream(a, a, 50), shmem.OutOfRangeError, "alltoall_on_stream: PE \\d+: "),
     (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE \\d+: pe: got 99"),
+    (lambda a: shmem.alltoall_on_stream(a, a, 1, engine="sm"), shmem.ArgumentError, "engine: got 'sm'; wants 'kernel' or 'copy'"),
+    (lambda a: shmem.reduce_scatter_on_stream(a, a, size=9), shmem.OutOfRangeError, "reduce_scatter_on_stream: PE \\d+: "),
+    (lambda a: shmem.sum_inscan_on_stream(a, a, 9), shmem.OutOfRangeError, "sum_inscan_on_stream: PE \\d+: size: "),
     (lambda a: shmem.barrier_on_stream(3), shmem.ArgumentError, "barrier_on_stream: PE \\d+: team: got int"),
 ]  # fmt: skip
 
@@ -245,7 +314,7 @@ def test_a_refused_call_says_what_is_wrong(call, error, words):
 
 
 @pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
-@pytest.mark.parametrize("kernel", ["tiles", "arrays", "apart"])
+@pytest.mark.parametrize("kernel", ["tiles", "sent", "arrays", "apart"])
 def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
     for count in (1, 77, 300):
         source = shmem.array(operand("sum", me, 1, count, torch.float16))
@@ -255,9 +324,49 @@ def test_the_kernels_reduce_where_they_are_interpreted(kernel, me, npes):
         if kernel == "tiles":
             odd = count % 2 == 1
             kernels.reduce_tiles[(-(-count // 64),)](ctx, *at, count, kernels.tl.float16, "sum", 32, odd, False)
+        elif kernel == "sent":
+            kernels.reduce_sent[(-(-count // 64),)](ctx, *at, count, kernels.tl.float16, "sum", 64)
         else:
             kernels.reduce_arrays[(2,)](ctx, *at, count, kernels.tl.float16, "sum", kernel == "apart")
         assert_same(target, combined("sum", 1, count, torch.float16, npes))
+        assert untouched(whole[count:])
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
+def test_the_kernel_of_reduce_scatter_waits_for_late_sources_and_slow_readers(me, npes, monkeypatch):
+    load, count = arch.load_block, 8
+    ctx = shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8))
+    source, target = shmem.zeros(npes * count, dtype=torch.int32), shmem.zeros(count, dtype=torch.int32)
+    for turn in range(1, 9):
+        late = turn // 2 % npes == me
+
+        def slow(*operands, late=late):
+            work(20_000 if late else 0)
+            return load(*operands)
+
+        monkeypatch.setattr(arch, "load_block", slow if turn % 2 else load)
+        work(400_000 if late and not turn % 2 else 0)  # longer than a launch by the interpreter
+        source.fill_(turn + me)
+        at = (target.data_ptr(), source.data_ptr(), count, kernels.tl.int32, "sum")
+        kernels.reduce_blocks[(1,)](ctx, *at)
+        source.fill_(-1000)
+        assert target.tolist() == [npes * turn + sum(range(npes))] * count
+
+
+@pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
+def test_the_kernels_scan_and_reduce_blocks_where_they_are_interpreted(me, npes):
+    for count in (1, 300):
+        source = shmem.array(operand("sum", me, npes * count, npes * count, torch.float32))
+        ctx = shmem.device_context(scratch=shmem.zeros(npes << 18, dtype=torch.uint8))
+        target, whole = guarded(count, torch.float32)
+        at = (target.data_ptr(), source.data_ptr(), count, kernels.tl.float32)
+        kernels.reduce_blocks[(2,)](ctx, *at, "sum")
+        assert_same(target, combined("sum", npes * count, npes * count, torch.float32, npes)[me * count :][:count])
+        shmem.barrier_all()
+        parts = [operand("sum", pe, npes * count, npes * count, torch.float32)[:count] for pe in range(npes)]
+        for op, last in (("inscan", me + 1), ("exscan", me)):
+            kernels.scan_arrays[(2,)](ctx, *at, op, f"sum_{op}_on_stream")
+            assert_same(target, sum(parts[:last], torch.zeros(count)))
         assert untouched(whole[count:])
 
 

@@ -31,9 +31,11 @@ SPECIFIED = {name: section for section, names in ROUTINES.items() for name in na
 PAGES = {"sync": "TEAM_SYNC"}  # where the page has another name than the routine
 CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint as_symmetric"
 LIKE = "empty_like zeros_like ones_like full_like"
+ON_STREAM = "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall alltoallv broadcast barrier"
+ON_STREAM += " put put_signal signal signal_wait_until quiet"
 OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "launch", "partitioned"}
 OURS |= {"heap_bases", "peer_addresses"}
-OURS |= {f"{name}_on_stream" for name in ("reduce", "fcollect", "alltoall", "broadcast", "barrier")}
+OURS |= {f"{name}_on_stream" for name in ON_STREAM.split()}
 ERRORS = {
     "ShmemError": Exception,
     "NotInitializedError": RuntimeError,

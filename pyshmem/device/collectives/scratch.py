@@ -19,7 +19,7 @@ from pyshmem.device.context import n_pes
 MOST_PROGRAMS = 256
 LEAST_PIECE = 256  # bytes, for which a larger team has fewer slots
 PIECES = 8  # of each member: four areas, two turns
-HEAD, WORDS_A_MEMBER = 64, 11  # bytes of a slot before its arrays of a word for each member, and how many those are
+HEAD, WORDS_A_MEMBER = 64, 14  # bytes of a slot before its arrays of a word for each member, and how many those are
 # Arrays of a word a member. Of an exchange: how many this member has written its part of, here.
 FLAGS = tl.constexpr(0)
 # Of messages: own counts of those to and from a member; by that member: how many from it are here, how many to it are read.
@@ -30,6 +30,9 @@ CAST_HERE, CAST_TAKEN, CAST_READ = (tl.constexpr(place) for place in range(5, 8)
 ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
 # Of collect: by a member, how much it brings.
 LENGTHS = tl.constexpr(10)
+# Of alltoallv, by a member: how many rows it sends is in LENGTHS, and here is the first of them in its source.
+STARTS = tl.constexpr(11)
+# 12 and 13 are of collectives by copy engines, see pyshmem.host.copies_on_stream.
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
 LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)

@@ -13,6 +13,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c
 from typing import Any
 
 from pyshmem.runtime._native import enqueue
+from pyshmem.runtime.comparisons import EQ, GE
 
 POSIX_FD = 1  # the kind of shareable handle
 PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; UNCACHED exists from ROCm 7.2
@@ -108,6 +109,9 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (_POINTER, _POINTER, _SIZE, _POINTER),
     ),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
+    "write_value": ("cuStreamWriteValue64_v2", "hipStreamWriteValue64", (_POINTER, _POINTER, _WORD, c_uint)),
+    # hipStreamWaitValue64 takes memory of one kind only, which is not that of a heap
+    "wait_value": ("cuStreamWaitValue64_v2", None, (_POINTER, _POINTER, _WORD, c_uint)),
     "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls these three
     "launch_early": ("cuLaunchKernelEx", None, ()),
     "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
@@ -119,6 +123,8 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         (POINTER(c_int),),
     ),
 }
+_WORDS_ON_STREAMS = 122  # CUDA's attribute: whether streams write and wait for words of 8 bytes
+_WAITS = {GE: 0, EQ: 1}  # the comparisons of cuStreamWaitValue64
 _VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; for CUDA also file descriptors as handles
 
 
@@ -333,6 +339,20 @@ class Driver:
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Fill memory with zeros, in stream order."""
         self._call("fill", address, 0, nbytes, stream)
+
+    def can_wait(self, cmp: int = EQ) -> bool:
+        """Return whether streams can write words, and wait until a comparison with a word is true, without a kernel."""
+        if cmp not in _WAITS or not (self.has("write_value") and self.has("wait_value")):
+            return False
+        return bool(self._number("attribute", _WORDS_ON_STREAMS, self.device))
+
+    def write_value(self, stream: int, address: int, value: int) -> None:
+        """Enqueue a store of a uint64 to memory of this GPU or a mapped one, after all earlier work is visible there."""
+        self._call("write_value", stream, address, value, 0)
+
+    def wait_value(self, stream: int, address: int, cmp: int, value: int) -> None:
+        """Let the stream wait for a uint64, without a limit. GE compares by the sign of the difference."""
+        self._call("wait_value", stream, address, value, _WAITS[cmp])
 
     def synchronize(self, stream: int) -> None:
         self._call("synchronize", stream)

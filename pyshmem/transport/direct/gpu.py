@@ -112,13 +112,18 @@ class GpuDirect(Direct):
 
         The array is kept, because torch would reuse the memory of a released array on the current stream.
         """
+        side = self.side(ctx)
+        if nbytes:
+            self._copy_whole(place, source, nbytes, side.cuda_stream)
+            self._keep(ctx, private, side.cuda_stream)
+
+    def side(self, ctx: Any) -> torch.cuda.Stream:
+        """Return the stream of a context, after the present work on the current stream."""
         side = self._sides.get(ctx)
         if side is None:
             side = self._sides[ctx] = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.heap.index))
-        if nbytes:
-            self._copy_whole(place, source, nbytes, side.cuda_stream)
-            self._keep(ctx, private, side.cuda_stream)
+        return side
 
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
         self.put_nbi(dest, place, nbytes, ctx, private)  # both are copies
@@ -283,6 +288,25 @@ class GpuDirect(Direct):
         self._kept.clear() if ctx is None else self._kept.pop(ctx, None)
         _native.fence()
         self.heap.raise_recorded()
+
+    def join(self, ctx: Any = None) -> None:
+        """Let the current stream wait for the other streams that settle would wait for; the host does not wait.
+
+        While the current stream captures a graph, only those that belong to the capture are meant.
+        """
+        index, own = self.heap.index, self.use_stream()
+        current, captures = torch.cuda.current_stream(index), torch.cuda.is_current_stream_capturing()
+        others = [self._stream_of(raw) for raw in self._used if raw != own]
+        others += self._sides.values() if ctx is None else [self._sides[ctx]] if ctx in self._sides else []
+        for each in others:
+            with torch.cuda.stream(each):
+                joins = torch.cuda.is_current_stream_capturing() == captures
+            if joins:
+                current.wait_stream(each)
+
+    def _stream_of(self, raw: int) -> torch.cuda.Stream:
+        index = self.heap.index
+        return torch.cuda.ExternalStream(raw, index) if raw else torch.cuda.default_stream(index)  # type: ignore[no-untyped-call]
 
     def own_stream(self) -> int:
         """Return a stream of the calling thread, for kernels that it waits for: they do not delay those of other threads."""

@@ -108,6 +108,6 @@ def store_block(ctx, start, lane, value, pe, count, whole: tl.constexpr):
 
 @triton.jit
 def store_number(ctx, address, value, pe, mask):
-    """Store an int64 to the scratch of each PE of a block."""
+    """Store an int64, or one of a block, to the scratch of each PE of a block."""
     there = address + distance(ctx, pe, mask)
     tl.store(there.to(tl.pointer_type(tl.int64)), value, mask=mask)

@@ -66,9 +66,11 @@ def _inside(lane: Any, count: Any) -> int:
 
 
 def store_number(ctx: Any, address: Any, value: Any, pe: Any, mask: Any) -> None:
-    """Store an int64 to the scratch of each PE of a block."""
-    for member in array(pe)[array(mask).astype(bool)].tolist():
-        store_word(number(address) + away(ctx, member), number(value))
+    """Store an int64, or one of a block, to the scratch of each PE of a block."""
+    inside = array(mask).astype(bool)
+    values = np.broadcast_to(array(value), inside.shape)[inside]
+    for member, each in zip(array(pe)[inside].tolist(), values.tolist(), strict=True):
+        store_word(number(address) + away(ctx, member), each)
 
 
 def store_word(place: int, value: int) -> None:

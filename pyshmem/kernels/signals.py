@@ -1,0 +1,52 @@
+"""The kernels of signals on a stream: an update of a signal on any PE, and a wait for the local one.
+
+A value is a number, or is in memory and read when the kernel runs, so that a graph can count its replays.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import triton
+import triton.language as tl
+
+from pyshmem.device import arch
+from pyshmem.device.context import DeviceContext
+from pyshmem.kernels.on_stream import Plan, array_at, planned
+from pyshmem.runtime.gpu.launch import CachedKernel
+
+WORDS = ["address", "value", "at"]
+
+
+@triton.jit(do_not_specialize=WORDS)
+def update_signal(address: tl.int64, value: tl.int64, at: tl.int64, ADDS: tl.constexpr):
+    """Add to the uint64 at ``address``, or set it, after all that precedes on the stream. at: where the value is, or 0."""
+    number = value
+    if at != 0:
+        number = tl.load(array_at(at, tl.int64))
+    word = array_at(address, tl.int64)
+    if ADDS:
+        tl.atomic_add(word, number, sem="acq_rel", scope="sys")
+    else:
+        tl.atomic_xchg(word, number, sem="acq_rel", scope="sys")
+
+
+@triton.jit(do_not_specialize=WORDS)
+def await_signal(ctx, address: tl.int64, value: tl.int64, at: tl.int64, CMP: tl.constexpr):
+    """Wait until the comparison with the local uint64 at ``address`` is true, as an acquire."""
+    number = value
+    if at != 0:
+        number = tl.load(array_at(at, tl.int64))
+    signal = array_at(address, tl.uint64)
+    arch.wait(ctx, "signal_wait_until_on_stream", "signal", signal, CMP, number.to(tl.uint64))
+
+
+_cached = cache(CachedKernel)
+
+
+def update(adds: bool) -> Plan:
+    return planned(None, _cached(update_signal).find(0, 0, 0, adds, num_warps=1), 1)
+
+
+def wait(context: DeviceContext, cmp: int) -> Plan:
+    return planned(context, _cached(await_signal).find(context, 0, 0, 0, cmp, num_warps=1), 1)

@@ -1,0 +1,97 @@
+"""The tables of collectives on a stream: files, what is refused, and what the tuner makes of times."""
+
+import json
+
+import pyshmem as shmem
+import pytest
+from benchmarks import tune
+from pyshmem.kernels import tables
+from pyshmem.kernels.tables import MORE, SENT, Row
+
+
+def shipped():
+    return tables.parse((tables.SHIPPED / "sm_90.json").read_text(), "sm_90.json")
+
+
+def test_a_table_that_is_written_is_read_back(tmp_path):
+    file = tmp_path / "new" / "table.json"
+    tables.write(file, "a GPU", shipped())
+    assert tables.parse(file.read_text(), "") == shipped()
+
+
+def test_rows_ascend_and_the_last_one_takes_every_call():
+    for rows in shipped():
+        assert [row.most for row in rows] == sorted(row.most for row in rows)
+        assert tables.first(rows, 1 << 40).most == MORE
+
+
+SPOILT = [
+    lambda content: content.update(format="another"),
+    lambda content: content.pop("copies"),
+    lambda content: content["pairs"].pop(),
+    lambda content: content["teams"].__setitem__(-1, [None, SENT, 4096, 8]),  # not for every size
+    lambda content: content["teams"].__setitem__(0, [128, "tree", 64, 8]),
+    lambda content: content["teams"].__setitem__(0, [128, SENT, 0, 8]),
+    lambda content: content.update(pairs=7),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=range(len(SPOILT)))
+def test_another_file_is_refused(spoil):
+    content = json.loads((tables.SHIPPED / "sm_90.json").read_text())
+    spoil(content)
+    with pytest.raises(shmem.ArgumentError, match="init: .*PYSHMEM_TUNING: got x.json, another file"):
+        tables.parse(json.dumps(content), "x.json")
+
+
+def test_the_file_is_the_named_one_then_the_users_then_the_packages(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tables._file("gfx942") == tables.SHIPPED / "sm_90.json"
+    own = tables.cache_file("gfx942")
+    tables.write(own, "a GPU", shipped())
+    assert tables._file("gfx942") == own
+    monkeypatch.setenv("PYSHMEM_TUNING", str(tmp_path / "none"))
+    with pytest.raises(shmem.ArgumentError, match="none, no file"):
+        tables._file("gfx942")
+    (tmp_path / "none").write_text("{}")
+    assert tables._file("gfx942") == tmp_path / "none"
+
+
+def test_the_tuner_takes_the_fastest_row_of_each_size_and_joins_neighbours(monkeypatch):
+    monkeypatch.setattr(shmem, "my_pe", lambda: 1)
+
+    def measure(row, nbytes):
+        best = 8192 if row.kind == SENT else 128
+        return (
+            (5 + nbytes / 2**18 if row.kind == SENT else 8 + nbytes / 2**24) + abs(row.size - best) + row.warps / 1000
+        )
+
+    rows = tune.table_of(measure, [2**18, 2**19, 2**21, 2**24])
+    assert [(row.most, row.kind, row.size, row.warps) for row in rows] == [
+        (2**19, SENT, 8192, 4),
+        (MORE, "halves", 128, 4),
+    ]
+
+
+class Comm:
+    """Of two PEs, of which the other has read ``other``."""
+
+    def __init__(self, other):
+        self.other = other
+
+    def allgather(self, mine):
+        return [mine, self.other or mine]
+
+
+def test_all_pes_must_have_read_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "architecture", lambda: "sm_90")
+    monkeypatch.setenv("PYSHMEM_TUNING", str(tmp_path / "table.json"))
+    own = shipped()._replace(copies=(Row(MORE, "", 7, 8),))
+    tables.write(tmp_path / "table.json", "a GPU", own)
+    before = tables.tables()
+    with pytest.raises(shmem.ArgumentError, match="PYSHMEM_TUNING: got another file on PE 1 than on PE 0"):
+        tables.open_tables(Comm("another text"))
+    assert tables.tables() == before
+    tables.open_tables(Comm(None))
+    assert tables.tables() == own
+    tables.use(before)
