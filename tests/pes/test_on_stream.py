@@ -228,7 +228,8 @@ REFUSED = [
     (lambda a: shmem.reduce_on_stream(a, torch.ones(8)), shmem.NotSymmetricError, "source: "),
     (lambda a: shmem.fcollect_on_stream(a, a, 50), shmem.OutOfRangeError, "fcollect_on_stream: PE \\d+: "),
     (lambda a: shmem.alltoall_on_stream(a, a, 50), shmem.OutOfRangeError, "alltoall_on_stream: PE \\d+: "),
-    (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE \\d+: pe: got 99"),
+    (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE \\d+: root: got 99"),
+    (lambda a: shmem.broadcast_on_stream(a, a, False), shmem.ArgumentError, "root: got False; wants an int"),
     (lambda a: shmem.barrier_on_stream(3), shmem.ArgumentError, "barrier_on_stream: PE \\d+: team: got int"),
 ]  # fmt: skip
 
