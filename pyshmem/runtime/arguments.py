@@ -272,7 +272,7 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
                 OutOfRangeError,
                 routine,
                 argument,
-                f"{nbytes} bytes from heap offset {offset}",
+                f"{nbytes} bytes from {heap.place(offset)}",
                 f"at most {block[1] - offset}, to the end of its allocation",
             )
         refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: its memory was freed", wants)

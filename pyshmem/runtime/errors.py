@@ -15,7 +15,6 @@ ShmemError
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from types import FrameType
 from typing import NoReturn
 
@@ -92,20 +91,9 @@ def listed(pes: list[int]) -> str:
     return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
 
 
-def grouped(calls: Iterable[str]) -> dict[str, list[int]]:
-    """Return the PEs that make each call, of one call for each PE."""
-    callers: dict[str, list[int]] = {}
-    for pe, call in enumerate(calls):
-        callers.setdefault(call, []).append(pe)
-    return callers
-
-
-def refuse_timeout(routine: str, argument: str, got: str, wants: str, more: str = "") -> NoReturn:
-    """Report that a wait timed out; ``more`` ends the message. Errors: WaitTimeoutError."""
-    refuse(
-        WaitTimeoutError,
-        routine,
-        argument,
-        f"{got} in {job.timeout:g} s",
-        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit{more}",
-    )
+def grouped(said: dict[int, str]) -> dict[str, list[int]]:
+    """Return the PEs of which each text is said."""
+    groups: dict[str, list[int]] = {}
+    for pe, text in said.items():
+        groups.setdefault(text, []).append(pe)
+    return groups

@@ -52,6 +52,45 @@ def test_debug_mode_shows_all_lines(tmp_path):
     assert status == 1 and "/pyshmem/host/rma.py" in err and "own calls" not in err
 
 
+WRITES = """
+import sys, threading
+import pyshmem as shmem
+
+class Watched:
+    def __init__(self, stream):
+        self.stream, self.writes = stream, []
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def write(self, text):
+        self.writes.append(text)
+        return self.stream.write(text)
+
+sys.stderr = watched = Watched(sys.stderr)
+failing = {"name": lambda: shmem.zeross, "pyshmem": lambda: shmem.zeros(1)}[sys.argv[2]]
+def deep(n):
+    return deep(n - 1) if n else failing()
+if sys.argv[1] == "thread":
+    thread = threading.Thread(target=deep, args=(3,))
+    thread.start()
+    thread.join()
+else:
+    try:
+        deep(3)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+print([text.count("Traceback") for text in watched.writes], "zeros'?" in watched.writes[0])
+"""
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize("error", ["name", "pyshmem"])
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_traceback_is_one_write_so_that_those_of_pes_do_not_mix(where, error, debug, tmp_path):
+    """And the hint for a mistyped name is kept."""
+    _, out, err = python(WRITES, where, error, tmp_path=tmp_path, environment={"SHMEM_DEBUG": debug})
+    assert out == f"[1] {error == 'name'}\n", err
+
+
 def test_other_exceptions_are_shown_whole(tmp_path):
     program = "import pyshmem as shmem\nshmem.init()\nshmem.init.__wrapped__"
     _, _, err = python(program, tmp_path=tmp_path)
