@@ -82,7 +82,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()
-        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise SHMEM_SYMMETRIC_SIZE"
+        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise {job.size_setting}"
         refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", wants)
     return offset
 

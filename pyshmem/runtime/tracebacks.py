@@ -57,7 +57,7 @@ def _in_one_write(hook: Callable[..., object]) -> Callable[..., None]:
 
 def origin(error: BaseException | None) -> BaseException | None:
     """Return the exception that the interpreter of kernels has replaced by its own, or else ``error``."""
-    return error.__cause__ if error is not None and isinstance(error.__cause__, ShmemError) else error
+    return error.__cause__ if type(error).__name__ == "InterpreterError" and error.__cause__ else error
 
 
 def folded(error: BaseException) -> str:

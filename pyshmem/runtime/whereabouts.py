@@ -197,7 +197,7 @@ def _place(frame: FrameType | None) -> str:
         return f"is in no call of pyshmem, at {_line(_outside_libraries(frame))}"
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
     if errors and line == "?":
-        return f"has failed: {errors[-1]}"  # in the hook for exceptions
+        return f"has failed: {tracebacks.origin(errors[-1])}"  # in the hook for exceptions
     routines = [each.f_locals["routine"] for each in ours if isinstance(each.f_locals.get("routine"), str)]
     return f"is in {routines[-1] if routines else ours[-1].f_code.co_name} at {line}"
 
@@ -211,9 +211,10 @@ def _waits_for(frame: FrameType | None) -> str:
     names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name not in ("self", "ctx")]
     told = [f"{name} = {_value(name, call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
     for each in ours:
-        missing = getattr(each.f_locals.get("self"), "missing", None)
-        if missing is not None:
-            told.append(f"no call yet from {listed(missing())} of {each.f_locals['self'].name}")
+        meeting = each.f_locals.get("self")
+        missing = each.f_locals.get("missing", getattr(meeting, "missing", None))
+        if callable(missing):
+            told.append(f"no call yet from {listed(missing())} of {getattr(meeting, 'name', 'its team')}")
             break
     return ": " + ", ".join(told) if told else ""
 

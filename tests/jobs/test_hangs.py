@@ -330,19 +330,21 @@ signals = shmem.zeros(2, dtype=torch.uint64)
 def wait(ctx, words, signals):
     if dev.my_pe(ctx) == 0:
         dev.wait_until(ctx, words + 2, dev.CMP_EQ, 7)
-    else:
+    if dev.my_pe(ctx) == 1:
         dev.signal_wait_until(ctx, signals + 1, dev.CMP_GE, 2)
+    dev.barrier_all(ctx)
 
 wait[(1,)](shmem.device_context(), words, signals)
 """
 
 
 def test_a_dump_of_a_wait_in_an_interpreted_kernel_names_the_word_and_what_it_holds(start, program):
-    job = start(*PYSHMEMRUN, "-n", 2, "--timeout", 15, program(KERNELS))
+    job = start(*PYSHMEMRUN, "-n", 3, "--timeout", 15, program(KERNELS))
     assert job.wait() == 124
     for line in (
         r"PE 0 is in wait_until at prog.py:\d+: ivar = int64 at heap offset 16, now -5, cmp = '==', value = 7",
         r"PE 1 is in signal_wait_until at prog.py:\d+: sig_addr = uint64 at heap offset \d+, now 0, cmp = '>=', value = 2",
+        r"PE 2 is in barrier_all at prog.py:\d+: no call yet from PEs 0 and 1 of its team",
     ):
         assert re.search(f"^{line}$", job.errors, re.MULTILINE), job.errors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 from pyshmem.device.arch.interpreter.copies import store_word
@@ -19,11 +20,12 @@ from pyshmem.runtime.whereabouts import refuse_timeout
 def synchronise(ctx: Any, routine: str) -> None:
     """Wait at a barrier of ctx's team, after all stores of this PE. Errors: WaitTimeoutError."""
     quiet(ctx)
-    team = areas.wires[number(ctx.sync_area)]
+    team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
+    missing = partial(_native.absent, *team)  # pyshmem.runtime.whereabouts calls it too
     try:
-        _native.sync(team, job.timeout, job.spins)
+        _native.sync(*team)
     except TimeoutError:
-        _refuse_absent(ctx, routine, _native.absent(team, job.timeout, job.spins))
+        _refuse_absent(ctx, routine, missing())
 
 
 def tell_all(ctx: Any, address: Any, value: Any) -> None:
