@@ -57,10 +57,9 @@ def _in_one_write(hook: Callable[..., object]) -> Callable[..., None]:
 
 def origin(error: BaseException | None) -> BaseException | None:
     """Return the exception that the interpreter of kernels has replaced by its own, or else ``error``."""
-    replaced = (
-        error is not None and type(error).__name__ == "InterpreterError"
-    )  # Triton's, which host programs do not import
-    return error.__cause__ if error is not None and replaced and error.__cause__ else error
+    if error is not None and type(error).__name__ == "InterpreterError":  # Triton's, which host programs do not import
+        return error.__cause__ or error
+    return error
 
 
 def folded(error: BaseException) -> str:
