@@ -17,7 +17,7 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 from .input import Input
 from .launchers import Launcher
-from .output import all_here
+from .output import OVERDUE, all_here
 from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -121,9 +121,10 @@ class Job:
             if (self.directory / "failure").exists():
                 self._end(now + GRACE)
             elif now > deadline:
-                running = ", ".join(map(str, sorted(self._running())))
-                who = f"PE {running}" if running else "no PE"
+                pes = sorted(self._running())
+                who = f"PE{'s' * (len(pes) > 1)} {', '.join(map(str, pes))}" if pes else "no PE"
                 _say(f"--timeout: the time limit has passed with {who} still running; ending the job")
+                (self.directory / OVERDUE).write_text(f"pyshmemrun: --timeout: ended the job, with {who} still running")
                 self._timed_out = True
                 self._dumped.clear()
                 self._dump("--timeout")

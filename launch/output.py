@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
+OVERDUE = "overdue"  # the file there with the line that ends a job whose time limit has passed
 
 
 class Output:
@@ -69,4 +70,5 @@ def failures(directory: Path) -> list[str]:
         if pe.isdecimal():
             text = note.read_text()
             told.setdefault(int(pe), text if kind == "reported" else text.partition("\n")[2])
-    return [line.rstrip("\n") for line in told.values() if line]
+    late = directory / OVERDUE
+    return [line.rstrip("\n") for line in (*told.values(), late.read_text() if late.exists() else "") if line]

@@ -218,7 +218,9 @@ if not TYPE_CHECKING:  # type checkers would allow any name
 
     def __getattr__(name: str) -> Any:
         hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=_sys.modules[__name__]
+        )
 
 
 for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):

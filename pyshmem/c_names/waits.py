@@ -11,8 +11,9 @@ from pyshmem.c_names.types import TYPES
 from pyshmem.host.wait import comparison
 from pyshmem.runtime import _native, arguments
 from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.errors import DtypeError, refuse, refuse_timeout
+from pyshmem.runtime.errors import DtypeError, refuse
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1

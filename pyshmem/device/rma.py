@@ -117,7 +117,7 @@ def get_nbi(ctx, dest, source, nelems, pe):
 def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
     """put_nbi, in the name of ``routine``: a thread may still load from source when another one returns."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
-    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    arch.check_local(routine, "source", source, dest.dtype.element_ty, nelems)
     transport.put(ctx, dest, source, nelems, pe)
 
 
@@ -125,7 +125,7 @@ def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
 def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
     """get_nbi, in the name of ``routine``: a thread may still store to dest when another one returns."""
     arch.check_one(ctx, routine, "source", source, pe, nelems)
-    arch.expect(routine, "dest", dest, source.dtype.element_ty)
+    arch.check_local(routine, "dest", dest, source.dtype.element_ty, nelems)
     transport.get(ctx, dest, source, nelems, pe)
 
 
@@ -204,7 +204,7 @@ def ibget(ctx, dest, source, dst, sst, bsize, nblocks, pe):
 def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
     """ibput, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "dest", dest, pe, dst, sst, bsize, nblocks)
-    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    arch.check_local(routine, "source", source, dest.dtype.element_ty, bsize, sst, nblocks)
     transport.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
     arch.join(ctx)  # source is free for every thread
 
@@ -213,6 +213,6 @@ def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblock
 def get_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblocks, pe):
     """ibget, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "source", source, pe, dst, sst, bsize, nblocks)
-    arch.expect(routine, "dest", dest, source.dtype.element_ty)
+    arch.check_local(routine, "dest", dest, source.dtype.element_ty, bsize, dst, nblocks)
     transport.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
     arch.join(ctx)  # dest is whole for every thread

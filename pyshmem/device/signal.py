@@ -47,7 +47,7 @@ def put_signal_nbi(ctx, dest, source, nelems, sig_addr, signal, sig_op: tl.const
 def send(ctx, routine: tl.constexpr, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     """put_signal, in the name of ``routine``."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
-    arch.expect(routine, "source", source, dest.dtype.element_ty)
+    arch.check_local(routine, "source", source, dest.dtype.element_ty, nelems)
     check_signal(ctx, routine, sig_addr, pe)
     arch.check_apart(routine, sig_addr, dest, nelems)
     arch.check_choice(routine, "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")

@@ -183,7 +183,8 @@ def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> t
     Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
     Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
     """
-    return _filled("empty_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, None)
+    shape, kind = _form("empty_like", other, dtype)
+    return _filled("empty_like", shape, kind, device, None)
 
 
 def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -195,7 +196,8 @@ def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> t
     Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
     Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
     """
-    return _filled("zeros_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 0)
+    shape, kind = _form("zeros_like", other, dtype)
+    return _filled("zeros_like", shape, kind, device, 0)
 
 
 def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -207,7 +209,8 @@ def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> to
     Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
     Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
     """
-    return _filled("ones_like", tuple(other.shape), other.dtype if dtype is None else dtype, device, 1)
+    shape, kind = _form("ones_like", other, dtype)
+    return _filled("ones_like", shape, kind, device, 1)
 
 
 def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
@@ -219,7 +222,15 @@ def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | N
     Order: collective over TEAM_WORLD, with the same shape and dtype on all PEs; a barrier on return.
     Errors: HeapExhaustedError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError, on all PEs alike.
     """
-    return _full("full_like", tuple(other.shape), fill_value, other.dtype if dtype is None else dtype, device)
+    shape, kind = _form("full_like", other, dtype)
+    return _full("full_like", shape, fill_value, kind, device)
+
+
+def _form(routine: str, other: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
+    """The shape of ``other``, and ``dtype`` or else its dtype. Errors: ArgumentError if it is no array."""
+    if not (hasattr(other, "shape") and hasattr(other, "dtype")):
+        refuse(ArgumentError, routine, "other", an(type(other).__name__), "a tensor or an array")
+    return tuple(other.shape), other.dtype if dtype is None else dtype
 
 
 def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from pyshmem.runtime.arguments import (
     Operand,
     any_array,
     count_of,
-    integer_of,
+    exact_int,
     name_of,
     refuse_dtype,
     symmetric_array,
@@ -75,8 +75,9 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
         return
     pair = any_pair("broadcast", target, source)
     count = elements_of("broadcast", pair, size)
-    root = integer_of(root)
-    group._world_pe("broadcast", root)
+    if type(root) is not int:
+        root = exact_int("broadcast", "root", root)
+    group._world_pe("broadcast", root, "root")
     if count:
         what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, (count,))
         group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)

@@ -247,6 +247,8 @@ def _one_size(argument: str, asked: list[int | None]) -> int | None:
 def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...]:
     job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
     job.debug = environment.read("SHMEM_DEBUG")
+    if heap_size is not None:
+        job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
     environment.read("PYSHMEM_DUMP")  # refused here, on all PEs

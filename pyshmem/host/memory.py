@@ -20,6 +20,7 @@ from pyshmem.runtime.arguments import (
     count_of,
     describe,
     integer_of,
+    is_int,
     require_init,
     require_symmetric,
 )
@@ -81,7 +82,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()
-        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise SHMEM_SYMMETRIC_SIZE"
+        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise {job.size_setting}"
         refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", wants)
     return offset
 
@@ -257,14 +258,21 @@ def is_symmetric(array: Any) -> bool:
 def pe_accessible(pe: int) -> bool:
     """Return whether ``pe`` is a PE of the job that can be reached; False for anything else.
 
+    Errors: NotInitializedError.
     Spec: 9.1 SHMEM_PE_ACCESSIBLE.
     """
+    require_init("pe_accessible")
     number = integer_of(pe)
-    return isinstance(number, (int, np.integer)) and routes.is_reachable(number)
+    return is_int(number) and routes.is_reachable(number)
 
 
 def addr_accessible(array: Any, pe: int) -> bool:
-    """Return whether ``array`` is symmetric and ``pe`` can be reached. Spec: 9.1 SHMEM_ADDR_ACCESSIBLE."""
+    """Return whether ``array`` is symmetric and ``pe`` can be reached.
+
+    Errors: NotInitializedError.
+    Spec: 9.1 SHMEM_ADDR_ACCESSIBLE.
+    """
+    require_init("addr_accessible")
     return pe_accessible(pe) and is_symmetric(array)
 
 

@@ -31,7 +31,7 @@ from pyshmem.host.copies_on_stream import exchange
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import Array, count_of, integer_of, refuse_dtype
+from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
@@ -161,7 +161,9 @@ def broadcast_on_stream(
         later call.
     Spec: none; 9.9 SHMEM_BROADCAST, and broadcast_on_stream of NVSHMEM.
     """
-    _enqueue("broadcast", integer_of(root), target, source, size, team)
+    if type(root) is not int:
+        root = exact_int("broadcast_on_stream", "root", root)
+    _enqueue("broadcast", root, target, source, size, team)
 
 
 def barrier_on_stream(team: Team | None = None) -> None:
@@ -237,7 +239,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
     if routine == "alltoall":
         return share_of(name, pair, size, group.size)
     if routine == "broadcast":
-        group._world_pe(name, detail)
+        group._world_pe(name, detail, "root")
     elif routine not in _SCANS:
         require_operator(name, detail)
     if routine == "reduce_scatter":

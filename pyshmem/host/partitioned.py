@@ -13,7 +13,7 @@ from pyshmem.host.arrays import shape_of
 from pyshmem.host.memory import allocate, finish, free
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.arguments import as_dtype, count_of, describe, integer_of, name_of, require_init
+from pyshmem.runtime.arguments import as_dtype, count_of, describe, exact_int, integer_of, name_of, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.transport.routes import complete
 
@@ -121,8 +121,8 @@ class PartitionedTensor:
         Errors: ArgumentError, DtypeError, OutOfRangeError.
         """
         group = member("scatter", self.team)
-        root = integer_of(root)
-        group._world_pe("scatter", root)
+        root = exact_int("scatter", "root", root)
+        group._world_pe("scatter", root, "root")
         blocks = self._cut(self._whole(source)) if group.me == root else ()
         self._meet("scatter")
         for pe, block in enumerate(blocks):
@@ -137,8 +137,10 @@ class PartitionedTensor:
         Errors: ArgumentError, OutOfRangeError.
         """
         group = member("gather", self.team)
-        whole, root = None, integer_of(root)
-        group._world_pe("gather", group.me if root is None else root)
+        whole = None
+        if root is not None:
+            root = exact_int("gather", "root", root)
+            group._world_pe("gather", root, "root")
         self._meet("gather")
         if root is None or root == group.me:
             parts = torch.empty((group.size, *self._shard.shape), dtype=self.dtype, device=self._shard.device)

@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from pyshmem.runtime import bootstrap
 from pyshmem.runtime.areas import RESERVED, begin, clear, pool
-from pyshmem.runtime.arguments import exact_int, integer_of, require_init
-from pyshmem.runtime.errors import ArgumentError, NotInitializedError, OutOfRangeError, listed, refuse
+from pyshmem.runtime.arguments import exact_int, integer_of, is_int, require_init
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, listed, refuse
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import meeting_of
 
@@ -72,27 +72,43 @@ class Team:
         return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
 
     def my_pe(self) -> int:
-        """Return this PE's number in the team, or -1 if it is not a member. Spec: 9.4 SHMEM_TEAM_MY_PE."""
+        """Return this PE's number in the team, or -1 if it is not a member.
+
+        Errors: NotInitializedError.
+        Spec: 9.4 SHMEM_TEAM_MY_PE.
+        """
+        if not job.inits:
+            require_init("my_pe")
         return self.me
 
     def n_pes(self) -> int:
-        """Return the number of PEs of the team, or -1 if it is no team. Spec: 9.4 SHMEM_TEAM_N_PES."""
+        """Return the number of PEs of the team, or -1 if it is no team.
+
+        Errors: NotInitializedError.
+        Spec: 9.4 SHMEM_TEAM_N_PES.
+        """
+        if not job.inits:
+            require_init("n_pes")
         return self.size or -1
 
     def get_config(self) -> TeamConfig:
-        """Return the configuration of the team. Errors: ArgumentError if it is no team. Spec: 9.4 SHMEM_TEAM_GET_CONFIG."""
-        if not self:
-            refuse(ArgumentError, "get_config", "team", repr(self), "a team this PE is in")
-        return self.config
+        """Return the configuration of the team.
+
+        Errors: ArgumentError if it is no team, NotInitializedError.
+        Spec: 9.4 SHMEM_TEAM_GET_CONFIG.
+        """
+        return member("get_config", self).config
 
     def translate_pe(self, pe: int | None = None, team: Team | None = None) -> int:
         """Return the number in ``team`` of PE ``pe`` of this team, or -1 if it has none.
 
         pe: None is this PE.  team: None is TEAM_WORLD.
+        Errors: NotInitializedError.
         Spec: 9.4 SHMEM_TEAM_TRANSLATE_PE.
         """
+        require_init("translate_pe")
         pe, team = self.me if pe is None else integer_of(pe), TEAM_WORLD if team is None else team
-        if not self or not team or not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
+        if not self or not team or not is_int(pe) or not 0 <= pe < self.size:
             return -1
         world = self.start + int(pe) * self.stride
         if team.size == 1:
@@ -225,16 +241,18 @@ class Team:
     def __exit__(self, *exception: object) -> None:
         self.destroy()
 
-    def _world_pe(self, routine: str, pe: int) -> int:
-        """Return the number in TEAM_WORLD of PE ``pe`` of this team. Errors: NotInitializedError, OutOfRangeError."""
+    def _world_pe(self, routine: str, pe: int, argument: str = "pe") -> int:
+        """Return the number in TEAM_WORLD of PE ``pe`` of this team.
+
+        Errors: NotInitializedError, OutOfRangeError; ArgumentError for a float, a bool or a text.
+        """
         if not self:
             refuse_team(routine, self)
-        if not isinstance(pe, (int, np.integer)) or not 0 <= pe < self.size:
-            number = integer_of(pe)
-            if number is pe:
-                refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
-            return self._world_pe(routine, number)
-        return self.start + int(pe) * self.stride
+        if type(pe) is not int:
+            pe = exact_int(routine, argument, pe)
+        if not 0 <= pe < self.size:
+            refuse(OutOfRangeError, routine, argument, str(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
+        return self.start + pe * self.stride
 
     def _world_pes(self) -> list[int]:
         """Return the numbers in TEAM_WORLD of all PEs of this team."""
@@ -315,6 +333,5 @@ def member(routine: str, team: Team | None) -> Team:
 
 def refuse_team(routine: str, team: Team) -> NoReturn:
     """Refuse an object that is no team. Errors: NotInitializedError outside init and finalize, otherwise ArgumentError."""
-    if not job.inits:
-        refuse(NotInitializedError, routine, "team", f"{team!r} outside init and finalize", "shmem.init() first")
+    require_init(routine)
     refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")

@@ -24,8 +24,9 @@ from pyshmem.runtime.arguments import (
     word,
 )
 from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.errors import ArgumentError, refuse, refuse_timeout
+from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
 from pyshmem.transport.routes import word_on
 
@@ -71,7 +72,7 @@ def wait_word(
     except TimeoutError:
         seen = LOAD[dtype](heap.direct.look(address, dtype.itemsize))
         sign = SIGNS[code]
-        refuse_timeout(routine, argument, f"{seen} at heap offset {address - heap.base}", f"a value {sign} {value}")
+        refuse_timeout(routine, argument, f"{seen} at {heap.place(address - heap.base)}", f"a value {sign} {value}")
     except OverflowError:
         return int(scalar(routine, "value", value, dtype))
 

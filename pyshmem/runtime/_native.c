@@ -407,9 +407,11 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
-/* Translates an address of this PE to pe, and returns the route there. Returns NULL without an exception if there is none. */
+/* Translates an address of this PE to pe, and returns the route there. Returns NULL without an exception if there is none, or if
+ * pe is no integer: a dictionary finds 1.0 and True where it has 1. */
 static PyObject *move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     int64_t delta;
+    if (!PyLong_CheckExact(pe) && (!PyIndex_Check(pe) || PyBool_Check(pe))) return NULL;
     PyObject *route = v->direct, *found = PyDict_GetItemWithError(v->deltas, pe);
     if (!found && !PyErr_Occurred()) { route = v->far; found = PyDict_GetItemWithError(v->far_deltas, pe); }
     if (!found || !to_i64(found, &delta)) { PyErr_Clear(); return NULL; }

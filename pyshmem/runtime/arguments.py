@@ -272,7 +272,7 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
                 OutOfRangeError,
                 routine,
                 argument,
-                f"{nbytes} bytes from heap offset {offset}",
+                f"{nbytes} bytes from {heap.place(offset)}",
                 f"at most {block[1] - offset}, to the end of its allocation",
             )
         refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: its memory was freed", wants)
@@ -291,7 +291,7 @@ def require_writable(routine: str, argument: str, private: Any) -> None:
 
 def count_of(routine: str, argument: str, value: Any) -> int:
     """Return a number of elements: an int that is not negative. Errors: ArgumentError, OutOfRangeError."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+    if is_int(value):
         if value >= 0:
             return int(value)
         refuse(OutOfRangeError, routine, argument, str(value), "0 or more")
@@ -301,9 +301,14 @@ def count_of(routine: str, argument: str, value: Any) -> int:
 def exact_int(routine: str, argument: str, value: Any) -> int:
     """Return an int of either sign. A bool is not an int. Errors: ArgumentError."""
     number = integer_of(value)
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+    if not is_int(number):
         refuse(ArgumentError, routine, argument, repr(value), "an int")
     return int(number)
+
+
+def is_int(value: Any) -> bool:
+    """Return whether ``value`` is a Python or NumPy integer. A bool is not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def integer_of(value: Any) -> Any:

@@ -15,7 +15,6 @@ ShmemError
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from types import FrameType
 from typing import NoReturn
 
@@ -67,20 +66,21 @@ for _kind in (ShmemError, *ShmemError.__subclasses__()):
 
 
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Raise ``kind`` with a message of the form that all errors share."""
-    raise kind(
-        f"{c_name() or routine}: PE {job.my_pe if job.my_pe >= 0 else '?'}: {argument}: got {got}; wants {wants}"
-    )
+    """Raise ``kind`` with a message of the form that all errors share. What was handled meanwhile is not shown."""
+    pe = job.my_pe if job.my_pe >= 0 else "?"
+    raise kind(f"{c_name() or routine}: PE {pe}: {argument}: got {got}; wants {wants}") from None
 
 
 def c_name() -> str | None:
     """Return the C name through which this call was made. Only rare calls ask, so that C calls cost nothing more."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("pyshmem.c_names"):
-            name = frame.f_locals.get("name", frame.f_code.co_name)
-            if isinstance(name, str) and name.startswith("shmem_"):
-                return name
+        module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module == "pyshmem.c_names.management" and function[0] not in "_<":  # its functions lack the prefix
+            return f"shmem_{function}"
+        name = frame.f_locals.get("name", function) if module.startswith("pyshmem.c_names") else None
+        if isinstance(name, str) and name.startswith("shmem_"):
+            return name
         frame = frame.f_back
     return None
 
@@ -92,20 +92,9 @@ def listed(pes: list[int]) -> str:
     return f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
 
 
-def grouped(calls: Iterable[str]) -> dict[str, list[int]]:
-    """Return the PEs that make each call, of one call for each PE."""
-    callers: dict[str, list[int]] = {}
-    for pe, call in enumerate(calls):
-        callers.setdefault(call, []).append(pe)
-    return callers
-
-
-def refuse_timeout(routine: str, argument: str, got: str, wants: str, more: str = "") -> NoReturn:
-    """Report that a wait timed out; ``more`` ends the message. Errors: WaitTimeoutError."""
-    refuse(
-        WaitTimeoutError,
-        routine,
-        argument,
-        f"{got} in {job.timeout:g} s",
-        f"{wants}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit{more}",
-    )
+def grouped(said: dict[int, str]) -> dict[str, list[int]]:
+    """Return the PEs of which each text is said."""
+    groups: dict[str, list[int]] = {}
+    for pe, text in said.items():
+        groups.setdefault(text, []).append(pe)
+    return groups

@@ -86,6 +86,17 @@ class Heap:
         """Return whether the address lies in this heap on any mapped PE; it need not be live."""
         return any(0 <= address - delta - self.base < self.size for delta in self.deltas.values())
 
+    def place(self, offset: int) -> str:
+        """Name a place in an error, as "heap offset 16"; in debug mode also as " (in 0 to 64, allocated at heat.py:12)"."""
+        block = self.allocator.nearest(offset) if self.sites else None
+        inside = block is not None and block[0] <= offset < block[1]
+        return f"heap offset {offset}" + (f" (in {self.extent(block)})" if block and inside else "")
+
+    def extent(self, block: tuple[int, int]) -> str:
+        """Name an allocation in an error, as "0 to 64"; in debug mode also as ", allocated at heat.py:12"."""
+        site = self.sites.get(block[0])
+        return f"{block[0]} to {block[1]}" + (f", allocated at {site}" if site else "")
+
     def enter(self) -> None:
         """Make this heap's GPU the current device of the calling thread. Does nothing for CPU memory."""
 

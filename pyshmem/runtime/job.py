@@ -34,6 +34,7 @@ class Job:
         "nodes",
         "on_one_host",
         "scratch",
+        "size_setting",
         "spins",
         "staging",
         "thread_level",
@@ -61,6 +62,7 @@ class Job:
         self.debug = False  # SHMEM_DEBUG
         self.why_no_gpu = ""  # the reason why there is no heap in GPU memory
         self.device = "cpu"  # the heap of allocations that name no device
+        self.size_setting = "SHMEM_SYMMETRIC_SIZE"  # what sets the size of the heap
         self.scratch: int | None = None  # PYSHMEM_SCRATCH
         self.staging: int | None = None  # PYSHMEM_STAGING
         self.timeout = 300.0  # the most seconds that a wait lasts; 0: no limit

@@ -6,7 +6,7 @@ it is not 0, the other words are complete. Later waits of that PE return as soon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyshmem.runtime.comparisons import SIGNS
 
@@ -34,8 +34,8 @@ ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_"
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr", signal_wait_until_on_stream="signal")
 
 
-def describe_record(words: Sequence[int]) -> str:
-    """Return the message of WaitTimeoutError for a filled record."""
+def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap offset {}".format) -> str:
+    """Return the message of WaitTimeoutError for a filled record. place: names an offset of the heap."""
     routine = ROUTINES[words[ROUTINE] - 1]
     seconds = f"{words[LIMIT] / 1e9:g} s"
     variable = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
@@ -50,7 +50,7 @@ def describe_record(words: Sequence[int]) -> str:
         return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
     seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))
     none = "none, but " if "_any" in routine or "_some" in routine else ""
-    got = f"{none}{seen} at heap offset {words[OFFSET]} in {seconds}"
+    got = f"{none}{seen} at {place(words[OFFSET])} in {seconds}"
     sign = SIGNS[words[SIGN]]
     return (
         f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; wants a value {sign} {wanted}; {variable}"

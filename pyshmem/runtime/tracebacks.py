@@ -1,15 +1,20 @@
 """Prints errors of pyshmem, and interrupts, with the frames of the program. Frames of pyshmem and Triton are folded, except
 with SHMEM_DEBUG.
 
-Other exceptions are printed as usual: they may be faults of pyshmem.
+Other exceptions are printed as usual: they may be faults of pyshmem. Each traceback is one write, so that those of several
+PEs do not mix.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import sys
+import threading
 import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +28,9 @@ OURS = Path(__file__).parents[1]
 
 def install() -> None:
     """Print uncaught errors of pyshmem so. The hook that was installed before prints all other exceptions."""
-    previous = sys.excepthook
+    previous = sys.excepthook if sys.excepthook is not sys.__excepthook__ else _in_one_write(sys.excepthook)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _in_one_write(threading.excepthook)
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(origin(error), (ShmemError, KeyboardInterrupt)) and not environment.read("SHMEM_DEBUG"):
@@ -34,9 +41,25 @@ def install() -> None:
     sys.excepthook = hook
 
 
+def _in_one_write(hook: Callable[..., object]) -> Callable[..., None]:
+    """``hook``, which writes to sys.stderr line by line, such that all of it is one write."""
+
+    def print_whole(*caught: object) -> None:
+        printed = io.StringIO()
+        try:
+            with redirect_stderr(printed):
+                hook(*caught)
+        finally:
+            sys.stderr.write(printed.getvalue())
+
+    return print_whole
+
+
 def origin(error: BaseException | None) -> BaseException | None:
     """Return the exception that the interpreter of kernels has replaced by its own, or else ``error``."""
-    return error.__cause__ if error is not None and isinstance(error.__cause__, ShmemError) else error
+    if error is not None and type(error).__name__ == "InterpreterError":  # Triton's, which host programs do not import
+        return error.__cause__ or error
+    return error
 
 
 def folded(error: BaseException) -> str:

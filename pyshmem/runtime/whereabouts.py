@@ -18,14 +18,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from pyshmem.runtime import ranges, tracebacks
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import listed
+from pyshmem.runtime.errors import WaitTimeoutError, grouped, listed, refuse
 from pyshmem.runtime.heap import AREAS_BYTES, NOTE_BYTES, heaps
 from pyshmem.runtime.job import job
 
@@ -36,6 +36,7 @@ _WORD = 8
 _HEAD = 2 * _WORD  # of a note: the process id, and the number of answers; the answer follows
 _listening = 0  # the signal for which this process prints its stacks; -1: none, and it answers
 _ENDED = "has come to the end of its program"
+_PLURALS = {"is": "are", "has": "have", "does": "do"}
 _dumps = ""  # the file that tells pyshmemrun the signal
 
 
@@ -74,10 +75,29 @@ def leave() -> None:
     _write(cpu.system, 0, count + 1, _ENDED.encode())
 
 
-def explain(pes: list[int]) -> str:
-    """Return what is known of where the world PEs ``pes`` are: in debug mode they are asked."""
+def refuse_timeout(routine: str, argument: str, got: str, wants: str, pes: list[int] | None = None) -> NoReturn:
+    """Report that a wait timed out, and what is known of where the PEs are that may be the reason.
+
+    pes: world PEs, by default all others.  Errors: WaitTimeoutError.
+    """
+    they = "they" if pes is not None else "the other PEs"
+    pes = [pe for pe in range(job.n_pes) if pe != job.my_pe] if pes is None else pes
+    limit = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
+    where = "".join(f"; {each}" for each in _explained(pes, they))
+    refuse(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; {limit}{where}")
+
+
+def _explained(pes: list[int], they: str) -> list[str]:
+    """Where the world PEs are, such as "PEs 1 and 2 are in barrier_all at heat.py:12": in debug mode they are asked."""
     known = _ask(pes) if job.debug else dict.fromkeys(_ended(pes), _ENDED)
-    return ", ".join(f"PE {pe} {known[pe]}" for pe in pes if pe in known) or "SHMEM_DEBUG=1 says where they are"
+    if pes and not known:
+        return [f"SHMEM_DEBUG=1 says where {they} are"]
+    return [f"{listed(group)} {_plural(said) if len(group) > 1 else said}" for said, group in grouped(known).items()]
+
+
+def _plural(said: str) -> str:
+    verb, _, rest = said.partition(" ")
+    return f"{_PLURALS[verb]} {rest.replace('its program', 'their programs')}"
 
 
 def _ended(pes: list[int]) -> list[int]:
@@ -100,7 +120,7 @@ def _ask(pes: list[int]) -> dict[int, str]:
             if count != before[pe][1]:
                 said[pe] = text
         time.sleep(0.01)
-    return {pe: said.get(pe, "does not answer: it is in C code, or has ended") for pe in pes}
+    return {pe: said.get(pe, "does not answer, in C code or ended") for pe in pes}
 
 
 def _tell(text: str) -> None:
@@ -177,7 +197,7 @@ def _place(frame: FrameType | None) -> str:
         return f"is in no call of pyshmem, at {_line(_outside_libraries(frame))}"
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
     if errors and line == "?":
-        return f"has failed: {errors[-1]}"  # in the hook for exceptions
+        return f"has failed: {tracebacks.origin(errors[-1])}"  # in the hook for exceptions
     routines = [each.f_locals["routine"] for each in ours if isinstance(each.f_locals.get("routine"), str)]
     return f"is in {routines[-1] if routines else ours[-1].f_code.co_name} at {line}"
 
@@ -191,9 +211,10 @@ def _waits_for(frame: FrameType | None) -> str:
     names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name not in ("self", "ctx")]
     told = [f"{name} = {_value(name, call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
     for each in ours:
-        missing = getattr(each.f_locals.get("self"), "missing", None)
-        if missing is not None:
-            told.append(f"no call yet from {listed(missing())} of {each.f_locals['self'].name}")
+        meeting = each.f_locals.get("self")
+        missing = each.f_locals.get("missing", getattr(meeting, "missing", None))
+        if callable(missing):
+            told.append(f"no call yet from {listed(missing())} of {getattr(meeting, 'name', 'its team')}")
             break
     return ": " + ", ".join(told) if told else ""
 
@@ -210,7 +231,7 @@ def _value(name: str, value: Any) -> str:
         return (getattr(value, "name", None) or repr(value))[:60]
     kind = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     offset = address() - heap.base
-    where = f"{kind} at heap offset {offset}" if 0 <= offset < heap.size else f"private {kind}"
+    where = f"{kind} at {heap.place(offset)}" if 0 <= offset < heap.size else f"private {kind}"
     return f"{where}, now {value.flatten().tolist()}" if heap is cpu and value.numel() <= 4 else where
 
 
@@ -222,7 +243,7 @@ def _operand(dtype: Any, numbers: list[int]) -> str:
     element, offset = dtype.element_ty, numbers[0] - cpu.base
     if not 0 <= offset < cpu.size:
         return f"private {element}"
-    where = f"{element} at heap offset {offset}"
+    where = f"{element} at {cpu.place(offset)}"
     if not element.is_int():
         return where
     word = ctypes.string_at(numbers[0], element.primitive_bitwidth // 8)

@@ -14,8 +14,8 @@ import torch
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.errors import refuse_timeout
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 
 TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio

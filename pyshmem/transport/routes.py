@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, cast
 
-import numpy as np
-
 from pyshmem.runtime._native import fence, locate_word
-from pyshmem.runtime.arguments import KINDS, Sides, integer_of, require_init, word
+from pyshmem.runtime.arguments import KINDS, Sides, exact_int, require_init, word
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.gpu.heap import gpu
@@ -57,16 +55,15 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
     """Return (route to world PE ``pe``, distance from an address of ``heap`` on this PE to the remote address).
 
     private: for copies, the heap in the private side's kind of memory.
-    Errors: OutOfRangeError, UnreachableError, NotInitializedError.
+    Errors: ArgumentError, OutOfRangeError, UnreachableError, NotInitializedError.
     """
+    if type(pe) is not int:
+        pe = world_pe(routine, pe)
+    away = heap.deltas.get(pe)
     try:
-        away = heap.deltas.get(pe)
         to, away = (heap.far, heap.far_deltas[pe]) if away is None else (heap.direct, away)
-    except (KeyError, TypeError):
-        number = integer_of(pe)
-        if number is pe:
-            refuse_pe(routine, pe)
-        return route(routine, heap, number, private)
+    except KeyError:
+        refuse_pe(routine, pe)
     if private is None or private is heap:
         return to, away
     if to is heap.far:
@@ -95,12 +92,18 @@ def require_pe(routine: str, pe: Any) -> None:
     route(routine, cpu, pe)
 
 
-def refuse_pe(routine: str, pe: Any) -> NoReturn:
+def world_pe(routine: str, pe: Any) -> int:
+    """Return ``pe`` as an int. Errors: NotInitializedError; ArgumentError for a float, a bool or a text."""
+    require_init(routine)
+    return exact_int(routine, "pe", pe)
+
+
+def refuse_pe(routine: str, pe: int) -> NoReturn:
     """Report why there is no route to ``pe``. Errors: NotInitializedError, UnreachableError, OutOfRangeError."""
     require_init(routine)
-    if isinstance(pe, (int, np.integer)) and 0 <= pe < job.n_pes:
+    if 0 <= pe < job.n_pes:
         refuse(UnreachableError, routine, "pe", str(pe), _WITH_A_ROUTE)
-    refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {job.n_pes - 1}")
+    refuse(OutOfRangeError, routine, "pe", str(pe), f"a PE from 0 to {job.n_pes - 1}")
 
 
 def is_reachable(pe: Any) -> bool:
@@ -111,13 +114,13 @@ def is_reachable(pe: Any) -> bool:
 def mapped_address(routine: str, heap: Heap, address: int, pe: Any) -> int | None:
     """Return where loads and stores of this PE reach what ``pe`` has at ``address`` of ``heap``, or None if they cannot.
 
-    Errors: OutOfRangeError, NotInitializedError.
+    Errors: ArgumentError, OutOfRangeError, NotInitializedError.
     """
-    number = integer_of(pe)
-    if isinstance(number, (int, np.integer)) and 0 <= number < job.n_pes:
-        away = heap.deltas.get(int(number))
-        return None if away is None else address + away
-    refuse_pe(routine, number)
+    number = world_pe(routine, pe)
+    if not 0 <= number < job.n_pes:
+        refuse_pe(routine, number)
+    away = heap.deltas.get(number)
+    return None if away is None else address + away
 
 
 def is_mapped(heap: Heap, pe: int) -> bool:

@@ -33,7 +33,7 @@ class Watched:
         call = f"{routine} {detail}".strip()
         note = f"{call}\n{site()[-100:]}".encode()[:_NOTE].ljust(_NOTE)
         notes = [each.decode(errors="replace").rstrip() for each in self._meeting.share(routine, note)]
-        callers = grouped(each.partition("\n")[0] for each in notes)
+        callers = grouped(dict(enumerate(each.partition("\n")[0] for each in notes)))
         if len(callers) > 1:
             kind = ArgumentError if len({each.split()[0] for each in callers}) > 1 else OutOfRangeError
             calls = [

@@ -264,6 +264,7 @@ calls |= {"atomic_compare_swap_nbi": (x, x, 0, 1, 0), "ibput": (x, x, 0, 1, 1, 1
 calls |= {f"{op}_reduce": (x, x) for op in "sum prod min max and or xor".split()}
 calls |= {name: (x, x) for name in "collect fcollect alltoall sum_inscan sum_exscan".split()}
 calls |= {"partitioned": ((4, 4),), "launch": (print, 1), "barrier_on_stream": ()}
+calls |= {"pe_accessible": (0,), "addr_accessible": (x, 0)}
 calls |= {"alltoallv_on_stream": (x, x, x, x), "heap_bases": (), "peer_addresses": (x,)}
 calls |= {f"{name}_on_stream": (x, x) for name in "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall".split()}
 calls |= {"put_on_stream": (x, x, 0), "put_signal_on_stream": (x, x, 0, u, 1, 0), "quiet_on_stream": ()}
@@ -274,18 +275,24 @@ calls |= {f"{op}_lock": (x,) for op in ("set", "test", "clear")}
 calls |= {f"{kind}_{how}_vector": (x, "==", [0]) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 calls |= {f"{kind}_{how}": (x, "==", 0) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 legal = {"init", "init_thread", "query_initialized", "info_get_name", "info_get_version"}
-legal |= {"is_symmetric", "pe_accessible", "addr_accessible", "pcontrol"}
+legal |= {"is_symmetric", "pcontrol"}
 routines = {name for name in shmem.__all__ if callable(getattr(shmem, name)) and name[0].islower()}
 assert routines == set(calls) | legal, routines ^ (set(calls) | legal)
-for turn in range(2):
-    for name, arguments in calls.items():
+world, ctx = shmem.TEAM_WORLD, shmem.CTX_DEFAULT
+methods = [world.my_pe, world.n_pes, world.translate_pe, world.get_config, world.split_strided, world.create_ctx, world.sync]
+methods += [world.to_group, shmem.TEAM_INVALID.my_pe, ctx.fence, ctx.quiet, shmem.Ctx.create, shmem.Lock]
+methods += [lambda: world.split_2d(1), lambda: world.from_group(None)]
+for turn, state in enumerate(("no init yet", "finalized")):
+    refused = [(name, getattr(shmem, name), arguments) for name, arguments in calls.items()]
+    for name, call, arguments in refused + [("", method, ()) for method in methods]:
         try:
-            getattr(shmem, name)(*arguments)
+            call(*arguments)
         except shmem.NotInitializedError as error:
-            assert str(error).startswith(name), error
+            text = str(error)
+            assert text.startswith(name) and text.endswith(f": state: got {state}; wants shmem.init() first"), error
         else:
-            raise AssertionError(f"{name} was allowed")
-    assert not shmem.is_symmetric(x) and not shmem.pe_accessible(0) and not shmem.addr_accessible(x, 0)
+            raise AssertionError(f"{name or call} was allowed")
+    assert not shmem.is_symmetric(x)
     if turn == 0:
         shmem.init()
         x, u = shmem.zeros(1, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)

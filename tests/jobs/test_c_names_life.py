@@ -27,9 +27,8 @@ GIVEN = {{"ctx": c.SHMEM_CTX_DEFAULT, **dict.fromkeys(["team", "parent_team", "s
 GIVEN |= {{**dict.fromkeys(ZERO, 0), **dict.fromkeys(NULL), "size": 8, "alignment": 8}}
 NONE = c.SHMEM_TEAM_INVALID
 LEGAL = {{
-    "shmem_query_initialized": 0, "shmem_pe_accessible": 0, "shmem_addr_accessible": 0, "shmem_pcontrol": None,
+    "shmem_query_initialized": 0, "shmem_pcontrol": None,
     "shmem_info_get_version": (1, 6), "shmem_info_get_name": shmem.info_get_name(),
-    "shmem_team_my_pe": -1, "shmem_team_n_pes": -1, "shmem_team_translate_pe": -1,
     "shmem_team_get_config": (1, c.shmem_team_config_t()), "shmem_team_split_strided": (1, NONE),
     "shmem_team_split_2d": (1, NONE, NONE), "shmem_team_destroy": None, "shmem_ctx_get_team": (1, NONE),
     "shmem_ctx_destroy": None, "shmem_ctx_session_start": None, "shmem_ctx_session_stop": None,

@@ -125,6 +125,134 @@ def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
     assert re.search(last, err, re.MULTILINE), err
 
 
+LONELY = (
+    HEAD
+    + """
+import triton
+import pyshmem.device as dev
+from pyshmem.runtime.job import job
+signal = shmem.zeros(1, dtype=torch.uint64)
+
+@triton.jit
+def wait(ctx, word):
+    dev.wait_until(ctx, word, dev.CMP_GE, 1)
+
+@triton.jit
+def wait_for_signal(ctx, signal):
+    dev.signal_wait_until(ctx, signal, dev.CMP_GE, 1)
+
+@triton.jit
+def meet(ctx):
+    dev.barrier_all(ctx)
+
+def late():
+    shmem.wait_until(word, ">=", 7)
+
+shmem.barrier_all()
+if me:
+    late()
+job.timeout = 1.0
+for call in (
+    lambda: shmem.wait_until(word, ">=", 1),
+    lambda: shmem.signal_wait_until(signal, ">=", 1),
+    lambda: shmem.wait_until_all(three, ">=", 1),
+    lambda: wait[(1,)](shmem.device_context(), word),
+    lambda: wait_for_signal[(1,)](shmem.device_context(), signal),
+    lambda: (shmem.p(word, 1 << 32, 0), shmem.set_lock(word)),
+    lambda: meet[(1,)](shmem.device_context()),
+    lambda: shmem.barrier_all(),
+):
+    try:
+        call()
+    except Exception as error:
+        print(error.__cause__ or error, flush=True)
+shmem.global_exit(3)
+"""
+)
+ALONE = (
+    "wait_until: PE 0: ivar",
+    "signal_wait_until: PE 0: signal",
+    r"wait_until_all: PE 0: ivars\[0\]",
+    "kernel wait: wait_until: PE 0: ivar",
+    "kernel wait_for_signal: signal_wait_until: PE 0: sig_addr",
+    "set_lock: PE 0: lock",
+    "kernel meet: barrier_all: PE 0: ctx",
+    "barrier_all: PE 0: team",
+)
+
+
+def test_every_wait_that_times_out_says_where_the_other_pes_are_in_debug_mode(tmp_path):
+    """The others are in one call: they are named together."""
+    status, out, err = mpiexec(3, LONELY, tmp_path=tmp_path, environment=DEBUG)
+    assert status == 3, err
+    where = rf"PEs 1 and 2 are in wait_until at program\.py:{line_of(LONELY, 'def late') + 1}"
+    for said, head in zip(out.splitlines(), ALONE, strict=True):
+        assert re.fullmatch(rf"{head}: got .* in 1 s; wants .*0 for no limit; {where}", said), said
+
+
+def test_a_wait_that_times_out_names_what_says_where_the_other_pes_are(tmp_path):
+    program = HEAD + "if me == 0:\n    shmem.wait_until(word, '>=', 1)\ntime.sleep(300)\n"
+    status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "2"})
+    assert status == 1
+    assert re.search(
+        r"WaitTimeoutError: wait_until: .* no limit; SHMEM_DEBUG=1 says where the other PEs are$", err, re.M
+    )
+
+
+PLACES = """
+import numpy as np
+import pyshmem as shmem, torch, triton
+import pyshmem.device as dev
+from pyshmem.runtime.job import job
+shmem.init(heap_size="1m")
+job.timeout = 0.1
+
+def some():
+    return shmem.zeros(9, dtype=torch.int64)
+
+@triton.jit
+def wait(ctx, word):
+    dev.wait_until(ctx, word, dev.CMP_GE, 1)
+
+@triton.jit
+def put(ctx, dest, source):
+    dev.put(ctx, dest, source, 10, 0)
+
+first, words = some(), some()
+private = torch.zeros(10, dtype=torch.int64)
+for call in (
+    lambda: shmem.wait_until(words[2], ">=", 1),
+    lambda: shmem.put(np.lib.stride_tricks.as_strided(words.numpy(), (10,)), private, 0),
+    lambda: wait[(1,)](shmem.device_context(), words[2:]),
+    lambda: put[(1,)](shmem.device_context(), words, private),
+):
+    try:
+        call()
+    except Exception as error:
+        print(error.__cause__ or error)
+"""
+
+
+def test_errors_that_name_heap_offsets_name_the_allocation_in_debug_mode(tmp_path):
+    """9 words of 8 bytes at a multiple of 64: the second allocation is from 128 to 200."""
+    status, out, err = mpiexec(1, PLACES, tmp_path=tmp_path, environment=DEBUG)
+    assert status == 0, err
+    made = f"128 to 200, allocated at program.py:{line_of(PLACES, 'shmem.zeros')}"
+    for said, words in zip(
+        out.splitlines(),
+        (
+            f"wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; wants",
+            f"put: PE 0: target: got 80 bytes from heap offset 128 (in {made}); wants at most 72, to the end",
+            f"kernel wait: wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; wants",
+            f"the nearest allocation is {made}",
+        ),
+        strict=True,
+    ):
+        assert words in said
+    status, out, err = mpiexec(1, PLACES, tmp_path=tmp_path)
+    assert status == 0 and out.count(" at heap offset 144 in 0.1 s; wants ") == 2 and "allocated at" not in out, out
+
+
 AT_ITS_END = HEAD + "if me != 1:\n    shmem.barrier_all()\n"
 
 
@@ -202,19 +330,21 @@ signals = shmem.zeros(2, dtype=torch.uint64)
 def wait(ctx, words, signals):
     if dev.my_pe(ctx) == 0:
         dev.wait_until(ctx, words + 2, dev.CMP_EQ, 7)
-    else:
+    if dev.my_pe(ctx) == 1:
         dev.signal_wait_until(ctx, signals + 1, dev.CMP_GE, 2)
+    dev.barrier_all(ctx)
 
 wait[(1,)](shmem.device_context(), words, signals)
 """
 
 
 def test_a_dump_of_a_wait_in_an_interpreted_kernel_names_the_word_and_what_it_holds(start, program):
-    job = start(*PYSHMEMRUN, "-n", 2, "--timeout", 15, program(KERNELS))
+    job = start(*PYSHMEMRUN, "-n", 3, "--timeout", 15, program(KERNELS))
     assert job.wait() == 124
     for line in (
         r"PE 0 is in wait_until at prog.py:\d+: ivar = int64 at heap offset 16, now -5, cmp = '==', value = 7",
         r"PE 1 is in signal_wait_until at prog.py:\d+: sig_addr = uint64 at heap offset \d+, now 0, cmp = '>=', value = 2",
+        r"PE 2 is in barrier_all at prog.py:\d+: no call yet from PEs 0 and 1 of its team",
     ):
         assert re.search(f"^{line}$", job.errors, re.MULTILINE), job.errors
 

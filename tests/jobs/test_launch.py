@@ -97,7 +97,8 @@ def test_timeout_ends_the_job_and_names_the_pes_that_still_ran(start, launcher, 
     prog = program("if me != 1:\n    spin()\n")
     job = start(*PYSHMEMRUN, "-n", 3, *launcher, "--timeout", 3, prog)
     assert job.wait() == 124
-    assert "pyshmemrun: --timeout: the time limit has passed with PE 0, 2 still running; ending the job" in job.errors
+    assert "pyshmemrun: --timeout: the time limit has passed with PEs 0, 2 still running; ending the job" in job.errors
+    assert job.errors.splitlines()[-1] == "pyshmemrun: --timeout: ended the job, with PEs 0, 2 still running"
     assert job.left() == NOTHING
 
 

@@ -1,7 +1,7 @@
 """An uncaught error of pyshmem shows the lines of the program; pyshmem's own appear with SHMEM_DEBUG."""
 
 import pytest
-from jobs import python
+from jobs import mpiexec, python
 
 PROGRAM = """
 import sys
@@ -49,7 +49,54 @@ def test_traceback_has_the_programs_lines_alone(case, tmp_path):
 
 def test_debug_mode_shows_all_lines(tmp_path):
     status, _, err = python(PROGRAM, "host", tmp_path=tmp_path, environment={"SHMEM_DEBUG": "1"})
-    assert status == 1 and "/pyshmem/host/rma.py" in err and "own calls" not in err
+    assert status == 1 and "/pyshmem/host/rma.py" in err and "own calls" not in err and "During handling" not in err
+
+
+WRITES = """
+import sys, threading
+import pyshmem as shmem
+
+class Watched:
+    def __init__(self, stream):
+        self.stream, self.writes = stream, []
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def write(self, text):
+        self.writes.append(text)
+        return self.stream.write(text)
+
+sys.stderr = watched = Watched(sys.stderr)
+failing = {"name": lambda: shmem.zeross, "pyshmem": lambda: shmem.zeros(1)}[sys.argv[2]]
+def deep(n):
+    return deep(n - 1) if n else failing()
+if sys.argv[1] == "thread":
+    thread = threading.Thread(target=deep, args=(3,))
+    thread.start()
+    thread.join()
+else:
+    try:
+        deep(3)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+print([text.count("Traceback") for text in watched.writes], "zeros'?" in watched.writes[0])
+"""
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize("error", ["name", "pyshmem"])
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_traceback_is_one_write_so_that_those_of_pes_do_not_mix(where, error, debug, tmp_path):
+    """And the hint for a mistyped name is kept."""
+    _, out, err = python(WRITES, where, error, tmp_path=tmp_path, environment={"SHMEM_DEBUG": debug})
+    assert out == f"[1] {error == 'name'}\n", err
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "pyshmem.OutOfRangeError"])
+def test_the_last_line_names_the_error_in_an_interpreted_kernel_not_tritons(error, tmp_path):
+    program = PROGRAM.replace("dev.p(ctx, word, 1, 9)", "1 // 0") if error == "ZeroDivisionError" else PROGRAM
+    _, _, err = mpiexec(2, program, "kernel", tmp_path=tmp_path)
+    assert f"\nPE 0: {error.rpartition('.')[2]}: " in err or f"\nPE 1: {error.rpartition('.')[2]}: " in err, err
+    assert "During handling" not in err
 
 
 def test_other_exceptions_are_shown_whole(tmp_path):

@@ -56,10 +56,10 @@ def test_a_pes_memory_through_ptr_is_a_source_like_any_other(npes):
 
 def test_ptr_refuses_pes_that_do_not_exist_and_private_memory(me, npes):
     block = shmem.zeros(5)
-    for pe in (-1, npes, None, "0"):
-        with pytest.raises(
-            shmem.OutOfRangeError, match=rf"^ptr: PE {me}: pe: got .*; wants a PE from 0 to {npes - 1}$"
-        ):
+    refusals = dict.fromkeys((-1, npes), (shmem.OutOfRangeError, f"a PE from 0 to {npes - 1}"))
+    refusals |= dict.fromkeys((None, "0", 0.5), (shmem.ArgumentError, "an int"))
+    for pe, (error, wants) in refusals.items():
+        with pytest.raises(error, match=rf"^ptr: PE {me}: pe: got {pe!r}; wants {wants}$"):
             shmem.ptr(block, pe)
     with pytest.raises(
         shmem.NotSymmetricError,

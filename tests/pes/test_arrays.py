@@ -320,6 +320,16 @@ def test_randint_draws_what_torch_draws_within_its_bounds(dtype, me):
 
 
 @pytest.mark.parametrize("name", ["empty_like", "zeros_like", "ones_like", "full_like"])
+@pytest.mark.parametrize("other", [3, (2, 3), [1.0], None], ids=repr)
+def test_like_refuses_what_is_no_array(name, other, me):
+    more = (3,) if name == "full_like" else ()
+    with pytest.raises(
+        shmem.ArgumentError, match=rf"^{name}: PE {me}: other: got an? {type(other).__name__}; wants a tensor"
+    ):
+        getattr(shmem, name)(other, *more)
+
+
+@pytest.mark.parametrize("name", ["empty_like", "zeros_like", "ones_like", "full_like"])
 def test_like_takes_shape_and_dtype_from_any_array(name):
     more = (3,) if name == "full_like" else ()
     for other in (

@@ -132,3 +132,16 @@ def test_pe_quiet_completes_what_was_sent_to_the_pes_it_names(group, me, npes):
     shmem.pe_quiet(np.arange(0))
     with pytest.raises(shmem.OutOfRangeError, match=rf"^pe_quiet: PE {me}: pe: got {npes}; wants a PE from 0"):
         shmem.pe_quiet([npes])
+
+
+@pytest.mark.parametrize("pe", [0.0, False, "0", None], ids=repr)
+def test_a_pe_of_a_contexts_team_must_be_an_int(pe, me):
+    word = shmem.full(1, 7)
+    for routine, call in (
+        ("p", lambda: shmem.p(word, 1, pe, ctx=shmem.CTX_DEFAULT)),
+        ("pe_quiet", lambda: shmem.pe_quiet([pe])),
+    ):
+        with pytest.raises(shmem.ArgumentError, match=rf"^{routine}: PE {me}: pe: got {pe!r}; wants an int$"):
+            call()
+    shmem.barrier_all()
+    assert word == 7

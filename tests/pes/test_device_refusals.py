@@ -219,6 +219,42 @@ def test_bulk_calls_refuse_private_memory_and_pes_counts_and_pointers_that_are_n
         refused(kind, f"{head} {words}", bad_call, *arguments)
 
 
+# the operand that need not be symmetric, and the arguments of a call with (symmetric, other, signal, pe) that uses 10 elements
+LOCAL = {
+    **{name: ("source", lambda near, own, signal, pe: (near, own, 10, pe)) for name in ("put", "put_nbi")},
+    **{name: ("dest", lambda near, own, signal, pe: (own, near, 10, pe)) for name in ("get", "get_nbi")},
+    **{
+        name: ("source", lambda near, own, signal, pe: (near, own, 10, signal, 1, dev.SIGNAL_SET, pe))
+        for name in ("put_signal", "put_signal_nbi")
+    },
+    "iput": ("source", lambda near, own, signal, pe: (near, own, 1, 3, 4, pe)),
+    "iget": ("dest", lambda near, own, signal, pe: (own, near, 3, 1, 4, pe)),
+    "ibput": ("source", lambda near, own, signal, pe: (near, own, 2, 4, 2, 3, pe)),
+    "ibget": ("dest", lambda near, own, signal, pe: (own, near, 4, 2, 2, 3, pe)),
+}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_bulk_calls_refuse_the_other_operand_if_it_is_on_the_heap_and_too_short(refused, name, me):
+    """It is checked where it begins in the heap; its 9 words are one less than the call uses. Private memory is not."""
+    near, signal = shmem.zeros(64, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
+    refused.look()
+    start = refused.whole.data_ptr() - cpu.base
+    argument, arguments = LOCAL[name]
+    words = rf"{name}: PE {me}: {argument}: got 80 bytes at heap offset {start}; "
+    words += rf"wants live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
+    bad_call_of = getattr(dev, name), arguments(near, refused.whole, signal, me)
+    refused(shmem.NotSymmetricError, words, bad_call, *bad_call_of)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_bulk_calls_accept_the_other_operand_if_it_is_just_long_enough_or_private(name, me):
+    near, signal = shmem.zeros(64, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
+    for own in (shmem.ones(10, dtype=torch.int64), torch.ones(10, dtype=torch.int64)):
+        bad_call[(1,)](shmem.device_context(), getattr(dev, name), LOCAL[name][1](near, own, signal, me))
+    shmem.barrier_all()
+
+
 def test_atomics_refuse_an_order_or_a_scope_that_there_is_not(refused, me):
     for wrong, words in (
         (("seq_cst", "sys"), "sem: got 'seq_cst'; wants one of relaxed, acquire, release, acq_rel"),

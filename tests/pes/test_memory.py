@@ -376,7 +376,7 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         make(too_many)
     assert isinstance(caught.value, MemoryError)
-    wants = f"at most {most}, the largest free block of the heap of {default().size} bytes: raise SHMEM_SYMMETRIC_SIZE"
+    wants = f"at most {most}, the largest free block of the heap of {default().size} bytes: raise {job.size_setting}"
     assert re.fullmatch(rf"\w+: PE {me}: size: got {too_many} bytes; wants {wants}", str(caught.value)), caught.value
     assert live() == before
     shmem.barrier_all()

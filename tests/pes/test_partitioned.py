@@ -200,7 +200,7 @@ def test_partitioned_refuses_what_makes_no_tensor(kind, arguments, words, me):
 def test_scatter_and_gather_refuse_before_anybody_waits(me, npes):
     tensor = shmem.partitioned((4, 3), dtype=torch.float32)
     for root in (-1, npes):
-        words = rf": PE {me}: pe: got {root}; wants a PE from 0 to {npes - 1} "
+        words = rf": PE {me}: root: got {root}; wants a PE from 0 to {npes - 1} "
         with pytest.raises(shmem.OutOfRangeError, match="^scatter" + words):
             tensor.scatter(None, root)
         with pytest.raises(shmem.OutOfRangeError, match="^gather" + words):

@@ -30,7 +30,7 @@ def test_translate_pe_is_minus_1_for_who_is_not_there(group, me, npes):
     team, pes = group
     for pe in set(range(npes)) - set(pes):
         assert WORLD.translate_pe(pe, team) == -1
-    for pe in (-1, npes, 99, "0", 1.0):
+    for pe in (-1, npes, 99, "0", 1.0, True):
         assert WORLD.translate_pe(pe, WORLD) == -1 and team.translate_pe(pe, WORLD) == -1
     assert team.translate_pe(0, shmem.TEAM_INVALID) == -1 and shmem.TEAM_INVALID.translate_pe(0, team) == -1
 

@@ -223,7 +223,7 @@ FOREVER = {
 
 
 @pytest.mark.parametrize("name", FOREVER)
-def test_a_wait_that_nobody_answers_says_so_after_the_time_out(name, me, monkeypatch):
+def test_a_wait_that_nobody_answers_says_so_after_the_time_out(name, me, npes, monkeypatch):
     words = shmem.array(torch.from_numpy(np.array([0, 3], np.uint64)))
     call, got = FOREVER[name]
     monkeypatch.setattr(job, "timeout", 0.25)
@@ -232,6 +232,7 @@ def test_a_wait_that_nobody_answers_says_so_after_the_time_out(name, me, monkeyp
         call(words)
     assert isinstance(caught.value, TimeoutError)
     wants = "a value >= [35].*; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
+    wants += "; SHMEM_DEBUG=1 says where the other PEs are" if npes > 1 else ""
     assert re.fullmatch(rf"{name}: PE {me}: {got.format(offset=offset)} 0\.25 s; wants {wants}", str(caught.value))
     monkeypatch.undo()
     shmem.barrier_all()  # and the PE is as good as before

@@ -137,7 +137,7 @@ class GpuHeap(Heap):
         if self._recorded[0]:
             words = self._recorded.tolist()
             self._recorded[:] = 0
-            raise WaitTimeoutError(describe_record(words))
+            raise WaitTimeoutError(describe_record(words, self.place))
 
 
 gpu = GpuHeap()

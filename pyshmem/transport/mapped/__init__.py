@@ -13,10 +13,10 @@ import numpy as np
 
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import listed, refuse_timeout
+from pyshmem.runtime.errors import listed
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import explain
+from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.transport.mapped import kernels, staging, tensors
 from pyshmem.transport.mapped.operators import (
     DONE,
@@ -161,9 +161,8 @@ class Mapped:
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Report the members that are missing, and what is known of where they are. Errors: WaitTimeoutError."""
         absent = self.missing()
-        where = f"; {explain([self.start + pe * self.stride for pe in absent])}"
-        got = f"no call from {listed(absent)} of {self.name}"
-        refuse_timeout(routine, "team", got, "all of them to call it", where)
+        pes = [self.start + pe * self.stride for pe in absent]
+        refuse_timeout(routine, "team", f"no call from {listed(absent)} of {self.name}", "all of them to call it", pes)
 
 
 def _distances(pes: list[int], me: int, spans: bool) -> tuple[Any, ...]:

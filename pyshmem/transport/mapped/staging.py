@@ -113,7 +113,7 @@ def _compare(routine: str, heap: Heap, team: Mapped, nelems: int, item: int, pri
     """Return ``private`` of all members. Errors: OutOfRangeError on all if the sizes of their calls differ."""
     call = f"{nelems} elements of {item} bytes on {heap.device}"
     notes = team.share(routine, f"{private}{call}".encode().ljust(_NOTE))
-    callers = grouped(note[1:].decode().rstrip() for note in notes)
+    callers = grouped(dict(enumerate(note[1:].decode().rstrip() for note in notes)))
     if len(callers) > 1:
         got = " and ".join(f"{call} on {listed(pes)}" for call, pes in callers.items())
         refuse(OutOfRangeError, routine, "size", got, f"the same on all PEs of {team.name}")

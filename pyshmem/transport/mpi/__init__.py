@@ -21,9 +21,10 @@ import torch
 from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import UnreachableError, refuse, refuse_timeout
+from pyshmem.runtime.errors import UnreachableError, refuse
 from pyshmem.runtime.far import OPERATORS, UINT64
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct.cpu import INTEGERS, NUMBERS
 from pyshmem.transport.mpi import interfaces
@@ -129,7 +130,7 @@ def _refuse(routine: str, pe: int, number: int) -> NoReturn:
     """Report a request that failed. Errors: UnreachableError, WaitTimeoutError."""
     who = f"PE {pe} on {job.hosts[pe]}"
     if number == _ETIMEDOUT:
-        refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached")
+        refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached", [])
     why = "it refused this PE's greeting" if number == _EACCES else os.strerror(number)
     refuse(UnreachableError, routine, "pe", f"{who}, whose connection has ended: {why}", "a PE that is running")
 

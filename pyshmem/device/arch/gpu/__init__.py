@@ -16,6 +16,7 @@ from pyshmem.device.arch.gpu.checks import (
     check_context,
     check_fetch,
     check_here,
+    check_local,
     check_many,
     check_one,
     check_pe,

@@ -240,6 +240,20 @@ def check_blocks(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, pe
 
 
 @triton.constexpr_function
+def check_local(
+    routine: str,
+    argument: str,
+    pointer: object,
+    wanted: object,
+    nelems: object,
+    stride: object = 1,
+    nblocks: object = 1,
+) -> None:
+    """Check the type of the side of a copy that is not symmetric. Errors: DtypeError."""
+    expect(routine, argument, pointer, wanted)
+
+
+@triton.constexpr_function
 def block_count(routine: str) -> str:
     """Return the name of a strided routine's argument for the number of blocks."""
     return "nblocks" if routine.startswith("ib") else "nelems"

@@ -15,6 +15,7 @@ from pyshmem.device.arch.interpreter.checks import (
     check_context,
     check_fetch,
     check_here,
+    check_local,
     check_many,
     check_one,
     check_pe,

@@ -185,6 +185,20 @@ def check_blocks(
     check_one(ctx, routine, argument, pointer, pe, (count - 1) * strides[argument] + size if size and count else 0)
 
 
+def check_local(
+    routine: str, argument: str, pointer: Any, wanted: Any, nelems: Any, stride: Any = 1, nblocks: Any = 1
+) -> None:
+    """Check the side of a copy that is not symmetric: nblocks blocks of nelems elements at one pointer to ``wanted``.
+
+    They must be live if they begin in the heap; private memory is not checked. The numbers have been checked.
+    Errors: DtypeError, NotSymmetricError.
+    """
+    expect(routine, argument, pointer, wanted)
+    size, blocks = number(nelems), number(nblocks)
+    if size and blocks and 0 <= number(pointer) - cpu.base < cpu.size:
+        _check_live(routine, argument, array(pointer), ((blocks - 1) * number(stride) + size) * item_bytes(pointer))
+
+
 def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
     """Check a wait or test: the words must be live and of a valid type. Errors: those of check; DtypeError."""
     check_here(ctx, routine, "ivars", ivars, nelems)
@@ -271,7 +285,7 @@ def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbyte
     for offset in sorted({int(place) - cpu.base for place in places.flat}):
         if not cpu.allocator.covers(offset, nbytes):
             block = cpu.allocator.nearest(offset)
-            near = f"the nearest allocation is {block[0]} to {block[1]}" if block else "nothing is allocated"
+            near = f"the nearest allocation is {cpu.extent(block)}" if block else "nothing is allocated"
             where = (
                 f"bytes at heap offset {offset}" if 0 <= offset < cpu.size else "bytes at an address in private memory"
             )

@@ -33,7 +33,7 @@ def await_words(ctx: Any, routine: str, address: Any, places: Any, mark: Any, ma
         first = number(address) + member * number(ctx.piece)
         words = np.zeros(inside.shape, np.int32)
         for lane in np.flatnonzero(inside):
-            word = await_word(routine, member, first + 8 * int(lanes[lane]), number(mark) << 32)
+            word = await_word(ctx, routine, member, first + 8 * int(lanes[lane]), number(mark) << 32)
             words[lane] = np.uint32(word & 0xFFFFFFFF).view(np.int32)
         found.append(tl.tensor(TensorHandle(words, tl.int32), tl.block_type(tl.int32, list(inside.shape))))
     return found

@@ -8,8 +8,7 @@ from typing import NoReturn
 from triton.runtime.interpreter import GridExecutor
 
 from pyshmem.device.arch.rules import describe as describe
-from pyshmem.runtime.errors import ShmemError, WaitTimeoutError, refuse
-from pyshmem.runtime.job import job
+from pyshmem.runtime.errors import ShmemError, refuse
 
 
 def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
@@ -24,9 +23,3 @@ def in_kernel(routine: str) -> str:
         frame = frame.f_back  # type: ignore[assignment]
     kernel = frame.f_locals["self"].fn.__name__ if frame is not None else "?"
     return f"kernel {kernel}: {routine}"
-
-
-def refuse_wait(routine: str, argument: str, got: str, wants: str) -> NoReturn:
-    """Report that a wait timed out. Errors: WaitTimeoutError."""
-    limit = "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
-    refuse_call(WaitTimeoutError, routine, argument, f"{got} in {job.timeout:g} s", f"{wants}; {limit}")

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from pyshmem.device.arch.interpreter.copies import store_word
 from pyshmem.device.arch.interpreter.ordering import quiet
-from pyshmem.device.arch.interpreter.refusing import refuse_call, refuse_wait
+from pyshmem.device.arch.interpreter.refusing import in_kernel, refuse_call
 from pyshmem.device.arch.interpreter.translation import away
 from pyshmem.device.arch.interpreter.values import decoded, number
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError, listed
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 
 
 def synchronise(ctx: Any, routine: str) -> None:
     """Wait at a barrier of ctx's team, after all stores of this PE. Errors: WaitTimeoutError."""
     quiet(ctx)
-    team = areas.wires[number(ctx.sync_area)]
+    team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
+    missing = partial(_native.absent, *team)  # pyshmem.runtime.whereabouts calls it too
     try:
-        _native.sync(team, job.timeout, job.spins)
+        _native.sync(*team)
     except TimeoutError:
-        absent = listed(_native.absent(team, job.timeout, job.spins))
-        refuse_wait(routine, "ctx", f"no call from {absent} of its team", "all of them to call it")
+        _refuse_absent(ctx, routine, missing())
 
 
 def tell_all(ctx: Any, address: Any, value: Any) -> None:
@@ -36,7 +38,7 @@ def tell_all(ctx: Any, address: Any, value: Any) -> None:
 def await_all(ctx: Any, routine: str, address: Any, value: Any) -> None:
     """Wait until every member's word on this PE has reached ``value``, with acquire order. Errors: WaitTimeoutError."""
     for pe in range(decoded(number(ctx.n_pes))):
-        await_word(routine, pe, number(address) + 8 * pe, number(value))
+        await_word(ctx, routine, pe, number(address) + 8 * pe, number(value))
 
 
 def tell_member(ctx: Any, address: Any, value: Any, pe: Any) -> None:
@@ -47,7 +49,7 @@ def tell_member(ctx: Any, address: Any, value: Any, pe: Any) -> None:
 
 def await_member(ctx: Any, routine: str, address: Any, value: Any, pe: Any) -> None:
     """Wait for the word of one member, as await_all does for every member. Errors: WaitTimeoutError."""
-    await_word(routine, number(pe), number(address) + 8 * number(pe), number(value))
+    await_word(ctx, routine, number(pe), number(address) + 8 * number(pe), number(value))
 
 
 def check_slot(ctx: Any, routine: str, program: Any) -> Any:
@@ -60,9 +62,16 @@ def check_slot(ctx: Any, routine: str, program: Any) -> Any:
     return program
 
 
-def await_word(routine: str, member: int, address: int, value: int) -> int:
+def await_word(ctx: Any, routine: str, member: int, address: int, value: int) -> int:
     """Wait until a member's word on this PE has reached ``value``, and return the value seen. Errors: WaitTimeoutError."""
     try:
         return int(_native.wait_int64(address, GE, value, job.timeout, job.spins))
     except TimeoutError:
-        refuse_wait(routine, "ctx", f"no call from PE {member} of its team", "all of them to call it")
+        _refuse_absent(ctx, routine, [member])
+
+
+def _refuse_absent(ctx: Any, routine: str, pes: list[int]) -> NoReturn:
+    """Report the PEs of ctx's team that have not come. Errors: WaitTimeoutError."""
+    start, step = decoded(number(ctx.start)), decoded(number(ctx.step))
+    got, world = f"no call from {listed(pes)} of its team", [start + pe * step for pe in pes]
+    refuse_timeout(in_kernel(routine), "ctx", got, "all of them to call it", world)

@@ -7,12 +7,13 @@ from typing import Any
 import triton.language as tl
 
 from pyshmem.device.arch.interpreter.checks import check_waited
-from pyshmem.device.arch.interpreter.refusing import refuse_wait
+from pyshmem.device.arch.interpreter.refusing import in_kernel
 from pyshmem.device.arch.interpreter.values import fit, number, tensor_of
 from pyshmem.runtime import _native
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.job import job
+from pyshmem.runtime.whereabouts import refuse_timeout
 
 
 def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:
@@ -26,7 +27,8 @@ def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: A
         seen = getattr(_native, f"wait_{name}")(address, code, wanted, job.timeout, job.spins)
     except TimeoutError:
         seen = getattr(_native, f"fetch_{name}")(address)
-        refuse_wait(routine, argument, f"{seen} at heap offset {address - cpu.base}", f"a value {SIGNS[code]} {wanted}")
+        got = f"{seen} at {cpu.place(address - cpu.base)}"
+        refuse_timeout(in_kernel(routine), argument, got, f"a value {SIGNS[code]} {wanted}")
     return tensor_of(seen, pointer.dtype.element_ty)
 
 
