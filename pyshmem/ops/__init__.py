@@ -20,6 +20,7 @@ makes a plan, collectively over the team. Idea: Iris (arXiv 2511.12500); schedul
 
 from __future__ import annotations
 
+from pyshmem.ops.models.activations import recv_activations, send_activations
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
 from pyshmem.ops.models.flash_decode import flash_decode
 from pyshmem.ops.models.gradient_reducer import GradientReducer
@@ -41,6 +42,8 @@ __all__ = [
     "gemm_all_reduce",
     "gemm_reduce_scatter",
     "plan",
+    "recv_activations",
     "reserve",
     "reserve_bytes",
+    "send_activations",
 ]
