@@ -28,6 +28,7 @@ from pyshmem.runtime.job import job
 BOTH = "send_activations, recv_activations"  # they share plans
 PROGRAMS, WARPS, SHARE = 64, 8, 32 << 10  # at most; of a program; bytes for a program
 LINE = 128  # bytes: where parts of programs begin
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def send_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, slots: int = 2) -> None:
@@ -65,37 +66,44 @@ class Plan:
         self.team, self.generation = team, job.generation
         sizes = [each.nbytes for each in samples]
         programs = [max(min(-(-size // SHARE), PROGRAMS), 1) for size in sizes]
-        wanted: Wanted = {f"slots {i}": ((slots, lines(size)), torch.uint8) for i, size in enumerate(sizes)}
+        kinds = [words_of(each).dtype for each in samples]
+        wanted: Wanted = {
+            f"slots {i}": ((slots, lines(size) // kind.itemsize), kind)
+            for i, (size, kind) in enumerate(zip(sizes, kinds, strict=True))
+        }
         wanted |= {f"words {i}": ((2, count), torch.uint64) for i, count in enumerate(programs)}
         self.space = Workspace(BOTH, team, wanted)
         peers = (team.me + distance) % team.size, (team.me - distance) % team.size
         self.channels = [
-            Channel(team, peers, self.space[f"slots {i}"], self.space[f"words {i}"], size)
-            for i, size in enumerate(sizes)
+            Channel(team, peers, self.space[f"slots {i}"], self.space[f"words {i}"], each)
+            for i, each in enumerate(samples)
         ]
 
     def send(self, tensors: tuple[torch.Tensor, ...]) -> None:
         for channel, each in zip(self.channels, tensors, strict=True):
-            channel.send(bytes_of(each))
+            channel.send(words_of(each))
 
     def recv(self, tensors: tuple[torch.Tensor, ...]) -> None:
         for channel, each in zip(self.channels, tensors, strict=True):
-            channel.recv(bytes_of(each))
+            channel.recv(words_of(each))
 
 
 class Channel:
     """Slots in symmetric memory with two words for each program: its data has come; its last data has been taken."""
 
-    def __init__(self, team: Team, peers: tuple[int, int], slots: torch.Tensor, words: torch.Tensor, nbytes: int) -> None:
-        """peers: to whom this PE sends, and from whom it receives."""
-        count, programs = slots.shape[0], words.shape[1]
-        each = lines(-(-nbytes // programs))
-        sample = torch.empty(17, dtype=torch.uint8, device=device())[1:]  # kernels assume nothing about addresses
+    def __init__(
+        self, team: Team, peers: tuple[int, int], slots: torch.Tensor, words: torch.Tensor, like: torch.Tensor
+    ) -> None:
+        """peers: to whom this PE sends, and from whom it receives.  like: a tensor that it sends."""
+        programs, kind = words.shape[1], slots.dtype
+        each = lines(-(-like.nbytes // programs)) // kind.itemsize
+        sample = torch.empty(17, dtype=kind, device=device())[1:]  # kernels assume nothing about addresses
+        sizes = slots.shape[1], words_of(like).numel(), each
         turns = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
         self.send, self.recv = (
             Prepared(
-                kernel, programs, (shmem.device_context(team), slots, *words, turn, slots.shape[1], nbytes, each, peer),
-                (sample,), {"SLOTS": count}, num_warps=WARPS,
+                kernel, programs, (shmem.device_context(team), slots, *words, turn, *sizes, peer), (sample,),
+                {"SLOTS": slots.shape[0]}, num_warps=WARPS,
             )
             for kernel, turn, peer in zip((send_parts, recv_parts), turns, peers, strict=True)
         )  # fmt: skip
@@ -105,8 +113,8 @@ class Channel:
 def send_parts(ctx, slots, arrived, taken, turns, pitch, count, each, pe, source, SLOTS: tl.constexpr):
     """Program p puts its part of ``source`` into the slot of this turn on ``pe``, with a flag for program p there.
 
-    slots: ``pitch`` bytes apart.  turns: how often each program has sent.  taken: how often program p of ``pe`` has received.
-    count, each: the bytes of all, and of a program.
+    slots: ``pitch`` words apart.  turns: how often each program has sent.  taken: how often that of ``pe`` has received.
+    count, each: the words of all, and of a program.
     """
     program = tl.cast(tl.program_id(0), tl.int64)
     turn = tl.load(turns + program)
@@ -133,8 +141,9 @@ def recv_parts(ctx, slots, arrived, taken, turns, pitch, count, each, pe, dest, 
     tl.store(turns + program, turn + 1)
 
 
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().view(-1).view(torch.uint8)
+def words_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's memory as a row of integers as wide as its elements, at most 8 bytes."""
+    return tensor.detach().view(-1).view(WORDS[min(tensor.itemsize, 8)])
 
 
 def lines(nbytes: int) -> int:

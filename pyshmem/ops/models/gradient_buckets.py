@@ -81,18 +81,21 @@ def length_of(parameters: Sequence[Named]) -> int:
 
 
 def cut(parameters: Sequence[Named], nbytes: int) -> list[list[Named]]:
-    """Return parameters in buckets of up to ``nbytes``, or of one larger parameter, in the order in which backward ends them.
+    """Return parameters in buckets of up to ``nbytes``, in the order in which backward ends them.
 
-    That is the reverse of the parameters' order. A bucket has one dtype.
+    That is the reverse of the parameters' order. A bucket has one dtype; a larger parameter has one of its own.
     """
     buckets: list[list[Named]] = []
     last: dict[int, int] = {}  # of a bucket's parameters
     present: dict[torch.dtype, int] = {}  # the bucket that takes more of a dtype
     for place, (name, each) in enumerate(reversed(parameters)):
         at = present.get(each.dtype)
-        if at is None or sum(held.nbytes for _, held in buckets[at]) + each.nbytes > nbytes:
-            at = present[each.dtype] = len(buckets)
+        alone = each.nbytes > nbytes
+        if alone or at is None or sum(held.nbytes for _, held in buckets[at]) + each.nbytes > nbytes:
+            at = len(buckets)
             buckets.append([])
+        if not alone:
+            present[each.dtype] = at
         buckets[at].append((name, each))
         last[at] = place
     return [buckets[at] for at in sorted(last, key=lambda at: last[at])]

@@ -21,24 +21,23 @@ PROGRAMS, WARPS = 32, 8  # of the sums, which the rate of memory bounds
 
 @triton.jit
 def add_shares(count, pitch, own, slots, out, N: tl.constexpr, DIVISOR: tl.constexpr, BLOCK: tl.constexpr):
-    """Store ``own`` plus N - 1 ``slots``, which are ``pitch`` elements apart, divided, to ``out``. count: a multiple of 16."""
+    """Store ``own`` plus N - 1 ``slots``, which are ``pitch`` elements apart, divided, to ``out``. count: multiple of 16."""
     kind: tl.constexpr = summed_in(out.dtype.element_ty)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         lane = start + tl.arange(0, BLOCK)
         total = tl.load(own + lane, mask=lane < count, other=0.0).to(kind)
         for i in tl.static_range(N - 1):
             total += tl.load(slots + i * pitch + lane, mask=lane < count, other=0.0).to(kind)
-        if kind == tl.float64:
-            total = total / DIVISOR
-        else:
-            total = total * (1.0 / DIVISOR)
+        total = total / DIVISOR if kind == tl.float64 else total * (1.0 / DIVISOR)
         tl.store(out + lane, arch.rounded(total, out.dtype.element_ty), mask=lane < count)
 
 
 class Piece:
     """A range of a bucket, of which each PE of the team owns a share. first, last: its elements."""
 
-    def __init__(self, team: Team, first: int, last: int, dtype: torch.dtype, slots: torch.Tensor, divisor: int) -> None:
+    def __init__(
+        self, team: Team, first: int, last: int, dtype: torch.dtype, slots: torch.Tensor, divisor: int
+    ) -> None:
         """slots: bytes, for the parts of this PE's share that others send."""
         n = team.size
         self.share = share_of(last - first, n)
@@ -46,7 +45,7 @@ class Piece:
         self.shares = [slice(*cuts[pe : pe + 2]) for pe in range(n)]
         self.slots = slots.view(dtype)[: (n - 1) * self.share].view(n - 1, self.share)
         self.own, self.count = self.shares[team.me], cuts[team.me + 1] - cuts[team.me]
-        block = 8192 if machine().arch == "interpreter" else 32 * WARPS * 16 // dtype.itemsize
+        block = block_of(dtype)
         programs = max(min(-(-self.count // block), machine().programs, PROGRAMS), 1)
         constants = {"N": n, "DIVISOR": divisor, "BLOCK": block}
         self.add = Prepared(
@@ -97,6 +96,11 @@ class ReduceOnStream:
 
 
 SCHEDULES = {"copy_engine": CopyEngine, "reduce_on_stream": ReduceOnStream}
+
+
+def block_of(dtype: torch.dtype) -> int:
+    """Return the elements that a program adds at once: 16 bytes of each of 64 threads a warp."""
+    return 64 * WARPS * 16 // dtype.itemsize
 
 
 def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None:
