@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,28 +64,21 @@ class Training(Together):
                     stack.enter_context(each.no_sync())
             return stack
 
-        def alone() -> None:
-            with quietly():
+        def step(used: Any = None) -> None:
+            with quietly(used):
                 train(model, x)
-
-        def ours(used: Any) -> Callable[[], None]:
-            def step() -> None:
-                with quietly(used):
-                    train(model, x)
-
-            return step
 
         ways: dict[str, Case | str] = {}
         for name, each in zip((OURS, *SCHEDULES), self.reducers, strict=True):
-            ways[name] = self._exposed("GradientReducer(model)", ours(each), alone, model, wanted)
-        ways[ALONE] = Case("forward and backward", lambda: self.accelerator.seconds(alone, 1), lambda: "", ITSELF)
+            ways[name] = self._exposed("GradientReducer(model)", partial(step, each), step, model, wanted)
+        ways[ALONE] = Case("forward and backward", lambda: self.accelerator.seconds(step, 1), lambda: "", ITSELF)
         if self.rivals is None:
             return ways | {NCCL: self.reason}
         theirs = copy.deepcopy(model)
         theirs.zero_grad()
         parallel = torch.nn.parallel.DistributedDataParallel(theirs, gradient_as_bucket_view=True)
         statement = "DistributedDataParallel(model, gradient_as_bucket_view=True)"
-        return ways | {NCCL: self._exposed(statement, lambda: train(parallel, x), alone, theirs, wanted)}
+        return ways | {NCCL: self._exposed(statement, partial(train, parallel, x), step, theirs, wanted)}
 
     def activations(self, nbytes: int) -> dict[str, Case | str]:
         """There and back between PEs 0 and 1: each step has two transfers."""
