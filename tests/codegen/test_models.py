@@ -126,8 +126,8 @@ def test_shares_of_gradients_are_added_16_bytes_at_once_without_spills(dtype, ta
 def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_their_address(kernel, kind, target):
     anywhere, words = array(kind, aligned=False), array(torch.uint64)
     arrays = {"slots": array(kind), "arrived": words, "taken": words, "source": anywhere, "dest": anywhere}
-    sizes = {"pitch": 1 << 20, "count": 1 << 20, "each": 1 << 15, "pe": 1, "SLOTS": 2}
+    sizes = {"pitch": 1 << 20, "count": 1 << 20, "each": 1 << 15, "piece": 1 << 14, "pe": 1, "SLOTS": 2}
     threads = activations.WARPS * TARGETS[target].warp_size
     found = compiled(kernel, target, kind, threads, **arrays, **sizes)
-    assert kind is torch.int8 or spilled(found, target) == 0  # bytes are taken apart
+    assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # a word or two beside the loops
     assert places(instructions(text_of(found, target)), TWICE.get((target, kind), WIDE[vendor(target)]))

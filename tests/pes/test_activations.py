@@ -6,6 +6,7 @@ import torch
 from operands import random
 from pyshmem import ops
 from pyshmem.ops import workspace
+from pyshmem.ops.models import activations
 from pyshmem.ops.models.activations import SHARE
 from support import DTYPES, FP8_DTYPES, assert_same, here, payload, untouched, work
 
@@ -42,6 +43,17 @@ def test_tensors_of_every_size_come_as_they_were_sent(shape):
         got = torch.empty(shape, device=here())
         ops.recv_activations(got, pe=left)
         assert_same(got, content(left, turn, *shape))
+
+
+def test_parts_of_programs_come_in_pieces(monkeypatch):
+    monkeypatch.setattr(activations, "PIECE", 4096)
+    left, right = ring()
+    for turn in range(5):
+        count = 2 * SHARE // 4 + 1500
+        ops.send_activations(content(shmem.my_pe(), turn, count), pe=right)
+        got = torch.empty(count, device=here())
+        ops.recv_activations(got, pe=left)
+        assert_same(got, content(left, turn, count))
 
 
 def test_tensors_at_any_address_are_sent_and_nothing_beside_is_written():

@@ -154,6 +154,22 @@ def test_gradients_of_several_backwards_add_up_before_they_are_reduced(schedule)
             check(model, averages(model, range(first, first + 3)), first)
 
 
+def test_no_sync_lets_a_pe_run_backward_by_itself():
+    model = network()
+    with reducing(model) as reducer:
+        if shmem.my_pe() == 0:
+            with reducer.no_sync():
+                loss_of(model, data(0)).backward()
+            check(model, [each.grad.double() for each in copied(model, data(0))])
+
+
+def copied(model, x):
+    alone = copy.deepcopy(model)
+    alone.zero_grad()
+    loss_of(alone, x).backward()
+    return alone.parameters()
+
+
 def test_a_backward_onto_reduced_gradients_adds_its_average():
     model = network()
     with reducing(model):

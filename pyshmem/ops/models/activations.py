@@ -26,7 +26,8 @@ from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.runtime.job import job
 
 BOTH = "send_activations, recv_activations"  # they share plans
-PROGRAMS, WARPS, SHARE = 64, 8, 32 << 10  # at most; of a program; bytes for a program
+PROGRAMS, WARPS, SHARE = 128, 8, 32 << 10  # at most; of a program; bytes for a program
+PIECE = 128 << 10  # bytes of a program behind which it sets its flag, so that they are taken while it sends more
 LINE = 128  # bytes: where parts of programs begin
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -98,7 +99,8 @@ class Channel:
         programs, kind = words.shape[1], slots.dtype
         each = lines(-(-like.nbytes // programs)) // kind.itemsize
         sample = torch.empty(17, dtype=kind, device=device())[1:]  # kernels assume nothing about addresses
-        sizes = slots.shape[1], words_of(like).numel(), each
+        piece = min(each, PIECE // kind.itemsize)
+        sizes = slots.shape[1], words_of(like).numel(), each, max(piece, 1)
         turns = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
         self.send, self.recv = (
             Prepared(
@@ -109,36 +111,45 @@ class Channel:
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["pe"])
-def send_parts(ctx, slots, arrived, taken, turns, pitch, count, each, pe, source, SLOTS: tl.constexpr):
-    """Program p puts its part of ``source`` into the slot of this turn on ``pe``, with a flag for program p there.
+@triton.jit(do_not_specialize=["pe", "slots"])
+def send_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, source, SLOTS: tl.constexpr):
+    """Program p puts its part of ``source`` into the slot of this turn on ``pe``, in pieces with a flag for program p there.
 
     slots: ``pitch`` words apart.  turns: how often each program has sent.  taken: how often that of ``pe`` has received.
-    count, each: the words of all, and of a program.
+    count, each, piece: the words of all, of a program, and between flags.  arrived: how many pieces have come, in all turns.
     """
     program = tl.cast(tl.program_id(0), tl.int64)
     turn = tl.load(turns + program)
     dev.signal_wait_until(ctx, taken + program, dev.CMP_GE, tl.maximum(turn - (SLOTS - 1), 0))
-    first = program * each
-    place = slots + (turn % SLOTS) * pitch + first
-    number = tl.maximum(tl.minimum(each, count - first), 0)
-    dev.put_signal(ctx, place, source + first, number, arrived + program, turn + 1, dev.SIGNAL_SET, pe)
+    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
+    for i in range(pieces):
+        first, number = part_of(program, i, count, each, piece)
+        flag = turn * pieces + i + 1
+        dev.put_signal(ctx, slot + first, source + first, number, arrived + program, flag, dev.SIGNAL_SET, pe)
     arch.join(ctx)  # all threads have loaded the turn
     tl.store(turns + program, turn + 1)
 
 
-@triton.jit(do_not_specialize=["pe"])
-def recv_parts(ctx, slots, arrived, taken, turns, pitch, count, each, pe, dest, SLOTS: tl.constexpr):
-    """Program p waits for its part of this turn, copies it to ``dest``, and says so to program p of ``pe``."""
+@triton.jit(do_not_specialize=["pe", "slots"])
+def recv_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, dest, SLOTS: tl.constexpr):
+    """Program p waits for the pieces of its part, copies them to ``dest``, and says so to program p of ``pe``."""
     program = tl.cast(tl.program_id(0), tl.int64)
     turn = tl.load(turns + program)
-    dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, turn + 1)
-    first = program * each
-    place = slots + (turn % SLOTS) * pitch + first
-    arch.copy(ctx, dest + first, place, tl.maximum(tl.minimum(each, count - first), 0))
+    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
+    for i in range(pieces):
+        first, number = part_of(program, i, count, each, piece)
+        dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, turn * pieces + i + 1)
+        arch.copy(ctx, dest + first, slot + first, number)
     dev.signal_set(ctx, taken + program, turn + 1, pe)
     arch.join(ctx)
     tl.store(turns + program, turn + 1)
+
+
+@arch.jit
+def part_of(program, i, count, each, piece):
+    """Return (first, number) of the words in piece ``i`` of a program."""
+    first = program * each + i * piece
+    return first, tl.maximum(tl.minimum(tl.minimum(piece, each - i * piece), count - first), 0)
 
 
 def words_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,6 @@ from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 MIB = 1 << 20
-LEAST_COPIED = MIB  # bytes of a bucket from which the copy engine is worth its meeting
 
 
 class GradientReducer:
@@ -60,8 +59,7 @@ class GradientReducer:
         self._buckets = [Bucket(each, self._space[f"bucket {i}"]) for i, each in enumerate(held)]
         slots, divisor = [self._space["slots 0"], self._space["slots 1"]], group.size if average else 1
         self._steps = [
-            SCHEDULES[self._chosen(schedule, each.flat)](self._team, each.flat, divisor, slots)
-            for each in self._buckets
+            SCHEDULES[_chosen(schedule, group)](self._team, each.flat, divisor, slots) for each in self._buckets
         ]
         self._side, self._streams = Side(), set[Any]()
         self._synced, self._task, self._next = True, -1, 0
@@ -99,12 +97,6 @@ class GradientReducer:
         if self._generation == job.generation and self._team:
             self._space.close()
             self._team.destroy()
-
-    def _chosen(self, schedule: str, flat: torch.Tensor) -> str:
-        if schedule != "auto":
-            return schedule
-        copied = default().streams and flat.nbytes >= LEAST_COPIED and not self._team.meeting.spans
-        return "copy_engine" if copied and self._team.size > 1 else "reduce_on_stream"
 
     def _broadcast(self, model: torch.nn.Module) -> None:
         with torch.no_grad():
@@ -173,6 +165,13 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
     require_alike(NAME, team, "arguments", text, "the same arguments on all PEs of the team", error)
     require_same_model(team, texts_of(model))
     return parameters
+
+
+def _chosen(schedule: str, team: Team) -> str:
+    if schedule != "auto":
+        return schedule
+    copied = default().streams and team.size > 1 and not team.meeting.spans
+    return "copy_engine" if copied else "reduce_on_stream"
 
 
 def _twin(team: Team) -> Team:
