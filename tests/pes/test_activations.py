@@ -8,7 +8,7 @@ from pyshmem import ops
 from pyshmem.ops import workspace
 from pyshmem.ops.models import activations
 from pyshmem.ops.models.activations import SHARE
-from support import DTYPES, FP8_DTYPES, assert_same, here, payload, untouched, work
+from support import DTYPES, FP8_DTYPES, assert_same, here, interpreted, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -54,6 +54,26 @@ def test_parts_of_programs_come_in_pieces(monkeypatch):
         got = torch.empty(count, device=here())
         ops.recv_activations(got, pe=left)
         assert_same(got, content(left, turn, count))
+
+
+@interpreted
+def test_a_receiver_waits_for_each_piece_of_a_sender_that_is_late_between_them(monkeypatch):
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    monkeypatch.setattr(activations, "PIECE", 4096)
+    part_of = activations.part_of
+
+    def slow(*given):
+        work(60000 if shmem.my_pe() == 0 else 0)
+        return part_of(*given)
+
+    monkeypatch.setattr(activations, "part_of", slow)
+    left, right = ring()
+    for turn in range(3):
+        ops.send_activations(content(shmem.my_pe(), turn, 5000), pe=right)
+        got = torch.empty(5000, device=here())
+        ops.recv_activations(got, pe=left)
+        assert_same(got, content(left, turn, 5000))
 
 
 def test_tensors_at_any_address_are_sent_and_nothing_beside_is_written():
