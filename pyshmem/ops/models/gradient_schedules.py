@@ -16,10 +16,7 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models.gradient_buckets import LINE
 
 PIECE = 64 << 20  # bytes that are exchanged at once: they bound the slots
-WARPS = 8
-# Programs of the sums for each multiprocessor. Products of the library fill a multiprocessor each, and begin together: any
-# that is taken delays the product by the time of the sums, which is shortest on all of them.
-PROGRAMS = 2
+PROGRAMS, WARPS = 32, 8  # of the sums
 
 
 @triton.jit
@@ -49,7 +46,7 @@ class Piece:
         self.slots = slots.view(dtype)[: (n - 1) * self.share].view(n - 1, self.share)
         self.own, self.count = self.shares[team.me], cuts[team.me + 1] - cuts[team.me]
         block = block_of(dtype)
-        programs = max(min(-(-self.count // block), PROGRAMS * machine().programs), 1)
+        programs = max(min(-(-self.count // block), machine().programs, PROGRAMS), 1)
         constants = {"N": n, "DIVISOR": divisor, "BLOCK": block}
         self.add = Prepared(
             add_shares, programs, (self.count, self.share), [self.slots] * 3, constants, num_warps=WARPS
