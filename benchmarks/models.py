@@ -1,7 +1,9 @@
 """Operators of models by every schedule, beside NCCL, torch's symmetric memory and torch's own kernels, in one job.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.models [--only TEXT ...] [--json FILE]
-All is timed in CUDA graphs of sixteen calls. Results are compared with float64 before, on arrays that held NaN.
+Operators are timed in CUDA graphs of sixteen calls. Of gradients the time is what a step takes more than without
+communication; "torch alone" is the step without it, and NCCL is DistributedDataParallel. Results are compared before, those
+of operators with float64, on arrays that held NaN.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import sys
 
 from benchmarks.command import Suite
 from benchmarks.in_job import main
-from benchmarks.rows import Row, at_most, times
+from benchmarks.rows import KIB, MIB, Row, at_most, once, times
 from benchmarks.runner import Effort
 
 HIDDEN = 8192
 NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in a graph on two H200s
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
+LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 
 ROWS = (
     *(
@@ -28,6 +31,12 @@ ROWS = (
         Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
             parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
         for batch, thousands in DECODE
+    ),
+    Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
+        parameters=(LAYERS, MODEL_WIDTH, TOKENS), goals=(times(0.5, "NCCL"),)),
+    *(
+        Row("send_activations", "there and back", "activations", nbytes, bus=once, least_pes=2)
+        for nbytes in (16, 64 * KIB, MIB, 16 * MIB, 128 * MIB)
     ),
 )  # fmt: skip
 SUITE = Suite("models", ROWS, full=Effort(0.0, 7, 11), quick=Effort(0.0, 2, 2))

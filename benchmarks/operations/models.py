@@ -12,14 +12,15 @@ import pyshmem as shmem
 from benchmarks.gpu_kernels import read_all
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
-from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
+from benchmarks.operations.training import ALONE, OURS, Training
 from pyshmem import ops
 from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
 from pyshmem.ops.models.decode_schedules import SCHEDULES as DECODE_SCHEDULES
+from pyshmem.ops.models.gradient_schedules import SCHEDULES as GRADIENT_SCHEDULES
 from pyshmem.ops.models.norm_schedules import SCHEDULES as NORM_SCHEDULES
 
-OURS, ALONE, READING = "pyshmem", "torch alone", "reading"
+READING = "reading"
 DTYPE = torch.bfloat16
 CALLS = 16  # in a graph
 ERROR = 1e-2  # of the norm. Rounding gives 3e-3
@@ -27,10 +28,13 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Together):
+class Operations(Training):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
-    peers = (OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES)), ALONE, READING, NCCL, ONE_SHOT, TWO_SHOT)
+    peers = (
+        OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES)), ALONE, READING, NCCL, ONE_SHOT,
+        TWO_SHOT,
+    )  # fmt: skip
 
     def release(self) -> None:
         """The plans' memory is symmetric, too."""

@@ -17,13 +17,22 @@ class Side:
         self._used = False
         self._stream: Any = torch.cuda.Stream(priority=-1) if default().streams else None  # type: ignore[no-untyped-call]
 
-    def after(self) -> AbstractContextManager[Any]:
-        """Return a context in which work is enqueued on the side stream, after the present work of the current stream."""
+    def after(self, *others: Any) -> AbstractContextManager[Any]:
+        """Return a context in which work is enqueued on the side stream, after the present work of the current stream.
+
+        others: streams whose present work comes before it, too.
+        """
         if self._stream is None:
             return nullcontext()
         self._used = True
-        self._stream.wait_stream(torch.cuda.current_stream())
+        for stream in {torch.cuda.current_stream(), *others}:
+            self._stream.wait_stream(stream)
         return torch.cuda.stream(self._stream)
+
+    def keep(self, array: torch.Tensor) -> None:
+        """Let the side stream's present work use the array's memory, though its owner frees it before that is done."""
+        if self._stream is not None:
+            array.record_stream(self._stream)
 
     def mark(self) -> Any:
         """Return an event after the present work of the side stream."""

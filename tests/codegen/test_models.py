@@ -5,12 +5,13 @@ import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.kernels.on_stream import of_team
-from pyshmem.ops.models import decode_kernels, norm_kernels
+from pyshmem.ops.models import activations, decode_kernels, gradient_schedules, norm_kernels
 from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
 from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
 from pyshmem.runtime.arguments import name_of
 
 ARRAYS = ("x", "residual", "weight", "out", "sums", "total")
+TWICE = dict.fromkeys((("nvidia", torch.float64), ("nvidia", torch.int64)), r"(ld|st)\.global\S*\.v2\.b64")
 WIDE = {"nvidia": r"(ld|st)\.global\S*\.v4\.b32", "amd": r"(global|buffer)_(load|store)_dwordx4"}
 MARKED = {"nvidia": r"st\.relaxed\.sys\.global\.b64", "amd": r"global_store_dwordx2"}
 MULTIPLY = {"nvidia": r"mma\.sync", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
@@ -108,3 +109,25 @@ def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spi
 
 def test_parts_are_combined_without_spills(target):
     assert spilled(decode(decode_kernels.merge_parts, target, torch.float32, MERGING_WARPS), target) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=name_of)
+def test_shares_of_gradients_are_added_16_bytes_at_once_without_spills(dtype, target):
+    constants = {"count": 1 << 20, "pitch": 1 << 20, "own": array(dtype), "N": 2, "DIVISOR": 2}
+    threads = gradient_schedules.WARPS * TARGETS[target].warp_size
+    constants["BLOCK"] = gradient_schedules.block_of(dtype)
+    found = compiled(gradient_schedules.add_shares, target, dtype, threads, **constants)
+    assert spilled(found, target) == 0
+    assert places(instructions(text_of(found, target)), TWICE.get((target, dtype), WIDE[vendor(target)]))
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int16, torch.int32, torch.int64], ids=name_of)
+@pytest.mark.parametrize("kernel", [activations.send_parts, activations.recv_parts], ids=["send", "recv"])
+def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_their_address(kernel, kind, target):
+    anywhere, words = array(kind, aligned=False), array(torch.uint64)
+    arrays = {"slots": array(kind), "arrived": words, "taken": words, "source": anywhere, "dest": anywhere}
+    sizes = {"pitch": 1 << 20, "count": 1 << 20, "each": 1 << 15, "piece": 1 << 14, "pe": 1, "SLOTS": 2}
+    threads = activations.WARPS * TARGETS[target].warp_size
+    found = compiled(kernel, target, kind, threads, **arrays, **sizes)
+    assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # a word or two beside the loops
+    assert places(instructions(text_of(found, target)), TWICE.get((target, kind), WIDE[vendor(target)]))
