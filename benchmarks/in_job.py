@@ -158,7 +158,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
     options = parser.parse_args(arguments)
     if options.list:
         return suite.print_list(options.only)
-    command.check_files(options)
+    command.check_files(options, suite.name)
     if options.of:
         sys.path.insert(0, os.path.abspath(options.of))
     facts = record.facts()
