@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     step: one call.  check: does steps on all PEs and returns what this PE found wrong, or "".
     how: EVENTS times the GPU's work of ``calls`` steps, GRAPH that of a CUDA graph of them, ISSUE the host's time for them;
     the steps of ITSELF return their seconds.  per: how many of what is counted one step does.
-    pes: PEs 0 to pes - 1 are timed, None: all.  lead: untimed steps in front of each sample.
+    pes: those that are timed, None: all.  lead: untimed steps in front of each sample.
     warm: steps before the first sample. All kernels and contexts that steps go round must come by in them.
     """
 
@@ -44,7 +44,7 @@ class Case(NamedTuple):
     how: str = EVENTS
     calls: int = 1
     per: int = 1
-    pes: int | None = None
+    pes: Collection[int] | None = None
     lead: int = 0
     warm: int = 1
 
@@ -144,7 +144,7 @@ class InJobClock:
         return float(self.accelerator.seconds(case.step, case.calls))
 
     def _active(self, case: Case) -> bool:
-        return case.pes is None or self.me < case.pes
+        return case.pes is None or self.me in case.pes
 
     def _together(self) -> None:
         self.accelerator.synchronize()
