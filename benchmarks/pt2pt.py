@@ -36,7 +36,7 @@ ROWS = (
             ("Bidirectional", "put both ways, quiet", "put_both", both_ways, "osu_put_bibw"),
         )
         for n, dense in SIZES.items()
-        if group != "Bidirectional" or n >= 512
+        if group != "Bidirectional" or 512 <= n <= 16 * MIB
     ),
     *(
         Row("Message rate", f"{WINDOW} puts, quiet", "put_window", n, steps=WINDOW, bus=once, messages=True,

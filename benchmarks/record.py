@@ -90,6 +90,8 @@ def _row(row: Row, report: Report) -> dict[str, Any]:
         "group": row.group,
         "row": row.name,
         "bytes": row.nbytes,
+        "parameters": row.parameters,
+        "pes": row.pes,
         "unit": row.unit,
         "alias": row.alias,
         "ceiling": row.ceiling,

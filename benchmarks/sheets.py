@@ -82,44 +82,53 @@ def show(console: Console, run: Run, earlier: Earlier | None = None) -> None:
     if run.get("no_figures"):
         console.print(run["no_figures"])
     for sheet in sheets(run, earlier):
-        table = Table(title=sheet.title, title_justify="left")
-        for place, name in enumerate(sheet.header):
-            table.add_column(escape(name), justify="left" if place == 0 or name.endswith("as") else "right")
-        for line in sheet.lines:
-            table.add_row(*map(_coloured, line))
-        console.print(table)
+        print_sheet(console, sheet)
+
+
+def print_sheet(console: Console, sheet: Sheet) -> None:
+    table = Table(title=sheet.title, title_justify="left")
+    for place, name in enumerate(sheet.header):
+        table.add_column(escape(name), justify="left" if place == 0 or name.endswith("as") else "right")
+    for line in sheet.lines:
+        table.add_row(*map(_coloured, line))
+    console.print(table)
 
 
 def markdown(run: Run) -> str:
     """Return the sheets of a run for a page, below its machine, versions and date."""
     parts = [f"{run['date'][:10]}, {run['n_pes']} PEs on {_machine(run)}. {_versions(run)}."]
-    for sheet in sheets(run):
-        rules = ["---" if not place else "---:" for place in range(len(sheet.header))]
-        lines = [sheet.header, rules, *sheet.lines]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        parts.append(f"**{sheet.title}**\n\n{table}")
+    parts += map(as_markdown, sheets(run))
     parts += [f"Not measured: {name}: {reason.splitlines()[0]}" for name, reason in run["missing"].items()]
     return "\n\n".join(parts)
 
 
-def write_docs(path: str, runs: Iterable[Run]) -> list[str]:
-    """Replace the text between the marks of each run's suite in a page, and return the suites that have marks there.
+def as_markdown(sheet: Sheet) -> str:
+    rules = ["---" if not place else "---:" for place in range(len(sheet.header))]
+    lines = [sheet.header, rules, *sheet.lines]
+    table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return f"**{sheet.title}**\n\n{table}"
 
-    The marks are ``<!-- figures: SUITE -->`` and ``<!-- end of figures: SUITE -->``. Errors: ValueError if the second lacks.
+
+def write_docs(path: str, runs: Iterable[Run]) -> list[str]:
+    """Replace the tables of each run's suite that has marks in a page, and return those suites. Errors: ValueError."""
+    return [run["suite"] for run in runs if replace_marked(path, run["suite"], markdown(run))]
+
+
+def replace_marked(path: str, name: str, text: str) -> bool:
+    """Replace what stands between the marks of ``name`` in a page, and return whether it has them.
+
+    The marks are ``<!-- figures: NAME -->`` and ``<!-- end of figures: NAME -->``. Errors: ValueError if the second lacks.
     """
-    text, written = Path(path).read_text(encoding="utf-8"), []
-    for run in runs:
-        first, last = f"<!-- figures: {run['suite']} -->", f"<!-- end of figures: {run['suite']} -->"
-        before, found, after = text.partition(first)
-        if not found:
-            continue
-        _, ended, rest = after.partition(last)
-        if not ended:
-            raise ValueError(f"{path}: {first} has no {last}")
-        text = f"{before}{first}\n{markdown(run)}\n{last}{rest}"
-        written.append(run["suite"])
-    Path(path).write_text(text, encoding="utf-8")
-    return written
+    page = Path(path).read_text(encoding="utf-8")
+    first, last = f"<!-- figures: {name} -->", f"<!-- end of figures: {name} -->"
+    before, found, after = page.partition(first)
+    if not found:
+        return False
+    _, ended, rest = after.partition(last)
+    if not ended:
+        raise ValueError(f"{path}: {first} has no {last}")
+    Path(path).write_text(f"{before}{first}\n\n{text}\n\n{last}{rest}", encoding="utf-8")
+    return True
 
 
 # -- cells
