@@ -47,7 +47,7 @@ help:
 	@echo "make bench        tables, JSON and pictures in build/bench, about 4 min on 2 cores; make bench-gpu: the same on GPUs"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(NATIVE)
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"

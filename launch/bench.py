@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-MISSING = """pyshmem bench: the benchmarks are part of pyshmem's sources and not of the installed package. Call it in a checkout
-whose pyshmem is the installed one: pip install --editable '.[bench,mpich]'; or call `make bench` there, which installs it."""
+MISSING = """pyshmem bench: the benchmarks are part of pyshmem's sources and not of the installed package.
+In a checkout, `make bench` installs pyshmem and runs them. pyshmem bench runs them in a checkout, and anywhere after
+pip install --editable '.[bench,mpich]' in one."""
 
 
 def main(arguments: Sequence[str]) -> int:
