@@ -16,6 +16,7 @@ from benchmarks.rows import KIB, MIB, Row, both_ways, once, sweep
 from benchmarks.runner import Effort
 
 ENGINE = "copy engine"
+BOUND = 16 * MIB  # bytes from which the engine's rate and not its start bounds a copy
 SIZES = sweep(8, 256 * MIB)
 MOST_PAIRS = 8  # PEs between which every pair has a row
 SIDE = 8192  # of the square matrices of the matrix rate
@@ -33,7 +34,8 @@ WAYS = (  # group, name, operation, parameters, bus factor, least and most bytes
 
 ROWS = (
     *(
-        Row(group, name, operation, n, parameters, bus=bus, ceiling=ENGINE, alias=alias, dense=dense, least_pes=2)
+        Row(group, name, operation, n, parameters, bus=bus, ceiling=ENGINE if n >= BOUND else "", alias=alias,
+            dense=dense, least_pes=2)
         for group, name, operation, parameters, bus, least, most, alias in WAYS
         for n, dense in SIZES.items()
         if least <= n <= most

@@ -174,7 +174,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
     report = Report(suite.name, list(operations.peers), shmem.n_pes(), facts | dict(operations.facts))
     if accelerator.interpreted:
         report.no_figures = NO_FIGURES
-        rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=()) for row in suite.rows]
+        rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=(), ceiling="") for row in suite.rows]
         suite = replace(suite, rows=rows, full=suite.quick)
     clock = InJobClock(operations, accelerator, options.alone)
     status = suite.run(clock, options, report, speaks=shmem.my_pe() == 0)

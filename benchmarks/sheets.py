@@ -153,7 +153,9 @@ def _value(row: Run, samples: Sequence[float]) -> str:
 
 
 def digits(value: float) -> str:
-    """Return ``value`` with three digits, or all of those before the point."""
+    """Return ``value`` with three digits, or all of those before the point; with two if it is below 0.01."""
+    if 0 < value < 0.01:
+        return f"{value:.2g}"
     return f"{value:.0f}" if value >= 100 else f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 

@@ -23,13 +23,17 @@ def puts(ctx, dest, source, nelems, pe, turns, QUIET: tl.constexpr):
 
 
 @triton.jit
-def gets(ctx, dest, source, nelems, pe, turns):
-    """Each program gets its share of ``source`` on ``pe``, ``turns`` times."""
+def gets(ctx, dest, source, nelems, pe, turns, parts, stride):
+    """Each program gets its share of ``source`` on ``pe``, ``turns`` times, each from another part.
+
+    A GPU caches what it reads: of one part, all but the first read would be local.  parts: of source, ``stride`` elements from one to the next.
+    """
     share = tl.cdiv(tl.cdiv(nelems, tl.num_programs(0)), 64) * 64
     start = tl.program_id(0) * share
     count = tl.maximum(tl.minimum(share, nelems - start), 0)
-    for _ in range(turns):
-        dev.get(ctx, dest + start, source + start, count, pe)
+    for turn in range(turns):
+        part = source + (turn % parts).to(tl.int64) * stride
+        dev.get(ctx, dest + start, part + start, count, pe)
 
 
 @triton.jit
@@ -42,12 +46,13 @@ def stores(ctx, dest, source, nelems, pe, turns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def loads(ctx, dest, source, nelems, pe, turns, BLOCK: tl.constexpr):
-    """Programs load tiles on ``pe`` and store them here."""
-    for _ in range(turns):
+def loads(ctx, dest, source, nelems, pe, turns, parts, stride, BLOCK: tl.constexpr):
+    """Programs load tiles on ``pe`` and store them here, each turn from another part of ``source`` as in gets."""
+    for turn in range(turns):
+        part = source + (turn % parts).to(tl.int64) * stride
         for start in range(tl.program_id(0) * BLOCK, nelems, tl.num_programs(0) * BLOCK):
             at = start + tl.arange(0, BLOCK)
-            tl.store(dest + at, dev.load(ctx, source + at, pe, at < nelems), mask=at < nelems)
+            tl.store(dest + at, dev.load(ctx, part + at, pe, at < nelems), mask=at < nelems)
 
 
 @triton.jit

@@ -11,12 +11,14 @@ import torch
 import pyshmem as shmem
 from benchmarks import gpu_kernels, sweep_kernels
 from benchmarks.accelerator import Accelerator
-from benchmarks.in_job import EVENTS, ISSUE, Case
+from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
 from benchmarks.operations.together import Together, differ
 from benchmarks.rows import KIB, MIB
 
-OURS, ENGINE, TORCH = "pyshmem", "copy engine", "symm. memory"
+OURS, ENGINE, TORCH, BARE, LAUNCH = "pyshmem", "copy engine", "symm. memory", "bare launch", "kernel[grid]"
 BLOCK = 4096  # elements of a tile
+FOOTPRINT = 512 * MIB  # bytes that reads go over, more than the caches of a GPU hold
+LINES = 4 * KIB  # bytes between the parts of small reads, more than a cache fetches at once
 PROGRAMS = 264
 SHARE = 16 * KIB  # bytes of a program, where there are fewer than PROGRAMS
 TURNS = 1001  # of calls on words: odd, so that Triton compiles nothing anew
@@ -33,18 +35,22 @@ Step = Callable[[], object]
 
 
 class Move(NamedTuple):
-    """``source`` on ``sender`` comes to ``target`` here when all PEs have made a step. PEs of ``pes`` are timed."""
+    """``source`` on ``sender`` comes to ``target`` here when all PEs have made a step. PEs of ``pes`` are timed.
+
+    first: the first element that comes, where the source is larger than the target.
+    """
 
     target: torch.Tensor
     source: torch.Tensor
     sender: int
     pes: Collection[int] = ONE
+    first: int = 0
 
 
 class Operations(Together):
     """PE 0 acts on the PE to its right, or two PEs act on each other. Arrays hold a pattern that names its PE."""
 
-    peers = (OURS, ENGINE, TORCH)
+    peers = (OURS, ENGINE, TORCH, BARE, LAUNCH)
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
@@ -67,7 +73,7 @@ class Operations(Together):
 
         def engine() -> None:
             self._copy(there, source)
-            self.accelerator.synchronize()
+            self._wait()
 
         move = Move(target, source, self.left)
         ways = self._host("put(target, source, pe); quiet()", put, engine, move)
@@ -79,11 +85,11 @@ class Operations(Together):
 
         def get() -> None:
             shmem.get(target, source, self.right)
-            self.accelerator.synchronize()
+            self._wait()
 
         def engine() -> None:
             self._copy(target, there)
-            self.accelerator.synchronize()
+            self._wait()
 
         return self._host("get(target, source, pe)", get, engine, Move(target, source, self.right))
 
@@ -101,7 +107,7 @@ class Operations(Together):
 
         def put() -> None:
             there.copy_(move.source)
-            self.accelerator.synchronize()
+            self._wait()
 
         check = partial(self._check, put, move._replace(target=mapped))
         calls = _calls(move.source.nbytes)
@@ -156,16 +162,22 @@ class Operations(Together):
         return self._in_kernel("store(ctx, at, tile, pe)", step, move, shmem.ptr(target, self.right), source)
 
     def kernel_get(self, nbytes: int) -> Ways:
-        source, target = self._arrays(nbytes)
-        step = self._kernel(sweep_kernels.gets, nbytes, (target, source, self.right))
-        move = Move(target, source, self.right)
-        return self._in_kernel("get(ctx, target, source, n, pe)", step, move, target, shmem.ptr(source, self.right))
+        return self._read(sweep_kernels.gets, nbytes, "get(ctx, target, source, n, pe)")
 
     def tile_load(self, nbytes: int) -> Ways:
-        source, target = self._arrays(nbytes)
-        step = self._kernel(sweep_kernels.loads, nbytes, (target, source, self.right), BLOCK=BLOCK)
-        move = Move(target, source, self.right)
-        return self._in_kernel("load(ctx, at, pe)", step, move, target, shmem.ptr(source, self.right))
+        return self._read(sweep_kernels.loads, nbytes, "load(ctx, at, pe)", BLOCK=BLOCK)
+
+    def _read(self, kernel: Any, nbytes: int, statement: str, **constants: Any) -> Ways:
+        """Each turn reads another part of FOOTPRINT: the second read of one would come from a cache of this GPU."""
+        footprint = max(self.accelerator.cut(FOOTPRINT, MIB), nbytes)
+        stride = max(nbytes, LINES)
+        parts = footprint // stride
+        source, _ = self._arrays(footprint)
+        target = torch.zeros(nbytes // 4, dtype=torch.int32, device=self.accelerator.device)
+        step = self._kernel(kernel, nbytes, (target, source, self.right), parts=parts, stride=stride // 4, **constants)
+        last = (self._many(nbytes) - 1) % parts * stride // 4
+        move = Move(target, source, self.right, first=last)
+        return self._in_kernel(statement, step, move, target, shmem.ptr(source, self.right))
 
     def _kernel(self, kernel: Any, nbytes: int, operands: tuple[Any, ...], programs: int = 0, **constants: Any) -> Step:
         """A launch of many calls, by ``programs`` or else by as many as the size has shares for."""
@@ -177,8 +189,9 @@ class Operations(Together):
         )
 
     def _in_kernel(self, statement: str, ours: Step, move: Move, to: torch.Tensor, of: torch.Tensor) -> Ways:
-        nbytes = move.source.nbytes
+        nbytes = move.target.nbytes
         check, engine = partial(self._check, ours, move), partial(self._copy, to, of)
+        move = move._replace(first=0)  # the engine copies the first part
         return {
             OURS: Case(statement, ours, check, per=self._many(nbytes), pes=move.pes, lead=1),
             ENGINE: Case(
@@ -261,18 +274,26 @@ class Operations(Together):
     # -- ceilings of the run
 
     def empty(self, nbytes: int, how: str) -> Ways:
+        """Three launchers of one kernel: the library's, the driver's with parameters made ahead, and Triton's."""
         word = torch.zeros(1, dtype=torch.int32, device=self.accelerator.device)
+        quick = self.accelerator.cached(gpu_kernels.nothing)
 
-        def step() -> object:
-            return gpu_kernels.nothing[(1,)](word, num_warps=1)
-
-        def check() -> str:
+        def check(step: Step) -> str:
             word.zero_()
             step()
             self.accelerator.synchronize()
             return differ(word, 1)
 
-        return {OURS: Case("kernel[grid](word)", step, check, how, 20, pes=None)}
+        bare = self.accelerator.bare(gpu_kernels.nothing, word, how == GRAPH)
+        steps: dict[str, Step | None] = {
+            OURS: lambda: quick((1,), word, num_warps=1),
+            BARE: bare,
+            LAUNCH: lambda: gpu_kernels.nothing[(1,)](word, num_warps=1),
+        }
+        return {
+            name: Case("an empty kernel", step, partial(check, step), how, 20) if step else "there is no GPU"
+            for name, step in steps.items()
+        }
 
     def local_copy(self, nbytes: int) -> Ways:
         source = self._pattern(self.me, nbytes)
@@ -331,8 +352,13 @@ class Operations(Together):
     def _pattern(self, pe: int, nbytes: int) -> torch.Tensor:
         return torch.arange(nbytes // 4, dtype=torch.int32, device=self.accelerator.device) + 7919 * (pe + 1)
 
+    def _wait(self) -> None:
+        """For the current stream, as quiet does: waiting for the whole GPU takes longer."""
+        if not self.accelerator.interpreted:
+            torch.cuda.current_stream().synchronize()
+
     def _copy(self, to: torch.Tensor, of: torch.Tensor) -> None:
-        self.accelerator.copy(to.data_ptr(), of.data_ptr(), of.nbytes)
+        self.accelerator.copy(to.data_ptr(), of.data_ptr(), min(to.nbytes, of.nbytes))
 
     def _fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
         source.copy_(self._pattern(self.me, source.nbytes))
@@ -343,7 +369,8 @@ class Operations(Together):
         self._fill(move.target, move.source)
         step()
         self._meet()
-        return differ(move.target, self._pattern(move.sender, move.source.nbytes))
+        sent = self._pattern(move.sender, move.source.nbytes)
+        return differ(move.target, sent[move.first : move.first + move.target.numel()])
 
 
 def _calls(nbytes: int) -> int:
