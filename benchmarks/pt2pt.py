@@ -65,7 +65,7 @@ ROWS = (
     ),
     Row("Ceilings", f"matrix product, float32, {SIDE} x {SIDE}", "matrix_product", parameters=(SIDE,)),
 )  # fmt: skip
-SUITE = Suite("pt2pt", ROWS, full=Effort(0.001, 9, 31), quick=Effort(0.0005, 3, 5), sweeps=True)
+SUITE = Suite("pt2pt", ROWS, full=Effort(0.001, 7, 21), quick=Effort(0.0005, 3, 5), sweeps=True)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE, __doc__, (SHMEM4PY, MPI)))

@@ -20,7 +20,6 @@ from benchmarks.rows import size
 from benchmarks.table import Earlier, change, two
 
 Run = Mapping[str, Any]
-SCALES = {"s": 1e6}  # seconds are shown in microseconds
 COLOURS = {"slower": "red", "faster": "green"}
 
 
@@ -48,16 +47,16 @@ def _sheet(run: Run, group: str, rows: Sequence[Run], earlier: Earlier | None) -
     def first(row: Run) -> bool:
         return firsts[row["row"]] is row
 
-    unit = next((row["unit"] for row in rows if row["unit"] != "s"), "µs")
+    unit, factor = _unit(run, rows)
     columns: dict[str, Callable[[Run], str]] = {
         "": lambda row: row["row"] if first(row) else "",
         "bytes": lambda row: size(row["bytes"]),
-        f"{ours}, {unit}": lambda row: _time(row, ours),
+        f"{ours}, {unit}": lambda row: _time(row, ours, factor),
         "±": lambda row: _spread(row, ours),
     }
     if earlier is not None:
         columns |= {
-            f"earlier, {unit}": lambda row: _value(row, earlier.get(row["key"], Figure()).samples),
+            f"earlier, {unit}": lambda row: _value(earlier.get(row["key"], Figure()).samples, factor),
             "ratio": lambda row: _change(row, ours, earlier),
         }
     columns |= {
@@ -67,7 +66,7 @@ def _sheet(run: Run, group: str, rows: Sequence[Run], earlier: Earlier | None) -
     }
     for name in others:
         columns |= {
-            f"{name}, {unit}": lambda row, name=name: _time(row, name),  # type: ignore[misc]
+            f"{name}, {unit}": lambda row, name=name: _time(row, name, factor),  # type: ignore[misc]
             f"ours / {name}": lambda row, name=name: _quotient(row, ours, name),  # type: ignore[misc]
         }
     columns["measured by others as"] = lambda row: row.get("alias", "") if first(row) else ""
@@ -139,17 +138,23 @@ def _figure(row: Run, name: str) -> Run:
     return found
 
 
-def _time(row: Run, name: str) -> str:
+def _unit(run: Run, rows: Sequence[Run]) -> tuple[str, float]:
+    """The unit of a group's column, and how many of it are one of the rows' unit: milliseconds if no time is below one."""
+    if rows[0]["unit"] != "s":
+        return rows[0]["unit"], 1.0
+    found = [figure["median"] for row in rows for figure in row["figures"].values() if figure.get("samples")]
+    return ("ms", 1e3) if found and min(found) >= 1e-3 else ("µs", 1e6)
+
+
+def _time(row: Run, name: str, factor: float) -> str:
     figure = _figure(row, name)
     if not figure.get("samples"):
         return "wrong result" if figure.get("wrong") else "missing" if figure.get("missing") else ""
-    return _value(row, figure["samples"])
+    return _value(figure["samples"], factor)
 
 
-def _value(row: Run, samples: Sequence[float]) -> str:
-    if not samples:
-        return ""
-    return digits(Figure(samples=list(samples)).median * SCALES.get(row["unit"], 1))
+def _value(samples: Sequence[float], factor: float) -> str:
+    return digits(Figure(samples=list(samples)).median * factor) if samples else ""
 
 
 def digits(value: float) -> str:

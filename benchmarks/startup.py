@@ -88,21 +88,28 @@ PROGRAMS: dict[str, dict[str, str]] = {
     "metadata": {"pyshmem": METADATA},
 }
 
+
+def pes(n: int) -> str:
+    return f"{n} PE" if n == 1 else f"{n} PEs"
+
+
 ROWS = (
     Row("Process", "import torch", "import_torch", rounds=3),
     Row("Process", "import pyshmem, after torch", "import_pyshmem", rounds=3),
     Row("Process", "init", "init", alias="osu_init", rounds=3),
     Row("Process", "start-up: import, init", "start_up", goals=(Goal(1.0, "", "< 1 s"),), rounds=3),
     *(
-        Row("Job, start to end", f"job, {n} PEs", "job", pes=n, ceiling=TORCH, alias="osu_hello", rounds=3, dense=dense)
+        Row(
+            "Job, start to end", f"job, {pes(n)}", "job", pes=n, ceiling=TORCH, alias="osu_hello", rounds=2, dense=dense
+        )
         for n, dense in PES.items()
     ),
     *(
-        Row("Processor time of init", f"init, {n} PEs", "took", pes=n, rounds=1, dense=dense)
+        Row("Processor time of init", f"init, {pes(n)}", "took", pes=n, rounds=1, dense=dense)
         for n, dense in PES.items()
     ),
     *(
-        Row(f"A PE's {name}", f"{name}, {n} PEs", operation, pes=n, unit=unit, rounds=1, dense=dense)
+        Row(f"A PE's {name}", f"{name}, {pes(n)}", operation, pes=n, unit=unit, rounds=1, dense=dense)
         for name, operation, unit in (("mappings", "mappings", "mappings"), ("private memory", "private", "B"))
         for n, dense in PES.items()
     ),

@@ -26,7 +26,8 @@ def puts(ctx, dest, source, nelems, pe, turns, QUIET: tl.constexpr):
 def gets(ctx, dest, source, nelems, pe, turns, parts, stride):
     """Each program gets its share of ``source`` on ``pe``, ``turns`` times, each from another part.
 
-    A GPU caches what it reads: of one part, all but the first read would be local.  parts: of source, ``stride`` elements from one to the next.
+    A GPU caches what it reads: of one part, all but the first read would be local.
+    parts: of source, ``stride`` elements from one to the next.
     """
     share = tl.cdiv(tl.cdiv(nelems, tl.num_programs(0)), 64) * 64
     start = tl.program_id(0) * share

@@ -190,7 +190,7 @@ def test_model_prints_predictions_beside_what_was_measured(tmp_path, capsys):
 ONLY = {
     "pt2pt": ("8 B", "both ways, quiet 512 B", "atomic_", "Pairs", "matrix"),
     "collectives": ("8 B", "barrier_all, 2 PEs"),
-    "startup": ("mappings, 2 PEs", "private memory, 2 PEs", "job, 1 PEs"),
+    "startup": ("mappings, 2 PEs", "private memory, 2 PEs", "job, 1 PE"),
 }
 ROWS = {module.SUITE.name: module.ROWS for module in (pt2pt, collectives, startup)}
 
