@@ -1,4 +1,4 @@
-"""Benchmarks: ``python -m benchmarks``, or a suite alone: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
+"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
 
 A suite is a table of rows (host.py, pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor, ceiling and
 goals (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
