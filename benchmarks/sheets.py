@@ -72,8 +72,10 @@ def _sheet(run: Run, group: str, rows: Sequence[Run], earlier: Earlier | None) -
     columns["measured by others as"] = lambda row: row.get("alias", "") if first(row) else ""
     cells = {title: [entry(row) for row in rows] for title, entry in columns.items()}
     kept = {title: entries for title, entries in cells.items() if any(entries)}
-    title = f"{run['suite']}: {group}, {run['n_pes']} PEs"
-    return Sheet(title, list(kept), [list(line) for line in zip(*kept.values(), strict=True)])
+    jobs = "" if any(row.get("pes") for row in rows) else f", {run['n_pes']} PEs"
+    return Sheet(
+        f"{run['suite']}: {group}{jobs}", list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
+    )
 
 
 def show(console: Console, run: Run, earlier: Earlier | None = None) -> None:
@@ -139,11 +141,12 @@ def _figure(row: Run, name: str) -> Run:
 
 
 def _unit(run: Run, rows: Sequence[Run]) -> tuple[str, float]:
-    """The unit of a group's column, and how many of it are one of the rows' unit: milliseconds if no time is below one."""
-    if rows[0]["unit"] != "s":
-        return rows[0]["unit"], 1.0
+    """The unit of a group's column, and how many of it are one of the rows' unit: the largest that no figure is below."""
     found = [figure["median"] for row in rows for figure in row["figures"].values() if figure.get("samples")]
-    return ("ms", 1e3) if found and min(found) >= 1e-3 else ("µs", 1e6)
+    least, unit = min(found, default=0.0), rows[0]["unit"]
+    if unit == "s":
+        return ("ms", 1e3) if least >= 1e-3 else ("µs", 1e6)
+    return ("MB", 1e-6) if unit == "B" and least >= 1e6 else (unit, 1.0)
 
 
 def _time(row: Run, name: str, factor: float) -> str:
@@ -166,7 +169,7 @@ def digits(value: float) -> str:
 
 def _spread(row: Run, name: str) -> str:
     figure = _figure(row, name)
-    return f"{figure['spread']:.0%}" if figure.get("samples") else ""
+    return f"{figure['spread']:.0%}" if len(figure.get("samples", ())) > 1 else ""
 
 
 def _number(row: Run, name: str, field: str, factor: float) -> str:

@@ -15,7 +15,20 @@ import pytest
 pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks import collectives, gpu, gpu_collectives, host, nodes, ops, plots, pt2pt, record, startup, table
+from benchmarks import (
+    collectives,
+    gpu,
+    gpu_collectives,
+    gpu_pt2pt,
+    host,
+    nodes,
+    ops,
+    plots,
+    pt2pt,
+    record,
+    startup,
+    table,
+)
 from benchmarks.figures import BOUND, Figure, Report, busbw, met, of_bound, ratio
 from benchmarks.rows import (
     KIB,
@@ -39,7 +52,8 @@ from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUITES = {
-    module.SUITE.name: module.SUITE for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_collectives, ops)
+    module.SUITE.name: module.SUITE
+    for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_pt2pt, gpu_collectives, ops)
 }
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
@@ -82,7 +96,7 @@ def test_rows_are_well_formed(suite):
         assert all(goal.most > 0 and goal.text for goal in row.goals)
 
 
-@pytest.mark.parametrize("name", ["gpu", "gpu_collectives", "ops"])
+@pytest.mark.parametrize("name", ["gpu", "gpu_pt2pt", "gpu_collectives", "ops"])
 def test_every_row_has_its_operation(name):
     text = (ROOT / "benchmarks" / "operations" / f"{name}.py").read_text()
     assert not [row.operation for row in SUITES[name].rows if f"    def {row.operation}(self, nbytes: int" not in text]
@@ -306,7 +320,18 @@ def test_nodes_suite_checks_and_times_each_library_of_a_group(tmp_path):
     "name, only",
     [
         ("gpu", ("host p", "signal")),
-        ("gpu_collectives", ("eager 16 B", "barrier_all")),
+        (
+            "gpu_pt2pt",
+            (
+                "host 8 B",
+                "put in a kernel 8 B",
+                "get in a kernel 8 B",
+                "load of tiles in a kernel 4 KiB",
+                "fetch_add",
+                "empty",
+            ),
+        ),
+        ("gpu_collectives", ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B")),
         ("ops", ("gemm_reduce_scatter S0", "gemm_all_gather by columns, a call")),
     ],
 )
