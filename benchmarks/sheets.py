@@ -99,7 +99,9 @@ def markdown(run: Run) -> str:
     """Return the sheets of a run for a page, below its machine, versions and date."""
     parts = [f"{run['date'][:10]}, {run['n_pes']} PEs on {_machine(run)}. {_versions(run)}."]
     parts += map(as_markdown, sheets(run))
-    parts += [f"Not measured: {name}: {reason.splitlines()[0]}" for name, reason in run["missing"].items()]
+    parts += [
+        f"Not measured: {name}: {reason.splitlines()[0].split('. ')[0]}" for name, reason in run["missing"].items()
+    ]
     return "\n\n".join(parts)
 
 
