@@ -52,6 +52,8 @@ class Suite:
             task = bar.add_task(self.name, total=len(rows))
             for row in rows:
                 bar.update(task, description=f"{self.name}: {row.key}")
+                if not bar.console.is_terminal:
+                    bar.console.print(f"{self.name}: {row.key}", markup=False, highlight=False)
                 report.results[row] = measure(row, clock, effort)
                 bar.advance(task)
         if speaks:
@@ -60,7 +62,7 @@ class Suite:
 
 
 def progress(speaks: bool) -> Progress:
-    """Return a bar on stderr. Where that is no terminal only its last state is printed."""
+    """Return a bar on stderr. Where that is no terminal, a line for each row stands for it."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     return Progress(*columns, console=Console(stderr=True, quiet=not speaks), transient=True)
 
