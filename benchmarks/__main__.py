@@ -28,6 +28,8 @@ SUITES = {
     "collectives": ("collectives", "gpu_collectives"),
     "startup": ("startup",),
     "gpu": ("gpu",),
+    "gpu_pt2pt": ("gpu_pt2pt",),
+    "gpu_collectives": ("gpu_collectives",),
     "ops": ("ops",),
     "models": ("models",),
     "nodes": ("nodes",),
@@ -49,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measure(options: argparse.Namespace) -> int:
     """Run each module's command and collect their JSON. Returns 1 if one of them fails."""
     known = {run["suite"] for run in record.read_all(options.compare)} if options.compare else set()
-    wanted = [module for name in options.suite or DEFAULT for module in SUITES[name]]
+    wanted = dict.fromkeys(module for name in options.suite or DEFAULT for module in SUITES[name])
     modules = [module for module in wanted if select(_suite(module).rows, options.only)]
     if options.list:
         for module in modules:
@@ -65,8 +67,9 @@ def _measure(options: argparse.Namespace) -> int:
             path = Path(folder, f"{module}.json")
             command = [*_launcher(module, gpus), *_passed(options, module), "--json", str(path)]
             command += ["--compare", options.compare] if module in known else []
-            if subprocess.run(command, check=False).returncode:
-                failed.append(module)
+            status = _run(command, options.limit)
+            if status:
+                failed.append(f"{module} ({status})")
             runs += record.read_all(str(path)) if path.exists() else []
     _publish(options, runs)
     if failed:
@@ -74,10 +77,21 @@ def _measure(options: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
+def _run(command: list[str], limit: float) -> str:
+    """Run a suite and return why it failed, or "". One that takes too long is ended, with its jobs."""
+    with subprocess.Popen(command) as process:
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            return f"ended after the {limit:g} s of --limit"
+    return f"exit status {process.returncode}" if process.returncode else ""
+
+
 def _read(options: argparse.Namespace) -> int:
     """Show what a file holds, beside the earlier run where there is one."""
     runs = record.read_all(options.file)
-    names = [module for name in options.suite or SUITES for module in SUITES[name]]
+    names = {module for name in options.suite or SUITES for module in SUITES[name]}
     runs = [run for run in runs if run["suite"] in names]
     earlier = {run["suite"] for run in record.read_all(options.compare)} if options.compare else set()
     console = Console(width=None if sys.stdout.isatty() else 200)
@@ -145,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", type=int, default=2, metavar="PES", help="PEs of the suites on the CPU heap (2)")
     parser.add_argument("--gpus", type=int, default=8, metavar="N", help="use at most N GPUs (8), a PE on each")
     parser.add_argument("--no-gpu", action="store_true", help="leave out the suites on GPUs")
+    parser.add_argument("--limit", type=float, default=600, metavar="S", help="end a suite after S seconds (600)")
     parser.add_argument("--json", metavar="FILE", help="write every sample of all suites to FILE")
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="draw the sweeps, with the ceilings as lines")
     parser.add_argument("--compare", metavar="FILE", help="print the ratios to an earlier run's --json FILE")

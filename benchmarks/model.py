@@ -256,7 +256,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"benchmarks.model: {error}", file=sys.stderr)
         return 1
-    found = [parameters(machine, run), checked(machine, runs), *predicted(machine)]
+    sheets = [parameters(machine, run), checked(machine, runs), *predicted(machine)]
+    found = [sheet for sheet in sheets if sheet.lines]
     console = Console(width=None if sys.stdout.isatty() else 160)
     for sheet in found:
         print_sheet(console, sheet)
@@ -264,7 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.plots.mkdir(parents=True, exist_ok=True)
         print("drawn:", draw(machine, options.plots))
     if options.write_docs:
-        replace_marked(options.write_docs, "model", "\n\n".join(map(as_markdown, found)))
+        replace_marked(options.write_docs, f"model of {run['suite']}", "\n\n".join(map(as_markdown, found)))
     return 0
 
 
@@ -279,7 +280,7 @@ def _parser() -> argparse.ArgumentParser:
         "--far-rate", type=float, default=FAR_RATE, metavar="B/S", help=f"of a node's network ({FAR_RATE:g})"
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the roofline")
-    parser.add_argument("--write-docs", metavar="PAGE", help="write the tables between the marks of 'model' in PAGE")
+    parser.add_argument("--write-docs", metavar="PAGE", help="write the tables between the marks of 'model of SUITE'")
     return parser
 
 

@@ -140,6 +140,14 @@ def test_list_names_the_rows_of_all_modules_of_the_suites(capsys):
     assert set(command.SUITES) >= {"host", "pt2pt", "collectives", "ops", "startup"}
 
 
+def test_a_suite_that_fails_or_takes_too_long_is_named():
+    assert (
+        command._run([sys.executable, "-c", "import signal; signal.pause()"], 0.1) == "ended after the 0.1 s of --limit"
+    )
+    assert command._run([sys.executable, "-c", "raise SystemExit(3)"], 60) == "exit status 3"
+    assert command._run([sys.executable, "-c", ""], 60) == ""
+
+
 # -- the model
 
 
