@@ -44,10 +44,11 @@ help:
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make docs         the documentation as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
-	@echo "make bench        a comparison of host calls with shmem4py; make bench-gpu compares GPU heaps with the copy engine"
+	@echo "make bench        tables, JSON and pictures in build/bench: 4 to 6 min on 2 cores"
+	@echo "make bench-gpu    the same on GPUs: a few minutes, at most 12, of which the first run compiles most; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(NATIVE)
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"
@@ -144,14 +145,17 @@ $(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml $(NATIVE)
 	else $(GPU_VENV)/bin/python -m pip install '.[bench,cuda,mpich,test]'; fi
 	touch $@
 
+# BENCH="--full", "--suite pt2pt", "--compare FILE": what else `python -m benchmarks` takes
+FIGURES := $(CURDIR)/build/bench
 bench: $(VENV)/.installed
-	$(BIN)/python -m benchmarks.host
+	mkdir -p $(FIGURES)
+	$(BIN)/python -m benchmarks --no-gpu --json $(FIGURES)/bench.json --plots $(FIGURES) $(BENCH)
 # In a folder that has the benchmarks alone: in the checkout, Python would import its pyshmem, which is not built.
 bench-gpu: $(GPU_VENV)/.installed
 	mkdir -p $(GPU_VENV)/run && ln -sfn $(CURDIR)/benchmarks $(GPU_VENV)/run/benchmarks
-	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n 2 -m benchmarks.gpu
-	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.gpu_collectives
-	cd $(GPU_VENV)/run && ../bin/pyshmemrun -n $(firstword $(GPUS)) -m benchmarks.ops
+	mkdir -p $(FIGURES)
+	cd $(GPU_VENV)/run && ../bin/python -m benchmarks --gpus $(or $(firstword $(GPUS)),1) --quick --limit 240 \
+	    --suite gpu gpu_pt2pt gpu_collectives --json $(FIGURES)/gpu.json --plots $(FIGURES) $(BENCH)
 
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs

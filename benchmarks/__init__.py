@@ -1,12 +1,15 @@
-"""Benchmarks: ``python -m benchmarks.host``, ``... benchmarks.nodes``, ``pyshmemrun -n 2 -m benchmarks.gpu``, and others.
+"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
 
-A suite is a table of rows (host.py, nodes.py, gpu.py, gpu_collectives.py). A row names an operation and its bytes, bus
-factor and goals (rows.py). Rows, figures, runner, printer, JSON and command line are one for all suites:
+A suite is a table of rows (host.py, pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor, ceiling and
+goals (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
 
-    command.py   the options, and the way from rows to table and JSON
+    __main__.py  runs suites, each in a process of its own; draws, compares and writes the tables of pages from their JSON
+    command.py   the options of a suite, and the way from rows to table and JSON; cpu.py and in_job.py are its two mains
     runner.py    takes the samples, in rounds that go from peer to peer
     figures.py   statistics, ratios and goals
-    table.py     prints them; record.py writes them as JSON and reads them for --compare
+    table.py     prints them with goals; sheets.py prints sweeps, from JSON, also for pages; plots.py draws
+    record.py    writes them as JSON and reads them for --compare
+    model.py     predicts collectives and operators of more PEs from the JSON of a run
 
 There are two clocks. With jobs.py each library runs in a separate job, which is controlled by sockets: its PEs run pe.py,
 and peers/ has a module for each library. With in_job.py all peers share one job, and the GPU measures the times:

@@ -23,6 +23,8 @@ _PLACES = {
     "job": ("pyshmem.runtime.job", "pyshmem.host.job"),
     "GpuHeap": ("pyshmem.runtime.gpu.heap", "pyshmem.host.gpu.heap"),
     "Driver": ("pyshmem.runtime.gpu.opening", "pyshmem.host.gpu.opening"),
+    "launch_prepared": ("pyshmem.runtime._native",),
+    "words_of": ("pyshmem.runtime.gpu.launch",),
     "CachedKernel": ("pyshmem.runtime.gpu.launch", "pyshmem.kernels.launch", "pyshmem.device.launch"),
 }
 
@@ -101,6 +103,24 @@ class Accelerator:
         if self.interpreted:
             return lambda grid, *args, **options: kernel[grid](*args, **options)
         return internal("CachedKernel")(kernel)
+
+    def bare(self, kernel: Any, word: torch.Tensor, captured: bool) -> Step | None:
+        """Return a launch of ``kernel`` on ``word`` by the driver's call alone, or None in the interpreter.
+
+        What the library's launcher does besides is done here, once: to find the compiled kernel and the stream, and to make
+        the parameters. captured: the stream is that of a capture, and is looked up.
+        """
+        if self.interpreted:
+            return None
+        launch, (plan, words) = internal("launch_prepared"), self._prepared(kernel, word)
+        if captured:
+            return lambda: launch(plan, self.stream(), *words)
+        stream = self.stream()
+        return lambda: launch(plan, stream, *words)
+
+    def _prepared(self, kernel: Any, word: torch.Tensor) -> tuple[bytes, list[int]]:
+        loaded = internal("CachedKernel")(kernel).find(word, num_warps=1)
+        return loaded.prepared(1), internal("words_of")((word,), loaded.plan)
 
     def seconds(self, step: Step, calls: int) -> float:
         """Return the seconds that ``calls`` steps take on the GPU, measured by events."""

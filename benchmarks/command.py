@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import record, table
+from benchmarks import record, sheets, table
 from benchmarks.figures import Report
 from benchmarks.rows import Row, select
 from benchmarks.runner import Clock, Effort, measure
@@ -24,12 +25,14 @@ class Suite:
     rows: Sequence[Row]
     full: Effort
     quick: Effort
+    sweeps: bool = False  # printed as a sheet for each group instead of one table with goals
 
     def parser(self, description: str | None) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}", description=(description or "").split("\n", 1)[0]
         )
         parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
+        parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
         parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
         parser.add_argument("--list", action="store_true", help="print the rows and exit")
         parser.add_argument("--alone", action="store_true", help="without peers")
@@ -43,37 +46,50 @@ class Suite:
 
     def run(self, clock: Clock, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
         """Measure the selected rows, print and write them. In a job all PEs call this, and one of them prints."""
-        rows = select(self.rows, options.only, report.n_pes)
+        rows = select(self.rows, options.only, report.n_pes, options.full)
         effort = self.quick if options.quick else self.full
-        with Console(stderr=True, quiet=not speaks).status("") as status:
-            for number, row in enumerate(rows, 1):
-                status.update(f"{number} of {len(rows)}: {row.key}")
+        with progress(speaks) as bar:
+            task = bar.add_task(self.name, total=len(rows))
+            for row in rows:
+                bar.update(task, description=f"{self.name}: {row.key}")
+                if not bar.console.is_terminal:
+                    bar.console.print(f"{self.name}: {row.key}", markup=False, highlight=False)
                 report.results[row] = measure(row, clock, effort)
+                bar.advance(task)
         if speaks:
-            publish(report, options)
+            publish(report, options, self.sweeps)
         return int(report.wrong)
 
 
-def publish(report: Report, options: argparse.Namespace) -> None:
+def progress(speaks: bool) -> Progress:
+    """Return a bar on stderr. Where that is no terminal, a line for each row stands for it."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    return Progress(*columns, console=Console(stderr=True, quiet=not speaks), transient=True)
+
+
+def publish(report: Report, options: argparse.Namespace, sweeps: bool) -> None:
     """Print the report, beside the earlier run where there is one, and write its JSON."""
     console = Console(width=None if sys.stdout.isatty() else 200)
     table.describe(console, report)
+    earlier = None
     if options.compare:
-        found, earlier = record.read(options.compare)
-        if (found["suite"], found["n_pes"]) != (report.suite, report.n_pes):
-            console.print(f"{options.compare} was measured with {found['suite']} on {found['n_pes']} PEs", style="red")
-        table.show(console, report, earlier, options.compare)
+        found, earlier = record.read(options.compare, report.suite)
+        if found["n_pes"] != report.n_pes:
+            console.print(f"{options.compare} was measured on {found['n_pes']} PEs", style="red")
+    if sweeps:
+        sheets.show(console, record.as_json(report), earlier)
+        table.remarks(console, report, earlier, options.compare)
     else:
-        table.show(console, report)
+        table.show(console, report, earlier, options.compare)
     if options.json:
         record.write(options.json, report)
 
 
-def check_files(options: argparse.Namespace) -> None:
+def check_files(options: argparse.Namespace, suite: str) -> None:
     """Exit before the measurement if a file cannot be read or written after it."""
     try:
         if options.compare:
-            record.read(options.compare)
+            record.read(options.compare, suite)
         if options.json and not Path(options.json).absolute().parent.is_dir():
             raise OSError(f"--json {options.json}: there is no such folder")
     except (OSError, ValueError) as error:

@@ -51,6 +51,14 @@ def of_bound(figures: Figures, figure: Figure | None) -> float | None:
     return ratio(figures.get(BOUND), figure)
 
 
+def of_ceiling(row: Row, figures: Figures, name: str) -> float | None:
+    """Return the time of the ceiling that was timed with the peer, divided by the peer's, or None without one."""
+    if not row.ceiling or name.startswith(row.ceiling):
+        return None
+    beside = figures.get(f"{row.ceiling} beside {name}", figures.get(row.ceiling))
+    return ratio(beside, figures.get(name))
+
+
 @dataclass
 class Report:
     """The results of a run, for the printer and for JSON. The first of ``peers`` is ours."""

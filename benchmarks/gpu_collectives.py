@@ -11,7 +11,7 @@ import sys
 
 from benchmarks.command import Suite
 from benchmarks.in_job import EVENTS, GRAPH, main
-from benchmarks.rows import KIB, MIB, Row, all_reduce, at_most, others, rate, shares
+from benchmarks.rows import KIB, MIB, Row, all_reduce, at_most, once, others, rate, shares, sweep
 from benchmarks.runner import Effort
 
 # bytes: microseconds in a graph that a prototype reached on four H200s
@@ -21,7 +21,8 @@ EAGER = {16: 5.5, KIB: 5.5, 32 * KIB: 5.5, 128 * KIB: 0}
 
 def _reduce(name: str, how: str, nbytes: int, goal: float) -> Row:
     goals = (at_most(goal * 1e-6),) if goal else ()
-    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals)
+    alias = "reduction_on_stream, osu_allreduce" if how == GRAPH else ""
+    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals, alias=alias)
 
 
 ROWS = (
@@ -36,6 +37,26 @@ ROWS = (
             ("all-to-all", "all_to_all", shares),
         )
     ),
+    *(
+        Row(
+            "Movement by size",
+            f"{name}, graph",
+            operation,
+            nbytes,
+            (GRAPH,),
+            bus=bus,
+            alias=alias,
+            least_pes=2,
+            dense=dense,
+        )
+        for name, operation, bus, alias in (
+            ("broadcast", "broadcast", once, "broadcast_on_stream, osu_bcast"),
+            ("fcollect", "all_gather", others, "fcollect_on_stream, osu_allgather"),
+            ("alltoall", "all_to_all", shares, "alltoall_on_stream, osu_alltoall"),
+        )
+        for nbytes, dense in sweep(64, 16 * MIB).items()
+    ),
+    Row("Barrier", "barrier_on_stream, graph", "barrier", parameters=(GRAPH,), alias="barrier_on_stream"),
     Row("In a kernel", "barrier_all in a kernel", "barriers", goals=(at_most(1.41e-6),)),
     Row("In a kernel", "all_reduce in a kernel", "reductions", 16, (1,), goals=(at_most(1.2e-6),)),
     Row("In a kernel", "all_reduce in a kernel", "reductions", KIB, (8,)),

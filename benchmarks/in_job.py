@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -34,7 +34,7 @@ class Case(NamedTuple):
     step: one call.  check: does steps on all PEs and returns what this PE found wrong, or "".
     how: EVENTS times the GPU's work of ``calls`` steps, GRAPH that of a CUDA graph of them, ISSUE the host's time for them;
     the steps of ITSELF return their seconds.  per: how many of what is counted one step does.
-    pes: PEs 0 to pes - 1 are timed, None: all.  lead: untimed steps in front of each sample.
+    pes: those that are timed, None: all.  lead: untimed steps in front of each sample.
     warm: steps before the first sample. All kernels and contexts that steps go round must come by in them.
     """
 
@@ -44,7 +44,7 @@ class Case(NamedTuple):
     how: str = EVENTS
     calls: int = 1
     per: int = 1
-    pes: int | None = None
+    pes: Collection[int] | None = None
     lead: int = 0
     warm: int = 1
 
@@ -144,7 +144,7 @@ class InJobClock:
         return float(self.accelerator.seconds(case.step, case.calls))
 
     def _active(self, case: Case) -> bool:
-        return case.pes is None or self.me < case.pes
+        return case.pes is None or self.me in case.pes
 
     def _together(self) -> None:
         self.accelerator.synchronize()
@@ -158,7 +158,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
     options = parser.parse_args(arguments)
     if options.list:
         return suite.print_list(options.only)
-    command.check_files(options)
+    command.check_files(options, suite.name)
     if options.of:
         sys.path.insert(0, os.path.abspath(options.of))
     facts = record.facts()
@@ -174,7 +174,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
     report = Report(suite.name, list(operations.peers), shmem.n_pes(), facts | dict(operations.facts))
     if accelerator.interpreted:
         report.no_figures = NO_FIGURES
-        rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=()) for row in suite.rows]
+        rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=(), ceiling="") for row in suite.rows]
         suite = replace(suite, rows=rows, full=suite.quick)
     clock = InJobClock(operations, accelerator, options.alone)
     status = suite.run(clock, options, report, speaks=shmem.my_pe() == 0)

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +20,7 @@ from benchmarks.rows import Row
 from benchmarks.runner import Contender, Effort
 
 START_SECONDS, ANSWER_SECONDS = 60.0, 120.0
-_ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 
 
 class JobError(Exception):
@@ -30,7 +31,7 @@ class Job:
     """The PEs of one peer, started by the peer's mpiexec. A call sends a command to all PEs and returns their answers."""
 
     def __init__(self, peer: Peer, n_pes: int) -> None:
-        self.peer = peer
+        self.peer, self.failed = peer, ""
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.streams: list[TextIO] = []
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
@@ -39,7 +40,7 @@ class Job:
             self.command = peer.command(n_pes, "-m", "benchmarks.pe")
             self.process = subprocess.Popen(
                 [*self.command, f"{folder}/control", peer.module, peer.path],
-                cwd=_ROOT, env={**os.environ, **peer.environment},
+                cwd=ROOT, env={**os.environ, **peer.environment},
                 stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             )  # fmt: skip
             try:
@@ -106,12 +107,23 @@ class JobsClock:
 
     def prepare(self, row: Row, effort: Effort) -> list[Contender]:
         """Errors: JobError."""
-        prepare = _process if row.group == "Process" else self._operation
-        found = (prepare(row, job, effort) for job in self.jobs)
+        found = (self._prepared(row, job, effort) for job in self.jobs)
         return [contender for contender in found if contender]
 
     def release(self) -> None:
         """Does nothing: a job frees its last case when it prepares the next one."""
+
+    def _prepared(self, row: Row, job: Job, effort: Effort) -> Contender | None:
+        """A peer whose job fails is missing from then on. Ours must not fail."""
+        if job.failed:
+            return _missing(job.peer.name, job.failed)
+        try:
+            return self._operation(row, job, effort)
+        except JobError as error:
+            if job is self.jobs[0]:
+                raise
+            job.failed = f"its job ended: {error}"
+            return _missing(job.peer.name, job.failed)
 
     def _operation(self, row: Row, job: Job, effort: Effort) -> Contender | None:
         try:
@@ -152,27 +164,52 @@ def _slowest(answers: Sequence[Mapping[str, Any]], key: str) -> float:
     return float(max(answer[key] for answer in answers if answer[key] is not None))
 
 
-def _process(row: Row, job: Job, effort: Effort) -> Contender | None:
-    """Measure a whole process. Each sample is a new job of one PE."""
-    program = job.peer.programs.get(row.operation)
-    if not program:
-        return None
-    name = job.peer.name
-    return Contender(name, {name: Figure(program)}, lambda turn: {name: one_process(job.peer, program)})
+class GroupsClock:
+    """Starts the jobs of a row when they are others than those of the row before, and ends those.
+
+    jobs_of: the peers and PEs of a row, ours first.  lacks: why they cannot be started, or "".
+    facts: gets those of each peer. A peer other than ours whose job does not start is missing in its rows.
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[str],
+        jobs_of: Callable[[Row], Iterable[tuple[Peer, int]]],
+        facts: dict[str, Any],
+        lacks: Callable[[Row], str] = lambda row: "",
+    ) -> None:
+        self.peers, self.jobs_of, self.facts, self.lacks = peers, jobs_of, facts, lacks
+        self.wanted: list[tuple[Peer, int]] = []
+        self.clock, self.stack = JobsClock([]), ExitStack()
+        self.failed: dict[str, str] = {}
+
+    def prepare(self, row: Row, effort: Effort) -> list[Contender]:
+        """Errors: JobError if our job does not start or a job ends."""
+        reason = self.lacks(row)
+        if reason:
+            return [_missing(self.peers[0], reason)]
+        wanted = list(self.jobs_of(row))
+        if wanted != self.wanted:
+            self.stack.close()
+            self.wanted, self.failed = wanted, {}
+            self.clock = JobsClock([job for pair in wanted if (job := self._start(*pair))])
+        return self.clock.prepare(row, effort) + [_missing(*pair) for pair in self.failed.items()]
+
+    def release(self) -> None:
+        """Do nothing: a job frees its last case when it prepares the next one."""
+
+    def _start(self, peer: Peer, n_pes: int) -> Job | None:
+        try:
+            job = Job(peer, n_pes)
+        except JobError as error:
+            if peer.name == self.peers[0]:
+                raise
+            self.failed[peer.name] = str(error)
+            return None
+        self.stack.callback(job.close)
+        self.facts.setdefault(peer.name, {**job.facts, "command": " ".join(job.command)})
+        return job
 
 
-def one_process(peer: Peer, program: str) -> float:
-    """Run ``program`` as a job of one PE and return the number that it prints. Errors: JobError."""
-    root = peer.path or str(_ROOT)
-    try:
-        result = subprocess.run(
-            peer.command(1, "-c", program),
-            cwd=root, env={**os.environ, **peer.environment, "PYTHONPATH": root},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise JobError(f"{peer.name}: {error}") from None
-    try:
-        return float(result.stdout.split()[-1])
-    except (IndexError, ValueError):
-        raise JobError(f"{peer.name}: no figure from a job of one PE:\n{result.stdout}{result.stderr}") from None
+def _missing(peer: str, reason: str) -> Contender:
+    return Contender(peer, {peer: Figure(missing=reason)}, lambda turn: {})

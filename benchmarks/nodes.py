@@ -10,17 +10,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 from benchmarks import command, peers, record
-from benchmarks.figures import Figure, Report
-from benchmarks.jobs import Job, JobError, JobsClock
+from benchmarks.figures import Report
+from benchmarks.jobs import GroupsClock, JobError
 from benchmarks.peers import Peer
 from benchmarks.peers.case import FLOOD
 from benchmarks.rows import MIB, Goal, Row, once, rate, times
-from benchmarks.runner import Contender, Effort
+from benchmarks.runner import Effort
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
@@ -62,37 +61,9 @@ ROWS = (
 SUITE = command.Suite("nodes", ROWS, full=Effort(3e-4, 9, 21, 9), quick=Effort(3e-4, 5, 9, 9))
 
 
-class NodesClock:
-    """Starts the jobs of a group of rows when its first row comes, and ends those of the group before."""
-
-    peers = ("pyshmem", MPI, TCP, ALONE)
-
-    def __init__(self, mpiexec: str) -> None:
-        self.mpiexec = mpiexec
-        self.group, self.clock, self.stack = "", JobsClock([]), ExitStack()
-
-    def prepare(self, row: Row, effort: Effort) -> list[Contender]:
-        """Errors: JobError."""
-        lacks = _lacks() if row.group == HOST else ""
-        if lacks:
-            reason = f"{HOSTS.name} {lacks}"
-            return [Contender("pyshmem", {"pyshmem": Figure(missing=reason)}, lambda turn: {})]
-        if row.group != self.group:
-            self.stack.close()
-            self.group = row.group
-            jobs = []
-            for peer, n_pes in _jobs(row.group, self.mpiexec):
-                jobs.append(Job(peer, n_pes))
-                self.stack.callback(jobs[-1].close)
-            self.clock = JobsClock(jobs)
-        return self.clock.prepare(row, effort)
-
-    def release(self) -> None:
-        """Do nothing: a job frees its last case when it prepares the next one."""
-
-
-def _jobs(group: str, mpiexec: str) -> Iterator[tuple[Peer, int]]:
-    """Yield the peers of a group, with the PEs of each."""
+def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
+    """Yield the peers of a row's group, with the PEs of each."""
+    group = row.group
 
     def peer(name: str, module: str, launcher: list[str], **environment: str) -> Peer:
         return Peer(name, module, sys.executable, launcher, environment=environment)
@@ -116,8 +87,12 @@ def _jobs(group: str, mpiexec: str) -> Iterator[tuple[Peer, int]]:
             yield peer(TCP, "tcp", here, **OVER_TCP, FI_TCP_IFACE="lo", BENCHMARKS_ADDRESS="127.0.0.1"), 2
 
 
+def _lacks(row: Row) -> str:
+    return f"{HOSTS.name} {lacks}" if row.group == HOST and (lacks := _no_hosts()) else ""
+
+
 @cache
-def _lacks() -> str:
+def _no_hosts() -> str:
     """What this machine lacks to make hosts."""
     return subprocess.run([HOSTS, "check"], check=False, capture_output=True, text=True).stderr.strip()
 
@@ -128,9 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.list:
         return SUITE.print_list(options.only)
-    command.check_files(options)
-    clock = NodesClock(peers.find(options.mpiexec))
-    report = Report(SUITE.name, list(clock.peers), 2, record.facts())
+    command.check_files(options, SUITE.name)
+    mpiexec = peers.find(options.mpiexec)
+    report = Report(SUITE.name, ["pyshmem", MPI, TCP, ALONE], 2, record.facts())
+    clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
     try:
         with clock.stack:
             return SUITE.run(clock, options, report)

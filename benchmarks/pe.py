@@ -36,7 +36,7 @@ class Worker:
         self.case = case = self.library.case(operation, nbytes, *parameters)
         if case is None:
             return {"found": False}
-        self.active = case.pes is None or self.library.me < case.pes
+        self.active = case.pes is None or self.library.me in case.pes
         wrong = case.check(lambda: self.steps(1))
         note = self.library.notes.get(operation, "")
         return {"found": True, "wrong": wrong, "statement": case.statement, "ceiling": case.ceiling, "note": note}

@@ -1,8 +1,9 @@
-"""Pictures of the operators' figures: times against the bound, and what the GPU did when."""
+"""Pictures: of sweeps over sizes and over PEs, of times against a bound, and of what a GPU did when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,84 @@ from benchmarks.rows import Row
 
 Span = tuple[str, int, float, float]  # name, stream, start, end in microseconds
 INCH_A_BAR = 0.22
+
+
+MARKS = "osv^D*xP"
+
+
+def sweeps(run: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw a picture of each group of a run with a row at three sizes or more, or at three numbers of PEs."""
+    drawn = []
+    for group, found in itertools.groupby(run["rows"], lambda row: row["group"]):
+        rows = list(found)
+        path = folder / f"{_file_name(run['suite'])}_{_file_name(group)}.png"
+        if max(len(list(each)) for _, each in itertools.groupby(rows, lambda row: row["row"])) > 2:
+            drawn.append(_by_size(run, group, rows, path))
+        elif len({row.get("pes") for row in rows} - {0}) > 2:
+            drawn.append(_by_pes(run, group, rows, path))
+    return drawn
+
+
+def _by_size(run: Mapping[str, Any], group: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Draw times on the left and rates on the right. The ceilings are dotted lines."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for axes, unit, value in ((left, "µs", _microseconds), (right, "MB/s on the busiest link", _megabytes)):
+        for mark, (name, each) in zip(itertools.cycle(MARKS), _lines(run, rows), strict=False):
+            ceiling = any(name.endswith(row["ceiling"]) for row in rows if row["ceiling"])
+            points = [(row["bytes"], value(row, figure)) for row, figure in each if row["bytes"]]
+            style = {"linestyle": ":", "color": "black"} if ceiling else {"marker": mark, "markersize": 4}
+            axes.plot(*zip(*points, strict=True), label=f"{name} (ceiling)" if ceiling else name, **style)
+        axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel=unit)
+        axes.grid(visible=True, which="major", alpha=0.3)
+    left.legend(fontsize="small")
+    figure.suptitle(_title(run, group))
+    return save(figure, path)
+
+
+def _by_pes(run: Mapping[str, Any], group: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    figure, axes = pyplot.subplots(figsize=(6, 4.2), layout="constrained")
+    for kind, several in itertools.groupby(rows, lambda row: row["row"].rpartition(", ")[0]):
+        for mark, (name, each) in zip(MARKS, _lines(run, list(several), kind), strict=False):
+            points = [(row["pes"], figure["median"] * (1e6 if row["unit"] == "s" else 1)) for row, figure in each]
+            axes.plot(*zip(*points, strict=True), marker=mark, markersize=4, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="PEs", ylabel="µs" if rows[0]["unit"] == "s" else rows[0]["unit"])
+    axes.set_xticks(sorted({row["pes"] for row in rows}), sorted({row["pes"] for row in rows}))
+    axes.minorticks_off()
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.legend(fontsize="small")
+    axes.set_title(_title(run, group), fontsize="medium")
+    return save(figure, path)
+
+
+def _lines(
+    run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kind: str = ""
+) -> Iterable[tuple[str, list[tuple[Any, Any]]]]:
+    """Yield the lines of a picture: a peer at the sizes of a row's name, or of ``kind``."""
+    kinds = list(dict.fromkeys(kind or row["row"] for row in rows))
+    for each, name in itertools.product(kinds, _peers(run, rows)):
+        chosen = [row for row in rows if kind or row["row"] == each]
+        points = [(row, row["figures"][name]) for row in chosen if row["figures"].get(name, {}).get("samples")]
+        if points:
+            yield (f"{each}: {name}" if kind or len(kinds) > 1 else name), points
+
+
+def _peers(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The peers, and the ceiling of our job: those of the others' jobs are nearly the same."""
+    ceilings = {row["ceiling"] for row in rows if row["ceiling"]}
+    return [*run["peers"], *(name for name in sorted(ceilings) if name not in run["peers"])]
+
+
+def _microseconds(row: Mapping[str, Any], figure: Mapping[str, Any]) -> float:
+    return float(figure["median"]) * 1e6
+
+
+def _megabytes(row: Mapping[str, Any], figure: Mapping[str, Any]) -> float:
+    return float(figure.get("busbw", row["bytes"] / figure["median"] / 1e9)) * 1e3
+
+
+def _title(run: Mapping[str, Any], group: str) -> str:
+    machine = run.get("pyshmem", {}).get("GPU") or f"{run['machine']['cores']} cores of {run['machine']['CPU']}"
+    return f"{run['suite']}: {group}; {run['n_pes']} PEs, {machine}, {run['date'][:10]}"
 
 
 def times(report: Report, folder: Path) -> list[Path]:
@@ -45,7 +124,7 @@ def _clusters(report: Report, group: str, rows: Sequence[Row], folder: Path) -> 
     axes.set_ylabel("time / bound, the slower of GEMM and copies")
     axes.set_title(f"{group}, {report.n_pes} PEs")
     figure.legend(fontsize="small", ncols=4, loc="outside lower center")
-    return _write(figure, folder / f"{_file_name(group)}.png")
+    return save(figure, folder / f"{_file_name(group)}.png")
 
 
 def _timed(report: Report, row: Row, name: str) -> bool:
@@ -68,10 +147,10 @@ def timeline(title: str, spans: Mapping[str, Sequence[Span]], path: Path) -> Pat
     axes.set_yticks(range(len(lines)), [f"{name}, stream {stream}" for name, stream in reversed(lines)])
     axes.set_xlabel("µs")
     axes.set_title(title)
-    return _write(figure, path)
+    return save(figure, path)
 
 
-def _write(figure: Any, path: Path) -> Path:
+def save(figure: Any, path: Path) -> Path:
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path

@@ -6,13 +6,13 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Figures, Report, busbw, met, of_bound
+from benchmarks.figures import Figure, Figures, Report, busbw, met, of_bound, of_ceiling
 from benchmarks.rows import Row
 
 _PACKAGES = ("numpy", "torch", "triton", "mpi4py", "mpich", "cupy-cuda13x", "cupy")
@@ -54,11 +54,26 @@ def as_json(report: Report) -> dict[str, Any]:
     return found | {"missing": report.missing, "rows": [_row(row, report) for row in report.results]}
 
 
-def read(path: str) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """Return a run that ``write`` wrote, and the figures of its first peer by row key. Errors: OSError, ValueError."""
+def read_all(path: str) -> list[dict[str, Any]]:
+    """Return the runs of a file that ``write`` or ``write_all`` wrote. Errors: OSError, ValueError."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(found, Mapping) or "peers" not in found or "rows" not in found:
+    runs = found.get("runs", [found]) if isinstance(found, Mapping) else []
+    if not runs or not all({"suite", "peers", "rows"} <= set(run) for run in runs):
         raise ValueError(f"{path}: this file was not written by --json of these benchmarks")
+    return list(runs)
+
+
+def write_all(path: str, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Write the runs of several suites."""
+    Path(path).write_text(json.dumps({"runs": runs}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read(path: str, suite: str) -> tuple[dict[str, Any], dict[str, Figure]]:
+    """Return the run of ``suite``, and the figures of its first peer by row key. Errors: OSError, ValueError."""
+    runs = {run["suite"]: run for run in read_all(path)}
+    if suite not in runs:
+        raise ValueError(f"{path}: it has {', '.join(runs)} but not {suite}")
+    found = runs[suite]
     ours = found["peers"][0]
     figures = {}
     for row in found["rows"]:
@@ -75,18 +90,21 @@ def _row(row: Row, report: Report) -> dict[str, Any]:
         "group": row.group,
         "row": row.name,
         "bytes": row.nbytes,
+        "parameters": row.parameters,
+        "pes": row.pes,
         "unit": row.unit,
+        "alias": row.alias,
         "ceiling": row.ceiling,
         "goals": goals,
         "figures": {
-            name: _figure(row, figure, report.n_pes) | _share(figures, figure) for name, figure in figures.items()
+            name: _figure(row, figure, report.n_pes) | _shares(row, figures, name) for name, figure in figures.items()
         },
     }
 
 
-def _share(figures: Figures, figure: Figure) -> dict[str, float]:
-    share = of_bound(figures, figure)
-    return {} if share is None else {"of_bound": share}
+def _shares(row: Row, figures: Figures, name: str) -> dict[str, float]:
+    shares = {"of_bound": of_bound(figures, figures[name]), "of_ceiling": of_ceiling(row, figures, name)}
+    return {key: share for key, share in shares.items() if share is not None}
 
 
 def _figure(row: Row, figure: Figure, n_pes: int) -> dict[str, Any]:
@@ -97,6 +115,8 @@ def _figure(row: Row, figure: Figure, n_pes: int) -> dict[str, Any]:
         bandwidth = busbw(row, figure, n_pes)
         if bandwidth:
             fields |= {"algbw": row.nbytes / figure.median / 1e9, "busbw": bandwidth / 1e9}
+        if row.messages:
+            fields["messages_per_second"] = 1 / figure.median
     return fields
 
 

@@ -49,6 +49,11 @@ def once(n_pes: int) -> float:
     return 1.0
 
 
+def both_ways(n_pes: int) -> float:
+    """Two PEs send the payload to each other at once: the rates of both directions are added, as in osu_put_bibw."""
+    return 2.0
+
+
 def others(n_pes: int) -> float:
     """Each PE sends the payload to every other."""
     return n_pes - 1
@@ -78,6 +83,10 @@ class Row:
     bound: tuple[str, ...] = ()  # the peers of which the slowest is the row's bound; a figure of that name is added
     ceiling: str = ""  # the peer that moves the same bytes by the fastest method outside the library
     unit: str = "s"
+    alias: str = ""  # the programs of the OSU micro-benchmarks and of NVSHMEM's perftest that measure the same
+    messages: bool = False  # a step is a message of a stream of them: its rate is shown
+    dense: bool = False  # measured with --full only
+    pes: int = 0  # of the row's own jobs; 0: as many as the command says
     least_pes: int = 1
     rounds: int = 0  # the most samples; 0: the number in Effort
 
@@ -86,9 +95,18 @@ class Row:
         return f"{self.name} {self.nbytes}" if self.nbytes else self.name
 
 
-def select(rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None) -> list[Row]:
+def sweep(least: int, most: int) -> dict[int, bool]:
+    """Return the sizes from ``least`` to ``most`` in powers of two, each with whether it is measured with --full only.
+
+    Those of other runs are ``least`` times powers of eight, and ``most``.
+    """
+    places = range((most // least).bit_length())
+    return {least << place: place % 3 != 0 and least << place != most for place in places}
+
+
+def select(rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None, dense: bool = True) -> list[Row]:
     """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run."""
-    able = [row for row in rows if n_pes is None or n_pes >= row.least_pes]
+    able = [row for row in rows if (n_pes is None or n_pes >= row.least_pes) and (dense or not row.dense)]
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, ratio
+from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, of_ceiling, ratio
 from benchmarks.rows import KIB, PER_BYTE, Goal, Row, size
 
 OTHER = "other"  # the peer that --against adds
@@ -42,6 +42,11 @@ def show(console: Console, report: Report, earlier: Earlier | None = None, earli
         for line in _lines(row, report, earlier):
             table.add_row(*line)
     console.print(table)
+    remarks(console, report, earlier, earlier_name)
+
+
+def remarks(console: Console, report: Report, earlier: Earlier | None, earlier_name: str) -> None:
+    """Print the lines below the tables."""
     for text in dict.fromkeys(_remarks(report, earlier, earlier_name)):
         console.print(text, highlight=False, markup=False)
 
@@ -82,8 +87,9 @@ def cell(row: Row, figure: Figure, n_pes: int) -> str:
 
 
 def _share(row: Row, name: str, figures: Figures) -> str:
-    """Return what part of the bound's speed a peer reaches, where the row has a bound."""
+    """Return what part of the speed of the bound, or else of the ceiling, a peer reaches."""
     share = None if name in (BOUND, *row.bound) else of_bound(figures, figures.get(name))
+    share = share if row.bound else of_ceiling(row, figures, name)
     return "" if share is None else f" {share:5.1%}"
 
 

@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser("pyshmem", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
-    parser.add_argument("command", nargs="?", choices=["info"], default="info")
+    parser.add_argument(
+        "command", nargs="?", choices=["info"], default="info", help="pyshmem bench --help: the benchmarks"
+    )
     parser.parse_args(arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # pyshmem info | head
     missing: list[str] = []

@@ -11,6 +11,7 @@ import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
 from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import ISSUE, ITSELF, Case
+from benchmarks.operations.together import differ
 
 OURS, ENGINE, HAND, MEMCPY, LAUNCH = "pyshmem", "copy engine", "by hand", "memcpyAsync", "kernel[grid]"
 NO_GPU = "there is no GPU"
@@ -84,7 +85,7 @@ class Operations:
             self._meet()
             step()
             self._meet()
-            return "".join(_differ(inbox[pe], self._pattern(pe)[:each]) for pe in peers)
+            return "".join(differ(inbox[pe], self._pattern(pe)[:each]) for pe in peers)
 
         def ours() -> object:
             return kernel((programs,), self.context, inbox, source, each, num_warps=8)
@@ -124,7 +125,7 @@ class Operations:
         self._meet()
         step()
         self._meet()
-        return _differ(self.target, self._pattern(self.left))
+        return differ(self.target, self._pattern(self.left))
 
     def _check_get(self, step: Callable[[], object]) -> str:
         self.target.copy_(self._pattern(self.me))
@@ -132,7 +133,7 @@ class Operations:
         self._meet()
         step()
         self._meet()
-        return _differ(self.source, self._pattern(self.peer))
+        return differ(self.source, self._pattern(self.peer))
 
     # -- latency
 
@@ -152,7 +153,7 @@ class Operations:
             self.turn += turns
 
         def case(statement: str, step: Callable[[], object]) -> Case:
-            return Case(statement, step, lambda: self._check_ping_pong(step), per=2 * turns, pes=2, lead=1)
+            return Case(statement, step, lambda: self._check_ping_pong(step), per=2 * turns, pes=(0, 1), lead=1)
 
         hand = case("release and acquire on the peer's address", by_hand)
         reason = "" if self.accelerator.nvidia else "its loads are written in PTX, for NVIDIA's GPUs"
@@ -163,7 +164,7 @@ class Operations:
         if self.me < 2:
             step()
         self._meet()
-        return _differ(self.flag.view(torch.int64), self.turn - 1) if self.me < 2 else ""
+        return differ(self.flag.view(torch.int64), self.turn - 1) if self.me < 2 else ""
 
     # -- calls of the host
 
@@ -205,7 +206,7 @@ class Operations:
             for turn in range(1, 51):
                 shmem.p(self.word, turn, self.peer)
                 shmem.barrier_all()
-                wrong = wrong or _differ(self.word, turn)
+                wrong = wrong or differ(self.word, turn)
                 shmem.barrier_all()
             return wrong
 
@@ -219,7 +220,7 @@ class Operations:
             small.zero_()
             step()
             self.accelerator.synchronize()
-            return _differ(small[:1], 1)
+            return differ(small[:1], 1)
 
         steps: dict[str, Callable[[], object]] = {
             OURS: lambda: quick((1,), small, num_warps=1),
@@ -260,7 +261,7 @@ class Operations:
         fetched_wrong = found is not None and seen != found
         wrong = f"PE {self.me} fetched {seen}, not {found}; " if fetched_wrong else ""
         self._meet()
-        return wrong + _differ(self.word, after)
+        return wrong + differ(self.word, after)
 
     def _meet(self) -> None:
         self.accelerator.synchronize()
@@ -268,21 +269,11 @@ class Operations:
 
 
 def _copy(statement: str, step: Callable[[], object], check: Callable[[Any], str], everybody: bool) -> Case:
-    return Case(statement, step, lambda: check(step), calls=5, pes=None if everybody else 1, lead=1)
+    return Case(statement, step, lambda: check(step), calls=5, pes=None if everybody else (0,), lead=1)
 
 
 def _issue(statement: str, step: Callable[[], object], check: Callable[[], str]) -> Case:
     return Case(statement, step, check, ISSUE, calls=100, lead=1)
-
-
-def _differ(seen: torch.Tensor, wanted: torch.Tensor | int) -> str:
-    """What is wrong with ``seen``, "" for nothing."""
-    wrong = seen != wanted
-    if not bool(wrong.any()):
-        return ""
-    place = int(wrong.nonzero()[0, 0])
-    right = wanted if isinstance(wanted, int) else int(wanted[place])
-    return f"PE {shmem.my_pe()} has {int(seen[place])}, not {right}, in place {place}; "
 
 
 def _memcpy_of_cupy() -> Callable[[int, int, int, int], None] | None:

@@ -12,7 +12,7 @@ from benchmarks import gpu_kernels as kernels
 from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import EVENTS, GRAPH, Case
 from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Step, Way
-from benchmarks.operations.together import Together
+from benchmarks.operations.together import Together, differ
 from benchmarks.rows import MIB
 
 OURS, HAND = "pyshmem", "by hand"
@@ -89,22 +89,51 @@ class Operations(Together):
         self._meet()
         return wrong
 
-    def all_gather(self, nbytes: int) -> Ways:
+    def broadcast(self, nbytes: int, how: str) -> Ways:
+        source, target, theirs = self._movement(nbytes, 1)
+        theirs.copy_(source)
+        return self._moves(
+            ("broadcast_on_stream(target, source, 0)", lambda: shmem.broadcast_on_stream(target, source, 0), target),
+            ("broadcast, in place", lambda dist: dist.broadcast(theirs, 0), theirs),
+            self._random(0, source.numel()),
+            how,
+            source if self.me == 0 else None,
+        )
+
+    def barrier(self, nbytes: int, how: str) -> Ways:
+        """The check of barriers on streams: what a put before it wrote, a copy after it reads."""
+        right, word = (self.me + 1) % self.n, self._symmetric(torch.zeros(1, dtype=torch.int64))
+        sent = torch.zeros(1, dtype=torch.int64, device=self.accelerator.device)
+
+        def check() -> str:
+            wrong = ""
+            for turn in range(1, 21):
+                shmem.put(word, sent.fill_(turn), right)
+                shmem.barrier_on_stream()
+                wrong = wrong or differ(word.clone(), turn)
+                shmem.barrier_on_stream()
+            return wrong
+
+        return {OURS: Case("barrier_on_stream()", shmem.barrier_on_stream, check, how, 20)}
+
+    def all_gather(self, nbytes: int, how: str = EVENTS) -> Ways:
         source, target, theirs = self._movement(nbytes, self.n)
         wanted = torch.cat([self._random(pe, source.numel()) for pe in range(self.n)])
         return self._moves(
             ("fcollect_on_stream(target, source)", lambda: shmem.fcollect_on_stream(target, source), target),
             ("all_gather_into_tensor", lambda dist: dist.all_gather_into_tensor(theirs, source), theirs),
             wanted,
+            how,
         )
 
-    def all_to_all(self, nbytes: int) -> Ways:
+    def all_to_all(self, nbytes: int, how: str = EVENTS) -> Ways:
         source, target, theirs = self._movement(nbytes, 1)
         wanted = torch.cat([self._random(pe, source.numel()).chunk(self.n)[self.me] for pe in range(self.n)])
         return self._moves(
             ("alltoall_on_stream(target, source)", lambda: shmem.alltoall_on_stream(target, source), target),
             ("all_to_all_single", lambda dist: dist.all_to_all_single(theirs, source), theirs),
             wanted,
+            how,
         )
 
     def _movement(self, nbytes: int, blocks: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -113,9 +142,15 @@ class Operations(Together):
         zeros = torch.zeros(count * blocks, dtype=DTYPE, device=self.accelerator.device)
         return source, self._symmetric(zeros), zeros
 
-    def _moves(self, ours: Move, theirs: Move, wanted: torch.Tensor) -> Ways:
+    def _moves(
+        self, ours: Move, theirs: Move, wanted: torch.Tensor, how: str, kept: torch.Tensor | None = None
+    ) -> Ways:
+        """kept: what NCCL's array holds before a call in place, where it is the root's."""
+
         def check(step: Step, result: torch.Tensor) -> str:
             result.fill_(float("nan"))
+            if kept is not None and result is not target:
+                result.copy_(kept)
             self._meet()
             step()
             self.accelerator.synchronize()
@@ -123,7 +158,8 @@ class Operations(Together):
             return "" if same else f"PE {self.me} has other elements; "
 
         statement, step, target = ours
-        ways: Ways = {OURS: Case(statement, step, lambda: check(step, target), EVENTS, 3)}
+        calls = 3 if how == EVENTS else 20
+        ways: Ways = {OURS: Case(statement, step, lambda: check(step, target), how, calls)}
         if self.rivals is None:
             return ways | {NCCL: self.reason}
         name, call, result = theirs
@@ -132,7 +168,7 @@ class Operations(Together):
         def rival() -> object:
             return call(dist)
 
-        return ways | {NCCL: Case(name, rival, lambda: check(rival, result), EVENTS, 3)}
+        return ways | {NCCL: Case(name, rival, lambda: check(rival, result), how, calls)}
 
     # -- inside kernels that make many calls; counted is one of them
 
@@ -228,7 +264,7 @@ class Operations(Together):
             return "" if right else f"PE {self.me} does not hold the other's payload; "
 
         statement = "put_signal; signal_wait_until"
-        return {OURS: Case(statement, step, check, per=2 * turns, pes=2)}
+        return {OURS: Case(statement, step, check, per=2 * turns, pes=(0, 1))}
 
     # -- what they share
 

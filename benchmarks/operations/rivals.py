@@ -43,6 +43,12 @@ class Rivals:
         self.symmetric_memory.rendezvous(array, group=self.dist.group.WORLD)
         return array
 
+    def buffer(self, count: int, pe: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return an int32 array of symmetric memory and that of ``pe``."""
+        array = self.symmetric_memory.empty(count, dtype=torch.int32, device=f"cuda:{torch.cuda.current_device()}")
+        handle = self.symmetric_memory.rendezvous(array, group=self.dist.group.WORLD)
+        return array, handle.get_buffer(pe, (count,), torch.int32)
+
     def reductions(self, count: int) -> dict[str, Way | str]:
         """By peer: statement, step and array, or the first line of torch's reason why it cannot do it here."""
         array = torch.zeros(count, dtype=DTYPE, device="cuda")

@@ -62,3 +62,13 @@ class Together:
     def _meet(self) -> None:
         self.accelerator.synchronize()
         self.comm.Barrier()
+
+
+def differ(seen: torch.Tensor, wanted: torch.Tensor | int) -> str:
+    """What is wrong with ``seen``, "" for nothing."""
+    wrong = seen != wanted
+    if not bool(wrong.any()):
+        return ""
+    place = int(wrong.nonzero()[0, 0])
+    right = wanted if isinstance(wanted, int) else int(wanted[place])
+    return f"PE {shmem.my_pe()} has {int(seen[place])}, not {right}, in place {place}; "

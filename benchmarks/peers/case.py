@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 Step = Callable[[], object]
 FLOOD = 1000  # puts of a flood
+WINDOW = 64  # puts without completion of a stream of messages
 
 
 def nothing() -> None:
@@ -17,7 +18,7 @@ def nothing() -> None:
 
 
 class Case(NamedTuple):
-    """``statement`` is one step, as users write it, with ``names`` as its variables. PEs 0 to ``pes`` - 1 do it, None: all.
+    """``statement`` is one step, as users write it, with ``names`` as its variables. The PEs of ``pes`` do it, None: all.
 
     ``check`` is called on all PEs before the timing, with a function that does one step on the PEs that do it and nothing
     on others. It returns what this PE found wrong, or "": by raising it would leave the others in a barrier.
@@ -28,7 +29,7 @@ class Case(NamedTuple):
     statement: str
     names: dict[str, Any]
     check: Callable[[Step], str]
-    pes: int | None = 1
+    pes: Collection[int] | None = (0,)
     ceiling: str = ""
     meanwhile: Step = nothing
     release: Step = nothing

@@ -38,7 +38,7 @@ class Library(OneNode):
             case = found
         return case._replace(ceiling="", meanwhile=self.states[state], release=self._release)
 
-    def reachable(self, array: Any) -> np.ndarray:
+    def reachable(self, array: Any, pe: int) -> np.ndarray:
         """There is no faster way to measure beside: return this PE's array."""
         return self.values(array)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.case import Case, Step, differ, pattern
+from benchmarks.peers.case import WINDOW, Case, Step, differ, pattern
 
 CEILING_BYTES = 1 << 16  # below, NumPy's own overhead hides the copy
 OLD = 12  # the initial value of an AMO's word
@@ -64,8 +64,8 @@ class OpenShmem(ABC):
         """A NumPy view of an array of any of these kinds."""
 
     @abstractmethod
-    def reachable(self, array: Any) -> np.ndarray:
-        """Return a NumPy view of the peer's copy of a symmetric array, or of this PE's if the peer's cannot be loaded."""
+    def reachable(self, array: Any, pe: int) -> np.ndarray:
+        """Return a NumPy view of ``pe``'s copy of a symmetric array, or of this PE's if the other cannot be loaded."""
 
     def forget(self) -> None:
         """Free the memory of the last case. Collective."""
@@ -91,20 +91,36 @@ class OpenShmem(ABC):
     def put(self, nbytes: int) -> Case:
         return self._put(nbytes, "put(target, source, pe)")
 
+    def put_quiet(self, nbytes: int) -> Case:
+        return self._put(nbytes, "put(target, source, pe); quiet()")
+
     def put_nbi_quiet(self, nbytes: int) -> Case:
         return self._put(nbytes, "put_nbi(target, source, pe); quiet()")
 
-    def _put(self, nbytes: int, statement: str) -> Case:
+    def put_window(self, nbytes: int) -> Case:
+        """Make the case of a stream of puts that are completed together."""
+        return self._put(nbytes, f"for _ in range({WINDOW}): put(target, source, pe)\nquiet()")._replace(ceiling="")
+
+    def put_both(self, nbytes: int) -> Case:
+        """Make the case of two PEs that put to each other at once."""
+        return self._put(nbytes, "put(target, source, pe); quiet()", (0, 1))
+
+    def pair(self, nbytes: int, origin: int, dest: int) -> Case:
+        """Make the case of a put from PE ``origin`` to PE ``dest``."""
+        return self._put(nbytes, "put(target, source, pe); quiet()", (origin,), dest)
+
+    def _put(self, nbytes: int, statement: str, pes: Collection[int] = (0,), dest: int | None = None) -> Case:
+        """Make the case of ``pes`` that put to ``dest``, or each to the other."""
         target, source = self._pair(nbytes)
+        pe = self.peer if dest is None else dest
+        origins = [each for each in pes if (1 - each if dest is None else dest) == self.me]
 
         def check(step: Step) -> str:
             self._between(step)
-            expected = pattern(0, nbytes) if self.me == 1 else 0
-            return differ(self.me, self.values(target), expected)
+            return differ(self.me, self.values(target), pattern(origins[0], nbytes) if origins else 0)
 
-        return self._case(
-            statement, check, target=target, source=source, to=self.reachable(target), of=self.values(source)
-        )
+        views = {"to": self.reachable(target, pe), "of": self.values(source)}
+        return self._case(statement, check, pes, target=target, source=source, pe=pe, **views)
 
     def get(self, nbytes: int) -> Case:
         source, target = self._pair(nbytes)
@@ -117,7 +133,7 @@ class OpenShmem(ABC):
 
         statement = "get(target, source, pe)"
         return self._case(
-            statement, check, target=target, source=source, to=self.values(target), of=self.reachable(source)
+            statement, check, target=target, source=source, to=self.values(target), of=self.reachable(source, self.peer)
         )
 
     def p(self, nbytes: int) -> Case:
@@ -212,7 +228,7 @@ class OpenShmem(ABC):
 
         first, second = (send, wait) if self.me == 0 else (wait, send)
         names |= {"flag": flag, "next_turn": count(1).__next__, "GE": self.shmem.CMP.GE}
-        return self._case(f"turn = next_turn(); {first}; {second}", check, pes=2, **names)
+        return self._case(f"turn = next_turn(); {first}; {second}", check, (0, 1), **names)
 
     # -- collectives: all PEs act
 
@@ -268,19 +284,22 @@ class OpenShmem(ABC):
         """Make the case of a collective. blocks: the sizes of target and source in units of nbytes."""
         target, source = (self.symmetric(nbytes * number // 8) for number in blocks)
         self.values(source)[:] = pattern(self.me, nbytes * blocks[1])
+        views = {"to": self.values(target), "of": self.values(self.private(nbytes * blocks[0] // 8))}
 
         def check(step: Step) -> str:
             self._between(step)
             return differ(self.me, self.values(target), expected())
 
-        return self._case(statement, check, pes=None, target=target, source=source)
+        return self._case(statement, check, pes=None, target=target, source=source, **views)
 
     def malloc_free(self, nbytes: int) -> Case:
         return self._case(f"free(malloc({nbytes}))", self._between, pes=None)
 
     # -- shared functions
 
-    def _case(self, statement: str, check: Callable[[Step], str], pes: int | None = 1, **names: Any) -> Case:
+    def _case(
+        self, statement: str, check: Callable[[Step], str], pes: Collection[int] | None = (0,), **names: Any
+    ) -> Case:
         """A case of ``names`` and the library's functions. NumPy's views ``to`` and ``of``, if given, make the ceiling."""
         calls = {name: getattr(self.shmem, name) for name in dir(self.shmem) if callable(getattr(self.shmem, name))}
         large = "to" in names and names["to"].nbytes >= CEILING_BYTES

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import pyshmem as shmem
+from benchmarks.peers.case import Case, Step, differ, pattern
 from benchmarks.peers.openshmem import OpenShmem
 
 
@@ -42,6 +43,31 @@ class Library(OpenShmem):
     def values(self, array: torch.Tensor) -> np.ndarray:
         return array.numpy()
 
-    def reachable(self, array: torch.Tensor) -> np.ndarray:
-        view: Any = shmem.ptr(array, self.peer)
+    def reachable(self, array: torch.Tensor, pe: int) -> np.ndarray:
+        view: Any = shmem.ptr(array, pe)
         return (array if view is None else view).numpy()
+
+    # -- what this machine can do without a library: the ceilings of the run
+
+    def memory_copy(self, nbytes: int, everybody: bool) -> Case:
+        """Make the case of a copy in private memory, by one PE or by all at once."""
+        to, of = np.zeros(nbytes // 8, np.int64), pattern(self.me, nbytes)
+
+        def check(step: Step) -> str:
+            self._between(step)
+            return differ(self.me, to, of if everybody or self.me == 0 else 0)
+
+        return Case("copyto(to, of)", {"copyto": np.copyto, "to": to, "of": of}, check, None if everybody else (0,))
+
+    def matrix_product(self, nbytes: int, side: int) -> Case:
+        """Make the case of a product of float32 matrices on all PEs at once, each on one thread."""
+        torch.set_num_threads(1)
+        a, b = torch.rand(side, side), torch.rand(side, side)
+        product = torch.zeros(side, side)
+
+        def check(step: Step) -> str:
+            step()
+            right = torch.allclose(product.double(), a.double() @ b.double(), rtol=1e-4)
+            return "" if right else f"PE {self.me} has another product; "
+
+        return Case("mm(a, b, out=product)", {"mm": torch.mm, "a": a, "b": b, "product": product}, check, None)

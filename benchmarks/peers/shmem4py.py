@@ -48,8 +48,8 @@ class Library(OpenShmem):
     def values(self, array: np.ndarray) -> np.ndarray:
         return array
 
-    def reachable(self, array: np.ndarray) -> np.ndarray:
-        view = shmem.ptr(array, self.peer)
+    def reachable(self, array: np.ndarray, pe: int) -> np.ndarray:
+        view = shmem.ptr(array, pe)
         return array if view is None else view
 
     def forget(self) -> None:

@@ -65,7 +65,7 @@ class Library:
             return differ(self.me, answer, pattern(1, nbytes)) if self.me == 0 and not puts else ""
 
         request = _HEADER.pack(sent.nbytes, answer.nbytes) + sent.tobytes()
-        return Case("ask(request, answer)", {"ask": self._ask, "request": request, "answer": answer}, check, 1)
+        return Case("ask(request, answer)", {"ask": self._ask, "request": request, "answer": answer}, check)
 
     def _ask(self, request: bytes, answer: np.ndarray) -> None:
         self.socket.sendall(request)

@@ -15,7 +15,20 @@ import pytest
 pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks import gpu, gpu_collectives, host, nodes, ops, plots, record, table
+from benchmarks import (
+    collectives,
+    gpu,
+    gpu_collectives,
+    gpu_pt2pt,
+    host,
+    nodes,
+    ops,
+    plots,
+    pt2pt,
+    record,
+    startup,
+    table,
+)
 from benchmarks.figures import BOUND, Figure, Report, busbw, met, of_bound, ratio
 from benchmarks.rows import (
     KIB,
@@ -38,7 +51,10 @@ from PIL import Image
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SUITES = {module.SUITE.name: module.SUITE for module in (host, nodes, gpu, gpu_collectives, ops)}
+SUITES = {
+    module.SUITE.name: module.SUITE
+    for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_pt2pt, gpu_collectives, ops)
+}
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
 WORD = Row("Host", "put[0]", "word", goals=(at_most(2e-6), times(0.5, "rival")))
@@ -76,11 +92,11 @@ def test_rows_are_well_formed(suite):
     for row in suite.rows:
         assert row.operation.isidentifier() and row.steps > 0 and row.least_pes > 0
         assert not row.bus or (row.nbytes > 0 and row.bus(4) > 0)
-        assert not row.ceiling or row.bus
+        assert not row.ceiling or row.bus or suite.name == "startup"
         assert all(goal.most > 0 and goal.text for goal in row.goals)
 
 
-@pytest.mark.parametrize("name", ["gpu", "gpu_collectives", "ops"])
+@pytest.mark.parametrize("name", ["gpu", "gpu_pt2pt", "gpu_collectives", "ops"])
 def test_every_row_has_its_operation(name):
     text = (ROOT / "benchmarks" / "operations" / f"{name}.py").read_text()
     assert not [row.operation for row in SUITES[name].rows if f"    def {row.operation}(self, nbytes: int" not in text]
@@ -242,7 +258,7 @@ def test_json_comes_back_and_is_compared(tmp_path):
     assert found["suite"] == "gpu" and found["n_pes"] == 2 and found["machine"] == {"CPU": "one"} and found["date"]
     assert found["rows"][0]["figures"]["pyshmem"]["samples"] == [1e-6, 1e-6]
     assert found["rows"][0]["figures"]["pyshmem"]["busbw"] == pytest.approx(65.536)
-    _, earlier = record.read(str(path))
+    _, earlier = record.read(str(path), "gpu")
     assert earlier[WORD.key].samples == [1e-6, 1e-6]
     text = printed(new, earlier, "old.json")
     assert "2.05 slower" in text
@@ -278,7 +294,7 @@ def test_host_suite_runs_and_is_compared(tmp_path):
     done = start("benchmarks.host", *only, "--compare", old, "--json", new)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "│ put " in done.stdout and "beyond the spreads: 1 of 1 rows: put 8" in done.stdout
-    found, figures = record.read(str(new))
+    found, figures = record.read(str(new), "host")
     assert list(figures) == ["put 8"] and figures["put 8"].median > 1e-8
     assert found["machine"]["cores"] and found["versions"]["torch"] and found["pyshmem"]["library"]
 
@@ -304,7 +320,18 @@ def test_nodes_suite_checks_and_times_each_library_of_a_group(tmp_path):
     "name, only",
     [
         ("gpu", ("host p", "signal")),
-        ("gpu_collectives", ("eager 16 B", "barrier_all")),
+        (
+            "gpu_pt2pt",
+            (
+                "host 8 B",
+                "put in a kernel 8 B",
+                "get in a kernel 8 B",
+                "load of tiles in a kernel 4 KiB",
+                "fetch_add",
+                "empty",
+            ),
+        ),
+        ("gpu_collectives", ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B")),
         ("ops", ("gemm_reduce_scatter S0", "gemm_all_gather by columns, a call")),
     ],
 )

@@ -1,0 +1,269 @@
+"""python -m benchmarks: sweeps, bus factors, sheets, pages, pictures, the model, and a small real run of each CPU suite."""
+
+import pathlib
+import sys
+
+import pytest
+
+pytest.importorskip("rich")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from benchmarks import __main__ as command
+from benchmarks import collectives, cpu, jobs, model, plots, pt2pt, record, sheets, startup
+from benchmarks.figures import Figure, Report, of_ceiling
+from benchmarks.peers import Peer
+from benchmarks.rows import KIB, MIB, Row, all_reduce, both_ways, once, others, select, shares, sweep
+from benchmarks.runner import Effort, measure
+from PIL import Image
+from test_benchmarks import start
+
+PUT = [Row("put", "put", "put", n, bus=once, ceiling="memcpy", alias="osu_oshm_put") for n in (8, 64 * KIB, 16 * MIB)]
+RATE = Row("rate", "puts", "puts", 8, bus=once, messages=True)
+BARRIERS = [Row("Barrier by PEs", f"barrier_all, {n} PEs", "barrier_all", pes=n) for n in (2, 4, 32)]
+
+
+def run(factor=1.0, suite="pt2pt"):
+    """A run in which a put takes 1 µs and 10 GB/s, and the ceiling half as long."""
+    found = Report(suite, ["pyshmem", "rival"], 2, {"date": "2026-11-22T00:00", "machine": {"CPU": "one", "cores": 2}})
+    found.facts["versions"] = {"Python": "3"}
+    for row in PUT:
+        seconds = factor * (1e-6 + row.nbytes * 1e-10)
+        found.results[row] = {
+            "pyshmem": Figure("put()", samples=[seconds, seconds]),
+            "memcpy": Figure(samples=[seconds / 2] * 2),
+            "rival": Figure("its put", wrong="PE 1 has 3, not 4; "),
+        }
+    found.results[RATE] = {"pyshmem": Figure(samples=[factor * 4e-7])}
+    for row in BARRIERS:
+        found.results[row] = {"pyshmem": Figure(samples=[factor * 1e-6 * row.pes] * 2)}
+    return found
+
+
+def cells(found, title, earlier=None):
+    """Of a sheet, as one dictionary for each line."""
+    sheet = next(each for each in sheets.sheets(record.as_json(found), earlier) if title in each.title)
+    return [dict(zip(sheet.header, line, strict=True)) for line in sheet.lines]
+
+
+@pytest.mark.parametrize("n_pes", [2, 4, 8])
+def test_bus_factors_are_those_of_nvshmem_and_osu(n_pes):
+    """NVSHMEM's perftest multiplies the bytes of all PEs' blocks with (n-1)/n, those of a reduction with 2(n-1)/n; osu_put_bibw
+    counts both directions."""
+    block = 1024
+    assert others(n_pes) * block == pytest.approx((n_pes - 1) / n_pes * (n_pes * block))
+    assert shares(n_pes) * n_pes * block == pytest.approx(others(n_pes) * block)
+    assert all_reduce(n_pes) == pytest.approx(2 * (n_pes - 1) / n_pes)
+    assert (once(n_pes), both_ways(n_pes)) == (1, 2)
+
+
+def test_a_sweep_has_both_ends_and_full_runs_every_power_of_two():
+    sizes = sweep(8, 256 * MIB)
+    assert list(sizes) == [8 << place for place in range(26)]
+    assert [n for n, dense in sizes.items() if not dense] == [8 * 8**place for place in range(9)] + [256 * MIB]
+    rows = [Row("a", "a", "a", n, dense=dense) for n, dense in sizes.items()]
+    assert len(select(rows, None, dense=True)) == 26 and len(select(rows, None, dense=False)) == 10
+
+
+def test_sheets_show_rates_shares_of_the_ceiling_and_the_names_of_others():
+    first, middle, last = cells(run(), "put")
+    assert first["pyshmem, µs"] == "1.00" and middle["pyshmem, µs"] == "7.55" and last["bytes"] == "16 Mi"
+    assert middle["MB/s"] == "8676" and middle["of ceiling"] == "50%"
+    assert [line["measured by others as"] for line in (first, middle)] == ["osu_oshm_put", ""]
+    (rate,) = cells(run(), "rate")
+    assert rate["messages/s"] == "2500000" and rate["MB/s"] == "20.0"
+
+
+def test_a_peer_with_a_wrong_result_has_no_figure():
+    for line in cells(run(), "put"):
+        assert line["rival, µs"] == "wrong result" and "ours / rival" not in line
+    figures = record.as_json(run())["rows"][0]["figures"]["rival"]
+    assert figures["wrong"] and not {"median", "samples", "busbw"} & set(figures)
+
+
+def test_a_ceiling_is_that_of_the_same_job():
+    row = PUT[0]
+    figures = {name: Figure(samples=[s]) for name, s in (("pyshmem", 4.0), ("memcpy", 2.0), ("rival", 8.0))}
+    figures["memcpy beside rival"] = Figure(samples=[6.0])
+    assert of_ceiling(row, figures, "pyshmem") == 0.5 and of_ceiling(row, figures, "rival") == 0.75
+    assert of_ceiling(row, figures, "memcpy") is None is of_ceiling(row, figures, "memcpy beside rival")
+
+
+def test_compare_marks_what_lies_outside_both_spreads(tmp_path):
+    record.write_all(str(tmp_path / "old.json"), [record.as_json(run(0.5)), record.as_json(run(suite="host"))])
+    _, earlier = record.read(str(tmp_path / "old.json"), "pt2pt")
+    assert [line["ratio"] for line in cells(run(), "put", earlier)] == ["2.00 slower"] * 3
+    assert cells(run(0.5), "rate", earlier)[0]["ratio"] == "1.00"
+    with pytest.raises(ValueError, match="it has pt2pt, host but not startup"):
+        record.read(str(tmp_path / "old.json"), "startup")
+
+
+def test_pages_get_tables_between_their_marks_and_keep_the_rest(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- figures: pt2pt -->\nold\n<!-- end of figures: pt2pt -->\nafter\n")
+    runs = [record.as_json(run()), record.as_json(run(suite="host"))]
+    assert sheets.write_docs(str(page), runs) == ["pt2pt"]
+    once_written = page.read_text()
+    assert once_written.startswith("before\n") and once_written.endswith("after\n") and "old" not in once_written
+    assert "| put | 8 | 1.00 | 0% | 7.99 | 50% | wrong result | osu_oshm_put |" in once_written
+    sheets.write_docs(str(page), runs)
+    assert page.read_text() == once_written
+    page.write_text("<!-- figures: pt2pt -->\n")
+    with pytest.raises(ValueError, match="has no <!-- end of figures: pt2pt -->"):
+        sheets.write_docs(str(page), runs)
+
+
+def test_pictures_show_sweeps_over_sizes_and_over_pes(tmp_path):
+    drawn = plots.sweeps(record.as_json(run()), tmp_path)
+    assert [path.name for path in drawn] == ["pt2pt_put.png", "pt2pt_Barrier_by_PEs.png"]
+    for path in drawn:
+        with Image.open(path) as image:
+            assert len(image.convert("RGB").getcolors(image.width * image.height)) > 20
+
+
+def test_what_an_earlier_run_measured_is_shown_drawn_and_written_again(tmp_path, capsys):
+    record.write_all(str(tmp_path / "run.json"), [record.as_json(run())])
+    again = tmp_path / "again.json"
+    status = command.main(["--from", str(tmp_path / "run.json"), "--plots", str(tmp_path), "--json", str(again)])
+    said = capsys.readouterr().out
+    assert status == 0 and "osu_oshm_put" in said and "pt2pt_put.png" in said
+    assert record.read_all(str(again)) == record.read_all(str(tmp_path / "run.json"))
+    (tmp_path / "other.json").write_text("[]")
+    assert command.main(["--from", str(tmp_path / "other.json")]) == 1
+    assert "not written by --json of these benchmarks" in capsys.readouterr().err
+
+
+def test_list_names_the_rows_of_all_modules_of_the_suites(capsys):
+    assert command.main(["--list", "--suite", "pt2pt", "startup", "--only", "g", "metadata"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert {line.split(":")[0] for line in said} == {"pt2pt", "gpu_pt2pt", "startup"}
+    assert "startup: Heap: metadata of an allocation" in said
+    assert set(command.SUITES) >= {"host", "pt2pt", "collectives", "ops", "startup"}
+
+
+def test_a_suite_that_fails_or_takes_too_long_is_named():
+    assert (
+        command._run([sys.executable, "-c", "import signal; signal.pause()"], 0.1) == "ended after the 0.1 s of --limit"
+    )
+    assert command._run([sys.executable, "-c", "raise SystemExit(3)"], 60) == "exit status 3"
+    assert command._run([sys.executable, "-c", ""], 60) == ""
+
+
+# -- the model
+
+
+def test_fit_finds_latency_and_gap_of_exact_times():
+    link = model.fit([(n, 2e-6 + n * 1e-10) for n in (8, 4 * KIB, MIB)])
+    assert link.start == pytest.approx(2e-6) and link.gap == pytest.approx(1e-10) and link.error < 1e-9
+    with pytest.raises(ValueError, match="a fit needs two sizes; the run has 1"):
+        model.fit([(8, 1e-6)])
+
+
+def test_rounds_of_a_barrier_are_one_up_to_16_members_and_grow_with_the_logarithm():
+    assert [model.rounds(n) for n in (1, 2, 16, 17, 32, 33, 64, 1024)] == [0, 1, 1, 5, 5, 6, 6, 10]
+
+
+def test_predictions_are_bytes_over_links_and_rounds_of_latency():
+    near, far = model.Link(1e-6, 1e-6, 1e-10, 2e-10), model.Link(1e-4, 1e-4, 1e-9, 1e-9)
+    machine = model.Machine(near, far, 8, 1e15)
+    assert model.barrier(machine, 8) == pytest.approx(1e-6)
+    assert model.barrier(machine, 64) == pytest.approx(2e-6 + 3e-4)
+    assert model.exchange(machine, 8, 1000) == pytest.approx(1e-6 + 7 * 1e-7)
+    assert model.exchange(machine, 16, 1000) == pytest.approx(2e-6 + 1e-4 + 7e-7 + 8 * 8 * 1e-6)
+    assert model.all_reduce(machine, 8, 8000) == pytest.approx(1e-6 + 14 * 1e-7)
+    assert model.broadcast(machine, 2, 16 * MIB) == pytest.approx(1e-6 + 16 * MIB * 2e-10)
+    seconds, intensity = model.operator(machine, 2, (1000, 1000, 10**9))
+    assert seconds == pytest.approx(1e-6 + 1.0) and intensity == 10**9
+
+
+def test_model_prints_predictions_beside_what_was_measured(tmp_path, capsys):
+    points = run()
+    for row in PUT:
+        points.results[Row("put", "put, quiet", "put_quiet", row.nbytes, bus=once)] = points.results.pop(row)
+    found = Report("collectives", ["pyshmem"], 2, dict(points.facts))
+    found.results[Row("fcollect", "fcollect", "fcollect", 64 * KIB)] = {"pyshmem": Figure(samples=[1e-5])}
+    found.results[BARRIERS[1]] = {"pyshmem": Figure(samples=[1e-6])}
+    path = tmp_path / "run.json"
+    record.write_all(str(path), [record.as_json(points), record.as_json(found)])
+    assert model.main([str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "fcollect" in said and "7.55" in said and "0.76" in said and "8192 PEs" in said
+    record.write_all(str(path), [record.as_json(found)])
+    assert model.main([str(path)]) == 1
+    assert "wants a run of pt2pt or gpu_pt2pt" in capsys.readouterr().err
+
+
+# -- real jobs
+
+
+ONLY = {
+    "pt2pt": ("8 B", "both ways, quiet 512 B", "atomic_", "Pairs", "matrix"),
+    "collectives": ("8 B", "barrier_all, 2 PEs"),
+    "startup": ("mappings, 2 PEs", "private memory, 2 PEs", "job, 1 PE"),
+}
+ROWS = {module.SUITE.name: module.ROWS for module in (pt2pt, collectives, startup)}
+
+
+@pytest.mark.parametrize("suite", ONLY)
+def test_suite_checks_and_times_pyshmem_and_mpi4py(suite, tmp_path):
+    path = tmp_path / "run.json"
+    options = ("--quick", "--no-gpu", "--suite", suite, "--json", path, "--only", *ONLY[suite])
+    done = start("benchmarks", *options, environment={"SHMEM4PY_PYTHON": "no-such-python"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = record.read_all(str(path))
+    assert found["suite"] == suite and found["n_pes"] == 2 and found["machine"]["cores"] and found["date"]
+    assert list(found["missing"]) == ["shmem4py"] and "missing: shmem4py: not installed" in done.stdout
+    assert [row["key"] for row in found["rows"]] == [row.key for row in select(ROWS[suite], ONLY[suite], 2, False)]
+    for row in found["rows"]:
+        figures = row["figures"]
+        assert not any(figure.get("wrong") for figure in figures.values()), row
+        assert figures["pyshmem"]["median"] > 0 and figures["pyshmem"]["spread"] >= 0
+        assert not row["bytes"] or figures["pyshmem"]["busbw"] > 0
+    both = {row["row"] for row in found["rows"] if row["figures"].get("mpi4py", {}).get("samples")}
+    assert len(both) >= (1 if suite == "startup" else 4), both
+
+
+WRONG = """
+from benchmarks.peers.mpi_calls import Library as Right
+
+
+class Library(Right):
+    def put_quiet(self, nbytes):
+        return super().put_quiet(nbytes)._replace(statement="None")
+"""
+
+
+def test_a_peer_that_gives_a_wrong_result_or_does_not_start_gets_no_figure(tmp_path, monkeypatch):
+    """Beside pyshmem: a library whose put moves nothing, and one whose job fails. The run goes on."""
+    (tmp_path / "puts_nothing.py").write_text(WRONG)
+    (tmp_path / "sitecustomize.py").write_text(f"import benchmarks.peers as p; p.__path__.append({str(tmp_path)!r})")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{jobs.ROOT}")
+    monkeypatch.setenv("PYSHMEM_QUIET", "1")
+    mpiexec = cpu.peers.find(None)
+    ours = cpu.peers.pyshmem("pyshmem", str(jobs.ROOT), None)
+    wrong = Peer("wrong", "puts_nothing", sys.executable, [mpiexec])
+    dead = Peer("dead", "no_such_module", sys.executable, [mpiexec])
+    wanted = [(cpu.peers.bound(peer, 2, False), 2) for peer in (ours, wrong, dead)]
+    facts = {}
+    clock = jobs.GroupsClock(["pyshmem", "wrong", "dead"], lambda row: wanted, facts)
+    row = next(row for row in pt2pt.ROWS if row.key == "put, quiet 8")
+    with clock.stack:
+        figures = measure(row, clock, Effort(1e-4, 2, 2))
+    assert figures["pyshmem"].samples and not figures["pyshmem"].wrong
+    assert "PE 1 has" in figures["wrong"].wrong and not figures["wrong"].samples
+    assert "did not start" in figures["dead"].missing or "No module" in figures["dead"].missing
+    assert list(facts) == ["pyshmem", "wrong"]
+
+
+def test_bench_without_the_sources_says_where_they_are(tmp_path, monkeypatch, capsys):
+    from pyshmem.launch import bench
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "pyshmem" / "launch" / "bench.py"))
+    assert bench.main([]) == 1
+    assert "part of pyshmem's sources and not of the installed package" in capsys.readouterr().err
+
+
+def test_bench_lists_the_rows_from_any_folder(tmp_path):
+    launcher = (pathlib.Path(sys.executable).with_name("pyshmem"),)
+    done = start("bench", "--list", "--suite", "startup", launcher=launcher, cwd=tmp_path)
+    assert done.returncode == 0 and "startup: Process: init" in done.stdout.splitlines(), done.stderr
