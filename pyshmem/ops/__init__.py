@@ -10,7 +10,8 @@ n PEs, of a team, hold parts of the operands; M, N and K are the sizes of the wh
 | gemm_reduce_scatter(a, b) | a (M, K/n); b (K/n, N) | (M/n, N), its rows of the sum |
 | gemm_all_reduce(a, b) | a (M, K/n); b (K/n, N) | (M, N) on all |
 
-Of models: all_reduce_rms_norm(x, residual, weight) and flash_decode(q, k, v), see docs/model-operators.md.
+Of models: all_reduce_rms_norm(x, residual, weight), flash_decode(q, k, v), moe_dispatch(x, indices, weights, experts) and
+moe_combine(rows, handle), see docs/model-operators.md.
 
 Sums are made in float32. Calls are enqueued on torch's current stream; a result is complete for this PE when the stream gets
 there. Calls follow each other without barriers, and CUDA graphs capture them after a first call. The first call of a kind
@@ -20,6 +21,7 @@ makes a plan, collectively over the team. Idea: Iris (arXiv 2511.12500); schedul
 from __future__ import annotations
 
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.models.experts import moe_combine, moe_dispatch
 from pyshmem.ops.models.flash_decode import flash_decode
 from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
 from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
@@ -37,6 +39,8 @@ __all__ = [
     "gemm_all_gather",
     "gemm_all_reduce",
     "gemm_reduce_scatter",
+    "moe_combine",
+    "moe_dispatch",
     "plan",
     "reserve",
     "reserve_bytes",
