@@ -11,8 +11,8 @@ import torch
 import pyshmem as shmem
 from benchmarks.gpu_kernels import read_all
 from benchmarks.in_job import GRAPH, Case
+from benchmarks.operations.experts import EXCHANGED, Experts
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
-from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
 from pyshmem import ops
 from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
@@ -27,10 +27,10 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Together):
+class Operations(Experts):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
-    peers = (OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES)), ALONE, READING, NCCL, ONE_SHOT, TWO_SHOT)
+    peers = (OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES)), ALONE, READING, NCCL, EXCHANGED, ONE_SHOT, TWO_SHOT)
 
     def release(self) -> None:
         """The plans' memory is symmetric, too."""

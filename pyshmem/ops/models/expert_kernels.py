@@ -18,15 +18,18 @@ from pyshmem.device import arch
 from pyshmem.device.arch import jit
 
 STEPS = tl.constexpr(1 << 20)
+ANY = (  # numbers for which one kernel is compiled: those of tokens may differ in each call
+    "tokens", "room", "pitch", "parts", "each", "chunk", "pushers", "first",
+)  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=(*ANY, "capacity", "strict"))
 def dispatch(
     ctx, flags, tables, their_experts, their_weights, slots, turns, faults,
     tokens, room, hidden, local, pitch, parts, each, chunk, pushers, first, capacity, strict,
     x, indices, weights, rows, counts, offsets, places, factors, hits,
     TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, PN: tl.constexpr, W: tl.constexpr, BT: tl.constexpr,
-    BR: tl.constexpr, AT_ONCE: tl.constexpr,
+    BR: tl.constexpr, SENT: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
     """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts.
 
@@ -35,7 +38,7 @@ def dispatch(
     TOP), and slots: (2, PEs, room, hidden), by the PE that has sent them.  local: experts of a PE.  room: for tokens of a PE.
     rows: (capacity, hidden).  counts, offsets: (local,), (local + 1,).  places, factors: (PEs, room, TOP).  hits: (room,
     PEs), whether a PE gets a token.  PT, PL, PN: powers of 2 for TOP, for local and for all experts.  BT: tokens that are
-    routed at once.  BR: rows of tables that are loaded at once.  AT_ONCE: rows that a program has in registers.
+    routed at once.  BR: rows of tables that are loaded at once.  SENT, SPREAD: rows of tokens that are.
     """
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -56,7 +59,7 @@ def dispatch(
         for start in range(0, each, chunk):
             for part in range(program, parts, pushers):
                 last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
-                push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, AT_ONCE)
+                push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
                 for i in range(1, n):
                     dev.signal_set(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, (me + i) % n)
     if program >= first:
@@ -87,7 +90,7 @@ def dispatch(
                     TOP, PT, PL, BT,
                 )  # fmt: skip
             arch.join(ctx)  # other threads have written the places
-            spread(x, places + me * room * TOP, rows, begin, end, hidden, TOP, W, AT_ONCE)
+            spread(x, places + me * room * TOP, rows, begin, end, hidden, TOP, W, SPREAD)
             for start in range(0, each, chunk):
                 for i in range(1, n):
                     pe = (me + i) % n
@@ -96,7 +99,7 @@ def dispatch(
                     )
                     spread(
                         slots + tl.cast(pe, tl.int64) * room * hidden, places + pe * room * TOP, rows, begin + start,
-                        tl.minimum(begin + start + chunk, end), hidden, TOP, W, AT_ONCE,
+                        tl.minimum(begin + start + chunk, end), hidden, TOP, W, SPREAD,
                     )  # fmt: skip
     arch.join(ctx)  # all threads have loaded the turn
     tl.store(turns + program, turn)
@@ -216,7 +219,7 @@ def spread(source, places, rows, begin, end, hidden, TOP: tl.constexpr, W: tl.co
                 tl.store(rows + tl.cast(place, tl.int64) * hidden + lane, values[j], mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ANY)
 def combine(
     ctx, flags, slots, turns, tokens, room, hidden, pitch, parts, each, chunk, pushers, first,
     rows, places, factors, hits, out,

@@ -16,12 +16,12 @@ from pyshmem.runtime import interpreter
 
 NAME = "moe_dispatch"
 EACH = 16  # elements of a row that a thread has
-ROUTED, SUMMED = 8192, 4096  # elements of blocks that count rows
+ROUTED, SUMMED = 4096, 4096  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
 # Tokens of a PE up to which all programs send and then spread. Above, so many of 8 programs do nothing but send.
 ALIKE, SENDING, COMBINING = 512, 2, 3
 CHUNK = 8  # tokens behind which a flag is set
-AT_ONCE = 4  # rows that a program loads at once
+SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
 
 
 class Routing(NamedTuple):
@@ -97,7 +97,7 @@ class Fused:
             work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity, int(problem.strict),
         )  # fmt: skip
         constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size)
-        constants |= {"W": self.width, "AT_ONCE": AT_ONCE}
+        constants |= {"W": self.width, "SENT": SENT, "SPREAD": SPREAD}
         return Prepared(kernels.dispatch, work.programs, fixed, arrays, constants, num_warps=self.warps)
 
     def _combine_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
@@ -106,7 +106,7 @@ class Fused:
             self.context, space["flags"], space["slots"], self.turns, tokens, problem.room, problem.hidden, self.pitch,
             work.parts, work.each, work.chunk, work.pushers, work.first,
         )  # fmt: skip
-        constants = {"TOP": problem.top, "W": self.width, "AT_ONCE": AT_ONCE}
+        constants = {"TOP": problem.top, "W": self.width, "AT_ONCE": ADDED}
         return Prepared(kernels.combine, work.programs, fixed, arrays, constants, num_warps=self.warps)
 
 

@@ -210,7 +210,7 @@ def _prepare(
 
 def _usual(team: Team) -> str:
     """The schedule of "auto": tiles do not reach PEs on other nodes, and the interpreter is slow."""
-    return "bulk_synchronous" if team.meeting.spans else "fused"
+    return "bulk_synchronous" if team.meeting.spans or machine().arch == "interpreter" else "fused"
 
 
 def _most(team: Team, tokens: int) -> int:
