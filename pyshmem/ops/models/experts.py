@@ -193,8 +193,8 @@ def _prepare(
     if not isinstance(experts, int) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
         wants = f"a multiple of the {team.size} PEs, 1 to {MOST_EXPERTS}"
         refuse(ArgumentError, NAME, "experts", repr(experts), wants)
-    if capacity is not None and (not isinstance(capacity, int) or capacity < 0):
-        refuse(ArgumentError, NAME, "capacity", repr(capacity), "a number of rows, 0 or more, or None")
+    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+        refuse(ArgumentError, NAME, "capacity", repr(capacity), "a number of rows, 1 or more, or None")
     if tokens is not None and (not isinstance(tokens, int) or tokens < count):
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
