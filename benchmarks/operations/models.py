@@ -30,7 +30,16 @@ Step = Callable[[], tuple[torch.Tensor, ...]]
 class Operations(Experts):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
-    peers = (OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES)), ALONE, READING, NCCL, EXCHANGED, ONE_SHOT, TWO_SHOT)
+    peers = (
+        OURS,
+        *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES)),
+        ALONE,
+        READING,
+        NCCL,
+        EXCHANGED,
+        ONE_SHOT,
+        TWO_SHOT,
+    )
 
     def release(self) -> None:
         """The plans' memory is symmetric, too."""

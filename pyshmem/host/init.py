@@ -12,7 +12,18 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.runtime import bootstrap, environment, exits, faults, launcher, nodes, ranges, report, requirements, whereabouts
+from pyshmem.runtime import (
+    bootstrap,
+    environment,
+    exits,
+    faults,
+    launcher,
+    nodes,
+    ranges,
+    report,
+    requirements,
+    whereabouts,
+)
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init

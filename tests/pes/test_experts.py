@@ -121,9 +121,9 @@ def test_experts_may_have_no_tokens_and_tokens_no_experts(schedule):
         return listed
 
     Case(choose=choose).round_trip(schedule)
-    Case(choose=lambda pe, listed: listed.masked_fill(torch.arange(listed.numel()).view(listed.shape) % 3 > 0, -1)).round_trip(
-        schedule
-    )
+    Case(
+        choose=lambda pe, listed: listed.masked_fill(torch.arange(listed.numel()).view(listed.shape) % 3 > 0, -1)
+    ).round_trip(schedule)
 
 
 @every_schedule
@@ -273,7 +273,9 @@ def test_numbers_of_no_expert_are_ignored_and_an_error_of_the_next_call(schedule
     case.rows, case.counts = reference(case.every, case.experts, case.me)
     found = case.dispatch(schedule)
     case.check(found)
-    message = rf"^moe_dispatch: PE \d+: indices: got something else for token 4; wants experts 0 to {case.experts - 1}, or -1"
+    message = (
+        rf"^moe_dispatch: PE \d+: indices: got something else for token 4; wants experts 0 to {case.experts - 1}, or -1"
+    )
     with pytest.raises(shmem.OutOfRangeError, match=message):
         case.dispatch(schedule)
 
@@ -345,7 +347,9 @@ def test_experts_that_the_pes_cannot_share_equally_are_refused():
     n = shmem.n_pes()
     if n < 2:
         pytest.skip("one PE has all experts")
-    with pytest.raises(shmem.ArgumentError, match=rf"^moe_dispatch: PE \d+: experts: got {n + 1}; wants a multiple of the {n}"):
+    with pytest.raises(
+        shmem.ArgumentError, match=rf"^moe_dispatch: PE \d+: experts: got {n + 1}; wants a multiple of the {n}"
+    ):
         ops.moe_dispatch(**operands() | {"experts": n + 1})
 
 

@@ -1,4 +1,4 @@
-"""The record of faults that kernels of moe_dispatch find in what only the GPU knows: expert numbers, and rows beyond a capacity."""
+"""The record of what kernels of moe_dispatch find wrong: numbers of no expert, and more rows than a capacity."""
 
 from __future__ import annotations
 

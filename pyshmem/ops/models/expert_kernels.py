@@ -1,7 +1,7 @@
 """Kernels that bring tokens to experts on other PEs and their results back, with counts that only GPUs know.
 
-A part is a row of ``each`` tokens of a PE, which one program spreads; a chunk is what goes out before a flag is set. PEs tell
-each other how far they are by a word for each PE and part: turn * STEPS + step. Step 1: the numbers of the part's rows, their
+A part is ``each`` tokens of a PE, which one program spreads; a chunk is what goes out before a flag is set. PEs tell each
+other how far they are by a word for each PE and part: turn * STEPS + step. Step 1: the numbers of the part's rows, their
 experts and weights are there; step 2 + c: its chunks up to c. Turns are counted in device memory, so that CUDA graphs replay
 the kernels. No PE ends a turn before all PEs have begun it, so slots of the turn before the last one are free.
 
@@ -28,81 +28,65 @@ def dispatch(
     ctx, flags, tables, their_experts, their_weights, slots, turns, faults,
     tokens, room, hidden, local, pitch, parts, each, chunk, pushers, first, capacity, strict,
     x, indices, weights, rows, counts, offsets, places, factors, hits,
-    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, PN: tl.constexpr, W: tl.constexpr, BT: tl.constexpr,
-    BR: tl.constexpr, SENT: tl.constexpr, SPREAD: tl.constexpr,
+    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, PN: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr,
+    W: tl.constexpr, SENT: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
     """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts.
 
     Programs below ``pushers`` send, those from ``first`` on spread what arrives: all of them do both, or each does one.
     flags: (PEs, pitch).  tables: (2, PEs, parts, local), rows for each expert.  their_experts, their_weights: (2, PEs, room,
-    TOP), and slots: (2, PEs, room, hidden), by the PE that has sent them.  local: experts of a PE.  room: for tokens of a PE.
+    TOP), and slots: (2, PEs, room, hidden), by the PE that has sent them.  local: experts of a PE.  room: tokens of a PE.
     rows: (capacity, hidden).  counts, offsets: (local,), (local + 1,).  places, factors: (PEs, room, TOP).  hits: (room,
     PEs), whether a PE gets a token.  PT, PL, PN: powers of 2 for TOP, for local and for all experts.  BT: tokens that are
     routed at once.  BR: rows of tables that are loaded at once.  SENT, SPREAD: rows of tokens that are.
     """
-    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    me, n, program, programs = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0), tl.num_programs(0)
     turn = tl.load(turns + program) + 1
-    tables += (turn & 1) * n * parts * local
-    their_experts += (turn & 1) * n * room * TOP
-    their_weights += (turn & 1) * n * room * TOP
-    slots += (turn & 1) * n * room * hidden
+    tables, away = tables + (turn & 1) * n * parts * local, (turn & 1) * n * room
+    their_experts, their_weights = their_experts + away * TOP, their_weights + away * TOP
+    slots += away * hidden
     for part in range(program, parts, programs):
         route(
             ctx, tables + (me * parts + part) * local, their_experts + me * room * TOP, their_weights + me * room * TOP,
-            faults, part * each, tl.minimum(part * each + each, room), tokens, local, indices, weights, hits, TOP, PT, PN, BT,
+            faults, part * each, tl.minimum(part * each + each, room), tokens, local, indices, weights, hits,
+            TOP, PT, PN, BT,
         )  # fmt: skip
-        for i in range(1, n + 1):
-            dev.signal_set(ctx, flags + me * pitch + part, turn * STEPS + 1, (me + i) % n)
+        tell(ctx, flags + me * pitch + part, turn * STEPS + 1, n + 1)
     if program < pushers:
-        mine = slots + tl.cast(me, tl.int64) * room * hidden
+        mine = slots + tl.cast(me * room, tl.int64) * hidden
         for start in range(0, each, chunk):
             for part in range(program, parts, pushers):
                 last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
                 push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
-                for i in range(1, n):
-                    dev.signal_set(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, (me + i) % n)
+                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, n)
     if program >= first:
         for pe in range(n):
             dev.wait_until_all(ctx, flags + pe * pitch, parts, None, dev.CMP_GE, turn * STEPS + 1)
         totals = sum_rows(tables, 0, n * parts, local, PL, BR)
-        starts = tl.cumsum(totals, axis=0) - totals
         if program == first:
-            number = tl.arange(0, PL)
-            begins, ends = tl.minimum(starts, capacity), tl.minimum(starts + totals, capacity)
-            tl.store(counts + number, ends - begins, mask=number < local)
-            tl.store(offsets + number, begins, mask=number < local)
-            every = tl.sum(totals, axis=0)
-            tl.store(offsets + local, tl.minimum(every, capacity))
-            if (every > capacity) & (strict > 0):
-                tl.store(faults + 1, capacity)
-                tl.store(faults, every)
+            divide(totals, local, capacity, strict, counts, offsets, faults, PL)
         for part in range(program - first, parts, programs - first):
             begin, end = part * each, tl.minimum(part * each + each, room)
-            before = starts
-            for pe in range(n):
-                table = pe * parts
-                base = before + sum_rows(tables, table, table + part, local, PL, BR)
-                before += sum_rows(tables, table, table + parts, local, PL, BR)
-                at = pe * room * TOP
-                assign(
-                    their_experts + at, their_weights + at, places + at, factors + at, base, begin, end, capacity,
-                    TOP, PT, PL, BT,
-                )  # fmt: skip
+            assign_all(
+                n, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local,
+                capacity, TOP, PT, PL, BT, BR,
+            )  # fmt: skip
             arch.join(ctx)  # other threads have written the places
             spread(x, places + me * room * TOP, rows, begin, end, hidden, TOP, W, SPREAD)
-            for start in range(0, each, chunk):
-                for i in range(1, n):
-                    pe = (me + i) % n
-                    dev.signal_wait_until(
-                        ctx, flags + pe * pitch + part, dev.CMP_GE, turn * STEPS + 2 + start // chunk
-                    )
-                    spread(
-                        slots + tl.cast(pe, tl.int64) * room * hidden, places + pe * room * TOP, rows, begin + start,
-                        tl.minimum(begin + start + chunk, end), hidden, TOP, W, SPREAD,
-                    )  # fmt: skip
+            for start in range(begin, end, chunk):
+                spread_arrivals(
+                    ctx, flags + part, pitch, turn * STEPS + 2 + (start - begin) // chunk, slots, places, rows, start,
+                    tl.minimum(start + chunk, end), room, hidden, TOP, W, SPREAD,
+                )  # fmt: skip
     arch.join(ctx)  # all threads have loaded the turn
     tl.store(turns + program, turn)
+
+
+@jit
+def tell(ctx, flag, value, end):
+    """Set a flag on the PEs from the next one to the one ``end`` - 1 behind: all peers, or this PE too."""
+    for i in range(1, end):
+        dev.signal_set(ctx, flag, value, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
 
 
 @jit
@@ -174,6 +158,37 @@ def sum_rows(table, begin, end, local, PL: tl.constexpr, BR: tl.constexpr):
 
 
 @jit
+def divide(totals, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
+    """Store where the rows of each expert begin and how many there are, as far as there is room for them."""
+    number, every = tl.arange(0, PL), tl.sum(totals, axis=0)
+    ends = tl.cumsum(totals, axis=0)
+    begins, ends = tl.minimum(ends - totals, capacity), tl.minimum(ends, capacity)
+    tl.store(counts + number, ends - begins, mask=number < local)
+    tl.store(offsets + number, begins, mask=number < local)
+    tl.store(offsets + local, tl.minimum(every, capacity))
+    if (every > capacity) & (strict > 0):
+        tl.store(faults + 1, capacity)
+        tl.store(faults, every)
+
+
+@jit
+def assign_all(
+    n, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local, capacity,
+    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
+    before = tl.cumsum(totals, axis=0) - totals
+    for pe in range(n):
+        base = before + sum_rows(tables, pe * parts, pe * parts + part, local, PL, BR)
+        before += sum_rows(tables, pe * parts, pe * parts + parts, local, PL, BR)
+        at = pe * room * TOP
+        assign(
+            their_experts + at, their_weights + at, places + at, factors + at, base, begin, end, capacity,
+            TOP, PT, PL, BT,
+        )  # fmt: skip
+
+
+@jit
 def assign(
     experts, weights, places, factors, base, begin, end, capacity,
     TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr,
@@ -219,6 +234,19 @@ def spread(source, places, rows, begin, end, hidden, TOP: tl.constexpr, W: tl.co
                 tl.store(rows + tl.cast(place, tl.int64) * hidden + lane, values[j], mask=inside)
 
 
+@jit
+def spread_arrivals(
+    ctx, flags, pitch, step, slots, places, rows, begin, end, room, hidden,
+    TOP: tl.constexpr, W: tl.constexpr, SPREAD: tl.constexpr,
+):  # fmt: skip
+    """Wait for a chunk of each peer in turn, and spread it."""
+    for i in range(1, dev.n_pes(ctx)):
+        pe = (dev.my_pe(ctx) + i) % dev.n_pes(ctx)
+        dev.signal_wait_until(ctx, flags + pe * pitch, dev.CMP_GE, step)
+        theirs, wanted = slots + tl.cast(pe * room, tl.int64) * hidden, places + pe * room * TOP
+        spread(theirs, wanted, rows, begin, end, hidden, TOP, W, SPREAD)
+
+
 @triton.jit(do_not_specialize=ANY)
 def combine(
     ctx, flags, slots, turns, tokens, room, hidden, pitch, parts, each, chunk, pushers, first,
@@ -247,7 +275,7 @@ def combine(
                         inside = (lane < hidden) & (tl.load(places + at) != -1)
                         there = slots + tl.cast(me * room + token, tl.int64) * hidden + lane
                         dev.store(ctx, there, arch.rounded(total, element), pe, inside)
-                    dev.signal_set(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, pe)
+                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, n)
     if program >= first:
         for part in range(program - first, parts, tl.num_programs(0) - first):
             for start in range(0, each, chunk):
@@ -271,9 +299,7 @@ def combine(
 
 
 @jit
-def weighted_sum(
-    rows, places, factors, hidden, TOP: tl.constexpr, W: tl.constexpr, AT_ONCE: tl.constexpr
-):
+def weighted_sum(rows, places, factors, hidden, TOP: tl.constexpr, W: tl.constexpr, AT_ONCE: tl.constexpr):
     """Return the sum of a token's rows here in float32. AT_ONCE: rows that are loaded before the first is added."""
     lane, total = tl.arange(0, W), tl.zeros([W], tl.float32)
     for begin in tl.static_range(0, TOP, AT_ONCE):
@@ -283,9 +309,7 @@ def weighted_sum(
                 place = tl.load(places + begin + j)
                 inside = (lane < hidden) & (place >= 0)
                 scales = scales + (tl.where(place >= 0, tl.load(factors + begin + j), 0.0),)
-                found = found + (
-                    tl.load(rows + tl.cast(place, tl.int64) * hidden + lane, mask=inside, other=0.0),
-                )
+                found = found + (tl.load(rows + tl.cast(place, tl.int64) * hidden + lane, mask=inside, other=0.0),)
         for j in tl.static_range(AT_ONCE):
             if begin + j < TOP:
                 total += found[j].to(tl.float32) * scales[j]

@@ -202,7 +202,13 @@ def _prepare(
     chosen = _usual(team) if schedule == "auto" else schedule
     if chosen not in SCHEDULES:
         refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
-    wanted = {"hidden": hidden, "top": top, "local": experts // team.size, "dtype": x.dtype, "strict": overflow == "error"}
+    wanted = {
+        "hidden": hidden,
+        "top": top,
+        "local": experts // team.size,
+        "dtype": x.dtype,
+        "strict": overflow == "error",
+    }
     # PEs may have room for numbers of rows of their own
     text = f"{tokens} tokens, {wanted} by {chosen} on {machine().programs} multiprocessors"
     return text, partial(Plan, chosen, wanted, count if tokens is None else tokens, capacity, team)
