@@ -312,8 +312,8 @@ def test_teams_of_some_pes_share_their_experts(monkeypatch):
 def test_programs_divide_all_tokens_and_each_kind_of_work(room, programs, monkeypatch):
     monkeypatch.setattr(schedules, "machine", lambda: Machine("nvidia", programs, 1, True))
     monkeypatch.setattr(schedules.interpreter, "active", lambda: False)
-    for sending in (1, 4, 7):
-        work = schedules.division(room, sending)
+    for way in (schedules.THERE, schedules.BACK):
+        work = schedules.division(room, way)
         assert work.programs <= programs and 1 <= work.pushers <= work.programs and 0 <= work.first < work.programs
         assert (work.parts - 1) * work.each < room <= work.parts * work.each and 1 <= work.chunk <= work.each
         assert work.first in (0, work.pushers), "a program has no work"

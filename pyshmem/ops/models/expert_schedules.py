@@ -18,10 +18,23 @@ NAME = "moe_dispatch"
 EACH = 16  # elements of a row that a thread has
 ROUTED, SUMMED = 4096, 4096  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
-# Tokens of a PE up to which all programs send and then spread. Above, so many of 8 programs do nothing but send.
-ALIKE, SENDING, COMBINING = 512, 2, 3
-CHUNK = 8  # tokens behind which a flag is set
+ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
+
+
+class Way(NamedTuple):
+    """How a kernel divides its work, as measured on two H200s.
+
+    sending: of 8 programs, those that do nothing but send where there are many tokens.
+    most, pieces: a flag stands for at most so many tokens, and a part has at least so many flags if it has the tokens.
+    """
+
+    sending: int
+    most: int
+    pieces: int
+
+
+THERE, BACK = Way(2, 16, 5), Way(4, 8, 8)
 
 
 class Routing(NamedTuple):
@@ -43,15 +56,15 @@ class Division(NamedTuple):
     chunk: int
 
 
-def division(room: int, sending: int) -> Division:
-    """Divide ``room`` tokens. sending: of 8 programs, those that only send where there are many tokens."""
+def division(room: int, way: Way) -> Division:
+    """Divide ``room`` tokens of each PE among the programs of a kernel."""
     programs = max(min(machine().programs, room), 1)
     alike = programs < 8 or room <= ALIKE
-    pushers = programs if alike else programs * sending // 8
+    pushers = programs if alike else programs * way.sending // 8
     first = 0 if alike else pushers
     parts = INTERPRETED_PARTS if interpreter.active() else programs - first
     each = max(-(-room // parts), 1)
-    return Division(programs, pushers, first, -(-room // each), each, min(CHUNK, each))
+    return Division(programs, pushers, first, -(-room // each), each, min(way.most, max(each // way.pieces, 1)))
 
 
 class Fused:
@@ -60,7 +73,7 @@ class Fused:
     def __init__(self, problem: Any, faults: torch.Tensor) -> None:
         self.problem, self.faults = problem, faults
         n, room, top = problem.team.size, problem.room, problem.top
-        self.there, self.back = division(room, SENDING), division(room, COMBINING)
+        self.there, self.back = division(room, THERE), division(room, BACK)
         self.pitch = max(self.there.parts, self.back.parts)
         wanted: Wanted = {
             "flags": ((n * self.pitch,), torch.uint64),
