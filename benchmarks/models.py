@@ -18,6 +18,8 @@ from benchmarks.runner import Effort
 HIDDEN = 8192
 NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in a graph on two H200s
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
+EXPERTS = {128: (18, 18), 2048: (130, 130), 8192: (450, 450)}  # tokens of a PE: microseconds of either way
+LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
 LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 
@@ -31,6 +33,11 @@ ROWS = (
         Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
             parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
         for batch, thousands in DECODE
+    ),
+    *(
+        Row(f"moe_{way}", f"{way}, {tokens} tokens", way,
+            parameters=(tokens, *LAYER), goals=(at_most(goal * 1e-6),))
+        for tokens, goals in EXPERTS.items() for way, goal in zip(("dispatch", "combine"), goals, strict=True)
     ),
     Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
         parameters=(LAYERS, MODEL_WIDTH, TOKENS), goals=(times(0.5, "NCCL"),)),

@@ -11,6 +11,7 @@ import torch
 import pyshmem as shmem
 from benchmarks.gpu_kernels import read_all
 from benchmarks.in_job import GRAPH, Case
+from benchmarks.operations.experts import EXCHANGED, Experts
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
 from benchmarks.operations.training import ALONE, OURS, Training
@@ -28,12 +29,12 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Training):
+class Operations(Training, Experts):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (
-        OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES)), ALONE, READING, NCCL, ONE_SHOT,
-        TWO_SHOT,
+        OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES)), ALONE, READING, NCCL, EXCHANGED,
+        ONE_SHOT, TWO_SHOT,
     )  # fmt: skip
 
     def release(self) -> None:

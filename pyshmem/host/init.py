@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.kernels.tables import open_tables
-from pyshmem.runtime import bootstrap, environment, exits, launcher, nodes, ranges, report, requirements, whereabouts
+from pyshmem.runtime import (
+    bootstrap,
+    environment,
+    exits,
+    faults,
+    launcher,
+    nodes,
+    ranges,
+    report,
+    requirements,
+    whereabouts,
+)
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
@@ -102,11 +113,12 @@ def finalize() -> None:
 
     MPI stays initialised. Tensors on the heap can still be read, but they are no longer symmetric, also after a further
     init.
-    Errors: NotInitializedError, WaitTimeoutError.
+    Errors: NotInitializedError, WaitTimeoutError; OutOfRangeError for a fault that a kernel of pyshmem.ops has recorded.
     Spec: 9.1 SHMEM_FINALIZE.
     """
     require_init("finalize")
     complete()
+    faults.raise_recorded()
     TEAM_WORLD.meeting.sync("finalize")
     if job.inits > 1:
         job.inits -= 1

@@ -10,8 +10,9 @@ n PEs, of a team, hold parts of the operands; M, N and K are the sizes of the wh
 | gemm_reduce_scatter(a, b) | a (M, K/n); b (K/n, N) | (M/n, N), its rows of the sum |
 | gemm_all_reduce(a, b) | a (M, K/n); b (K/n, N) | (M, N) on all |
 
-Of models: all_reduce_rms_norm(x, residual, weight) and flash_decode(q, k, v), see docs/model-operators.md; of training:
-GradientReducer(model), send_activations(x, pe=) and recv_activations(x, pe=), see docs/training.md.
+Of models: all_reduce_rms_norm(x, residual, weight), flash_decode(q, k, v), moe_dispatch(x, indices, weights, experts) and
+moe_combine(rows, handle), see docs/model-operators.md; of training: GradientReducer(model), send_activations(x, pe=) and
+recv_activations(x, pe=), see docs/training.md.
 
 Sums are made in float32. Calls are enqueued on torch's current stream; a result is complete for this PE when the stream gets
 there. Calls follow each other without barriers, and CUDA graphs capture them after a first call. The first call of a kind
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from pyshmem.ops.models.activations import recv_activations, send_activations
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.models.experts import moe_combine, moe_dispatch
 from pyshmem.ops.models.flash_decode import flash_decode
 from pyshmem.ops.models.gradient_reducer import GradientReducer
 from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
@@ -41,6 +43,8 @@ __all__ = [
     "gemm_all_gather",
     "gemm_all_reduce",
     "gemm_reduce_scatter",
+    "moe_combine",
+    "moe_dispatch",
     "plan",
     "recv_activations",
     "reserve",

@@ -28,13 +28,14 @@ class Prepared:
     ) -> None:  # fmt: skip
         """Compile the kernel for arrays like ``arrays``. options: those of the compiler, as num_warps.
 
+        constants: in the order of the kernel's parameters.
         early: the kernel may begin before its predecessor has ended, and waits for it itself.
         """
         self._fixed = fixed  # the kernel holds their addresses
         counts = grid if isinstance(grid, tuple) else (grid,)
         self._tail: tuple[int, ...] = ()
         if interpreter.active():
-            self._bound: Any = lambda *given: kernel[counts](*fixed, *given, **constants)
+            self._bound: Any = lambda *given: kernel[counts](*fixed, *given, *constants.values())
             return
         self._bound = None
         self._loaded = _cached(kernel).find(*fixed, *arrays, *constants.values(), **options)

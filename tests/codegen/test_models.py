@@ -5,8 +5,9 @@ import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.kernels.on_stream import of_team
-from pyshmem.ops.models import activations, decode_kernels, gradient_schedules, norm_kernels
+from pyshmem.ops.models import activations, decode_kernels, expert_kernels, gradient_schedules, norm_kernels
 from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
+from pyshmem.ops.models.expert_schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
 from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
 from pyshmem.runtime.arguments import name_of
 
@@ -42,6 +43,7 @@ ROWS = {
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
     ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
+    ("nvidia", "combine", torch.float32): 192,
 }  # fmt: skip
 
 
@@ -131,3 +133,23 @@ def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_thei
     found = compiled(kernel, target, kind, threads, **arrays, **sizes)
     assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # a word or two beside the loops
     assert places(instructions(text_of(found, target)), TWICE.get((target, kind), WIDE[vendor(target)]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
+@pytest.mark.parametrize("way", ["dispatch", "combine"])
+def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, target):
+    """For 64 experts, 8 of them for a token, and rows of 7168 elements."""
+    hidden, integers, floats = 7168, array(torch.int32), array(torch.float32)
+    arrays = dict.fromkeys(("tables", "their_experts", "counts", "offsets", "places", "hits"), integers)
+    arrays |= dict.fromkeys(("their_weights", "weights", "factors"), floats) | {"rows": array(dtype)}
+    arrays |= {"faults": array(torch.int64), "indices": integers}
+    work = {"room": 8192, "local": 32, "pitch": 99, "parts": 99, "each": 83, "pushers": 33, "first": 33, "tokens": 8192}
+    work |= {"chunk": 8, "capacity": 80000, "strict": 1, "hidden": hidden, "W": power(hidden)}
+    work |= {"SENT": SENT, "SPREAD": SPREAD, "AT_ONCE": ADDED}
+    kernel, threads = getattr(expert_kernels, way), min(power(hidden) // EACH, 1024)
+    values = arrays | work | sizes_of(8, 32, 64) | {"flags": array(torch.uint64)}
+    found = compiled(kernel, target, dtype, threads, **values)
+    assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
+    lines = instructions(text_of(found, target))
+    stores = {"nvidia": r"st\.global\S*\.v4\.b32", "amd": r"global_store_dwordx4"}[vendor(target)]
+    assert places(lines, stores) and places(lines, WIDE[vendor(target)])

@@ -30,6 +30,12 @@ EXAMPLES = {
         ],
         [],
     ),
+    "expert_layer.py": (
+        lambda n: [
+            rf"{n} PEs: {2 * n} experts, {24 * n} tokens, {48 * n} rows, \d+ to \d+ of an expert, relative error at most \d\.\de-0[678]"
+        ],
+        [],
+    ),
     "gemm_all_scatter.py": (
         lambda n: [rf"{n} PEs: all have C = A @ B, 512 x 512 x 512 in float16, relative error \d\.\de-0[67]"],
         [],

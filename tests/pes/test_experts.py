@@ -1,0 +1,417 @@
+"""moe_dispatch and moe_combine: rows, counts and weighted sums against float64, for uneven tokens known only when kernels run."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from operands import close_to, random
+from pyshmem import ops
+from pyshmem.ops import workspace
+from pyshmem.ops.configurations import Machine
+from pyshmem.ops.models import expert_schedules as schedules
+from pyshmem.ops.models import experts
+from pyshmem.ops.models import plans as plans_of_models
+from pyshmem.ops.models.expert_schedules import SCHEDULES
+from pyshmem.ops.models.experts import reference
+from support import here, work
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
+
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+GPU = torch.cuda.is_available()
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+
+
+class Case:
+    """Tokens on all PEs of a team, a different number on each, and what is wanted of them.
+
+    tokens, choose: functions of a PE; choose changes the random experts that tokens list.
+    """
+
+    def __init__(
+        self, tokens=lambda pe: 7 + 3 * pe, hidden=40, local=3, top=4, dtype=torch.float32, seed=1, team=None,
+        choose=lambda pe, listed: listed, index=torch.int32,
+    ):  # fmt: skip
+        self.team, self.dtype, self.hidden = shmem.TEAM_WORLD if team is None else team, dtype, hidden
+        self.n, self.me = self.team.n_pes(), self.team.my_pe()
+        self.experts, self.every = local * self.n, []
+        self.room = max(tokens(pe) for pe in range(self.n))
+        top = min(top, self.experts)
+        for pe in range(self.n):
+            generator = torch.Generator().manual_seed(seed * 1000 + pe)
+            count = tokens(pe)
+            listed = torch.rand(count, self.experts, generator=generator).argsort(1)[:, :top].to(torch.int32)
+            listed = choose(pe, listed).contiguous().to(index).to(here())
+            weights = torch.rand(listed.shape, generator=generator).to(here())
+            self.every.append((random(seed * 1000 + 500 + pe, count, hidden, dtype=dtype), listed, weights))
+        self.rows, self.counts = reference(self.every, self.experts, self.me)
+
+    def dispatch(self, schedule="auto", capacity=None, **more):
+        more = {"team": self.team, "schedule": schedule, "tokens": self.room} | more
+        return ops.moe_dispatch(*self.every[self.me], self.experts, capacity, **more)
+
+    def check(self, found, note=""):
+        rows, counts, offsets, _ = found
+        assert counts.tolist() == self.counts, f"PE {self.me}: {note}"
+        assert offsets.tolist() == torch.tensor([0, *self.counts]).cumsum(0).tolist()
+        assert torch.equal(rows[: sum(self.counts)], self.rows), f"PE {self.me}: {note}: rows"
+
+    def applied(self, found):
+        """What the experts make of their rows: expert j multiplies by j + 1."""
+        rows, results = found.rows, torch.full_like(found.rows, float("nan"))
+        local = len(self.counts)
+        for j, (begin, end) in enumerate(zip(found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True)):
+            results[begin:end] = rows[begin:end] * (self.me * local + j + 1)
+        return results
+
+    def check_sums(self, sums, note=""):
+        x, listed, weights = self.every[self.me]
+        factors = torch.where(listed >= 0, weights.double() * (listed.double() + 1), 0.0).sum(1)
+        assert sums.shape == x.shape and sums.dtype == self.dtype
+        if len(x):
+            close_to(sums, factors[:, None] * x.double(), BOUNDS[self.dtype], note)
+
+    def round_trip(self, schedule="auto", note="", **more):
+        found = self.dispatch(schedule, **more)
+        self.check(found, note)
+        sums = ops.moe_combine(self.applied(found), found.handle)
+        self.check_sums(sums, note)
+        return sums
+
+
+@every_schedule
+def test_every_schedule_brings_rows_to_experts_and_weighted_sums_back(schedule):
+    for dtype in BOUNDS:
+        Case(dtype=dtype).round_trip(schedule, dtype)
+
+
+SHAPES = [
+    {"hidden": 1, "top": 1}, {"hidden": 33, "local": 1}, {"hidden": 16, "local": 5, "top": 3}, {"top": 9, "local": 9},
+    {"index": torch.int64},
+]  # fmt: skip
+
+
+@every_schedule
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_numbers_of_experts_and_widths_of_rows_are_any(schedule, shape):
+    Case(**shape).round_trip(schedule)
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is slow")
+@every_schedule
+def test_every_schedule_is_right_at_the_sizes_of_models(schedule):
+    for tokens in (1, 130, 900, 2500):
+        case = Case(lambda pe, tokens=tokens: tokens - pe % 2, 1024, 16, 8, torch.bfloat16)
+        for turn in range(3):
+            case.round_trip(schedule, (tokens, turn))
+
+
+@every_schedule
+def test_a_pe_or_all_may_have_no_tokens(schedule):
+    for tokens in (lambda pe: 5 * (pe % 2), lambda pe: 5 * ((pe + 1) % 2), lambda pe: 0):
+        Case(tokens).round_trip(schedule)
+
+
+@every_schedule
+def test_experts_may_have_no_tokens_and_tokens_no_experts(schedule):
+    """The first token has none, the second has some, and all others go to the last expert."""
+
+    def choose(pe, listed):
+        listed[:, 1:], listed[:, 0] = -1, listed.shape[1] - 1
+        listed[:1] = -1
+        return listed
+
+    Case(choose=choose).round_trip(schedule)
+    Case(
+        choose=lambda pe, listed: listed.masked_fill(torch.arange(listed.numel()).view(listed.shape) % 3 > 0, -1)
+    ).round_trip(schedule)
+
+
+@every_schedule
+def test_a_token_may_list_an_expert_twice(schedule):
+    """It gets a row for each, and both weights."""
+    case = Case(top=2, choose=lambda pe, listed: torch.cat([listed, listed[:, :1]], 1))
+    case.round_trip(schedule, capacity=3 * case.room * case.n)
+
+
+@every_schedule
+def test_numbers_of_tokens_may_change_up_to_the_room(schedule):
+    """All calls have one plan: PEs need not know of each other's numbers."""
+    for seed in range(4):
+        case = Case(lambda pe, seed=seed: (3 * pe + 5 * seed) % 9, seed=seed)
+        case.room = 11
+        case.round_trip(schedule, seed)
+    assert len(plans_of_models._plans) == 1
+
+
+def test_without_a_room_it_is_the_most_tokens_of_all_pes():
+    case = Case()
+    case.room = None
+    found = case.dispatch("fused")
+    case.check(found)
+    assert len(found.rows) == (7 + 3 * (case.n - 1)) * 3 * case.n, "enough for any choice of experts"
+
+
+@every_schedule
+def test_rows_of_an_expert_are_in_the_order_of_pes_and_tokens_whatever_the_order_of_calls(schedule):
+    """The reference has this order; the same call gives the same bits."""
+    case = Case(dtype=torch.bfloat16)
+    first = case.round_trip(schedule).clone()
+    for _ in range(2):
+        assert torch.equal(case.round_trip(schedule), first)
+
+
+@every_schedule
+def test_sums_have_the_same_bits_in_whatever_order_a_token_lists_its_experts(schedule):
+    case = Case(dtype=torch.bfloat16, top=6)
+    first = case.round_trip(schedule).clone()
+    case.every = [(x, listed.flip(1).contiguous(), weights.flip(1).contiguous()) for x, listed, weights in case.every]
+    assert torch.equal(case.round_trip(schedule), first)
+
+
+@every_schedule
+def test_not_a_number_stays_with_its_token(schedule):
+    case = Case()
+    for x, _, _ in case.every:
+        x[2] = float("nan")
+    found = case.dispatch(schedule)
+    sums = ops.moe_combine(case.applied(found), found.handle)
+    assert sums.isnan().all(1).nonzero().flatten().tolist() == [2] and sums.isnan().any(1).sum() == 1
+
+
+def test_a_row_crosses_only_to_pes_that_have_an_expert_for_it():
+    """Slots of all others stay as they were."""
+    case = Case(top=1)
+    case.dispatch("fused")
+    shmem.barrier_all()
+    slots = next(iter(plans_of_models._plans.values())).space["slots"].view(2, case.n, case.room, -1)[1]
+    for pe, (x, listed, _) in enumerate(case.every):
+        here = (listed // 3 == case.me).any(1) & (pe != case.me)
+        assert torch.equal(slots[pe, : len(x)], torch.where(here[:, None], x, 0.0))
+
+
+@every_schedule
+def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedule):
+    """Each call has other values in the same memory, overwritten as soon as the stream has done the call before."""
+    cases = [Case(lambda pe: 5, 16, seed=seed) for seed in range(3)]
+    mine = [each.clone() for each in cases[0].every[cases[0].me]]
+    for turn in range(300 if GPU else 6):
+        case = cases[turn % 3]
+        if case.me == turn // 2 % case.n:
+            work(20000 if GPU else 3_000_000)  # longer than its part of an interpreted kernel
+        for one, other in zip(mine, case.every[case.me], strict=True):
+            one.copy_(other)
+        found = ops.moe_dispatch(*mine, case.experts, tokens=5, schedule=schedule)
+        results = found.rows * (1.0 if turn % 2 else 2.0)
+        sums = ops.moe_combine(results, found.handle)
+        if turn < 10 or turn % 37 == 0:
+            case.check(found, turn)
+            x, _, weights = case.every[case.me]
+            close_to(sums, weights.double().sum(1, keepdim=True) * x.double() * (2 - turn % 2), 1e-5, turn)
+
+
+def test_rows_are_spread_when_they_have_arrived_though_a_peer_sends_many_more():
+    """The PEs with one row know all places while others still send."""
+    Case(lambda pe: 96 if pe % 2 else 1, 16, top=1).round_trip("fused")
+
+
+def test_two_calls_write_different_slots():
+    """A PE that is ahead sends its next call's rows, or sums, while another one still reads these."""
+    case, held = Case(), []
+    found = case.dispatch("fused")
+    for call in (lambda: None, lambda: ops.moe_combine(found.rows, found.handle)):
+        call()
+        shmem.barrier_all()
+        held.append(next(iter(plans_of_models._plans.values())).space["slots"].view(2, -1).clone())
+        shmem.barrier_all()
+    assert torch.equal(held[0][1], held[1][1]), "the second call wrote what the first one had"
+    assert not held[0][0].any() and held[1][0].any() == (case.n > 1)
+
+
+@every_schedule
+def test_rows_beyond_the_capacity_are_dropped_by_choice_and_never_written(schedule, monkeypatch):
+    """The first rows in order are kept; sums lack the others, and what is behind the result stays as it was."""
+    guarded, new = [], experts.new
+
+    def with_guard(dtype, *shape):
+        whole = new(dtype, shape[0] + 3, *shape[1:]).fill_(77)
+        guarded.append(whole[shape[0] :])
+        return whole[: shape[0]]
+
+    monkeypatch.setattr(experts, "new", with_guard)
+    case = Case()
+    for capacity in (1, sum(case.counts) // 2 + 1):
+        found = case.dispatch(schedule, capacity, overflow="drop")
+        ends = torch.tensor([0, *case.counts]).cumsum(0).clamp(max=capacity)
+        assert found.offsets.tolist() == ends.tolist() and found.counts.tolist() == ends.diff().tolist()
+        assert torch.equal(found.rows, case.rows[:capacity])
+        sums = ops.moe_combine(found.rows, found.handle)
+        assert not sums.isnan().any()
+        assert all((each == 77).all() for each in guarded)
+        ops.moe_combine(found.rows, found.handle)  # nothing is recorded
+
+
+def exceed(schedule):
+    """A call whose rows no PE has room for."""
+    case = Case()
+    found = case.dispatch(schedule, 1)
+    if GPU:
+        torch.cuda.synchronize()
+    return case, found
+
+
+@every_schedule
+def test_rows_beyond_the_capacity_are_an_error_of_the_next_call(schedule):
+    case, found = exceed(schedule)
+    message = rf"^moe_dispatch: PE \d+: capacity: got {sum(case.counts)} rows .*; wants at most the 1 of capacity="
+    with pytest.raises(shmem.OutOfRangeError, match=message):
+        ops.moe_combine(found.rows, found.handle)
+    case.round_trip(schedule)  # it is raised once
+
+
+def test_rows_beyond_the_capacity_are_an_error_of_finalize():
+    shmem.init()
+    exceed("fused")
+    with pytest.raises(shmem.OutOfRangeError, match=r"^moe_dispatch: PE \d+: capacity"):
+        shmem.finalize()
+    shmem.finalize()
+
+
+@every_schedule
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_numbers_of_no_expert_are_ignored_and_an_error_of_the_next_call(schedule, index):
+    case = Case(index=index)
+    wrong = case.experts if index is torch.int32 else 2**33
+    for pe, (_, listed, _) in enumerate(case.every):
+        listed[4, 1] = wrong if pe % 2 else -2
+    case.rows, case.counts = reference(case.every, case.experts, case.me)
+    found = case.dispatch(schedule)
+    case.check(found)
+    message = (
+        rf"^moe_dispatch: PE \d+: indices: got something else for token 4; wants experts 0 to {case.experts - 1}, or -1"
+    )
+    with pytest.raises(shmem.OutOfRangeError, match=message):
+        case.dispatch(schedule)
+
+
+def test_teams_of_some_pes_share_their_experts(monkeypatch):
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("there is no smaller team")
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
+    ops.reserve(1 << 20)
+    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
+        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+        for schedule in SCHEDULES if team else ():
+            Case(team=team).round_trip(schedule)
+        shmem.barrier_all()
+        ops.clear()
+
+
+@pytest.mark.parametrize("room", [1, 2, 7, 128, 513, 2048, 8192])
+@pytest.mark.parametrize("programs", [1, 7, 8, 132])
+def test_programs_divide_all_tokens_and_each_kind_of_work(room, programs, monkeypatch):
+    monkeypatch.setattr(schedules, "machine", lambda: Machine("nvidia", programs, 1, True))
+    monkeypatch.setattr(schedules.interpreter, "active", lambda: False)
+    for way in (schedules.THERE, schedules.BACK):
+        work = schedules.division(room, way)
+        assert work.programs <= programs and 1 <= work.pushers <= work.programs and 0 <= work.first < work.programs
+        assert (work.parts - 1) * work.each < room <= work.parts * work.each and 1 <= work.chunk <= work.each
+        assert work.first in (0, work.pushers), "a program has no work"
+
+
+def operands():
+    listed = torch.tensor([[0, 1], [1, 0], [0, -1]], dtype=torch.int32, device=here())
+    return {
+        "x": torch.ones(3, 16, device=here()), "indices": listed, "weights": torch.ones(3, 2, device=here()),
+        "experts": 2 * shmem.n_pes(),
+    }  # fmt: skip
+
+
+REFUSED = [
+    ("x: got int; wants a torch tensor", {"x": 1}),
+    (r"x: got shape \(16,\); wants shape \(tokens, hidden\)", {"x": torch.ones(16)}),
+    ("x: got torch.float64", {"x": torch.ones(3, 16, dtype=torch.float64)}),
+    ("x: got rows of 0 elements; wants 1 to", {"x": torch.ones(3, 0)}),
+    (r"indices: got shape \(2, 2\); wants shape \(tokens 3, top_k\)", {"indices": torch.ones(2, 2, dtype=torch.int32)}),
+    ("indices: got torch.int16", {"indices": torch.ones(3, 2, dtype=torch.int16)}),
+    ("indices: got 33 experts of a token; wants 1 to 32", {"indices": torch.ones(3, 33, dtype=torch.int32)}),
+    (r"weights: got shape \(3, 1\); wants shape \(3, 2\)", {"weights": torch.ones(3, 1)}),
+    ("weights: got torch.float16", {"weights": torch.ones(3, 2, dtype=torch.float16)}),
+    ("experts: got 0; wants a multiple of the", {"experts": 0}),
+    ("capacity: got 0; wants a number of rows, 1 or more", {"capacity": 0}),
+    ("tokens: got 2; wants at least this PE's 3 tokens", {"tokens": 2}),
+    ("overflow: got 'wrap'; wants error or drop", {"overflow": "wrap"}),
+    ("schedule: got 'words'; wants auto or fused, bulk_synchronous", {"schedule": "words"}),
+    ("team: got", {"team": shmem.TEAM_INVALID}),
+]
+
+
+@pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
+def test_wrong_arguments_are_refused_with_their_name(message, changed):
+    given = {
+        name: value.to(here()) if isinstance(value, torch.Tensor) else value
+        for name, value in (operands() | changed).items()
+    }
+    with pytest.raises(shmem.ShmemError, match=rf"^moe_dispatch: PE \d+: {message}"):
+        ops.moe_dispatch(**given)
+
+
+def test_experts_that_the_pes_cannot_share_equally_are_refused():
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("one PE has all experts")
+    with pytest.raises(
+        shmem.ArgumentError, match=rf"^moe_dispatch: PE \d+: experts: got {n + 1}; wants a multiple of the {n}"
+    ):
+        ops.moe_dispatch(**operands() | {"experts": n + 1})
+
+
+def test_a_refusal_of_one_pe_is_raised_on_all():
+    """The others would wait in a kernel for it."""
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    given = operands()
+    if shmem.my_pe() == 1:
+        given["weights"] = given["weights"].to(torch.float16)
+    message = "weights: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*weights: got"
+    with pytest.raises(shmem.ShmemError, match=rf"^moe_dispatch: PE \d+: {message}"):
+        ops.moe_dispatch(**given)
+
+
+def test_wrong_arguments_of_combine_are_refused_with_their_name():
+    found = ops.moe_dispatch(**operands())
+    rows, handle = found.rows, found.handle
+    for message, given in (
+        ("handle: got Tensor; wants the handle that moe_dispatch returned", (rows, rows)),
+        (r"rows: got shape \(1, 16\)", (rows[:1], handle)),
+        ("rows: got torch.float16", (rows.half(), handle)),
+        (r"out: got shape \(2, 16\); wants shape \(3, 16\)", (rows, handle, rows[:2].clone())),
+        ("out: got memory of rows", (rows, handle, rows[:3])),
+    ):
+        with pytest.raises(shmem.ShmemError, match=rf"^moe_combine: PE \d+: {message}"):
+            ops.moe_combine(*given)
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
+@every_schedule
+def test_graphs_replay_both_ways_with_counts_of_each_replay(schedule):
+    cases = [Case(lambda pe: 600, 256, 8, 4, torch.bfloat16, seed) for seed in range(3)]
+    mine = [each.clone() for each in cases[0].every[cases[0].me]]
+
+    def layer():
+        found = ops.moe_dispatch(*mine, cases[0].experts, schedule=schedule)
+        return found, ops.moe_combine(found.rows, found.handle)
+
+    layer()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        found, sums = layer()
+    for turn in range(12):
+        case = cases[turn % 3]
+        for one, other in zip(mine, case.every[case.me], strict=True):
+            one.copy_(other)
+        graph.replay()
+        torch.cuda.synchronize()
+        case.check(found, turn)
+        x, _, weights = case.every[case.me]
+        close_to(sums, weights.double().sum(1, keepdim=True) * x.double(), 1e-2, turn)
