@@ -260,9 +260,7 @@ def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, coun
         return planner.scan(context, routine, pair.dtype, count)
     if routine == "reduce_scatter":
         return planner.scattering(context, group.size, op, pair.dtype, count)
-    return planner.reduction(
-        context, group.size, op, pair.dtype, count, not (pair.dest | pair.src) & 3, pair.dest != pair.src
-    )
+    return planner.reduction(context, group.size, op, pair.dtype, count, not (pair.dest | pair.src) & 3)
 
 
 def unit_of(routine: str, itemsize: int) -> int:

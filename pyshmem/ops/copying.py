@@ -22,27 +22,29 @@ PITCH = 2  # words from flag to flag: kernels are compiled for addresses that ar
 
 
 @triton.jit
-def begin_call(ctx, words, COUNTS: tl.constexpr):
-    """Wait until all PEs have reached this call. COUNTS: this counts the call; if not, rounds.leave does."""
+def begin_call(ctx, words):
+    """Wait until all PEs have reached this call. Its number is in STAMP from now on."""
     number = rounds.enter(ctx, words)
     rounds.arrive(ctx, words, number)
     rounds.await_arrivals(ctx, words, number)
-    if COUNTS:
-        tl.store(words + rounds.ROUND, number)
+    tl.store(words + rounds.STAMP, number)
 
 
 @triton.jit
-def await_flag(ctx, words, flag):
-    """Wait until a piece of this call has come."""
-    dev.signal_wait_until(ctx, flag, dev.CMP_GE, dev.signal_fetch(ctx, words + rounds.ROUND))
+def await_flag(ctx, words, flag, ENDS: tl.constexpr):
+    """Wait until a piece of this call has come. ENDS: it is the last one, and ends the call."""
+    number = rounds.enter(ctx, words)
+    dev.signal_wait_until(ctx, flag, dev.CMP_GE, number)
+    if ENDS:
+        tl.store(words + rounds.ROUND, number)
 
 
 class Begin:
     """begin_call on a plan's words."""
 
-    def __init__(self, problem: Problem, words: torch.Tensor, counts: bool) -> None:
+    def __init__(self, problem: Problem, words: torch.Tensor) -> None:
         fixed = (shmem.device_context(problem.team), words)
-        self._kernel = Prepared(begin_call, 1, fixed, (), {"COUNTS": counts}, num_warps=1)
+        self._kernel = Prepared(begin_call, 1, fixed, (), {}, num_warps=1)
 
     def __call__(self) -> None:
         self._kernel()
@@ -59,12 +61,13 @@ class Pieces:
 
     def __init__(self, problem: Problem, words: torch.Tensor, flags: torch.Tensor) -> None:
         self._me, self._flags = problem.me, flags
-        self._number = words[rounds.ROUND.value : rounds.ROUND.value + 1]
+        self._number = words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self._worlds = {pe: world_pe(problem.team, pe) for pe in peers_of(problem.team)}
         self._ordered = default().streams  # copies on a stream follow each other
-        self.begin = Begin(problem, words, True)
-        context = shmem.device_context(problem.team)
-        self._await = Prepared(await_flag, 1, (context, words), (self._flags[0, 0],), {}, num_warps=1)
+        self._last = (peers_of(problem.team)[-1:], flags.shape[1] - 1)
+        self.begin = Begin(problem, words)
+        fixed, sample = (shmem.device_context(problem.team), words), (flags[0, 0],)
+        self._await = {ends: Prepared(await_flag, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)}
 
     def tell(self, pe: int, piece: int) -> None:
         """Set the flag of ``piece`` on ``pe`` of the team, behind the copies on the current stream."""
@@ -73,5 +76,5 @@ class Pieces:
         shmem.put(self._flags[self._me, piece, :1], self._number, self._worlds[pe])
 
     def wait(self, pe: int, piece: int) -> None:
-        """Let the current stream wait for ``piece`` of ``pe``."""
-        self._await(self._flags[pe, piece])
+        """Let the current stream wait for ``piece`` of ``pe``. A call ends with the last piece of the last peer."""
+        self._await[([pe], piece) == self._last](self._flags[pe, piece])

@@ -105,8 +105,8 @@ def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_withou
 def test_a_kernel_that_waits_beside_a_product_is_one_warp_of_few_registers(kernel, target):
     """A program of cuBLAS takes 384 x 168 of the 65536 registers of a multiprocessor: 1024 are left."""
     words = array(torch.uint64)
-    last = True if kernel is begin_call else words
-    source, options = specialise(kernel, target, [context(target, 0, 2), words, last], num_warps=1)
+    more = [] if kernel is begin_call else [words, True]
+    source, options = specialise(kernel, target, [context(target, 0, 2), words, *more], num_warps=1)
     found = compile(source, target=TARGETS[target], options=options.__dict__)
     assert found.metadata.shared == 0
     if target == "nvidia":

@@ -52,7 +52,7 @@ class GatherRows:
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin, self.gate = Begin(problem, self.space["words"], False), Side()
+        self.begin, self.gate = Begin(problem, self.space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
         last_piece = self.space["result 0"][i:j]
