@@ -102,3 +102,24 @@ def plans_closed():
 
     yield
     ops.clear()
+
+
+@pytest.fixture
+def smaller_teams(monkeypatch):
+    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+    from pyshmem import ops
+    from pyshmem.ops import workspace
+
+    n = shmem.n_pes()
+    if n < 2:
+        pytest.skip("there is no smaller team")
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
+    ops.reserve(1 << 20)
+
+    def teams():
+        for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
+            yield shmem.TEAM_WORLD.split_strided(first, step, size)
+            shmem.barrier_all()
+            ops.clear()
+
+    return teams()

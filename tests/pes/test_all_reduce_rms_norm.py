@@ -5,7 +5,6 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
-from pyshmem.ops import workspace
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import plans as plans_of_models
@@ -144,20 +143,12 @@ def test_results_of_the_plan_live_until_the_next_call_but_one(schedule):
     assert cases[2].call(schedule)[0].data_ptr() == results[0][0].data_ptr()
 
 
-def test_teams_of_some_pes_sum_over_their_members(monkeypatch):
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
-    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
-        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+def test_teams_of_some_pes_sum_over_their_members(smaller_teams):
+    for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
             case = Case(3, 34, team=team)
             for _ in range(3):
                 case.check(case.call(schedule), schedule)
-        shmem.barrier_all()
-        ops.clear()
 
 
 @every_schedule

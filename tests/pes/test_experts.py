@@ -5,7 +5,6 @@ import pytest
 import torch
 from operands import close_to, random
 from pyshmem import ops
-from pyshmem.ops import workspace
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import expert_schedules as schedules
 from pyshmem.ops.models import experts
@@ -293,18 +292,10 @@ def test_numbers_of_no_expert_are_ignored_and_an_error_of_the_next_call(schedule
         case.dispatch(schedule)
 
 
-def test_teams_of_some_pes_share_their_experts(monkeypatch):
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
-    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
-        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+def test_teams_of_some_pes_share_their_experts(smaller_teams):
+    for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
             Case(team=team).round_trip(schedule)
-        shmem.barrier_all()
-        ops.clear()
 
 
 @pytest.mark.parametrize("room", [1, 2, 7, 128, 513, 2048, 8192])

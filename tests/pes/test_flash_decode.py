@@ -5,7 +5,6 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
-from pyshmem.ops import workspace
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.flash_decode import reference
@@ -139,20 +138,12 @@ def test_the_parts_of_two_calls_lie_in_different_slots():
     assert not held[0][0].any() and held[1][0].any()
 
 
-def test_teams_of_some_pes_share_their_tokens(monkeypatch):
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
-    for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
-        team = shmem.TEAM_WORLD.split_strided(first, step, size)
+def test_teams_of_some_pes_share_their_tokens(smaller_teams):
+    for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
             case = Case(team=team)
             for _ in range(3):
                 case.check(case.call(schedule), schedule)
-        shmem.barrier_all()
-        ops.clear()
 
 
 @every_schedule

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
-from pyshmem.ops import workspace
 from pyshmem.ops.models import gradient_schedules
 from pyshmem.ops.models.gradient_buckets import cut
 from pyshmem.ops.models.gradient_schedules import SCHEDULES
@@ -342,18 +341,13 @@ def delay(reducer, late, monkeypatch):
 
 
 @every_schedule
-def test_teams_of_some_pes_reduce_among_themselves(schedule, monkeypatch):
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
-    team = shmem.TEAM_WORLD.split_strided(1, 1, n - 1)
-    if team:
-        model = network()
-        with reducing(model, team=team, schedule=schedule):
-            loss_of(model, data(shmem.my_pe())).backward()
-            check(model, averages(model, team=team))
+def test_teams_of_some_pes_reduce_among_themselves(schedule, smaller_teams):
+    for team in smaller_teams:
+        if team:
+            model = network()
+            with reducing(model, team=team, schedule=schedule):
+                loss_of(model, data(shmem.my_pe())).backward()
+                check(model, averages(model, team=team))
 
 
 def test_a_backward_that_fails_on_all_pes_leaves_no_trace():
