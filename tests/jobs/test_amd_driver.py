@@ -396,7 +396,7 @@ driver.map(4096, 4096, 0), driver.allow(4096, 4096), driver.unmap(4096, 4096), d
 driver.allocate(4096, 0), driver.allocate(4096, 3), driver.free(4096)
 driver.ipc_get(4096), driver.ipc_open(bytes(64)), driver.ipc_close(4096)
 driver.copy(4096, 8192, 0, 0), driver.clear(4096, 0, 0), driver.synchronize(0)
-driver.idle(0)
+driver.idle(0), driver.write_value(0, 4096, 1)
 address = ctypes.cast(driver._library.hipModuleLaunchKernel, ctypes.c_void_p).value
 driver.answers["launch"] = launch_prepared(struct.pack("<8Q", address, 0, 1, 1, 1, 64, 0, False), 0)
 address = ctypes.cast(driver._library.hipGraphLaunch, ctypes.c_void_p).value
