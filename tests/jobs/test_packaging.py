@@ -1,0 +1,58 @@
+"""The recipes of packaging/ ask for what pyproject.toml asks for, and do what docs/installation.md says."""
+
+import ast
+import re
+from fnmatch import fnmatch
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from pyshmem.version import __version__
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+SPACK = PACKAGING / "spack/packages/py_pyshmem_mpi/package.py"
+CONDA = PACKAGING / "conda/recipe.yaml"
+CONDA_NAMES = {"torch": "pytorch"}  # others have the name that they have on the package index
+
+
+def lower_bounds():
+    """What pyshmem needs, without extras: the least version by name."""
+    needed = [each for each in metadata.requires("pyshmem-mpi") if "extra ==" not in each]
+    return dict(re.fullmatch(r"([a-z0-9]+)>=([\d.]+)", each).groups() for each in needed)
+
+
+def test_the_spack_recipe_has_the_version_and_the_lower_bounds_of_the_distribution():
+    calls = [each for each in ast.walk(ast.parse(SPACK.read_text())) if isinstance(each, ast.Call)]
+    named = [
+        (each.func.id, each.args[0].value) for each in calls if each.args and isinstance(each.args[0], ast.Constant)
+    ]
+    assert [value for name, value in named if name == "version"] == [__version__]
+    bounds = [re.fullmatch(r"py-([a-z0-9]+)@([\d.]+):", value) for name, value in named if name == "depends_on"]
+    assert dict(each.groups() for each in bounds if each) == lower_bounds() | {"setuptools": "77"}
+
+
+def test_the_conda_recipe_has_the_version_and_the_lower_bounds_of_the_distribution():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    recipe = yaml.safe_load(CONDA.read_text())
+    assert recipe["context"]["version"] == __version__
+    wanted = {CONDA_NAMES.get(name, name): least for name, least in lower_bounds().items()} | {"python": "3.10"}
+    assert dict(each.split(" >=") for each in recipe["requirements"]["run"]) == wanted
+
+
+@pytest.mark.parametrize("vendor", ["cuda", "rocm"])
+def test_images_install_by_the_lines_of_the_installation_page(vendor):
+    text = (PACKAGING / f"Dockerfile.{vendor}").read_text()
+    (line,) = re.findall(r"^RUN (pip install .+)$", text, re.M)
+    assert f"`{line}`" in (ROOT / "docs/installation.md").read_text()
+    assert f"docker build -f packaging/Dockerfile.{vendor} " in text
+
+
+def test_a_wheel_has_every_file_of_the_package_that_is_no_source():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads pyproject.toml")
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folder = ROOT / "pyshmem"
+    files = [each.relative_to(folder) for each in folder.rglob("*") if each.is_file()]
+    sources = (".py", ".pyc", ".so", ".c", ".h")
+    held = [str(each) for each in files if each.suffix not in sources]
+    assert held and [each for each in held if not any(fnmatch(each, pattern) for pattern in data["pyshmem"])] == []
