@@ -7,6 +7,8 @@ runs on every schedule. Idea: Osama, Porumbescu, Owens (arXiv 2301.04792). See d
 
 from __future__ import annotations
 
+import sys as _sys
+
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.plans import Plan, plan
@@ -15,6 +17,7 @@ from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step
 from pyshmem.irregular.works.spmm import spmm
 from pyshmem.irregular.works.spmv import spmv
+from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
     "CSR",
@@ -30,3 +33,5 @@ __all__ = [
     "spmm",
     "spmv",
 ]
+
+_ranges.put_into(_sys.modules[__name__], "shmem.irregular.")

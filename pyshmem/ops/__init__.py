@@ -21,6 +21,8 @@ makes a plan, collectively over the team. Idea: Iris (arXiv 2511.12500); schedul
 
 from __future__ import annotations
 
+import sys as _sys
+
 from pyshmem.ops.models.activations import recv_activations, send_activations
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
 from pyshmem.ops.models.experts import moe_combine, moe_dispatch
@@ -32,6 +34,7 @@ from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
 from pyshmem.ops.operators.gemm_reduce_scatter import gemm_reduce_scatter
 from pyshmem.ops.plans import Plan, clear, plan
 from pyshmem.ops.workspace import reserve, reserve_bytes
+from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
     "GradientReducer",
@@ -51,3 +54,5 @@ __all__ = [
     "reserve_bytes",
     "send_activations",
 ]
+
+_ranges.put_into(_sys.modules[__name__], "shmem.ops.")

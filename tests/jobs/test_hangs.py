@@ -273,7 +273,7 @@ def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program)
     prog = program(HEAD + "if me == 0:\n    wait_for('enough')\n    print('unharmed')\n")
     for seconds in (1, 5, 25):
         job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", seconds, prog)
-        assert until(lambda: re.search("^(PE 1 is|.*PE 1 has come)", job.errors, re.MULTILINE)), job.errors
+        assert until(lambda job=job: re.search("^(PE 1 is|.*PE 1 has come)", job.errors, re.MULTILINE)), job.errors
         if "PE 1 has come to the end of its program" in job.errors:
             break
         job.process.terminate()

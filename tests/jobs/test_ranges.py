@@ -3,6 +3,7 @@
 from jobs import python
 
 import pyshmem as shmem
+from pyshmem import ops
 from pyshmem import shmem as c_names
 from pyshmem.host import locks, rma, teams
 
@@ -24,6 +25,7 @@ def pop():
 
 nvtx.range_push, nvtx.range_pop = push, pop
 import pyshmem as shmem
+from pyshmem import irregular, ops
 from pyshmem.shmem import shmem_long_p, shmem_put
 from pyshmem.runtime import whereabouts
 
@@ -50,12 +52,15 @@ def pes():
     print(whereabouts._place(caller) + whereabouts._waits_for(caller))
     yield 0
 shmem.pe_quiet(pes())
+ops.clear()
+irregular.csr(torch.eye(3).to_sparse_csr())
 print(depth, x.tolist())
 print("\\n".join(seen))
 """
 WANTED = [
     *("shmem.put", "shmem.barrier_all", "shmem.get", "shmem.Team.split_strided", "shmem.Lock.__enter__"),
     *("shmem.Lock.__exit__", "shmem_long_p", "shmem_put", "shmem.wait_until", "shmem.pe_quiet"),
+    *("shmem.ops.clear", "shmem.irregular.csr"),
 ]
 
 
@@ -74,6 +79,7 @@ def test_each_call_is_a_range_with_its_name_that_ends_with_it_also_by_an_error(t
 def test_unset_every_call_is_the_function_itself():
     """Nothing stands between the program and the call."""
     assert shmem.put is rma.put and shmem.put.__code__.co_name == "put"
+    assert ops.gemm_all_reduce.__code__.co_name == "gemm_all_reduce"
     assert shmem.Team.sync is teams.Team.sync and shmem.Team.sync.__code__.co_name == "sync"
     assert locks.Lock.acquire.__code__.co_name == "acquire"
     assert "within" not in c_names.shmem_long_put.__code__.co_name
