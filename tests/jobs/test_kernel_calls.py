@@ -18,7 +18,7 @@ def driver(monkeypatch):
     found = Driver()
     monkeypatch.setattr(launch, "_launcher", lambda: found.address)
     monkeypatch.setattr(launch, "_current_device", lambda: 3)
-    monkeypatch.setattr(launch, "_current_stream", lambda device: 70 + device)
+    monkeypatch.setattr(launch, "current_stream", lambda device: 70 + device)
     return found
 
 
