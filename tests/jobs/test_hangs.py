@@ -253,6 +253,8 @@ def test_errors_that_name_heap_offsets_name_the_allocation_in_debug_mode(tmp_pat
     assert status == 0 and out.count(" at heap offset 144 in 0.1 s; wants ") == 2 and "allocated at" not in out, out
 
 
+ASKED = {"PYSHMEM_DUMP": "SIGUSR1"}  # which pyshmemrun forwards
+
 AT_ITS_END = HEAD + "if me != 1:\n    shmem.barrier_all()\n"
 
 
@@ -272,7 +274,7 @@ def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program)
     """The first time after which PE 1 is there: a machine may be slow."""
     prog = program(HEAD + "if me == 0:\n    wait_for('enough')\n    print('unharmed')\n")
     for seconds in (1, 5, 25):
-        job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", seconds, prog)
+        job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", seconds, prog, env=ASKED)
         assert until(lambda job=job: re.search("^(PE 1 is|.*PE 1 has come)", job.errors, re.MULTILINE)), job.errors
         if "PE 1 has come to the end of its program" in job.errors:
             break
@@ -304,7 +306,7 @@ of_the_user()
 
 def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(start, program):
     """Asked again until all have arrived where they wait, but not before they have answered: a dump takes its time."""
-    job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS))
+    job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS), env=ASKED)
     wanted = (
         r"PE 0 is in barrier_all at prog.py:\d+: no call yet from PEs 1, 2 and 3 of TEAM_WORLD",
         r"PE 1 is in wait_until at prog.py:\d+: ivar = int64\[1\] at heap offset 0, now \[0\], cmp = '>=', value = 1",
