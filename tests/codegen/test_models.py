@@ -43,7 +43,7 @@ ROWS = {
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
     ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
-    ("nvidia", "combine", torch.float32): 192,
+    ("nvidia", "dispatch", torch.bfloat16): 4, ("nvidia", "combine", torch.float32): 192,
 }  # fmt: skip
 
 
