@@ -44,7 +44,11 @@ def main(
     command.check_files(options, suite.name)
     found, missing = _libraries(options, rivals)
     report = Report(suite.name, [peer.name for peer in found], options.n, record.facts(), missing=missing)
-    clock = clock_of(found, options, report.facts)
+    return run(suite, clock_of(found, options, report.facts), options, report)
+
+
+def run(suite: command.Suite, clock: Any, options: argparse.Namespace, report: Report) -> int:
+    """Run a suite in jobs of its own. Return the exit status: 1 for a job that ends."""
     try:
         with clock.stack:
             return suite.run(clock, options, report)

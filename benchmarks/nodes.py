@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from benchmarks import command, peers, record
+from benchmarks import command, cpu, peers, record
 from benchmarks.figures import Report
-from benchmarks.jobs import GroupsClock, JobError
+from benchmarks.jobs import GroupsClock
 from benchmarks.peers import Peer
 from benchmarks.peers.case import FLOOD
 from benchmarks.rows import MIB, Goal, Row, once, rate, times
@@ -107,12 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     mpiexec = peers.find(options.mpiexec)
     report = Report(SUITE.name, ["pyshmem", MPI, TCP, ALONE], 2, record.facts())
     clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
-    try:
-        with clock.stack:
-            return SUITE.run(clock, options, report)
-    except JobError as error:
-        print(f"python -m benchmarks.nodes: {error}", file=sys.stderr)
-        return 1
+    return cpu.run(SUITE, clock, options, report)
 
 
 if __name__ == "__main__":

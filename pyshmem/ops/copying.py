@@ -13,7 +13,7 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.ops import rounds
-from pyshmem.ops.exchanges import peers_of, world_pe
+from pyshmem.ops.exchanges import put
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.problem import Problem
 from pyshmem.runtime.heap import default
@@ -39,15 +39,9 @@ def await_flag(ctx, words, flag, ENDS: tl.constexpr):
         tl.store(words + rounds.ROUND, number)
 
 
-class Begin:
-    """begin_call on a plan's words."""
-
-    def __init__(self, problem: Problem, words: torch.Tensor) -> None:
-        fixed = (shmem.device_context(problem.team), words)
-        self._kernel = Prepared(begin_call, 1, fixed, (), {}, num_warps=1)
-
-    def __call__(self) -> None:
-        self._kernel()
+def beginner(problem: Problem, words: torch.Tensor) -> Prepared:
+    """Return begin_call on a plan's words, to be called without arrays."""
+    return Prepared(begin_call, 1, (shmem.device_context(problem.team), words), (), {}, num_warps=1)
 
 
 class Pieces:
@@ -60,12 +54,11 @@ class Pieces:
         return {"words": (words, torch.uint64), "flags": (flags, torch.uint64)}
 
     def __init__(self, problem: Problem, words: torch.Tensor, flags: torch.Tensor) -> None:
-        self._me, self._flags = problem.me, flags
+        self._team, self._flags = problem.team, flags
         self._number = words[rounds.STAMP.value : rounds.STAMP.value + 1]
-        self._worlds = {pe: world_pe(problem.team, pe) for pe in peers_of(problem.team)}
         self._ordered = default().streams  # copies on a stream follow each other
-        self._last = (peers_of(problem.team)[-1:], flags.shape[1] - 1)
-        self.begin = Begin(problem, words)
+        self._last = ((problem.me - 1) % problem.n_pes, flags.shape[1] - 1)  # PE and piece
+        self.begin = beginner(problem, words)
         fixed, sample = (shmem.device_context(problem.team), words), (flags[0, 0],)
         self._await = {ends: Prepared(await_flag, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)}
 
@@ -73,8 +66,8 @@ class Pieces:
         """Set the flag of ``piece`` on ``pe`` of the team, behind the copies on the current stream."""
         if not self._ordered:
             shmem.fence()
-        shmem.put(self._flags[self._me, piece, :1], self._number, self._worlds[pe])
+        put(self._team, self._flags[self._team.me, piece, :1], self._number, pe)
 
     def wait(self, pe: int, piece: int) -> None:
         """Let the current stream wait for ``piece`` of ``pe``. A call ends with the last piece of the last peer."""
-        self._await[([pe], piece) == self._last](self._flags[pe, piece])
+        self._await[(pe, piece) == self._last](self._flags[pe, piece])

@@ -25,18 +25,22 @@ def world_pe(team: Team, pe: int) -> int:
     return team.translate_pe(pe, TEAM_WORLD)
 
 
+def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None:
+    """Put ``source``, which may be empty, to ``target`` on ``pe`` of the team, on the current stream."""
+    if source.numel():
+        shmem.put(target, source, world_pe(team, pe))
+
+
 def put_rows(team: Team, array: torch.Tensor, first: int, last: int, pe: int) -> None:
     """Copy rows first to last - 1 of a symmetric array to the same place on ``pe`` of the team, on the current stream."""
-    if last > first:
-        shmem.put(array[first:last], array[first:last], world_pe(team, pe))
+    put(team, array[first:last], array[first:last], pe)
 
 
 def put_part(problem: Problem, slots: torch.Tensor, parts: torch.Tensor, pe: int, first: int, last: int) -> None:
     """Put rows first to last - 1 of this PE's part, which ``pe`` owns, into its slot there, on the current stream."""
     start, _ = rows_of(problem, pe)
     slot = slots[(problem.me - pe - 1) % problem.n_pes]
-    if last > first and problem.N:
-        shmem.put(slot[first - start : last - start], parts[first:last], world_pe(problem.team, pe))
+    put(problem.team, slot[first - start : last - start], parts[first:last], pe)
 
 
 def rows_of(problem: Problem, pe: int) -> tuple[int, int]:
@@ -126,34 +130,26 @@ def meet(ctx, words, number):
     rounds.await_arrivals(ctx, words, number)
 
 
-class SendAndMeet:
-    """send_and_meet of arrays of one size. On return of the kernel, all PEs have what all have sent before."""
+def sender(
+    problem: Problem, words: torch.Tensor, source: torch.Tensor, target: torch.Tensor, first: bool = False,
+    own: bool = False,
+) -> Prepared:  # fmt: skip
+    """Return send_and_meet, to be called with arrays like ``source`` and ``target``. first, own: FIRST and OWN.
 
-    def __init__(
-        self, problem: Problem, words: torch.Tensor, source: torch.Tensor, target: torch.Tensor,
-        first: bool = False, own: bool = False,
-    ) -> None:  # fmt: skip
-        """source, target: like those of the calls.  first, own: FIRST and OWN of send_and_meet."""
-        fixed = (shmem.device_context(problem.team), words, target.numel())
-        programs, block = _grid(target.numel(), target.itemsize)
-        constants = {"BLOCK": block, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
-        self._kernel = Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
-
-    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        self._kernel(source, target)
+    On return of the kernel, all PEs have what all have sent before.
+    """
+    fixed = (shmem.device_context(problem.team), words, target.numel())
+    programs, block = _grid(target.numel(), target.itemsize)
+    constants = {"BLOCK": block, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
+    return Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
 
 
-class ScatterAndMeet:
-    """scatter_and_meet of a plan's parts and slots."""
-
-    def __init__(self, problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> None:
-        fixed = (shmem.device_context(problem.team), words, problem.M, problem.N, slots)
-        programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
-        constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
-        self._kernel = Prepared(scatter_and_meet, programs, fixed, (parts,), constants, num_warps=8)
-
-    def __call__(self, parts: torch.Tensor) -> None:
-        self._kernel(parts)
+def scatterer(problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> Prepared:
+    """Return scatter_and_meet into a plan's slots, to be called with its parts."""
+    fixed = (shmem.device_context(problem.team), words, problem.M, problem.N, slots)
+    programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
+    constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
+    return Prepared(scatter_and_meet, programs, fixed, (parts,), constants, num_warps=8)
 
 
 def _grid(count: int, itemsize: int) -> tuple[int, int]:

@@ -16,6 +16,11 @@ def random(seed, *shape, dtype):
     return torch.randn(*shape, generator=generator).to(dtype).to(here())
 
 
+def placed(arguments):
+    """The arguments, with tensors beside the default heap."""
+    return {name: each.to(here()) if isinstance(each, torch.Tensor) else each for name, each in arguments.items()}
+
+
 def close_to(result, wanted, bound, note=""):
     """Assert a relative error below ``bound``. wanted: in float64."""
     error = (result.double() - wanted).norm() / wanted.norm().clamp(min=1e-30)

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, random
+from operands import close_to, equal_on_all_pes, placed, random
 from pyshmem import ops
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import all_reduce_rms_norm as norm
@@ -192,10 +192,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
 def test_wrong_arguments_are_refused_with_their_name(message, changed):
-    given = operands() | changed
-    for name, value in given.items():
-        if isinstance(value, torch.Tensor):
-            given[name] = value.to(here())
+    given = placed(operands() | changed)
     if given["x"] == "transposed":
         given["x"] = torch.ones(8, 3, device=here()).T
     with pytest.raises(shmem.ShmemError, match=rf"^all_reduce_rms_norm: PE \d+: {message}"):

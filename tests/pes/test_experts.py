@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, random
+from operands import close_to, placed, random
 from pyshmem import ops
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import expert_schedules as schedules
@@ -339,10 +339,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
 def test_wrong_arguments_are_refused_with_their_name(message, changed):
-    given = {
-        name: value.to(here()) if isinstance(value, torch.Tensor) else value
-        for name, value in (operands() | changed).items()
-    }
+    given = placed(operands() | changed)
     with pytest.raises(shmem.ShmemError, match=rf"^moe_dispatch: PE \d+: {message}"):
         ops.moe_dispatch(**given)
 

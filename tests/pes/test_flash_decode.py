@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, random
+from operands import close_to, equal_on_all_pes, placed, random
 from pyshmem import ops
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
@@ -179,10 +179,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
 def test_wrong_arguments_are_refused_with_their_name(message, changed):
-    given = {
-        name: value.to(here()) if isinstance(value, torch.Tensor) else value
-        for name, value in (operands() | changed).items()
-    }
+    given = placed(operands() | changed)
     with pytest.raises(shmem.ShmemError, match=rf"^flash_decode: PE \d+: {message}"):
         ops.flash_decode(**given)
 

@@ -137,8 +137,7 @@ class BulkSynchronous:
         }  # fmt: skip
         self.space = Workspace(NAME, problem.team, wanted)
         self.counted = torch.arange(max(n * room * top, problem.local) + 1, dtype=torch.int32, device=device())
-        limits = [problem.capacity, problem.local * n]
-        self.found = torch.tensor([0, limits[0], 0, limits[1]], dtype=torch.int64, device=device())
+        self.found = torch.tensor([0, problem.capacity, 0, problem.local * n], dtype=torch.int64, device=device())
         self.note = Prepared(kernels.note, 1, (), (self.found, faults), {}, num_warps=1)
         self.faults = faults
 

@@ -11,7 +11,7 @@ from pyshmem.device import arch
 from pyshmem.device.collectives.packing import summed_in
 from pyshmem.host.teams import Team
 from pyshmem.ops.configurations import machine
-from pyshmem.ops.exchanges import peers_of, world_pe
+from pyshmem.ops.exchanges import peers_of, put
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models.gradient_buckets import LINE
 
@@ -40,7 +40,7 @@ class Piece:
     ) -> None:
         """slots: bytes, for the parts of this PE's share that others send."""
         n = team.size
-        self.share = share_of(last - first, n)
+        self.share = share_length(last - first, n)
         cuts = [min(first + pe * self.share, last) for pe in range(n + 1)]
         self.shares = [slice(*cuts[pe : pe + 2]) for pe in range(n)]
         self.slots = slots.view(dtype)[: (n - 1) * self.share].view(n - 1, self.share)
@@ -103,16 +103,11 @@ def block_of(dtype: torch.dtype) -> int:
     return 64 * WARPS * 16 // dtype.itemsize
 
 
-def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None:
-    if source.numel():
-        shmem.put(target, source, world_pe(team, pe))
-
-
-def share_of(count: int, n: int) -> int:
+def share_length(count: int, n: int) -> int:
     """Return the elements of a share: a multiple of LINE."""
     return -(-count // (LINE * n)) * LINE
 
 
 def slot_bytes(count: int, itemsize: int, n: int) -> int:
     """Return the bytes of the slots for a piece of a bucket of ``count`` elements."""
-    return (n - 1) * share_of(min(count, PIECE // itemsize), n) * itemsize
+    return (n - 1) * share_length(min(count, PIECE // itemsize), n) * itemsize

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
-from pyshmem.ops.exchanges import ScatterAndMeet, SendAndMeet, Sum, peers_of, rows_of
+from pyshmem.ops.exchanges import Sum, peers_of, rows_of, scatterer, sender
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
@@ -22,7 +22,7 @@ class GatherRows:
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply = multiply(problem, a, b, self.first, 0)
         own = self.space["result 0"][self.first : self.last]
-        self.send = SendAndMeet(problem, self.space["words"], own, own, first=True)
+        self.send = sender(problem, self.space["words"], own, own, first=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         own = out[self.first : self.last]
@@ -69,7 +69,7 @@ class MultiplyGathered:
         self.own = self.gathered[first:last]
         self.multiply = multiply(problem, self.gathered, b, *problem.corner)
         # they meet first: no PE reads its gathered rows of the last call any more
-        self.send = SendAndMeet(problem, self.space["words"], a.contiguous(), self.own, first=True, own=True)
+        self.send = sender(problem, self.space["words"], a.contiguous(), self.own, first=True, own=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         self.send(a.contiguous(), self.own)
@@ -87,7 +87,7 @@ class ReduceScatter:
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.first, self.last = rows_of(problem, problem.me)
-        self.scatter = ScatterAndMeet(problem, self.space["words"], slots, self.parts)
+        self.scatter = scatterer(problem, self.space["words"], slots, self.parts)
         self.sum = Sum(problem, self.parts[self.first : self.last], slots, self.first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:

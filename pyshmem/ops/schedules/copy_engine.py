@@ -6,9 +6,8 @@ import itertools
 
 import torch
 
-import pyshmem as shmem
-from pyshmem.ops.copying import Begin, Pieces
-from pyshmem.ops.exchanges import SendAndMeet, Sum, peers_of, put_part, put_rows, rows_of, world_pe
+from pyshmem.ops.copying import Pieces, beginner
+from pyshmem.ops.exchanges import Sum, peers_of, put, put_part, put_rows, rows_of, sender
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
@@ -52,11 +51,11 @@ class GatherRows:
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin, self.gate = Begin(problem, self.space["words"]), Side()
+        self.begin, self.gate = beginner(problem, self.space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
         last_piece = self.space["result 0"][i:j]
-        self.send = SendAndMeet(problem, self.space["words"], last_piece, last_piece)
+        self.send = sender(problem, self.space["words"], last_piece, last_piece)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
@@ -95,16 +94,14 @@ class MultiplyGathered:
             for pe in peers_of(team)
             for piece, (first, last) in enumerate(pieces_of(problem, pe))
         ]
-        self.worlds = {pe: world_pe(team, pe) for pe in peers_of(team)}
-        self.side = Side()
+        self.team, self.side = team, Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
         with self.side.after():
             self.pieces.begin()  # no PE reads its gathered rows of the last call any more
             for pe, piece, i, j in self.sent:
-                if j > i:
-                    shmem.put(self.gathered[i:j], rows[i - self.first : j - self.first], self.worlds[pe])
+                put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
                 self.pieces.tell(pe, piece)
         self.multiply_own(a, b, out[self.first : self.last])
         for pe, piece, first, last, step in self.steps:
