@@ -11,7 +11,10 @@ from pyshmem.runtime.heap import default
 
 
 class Configuration(NamedTuple):
-    """BM, BN, BK: the elements of a tile and of a step of its K loop.  group: rows of tiles in a band."""
+    """BM, BN, BK: the elements of a tile and of a step of its K loop.  group: rows of tiles in a band.
+
+    least: streamed tiles are cut into parts of so many steps or more, or not at all.
+    """
 
     BM: int
     BN: int
@@ -19,6 +22,7 @@ class Configuration(NamedTuple):
     warps: int
     stages: int
     group: int = 8
+    least: int = 16
 
 
 class Machine(NamedTuple):
@@ -32,8 +36,8 @@ class Machine(NamedTuple):
 
 # (architecture, bytes of an element)
 _ROWS = {
-    ("interpreter", 2): Configuration(32, 32, 32, 4, 1, 2),
-    ("interpreter", 4): Configuration(32, 32, 32, 4, 1, 2),
+    ("interpreter", 2): Configuration(32, 32, 32, 4, 1, 2, least=1),
+    ("interpreter", 4): Configuration(32, 32, 32, 4, 1, 2, least=1),
     ("nvidia", 2): Configuration(128, 256, 64, 8, 4),
     ("nvidia", 4): Configuration(128, 128, 32, 8, 3),
     ("gfx90a", 2): Configuration(128, 128, 32, 4, 2),

@@ -62,7 +62,7 @@ class Product:
         fixed = (
             shmem.device_context(problem.team), words, self.sums, tallies, *rest, self.m, problem.n, problem.k,
             self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            self.whole, self.tiles, self.crowd,
+            self.whole, self.tiles, self.crowd, self.row.least,
         )  # fmt: skip
         row = self.row
         return Prepared(

@@ -15,7 +15,7 @@ PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
 SIZES = {
     "M": 2048, "N": 4096, "K": 12288, "a_pitch": 12288, "b_pitch": 12288, "pitch": 4096, "above": 0, "before": 0,
-    "whole": 272, "tiles": 404, "crowd": 132, "pieces": 8,
+    "whole": 272, "tiles": 404, "crowd": 132, "least": 16, "pieces": 8,
 }  # fmt: skip
 
 

@@ -128,15 +128,16 @@ def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same(
     assert len({round(m.bit_length()) for m, _, _ in found}) == 7  # every power of two from 128 to 8192
 
 
-@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8))
-def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs):
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8), st.integers(1, 20))
+def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs, least):
     whole = min(whole, tiles)
-    model = HOPPER._replace(programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
+    row = HOPPER.row._replace(least=least)
+    model = HOPPER._replace(row=row, programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
     seconds = [0.0] * programs
     for tile in range(whole):
         seconds[tile % programs] += depth + 100
     iterations = (tiles - whole) * depth
-    sharing = min(programs, iterations)
+    sharing = min(programs, max(tiles - whole, iterations // least))
     owner = [p for p in range(sharing) for _ in range(p * iterations // sharing, (p + 1) * iterations // sharing)]
     for tile in range(tiles - whole):
         parts = owner[tile * depth : (tile + 1) * depth]
