@@ -13,7 +13,7 @@ from pyshmem.runtime.heap import default
 class Configuration(NamedTuple):
     """BM, BN, BK: the elements of a tile and of a step of its K loop.  group: rows of tiles in a band.
 
-    least: streamed tiles are cut into parts of so many steps or more, or not at all.
+    least: streamed tiles are cut into parts of so many steps or more.
     """
 
     BM: int
@@ -23,6 +23,10 @@ class Configuration(NamedTuple):
     stages: int
     group: int = 8
     least: int = 16
+
+    def cuts(self, k: int) -> bool:
+        """Whether the tiles of a product over ``k`` are deep enough to be cut."""
+        return k > (2 * self.least - 1) * self.BK
 
 
 class Machine(NamedTuple):
@@ -68,6 +72,6 @@ def machine() -> Machine:
 
 
 def configuration(arch: str, dtype: torch.dtype, tile: tuple[int, int, int] | None) -> Configuration:
-    """Return the row for a type. tile: BM, BN, BK instead of the row's."""
+    """Return the row for a type. tile: BM, BN, BK instead of the row's, of which any part may then be streamed."""
     row = _ROWS[arch, dtype.itemsize]
-    return row if tile is None else row._replace(BM=tile[0], BN=tile[1], BK=tile[2])
+    return row if tile is None else row._replace(BM=tile[0], BN=tile[1], BK=tile[2], least=1)

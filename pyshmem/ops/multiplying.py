@@ -30,7 +30,7 @@ class Product:
             high = n_pes * -(-own // row.BM)
         self.tiles = high * -(-problem.n // row.BN)
         self.programs = self.machine.programs
-        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order])
+        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order], row.cuts(problem.k))
         self.crowd = group_size(self.tiles - self.whole, self.programs, POLICIES[order])
         self.adding = adding
 

@@ -118,7 +118,7 @@ def test_the_policies_that_differ_stand_for_all(shape, programs):
     assert next(iter(found)) == "data_parallel" and found["data_parallel"] == tiles
     assert len(set(found.values())) == len(found)
     for waves in (POLICIES[name] for name in STREAM_K):
-        assert whole_tiles(tiles, programs, waves) in found.values()
+        assert whole_tiles(tiles, programs, waves, ROW.cuts(shape[2])) in found.values()
 
 
 def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same():
@@ -126,6 +126,12 @@ def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same(
     assert len(set(found)) == 1024 and found == population(1024) and found != population(1024, seed=1)
     assert all(size % 64 == 0 and 128 <= size <= 8192 for shape in found for size in shape)
     assert len({round(m.bit_length()) for m, _, _ in found}) == 7  # every power of two from 128 to 8192
+
+
+@pytest.mark.parametrize("k, policies", [(1984, 1), (1985, 2)])
+def test_tiles_too_shallow_for_two_parts_are_never_streamed(k, policies):
+    """32 blocks of 64 are the least for two parts of 16."""
+    assert len(distinct((128, 256, k), ROW, 132)) == policies
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8), st.integers(1, 20))
