@@ -30,6 +30,7 @@ SUITES = {
     "gpu": ("gpu",),
     "gpu_pt2pt": ("gpu_pt2pt",),
     "gpu_collectives": ("gpu_collectives",),
+    "gpu_libraries": ("gpu_libraries",),
     "ops": ("ops",),
     "models": ("models",),
     "nodes": ("nodes",),
