@@ -84,8 +84,10 @@ class Pictured(Suite):
         )
         return parser
 
-    def run(self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
-        status = super().run(clock, options, report, speaks)
+    def run(
+        self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True, agreed: Any = float
+    ) -> int:
+        status = super().run(clock, options, report, speaks, agreed)
         bounded = [row for row in report.results if row.bound]
         if options.plots and bounded:
             row = bounded[0]
