@@ -231,7 +231,9 @@ def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator
     yield Launch(execute, found.grid, fixed, constants, {"num_warps": found.warps})
     if cut.spread:
         fixed = cut.closed, cut.opening, cut.closing, heads, tails, cut.splits
-        yield Launch(finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {})
+        yield Launch(
+            finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {}
+        )
 
 
 def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
