@@ -63,7 +63,22 @@ def whole_shares(columns: torch.Tensor, starts: list[int], me: int, gap: int) ->
     return found, places[columns.long()].to(columns.dtype)
 
 
-FETCHES = {"needed": needed_segments, "whole": whole_shares}
+def single_elements(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
+    """Return no segments, and the columns renumbered: the PE, and in the low ``place_bits`` the place in its share."""
+    bits, bounds = place_bits(starts), torch.tensor(starts, device=columns.device)
+    pes = torch.searchsorted(bounds, columns.long(), right=True) - 1
+    numbers = (pes << bits) + columns - bounds[pes]
+    fits = (len(starts) - 1) << bits < 1 << 31
+    return [], numbers.to(columns.dtype if fits else torch.int64)
+
+
+ELEMENTS = "elements"
+FETCHES = {"needed": needed_segments, "whole": whole_shares, ELEMENTS: single_elements}
+
+
+def place_bits(starts: list[int]) -> int:
+    """Return how many bits a place in a share takes."""
+    return max(largest_share(starts) - 1, 1).bit_length()
 
 
 def largest_share(starts: list[int]) -> int:
