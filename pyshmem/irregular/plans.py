@@ -11,7 +11,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import CUTS, ELEMENTS, FETCHES, Segment, largest_share, place_bits
+from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, divided, largest_share, place_bits
 from pyshmem.irregular.works.spmv import spmv
 from pyshmem.irregular.works.spmv_by_elements import ByElements
 from pyshmem.runtime.arguments import require_init
@@ -118,32 +118,11 @@ def plan(
     Spec: none.
     """
     require_init("plan")
-    found, n_pes, me = csr(matrix), shmem.n_pes(), shmem.my_pe()
+    found = csr(matrix)
     if fetch not in FETCHES:
         refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
-    if isinstance(cut, str):
-        if cut not in CUTS:
-            refuse(
-                ArgumentError, "plan", "cut", repr(cut), " or ".join(map(repr, CUTS)) + " or the starts of all shares"
-            )
-        starts = CUTS[cut](found, n_pes)
-        end = found.rows
-        rows = found.between(starts[me], starts[me + 1])
-    else:
-        starts, rows = list(cut), found
-        _check_starts(starts, rows, n_pes, me)
-        end = starts[-1]
-    if rows.shape[1] != end:
-        refuse(ArgumentError, "plan", "matrix", f"{rows.shape[1]} columns and {end} rows in all", "a square matrix")
+    rows, starts = divided("plan", found, cut)
     return Plan(rows, starts, fetch, schedule, size, gap)
-
-
-def _check_starts(starts: list[int], rows: CSR, n_pes: int, me: int) -> None:
-    if len(starts) != n_pes + 1 or starts[0] != 0 or starts != sorted(starts):
-        refuse(ArgumentError, "plan", "cut", str(starts), f"{n_pes + 1} rows that never fall, from 0 on")
-    if starts[me + 1] - starts[me] != rows.rows:
-        wants = f"{starts[me + 1] - starts[me]}, as cut says"
-        refuse(ArgumentError, "plan", "matrix", f"{rows.rows} rows", wants)
 
 
 def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
