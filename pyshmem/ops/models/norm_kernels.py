@@ -90,8 +90,7 @@ def push_rows(
         there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
         for i in range(1, n + 1):
             dev.store(ctx, there, values, (me + i) % n, inside)
-        for i in range(1, n):
-            dev.signal_set(ctx, flags + me * tokens + row, turn, (me + i) % n)
+        tell_peers(ctx, flags + me * tokens + row, turn)
     arch.join(ctx)  # this PE's own rows
     gains = tl.load(weight + lane, mask=inside, other=0.0)
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
@@ -145,14 +144,8 @@ def push_shares(
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots + (turn & 1) * n * most * hidden
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
-        there = here + tl.cast(me * most + row, tl.int64) * hidden + lane
-        for i in range(1, n + 1):
-            pe = (me + i) % n
-            if row < share_size(tokens, pe, n):
-                place = tl.cast(share_start(tokens, pe, n) + row, tl.int64) * hidden
-                dev.store(ctx, there, tl.load(x + place + lane, mask=inside), pe, inside)
-        for i in range(1, n):
-            dev.signal_set(ctx, flags + me * most + row, turn, (me + i) % n)
+        send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, x, row, tokens, hidden, BLOCK)
+        tell_peers(ctx, flags + me * most + row, turn)
     arch.join(ctx)  # this PE's own rows
     gains = tl.load(weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
@@ -174,14 +167,31 @@ def push_shares(
             else:
                 store_row(places, kept, made, scale, sums, out, scales, row, inside)
         if FAN:
-            for i in range(1, n):
-                dev.signal_set(ctx, made_flags + me * most + row, turn, (me + i) % n)
+            tell_peers(ctx, made_flags + me * most + row, turn)
     if FAN:
         for row in range(tl.program_id(0), most, tl.num_programs(0)):
             for i in range(1, n):
                 dev.signal_wait_until(ctx, made_flags + (me + i) % n * most + row, dev.CMP_GE, turn)
     arch.join(ctx)  # all threads have loaded the turn
     tl.store(turns + tl.program_id(0), turn)
+
+
+@jit
+def send_to_owners(ctx, slot, x, row, tokens, hidden, BLOCK: tl.constexpr):
+    """Send row ``row`` of each PE's share of x to the ``slot`` on that PE, the next one first."""
+    n, lane = dev.n_pes(ctx), tl.arange(0, BLOCK)
+    for i in range(1, n + 1):
+        pe = (dev.my_pe(ctx) + i) % n
+        if row < share_size(tokens, pe, n):
+            source = x + tl.cast(share_start(tokens, pe, n) + row, tl.int64) * hidden + lane
+            dev.store(ctx, slot + lane, tl.load(source, mask=lane < hidden), pe, lane < hidden)
+
+
+@jit
+def tell_peers(ctx, flag, turn):
+    """Set a flag on all peers, behind what this program has stored."""
+    for i in range(1, dev.n_pes(ctx)):
+        dev.signal_set(ctx, flag, turn, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
 
 
 @triton.jit
