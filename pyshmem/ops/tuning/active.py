@@ -97,7 +97,11 @@ def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str
     row, programs = configuration(machine().arch, dtype, None), machine().programs
     tiles = tiles_of(shape, row)
     even = tiles >= EVEN * programs * -(-tiles // programs)
-    return (UNMEASURED, reason) if even or not row.cuts(shape[2]) else (RAGGED, f"{reason}, and the last wave has few tiles")
+    return (
+        (UNMEASURED, reason)
+        if even or not row.cuts(shape[2])
+        else (RAGGED, f"{reason}, and the last wave has few tiles")
+    )
 
 
 def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
