@@ -51,10 +51,10 @@ def rows_of(problem: Problem, pe: int) -> tuple[int, int]:
 
 
 def scales_of_pes(problem: Problem, scales: torch.Tensor) -> list[torch.Tensor]:
-    """Cut the gathered scales into those of each PE: one, or one for each of its rows."""
-    if problem.scaling == WHOLE:
-        return list(scales.split(1))
-    return [scales[slice(*rows_of(problem, pe))] for pe in range(problem.n_pes)]
+    """Return those of the gathered scales that are of each PE: one, or one for each of its rows."""
+    every = range(problem.n_pes)
+    counts = [1 if problem.scaling == WHOLE else share_of(problem.M, pe, problem.n_pes) for pe in every]
+    return [scales[pe, : counts[pe], None] for pe in every]
 
 
 @triton.jit(do_not_specialize=["count", "first"])

@@ -17,7 +17,7 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.multiplying import described, precision
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
-from pyshmem.ops.scaling import LINES, SCALES, parameters, samples, scaled
+from pyshmem.ops.scaling import LINES, parameters, samples, scaled
 from pyshmem.ops.workspace import workspace_of
 
 MOST_ROWS = 64
@@ -44,7 +44,7 @@ _ROWS = {
 }
 
 
-@triton.jit(do_not_specialize=["tiles"], do_not_specialize_on_alignment=SCALES)
+@triton.jit(do_not_specialize=["tiles"])
 def multiply_and_exchange(
     ctx, words, slots, marks, M, N, K, a_pitch, b_pitch, pitch, tiles, a, b, c, scale_a, scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,

@@ -22,14 +22,14 @@ from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.problem import Operand, Problem
 from pyshmem.ops.products import operand, product, product_and_parcel
-from pyshmem.ops.scaling import SCALES, gathered_scales, samples, scaled
+from pyshmem.ops.scaling import gathered_scales, samples, scaled, scales_of
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import workspace_of
 
 PIECES = 4  # of the rows that the copy engine brings
 
 
-@triton.jit(do_not_specialize=["before"], do_not_specialize_on_alignment=SCALES)
+@triton.jit(do_not_specialize=["before"])
 def gather_and_multiply(
     ctx, words, flags, gathered, scales, M, N, K, a_pitch, b_pitch, pitch, before, pieces, a, b, c, scale_a, scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
@@ -39,7 +39,7 @@ def gather_and_multiply(
 ):  # fmt: skip
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
 
-    scales: of the rows of all PEs, or one of each PE.
+    scales: those of the rows of all PEs, or one of each PE.
     FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
     CUT: whether slabs reach beyond the own rows.
     """
@@ -50,24 +50,22 @@ def gather_and_multiply(
     longest = tl.cdiv(M, n)
     high, columns = tl.cdiv(longest, BM), tl.cdiv(N, BN)
     depth = tl.cdiv(K, BK)
-    own, right = share_size(M, me, n), operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
+    own, top = share_size(M, me, n), share_start(M, me, n)
+    right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
     share = high * columns
     crowd = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
-    slabs, senders = slabs_in(own, K, SLAB * BN), tl.minimum(share, programs)
+    slabs = slabs_in(own, K, SLAB * BN)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
-        turn, turns = index // programs, turns_of(share, program, programs)
-        begin = part_of(slabs, program, senders, turn, turns)
-        end = part_of(slabs, program, senders, turn + 1, turns)
+        begin, end = parcel_of(slabs, share, program, programs, index // programs)
         tile = own_tile(
             ctx, flags + me * pieces, gathered, scales, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch,
             begin, end, crowd, a, scale_a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, EACH, SLAB, FAN,
             CUT,
         )  # fmt: skip
-        tile = scaled(tile, scale_a, scale_b, i * BM, j * BN, own - i * BM, N - j * BN, BM, BN, EACH)
-        store_tile(tile, c, share_start(M, me, n), i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE)
+        store_tile(tile, scale_a, scale_b, c, top, i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
     for index in range(program + begun * programs, share * n, programs):
         pe = (me + index // share) % n
@@ -81,20 +79,10 @@ def gather_and_multiply(
             theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
             WHOLE, PRECISION,
         )  # fmt: skip
-        factors = scales_of(scales, row if EACH else pe)
-        tile = scaled(tile, factors, scale_b, i * BM, j * BN, tall - i * BM, N - j * BN, BM, BN, EACH)
-        store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
+        factor = scales_of(scales, M, n, pe, EACH)
+        store_tile(tile, factor, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
-
-
-@triton.jit
-def scales_of(scales, first):
-    """Return where the scales from the ``first`` one on are, if there are any."""
-    if scales is None:
-        return None
-    else:
-        return scales + first
 
 
 @triton.jit
@@ -135,16 +123,23 @@ def send_scales(ctx, scales, scale_a, own, M, K, begin, end, SIZE: tl.constexpr,
                 lane = row + tl.arange(0, BM)
                 values = tl.load(scale_a + lane, mask=lane < last, other=0.0)
                 for i in range(1, n):
-                    dev.store(ctx, scales + share_start(M, me, n) + lane, values, (me + i) % n, lane < last)
+                    dev.store(ctx, scales_of(scales, M, n, me, EACH) + lane, values, (me + i) % n, lane < last)
         else:
             for i in range(1, tl.where(end > begin, n, 1)):
-                dev.store(ctx, scales + me, tl.load(scale_a), (me + i) % n)
+                dev.store(ctx, scales_of(scales, M, n, me, EACH), tl.load(scale_a), (me + i) % n)
 
 
 @triton.jit
 def turns_of(tiles, program, programs):
     """Return in how many turns a program sends: not in a last turn that few programs have, so that peers wait less."""
     return tl.minimum(tl.cdiv(tiles - program, programs), tl.maximum((tiles + programs // 2) // programs, 1))
+
+
+@triton.jit
+def parcel_of(slabs, tiles, program, programs, turn):
+    """Return the first of ``slabs`` that a program sends in a turn, and that of the next turn."""
+    senders, turns = tl.minimum(tiles, programs), turns_of(tiles, program, programs)
+    return part_of(slabs, program, senders, turn, turns), part_of(slabs, program, senders, turn + 1, turns)
 
 
 @triton.jit
@@ -182,10 +177,11 @@ def tell_slabs(ctx, flags, begin, end, size):
 
 @triton.jit
 def store_tile(
-    tile, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr, BN: tl.constexpr, EDGES: tl.constexpr,
-    EPILOGUE: tl.constexpr,
+    tile, scale_a, scale_b, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr, BN: tl.constexpr,
+    EDGES: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile at (inner, column) of the ``height`` rows that begin at row ``above``."""
+    """Store a tile, scaled, at (inner, column) of the ``height`` rows that begin at row ``above``."""
+    tile = scaled(tile, scale_a, scale_b, inner, column, height - inner, N - column, BM, BN, EACH)
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     if EPILOGUE is not None:
         tile = EPILOGUE(tile, above + inner + r, before + column + q)

@@ -183,7 +183,7 @@ def _key(
         aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
         places: tuple[Any, ...] = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
         for each in scales:
-            places += (each.shape, each.stride(), each.dtype, each.device)
+            places += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
         wires = group.meeting.wires
     except AttributeError:
         require_init(operator)

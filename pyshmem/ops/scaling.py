@@ -15,7 +15,6 @@ import triton.language as tl
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import default
 
-SCALES = ["scale_a", "scale_b"]  # parameters of kernels, which take them at any address
 NONE, WHOLE, LINES = "no scales", "one scale", "scales of rows and columns"
 Scales = tuple[torch.Tensor, ...]  # empty, or those of a and of b
 
@@ -50,6 +49,8 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
             refuse(ArgumentError, operator, name, f"shape {tuple(scale.shape)}", wants)
         if scale.device.type != default().device:
             refuse(ArgumentError, operator, name, f"a tensor on {scale.device}", f"one on {default().device}")
+        if scale.data_ptr() % 16:
+            refuse(ArgumentError, operator, name, f"the address {scale.data_ptr():#x}", "a multiple of 16: clone() it")
         if not scale.is_contiguous():
             refuse(ArgumentError, operator, name, f"strides {scale.stride()}", "a contiguous tensor")
     return WHOLE if whole else LINES
@@ -63,9 +64,19 @@ def of_rows(scales: Scales, first: int, last: int) -> Scales:
 
 
 def gathered_scales(problem: Any) -> dict[str, tuple[tuple[int, int], torch.dtype]]:
-    """Return what the workspace of all_gather_gemm must have for the scales of all PEs' rows."""
-    lengths = {WHOLE: problem.n_pes, LINES: problem.M}
-    return {} if problem.scaling == NONE else {"scales": ((lengths[problem.scaling], 1), torch.float32)}
+    """Return what the workspace of all_gather_gemm must have for the scales of all PEs' rows: a line for each PE."""
+    n = problem.n_pes
+    longest = {WHOLE: 1, LINES: -(-problem.M // n)}
+    return {} if problem.scaling == NONE else {"scales": ((n, -(-longest[problem.scaling] // 4) * 4), torch.float32)}
+
+
+@triton.jit
+def scales_of(scales, M, n, pe, EACH: tl.constexpr):
+    """Return where the gathered scales of the rows of a PE are, if there are any. Libraries take addresses of 16 bytes."""
+    if scales is None:
+        return None
+    else:
+        return scales + pe * (tl.cdiv(tl.cdiv(M, n), 4) * 4 if EACH else 4)
 
 
 def parameters(form: str) -> dict[str, Any]:

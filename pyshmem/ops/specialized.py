@@ -16,13 +16,13 @@ from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
-from pyshmem.ops.scaling import SCALES, samples, scaled
+from pyshmem.ops.scaling import samples, scaled
 from pyshmem.ops.workspace import workspace_of
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
 
 
-@triton.jit(do_not_specialize=["base", "above", "before"], do_not_specialize_on_alignment=SCALES)
+@triton.jit(do_not_specialize=["base", "above", "before"])
 def multiply_or_send(
     ctx, words, flags, M, N, K, a_pitch, b_pitch, pitch, above, before, base, computing, senders, a, b, c, scale_a,
     scale_b,

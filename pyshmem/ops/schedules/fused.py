@@ -16,7 +16,7 @@ from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import load_slab, operand, product_and_parcel, slab_indices, store_slab
-from pyshmem.ops.scaling import SCALES, scaled
+from pyshmem.ops.scaling import scaled
 from pyshmem.ops.shares import share_size, share_start
 from pyshmem.ops.workspace import workspace_of
 
@@ -39,7 +39,7 @@ def shows(kind: int) -> bool:
     return kind in (1, 2, 4)
 
 
-@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd"], do_not_specialize_on_alignment=SCALES)
+@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd"])
 def multiply_and_send(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
     crowd, a, b, c, scale_a, scale_b,
@@ -61,9 +61,7 @@ def multiply_and_send(
     if shows(KIND):
         if tl.program_id(0) == programs - 1:  # it has the fewest tiles
             rounds.arrive(ctx, words, number)
-    corner = c
-    if (KIND == ROWS) | (KIND == COLUMNS):
-        corner += tl.cast(above, tl.int64) * pitch + before * VECTOR
+    corner = c + tl.cast(above, tl.int64) * pitch + before * VECTOR if (KIND == ROWS) | (KIND == COLUMNS) else c
     left = operand(a, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     depth = tl.cdiv(K, BK)
@@ -90,9 +88,9 @@ def multiply_and_send(
     if STREAMED:
         stream_tiles(
             ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-            crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width, scale_a,
-            scale_b, KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP, VECTOR,
-            EPILOGUE, EACH,
+            crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+            scale_a, scale_b, KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP,
+            VECTOR, EPILOGUE, EACH,
         )  # fmt: skip
     if KIND != ALONE:
         rounds.leave(ctx, words, number, programs, shows(KIND))
