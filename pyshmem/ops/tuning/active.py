@@ -122,7 +122,7 @@ def order_of(problem: Problem) -> tuple[str, str]:
     if problem.options.tile is not None:
         return UNMEASURED, "tile orders are measured for the tiles of the table"
     m = problem.M if problem.operator == "all_gather_gemm" else problem.m
-    return order_for((m, problem.n, problem.k), problem.dtype)
+    return order_for((m, problem.n, problem.k), problem.a.dtype)
 
 
 def _shape(given: Any) -> Shape:
