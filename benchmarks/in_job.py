@@ -97,7 +97,9 @@ class InJobClock:
         if case.how == GRAPH:
             replay = self.accelerator.captured(case.step, case.calls)
             case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
+            self._together()
             replay()
+            self._together()
         return Contender(name, {name: figure}, partial(self._sample, name, figure, case))
 
     def _checked(self, name: str, case: Case) -> Figure:
