@@ -34,7 +34,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     sums = array(types[kind])
     fields = {"ctx": context(target), "counts": sums, "cache": array(torch.int64), "turn": array(torch.int32)}
     fields |= dict.fromkeys(("columns", "rows", "offsets"), array(index))
-    fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": 22, "depth": 9}
+    fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": tl.constexpr(22), "depth": 9}
     places = dict.fromkeys(INDICES, array(index))
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
@@ -60,8 +60,9 @@ def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, targe
 
 
 @pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
-def test_every_work_compiles_without_spills(work, target):
-    found = compiled(execute, target, "merge_path", work)
+@pytest.mark.parametrize("schedule", ["merge_path", "row_split"])
+def test_every_work_compiles_without_spills(schedule, work, target):
+    found = compiled(execute, target, schedule, work)
     assert spilled(found, target) == 0
     assert bool(atomics(found, target)) == (work is degrees)
 

@@ -24,7 +24,8 @@ from pyshmem.irregular.works.spmv import element
 class Operands(NamedTuple):
     """columns: each the number of a PE, and in the low ``bits`` the place in its share.  cache: a word for each column.
 
-    turn: the number of the product, one word.
+    turn: the number of the product, one word.  bits: the last, since Triton 3.6 forgets the constants of a tuple in a
+    tuple if no constant follows.
     """
 
     ctx: Any
@@ -34,7 +35,7 @@ class Operands(NamedTuple):
     cache: torch.Tensor
     turn: torch.Tensor
     y: torch.Tensor
-    bits: int
+    bits: Any
 
 
 @triton.jit
@@ -71,7 +72,7 @@ class ByElements:
 
     def __init__(self, matrix: CSR, bits: int):
         """Allocate the cache, which is private."""
-        self._matrix, self._bits = matrix, bits
+        self._matrix, self._bits = matrix, tl.constexpr(bits)
         words = matrix.shape[1] if matrix.values.dtype.itemsize <= 4 else 1
         self._cache = torch.zeros(words, dtype=torch.int64, device=matrix.device)
         self._turn = torch.zeros(1, dtype=torch.int32, device=matrix.device)

@@ -24,7 +24,7 @@ from pyshmem.runtime.arguments import require_init
 class Operands(NamedTuple):
     """rows: of each edge.  offsets, columns: symmetric; columns as plans number them: a PE, and ``bits`` of its place.
 
-    depth: of a search in a row.
+    depth: of a search in a row.  bits: the last, as in spmv_by_elements.
     """
 
     ctx: Any
@@ -32,8 +32,8 @@ class Operands(NamedTuple):
     offsets: torch.Tensor
     columns: torch.Tensor
     counts: torch.Tensor
-    bits: int
     depth: int
+    bits: Any
 
 
 @triton.jit
@@ -90,7 +90,7 @@ def triangle_count(
     shmem.barrier_all()
     counts = torch.zeros(below.rows, dtype=torch.int64, device=device)
     ctx = shmem.device_context(device=device.type)
-    operands = Operands(ctx, row_of, *shared, counts, place_bits(starts), longest.bit_length())
+    operands = Operands(ctx, row_of, *shared, counts, longest.bit_length(), tl.constexpr(place_bits(starts)))
     run(Work(common, store, operands, dtype=torch.int64), below, schedule, size)
     total = shmem.full(1, int(counts.sum()), dtype=torch.int64, device=device.type)
     shmem.sum_reduce(total, total)  # all PEs have counted when it returns
