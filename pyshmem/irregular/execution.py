@@ -100,9 +100,10 @@ def go_through(
             join_parts(piece, splits, operands, TILE, SUM, ROWS, WIDTH)
         else:
             in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-        share = tl.cast(vacant, tl.int64)
-        first, last = piece * share // pieces, (piece + 1) * share // pieces
-        finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
+        if vacant > 0:  # divisions cost as much as sixty atoms
+            share = tl.cast(vacant, tl.int64)
+            first, last = piece * share // pieces, (piece + 1) * share // pieces
+            finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
     else:
         side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
 

@@ -37,7 +37,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     places = dict.fromkeys(INDICES, array(index))
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
-        "marks": array(torch.uint8), "queue": array(torch.int32),
+        "marks": array(torch.int32), "queue": array(torch.int32),
         "splits": Splits(*[array(index)] * 4, sums, sums, array(torch.int32)), "pieces": 1 << 14, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block,
         "ROWS": rows, "WIDTH": width,
