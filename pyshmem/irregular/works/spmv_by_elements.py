@@ -43,7 +43,7 @@ def product(operands, atoms, lanes, mask):
     """An element of the matrix times its element of x, on whichever PE that is."""
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
     pe = (column >> operands.bits).to(tl.int32)
-    place = column & ((1 << operands.bits) - 1)
+    place = column - (column >> operands.bits << operands.bits)
     own = pe == dev.my_pe(operands.ctx)
     near = tl.load(operands.x + place, mask=mask & own, other=0)
     if operands.x.dtype.element_ty.primitive_bitwidth > 32:  # a word has no room for it

@@ -42,7 +42,7 @@ def common(operands, atoms, lanes, mask):
     first = tl.load(operands.offsets + tl.load(operands.rows + atoms, mask=mask, other=0), mask=mask, other=0)
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
     pe = (column >> operands.bits).to(tl.int32)
-    row = operands.offsets + (column & ((1 << operands.bits) - 1))
+    row = operands.offsets + column - (column >> operands.bits << operands.bits)
     begin = dev.load(operands.ctx, row, pe, mask=mask, other=0)
     length = dev.load(operands.ctx, row + 1, pe, mask=mask, other=0) - begin
     found = tl.zeros(atoms.shape, dtype=tl.int32)
