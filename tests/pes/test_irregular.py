@@ -18,6 +18,16 @@ def from_the_last(queue, piece, programs):
     return -1 - tl.cast(piece, tl.int32)
 
 
+@triton.jit
+def plain(operands, tiles, lanes, sums, mask):
+    tl.store(operands.y + tiles + lanes, sums, mask=mask)
+
+
+@triton.jit
+def squared(operands, tiles, lanes, sums, mask):
+    tl.store(operands.y + tiles + lanes, sums * sums, mask=mask)
+
+
 BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
 SIZE = 6  # of a piece: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
@@ -41,6 +51,25 @@ def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch
         y = irregular.spmv(matrix, x, schedule, SIZE)
         assert torch.equal(y.cpu().double(), dense(sparse(LENGTHS["uneven"])) @ x.cpu().double()), turn
         monkeypatch.setattr(irregular.execution, "_prepare", None)
+
+
+@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split"])
+def test_a_piece_that_is_longer_than_a_block_ends_the_row_of_the_piece_before(schedule, few_pes):
+    """That row ends in the first block of the piece, and others end in later ones."""
+    matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, schedule, 41)
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
+    """Operands of equal types, and sums of equal width and type: what is kept for one work is not used for the other."""
+    matrix = irregular.csr(sparse([3, 0, 9, 1]))
+    y, squares = torch.empty(4, device=here()), torch.empty(4, device=here())
+    for out, tile in ((y, plain), (squares, squared)) * 2:
+        operands = irregular.works.spmv.Operands(matrix.columns, matrix.values, numbers(17), out)
+        irregular.run(irregular.Work(irregular.works.spmv.product, tile, operands), matrix, "nonzero_split", SIZE)
+    wanted = dense(sparse([3, 0, 9, 1])) @ numbers(17).cpu().double()
+    assert torch.equal(y.cpu().double(), wanted) and torch.equal(squares.cpu().double(), wanted**2)
 
 
 def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes, monkeypatch):
