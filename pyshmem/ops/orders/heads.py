@@ -1,0 +1,15 @@
+"""Order of attention's tiles: all tiles of a head in succession, so that programs that run together read the same keys.
+
+With the numbers of orders/chiplets.py the programs of a chiplet have whole heads, and share their keys in its L2: Swizzled
+Head-first Mapping (Choudhary et al., arXiv 2511.02132).
+"""
+
+from __future__ import annotations
+
+import triton
+
+
+@triton.jit
+def head_and_tile(number, tiles):
+    """Return the head, over all sequences, and the tile of ``number``. The last of a head's tiles, whose queries see most, is first."""
+    return number // tiles, tiles - 1 - number % tiles
