@@ -35,6 +35,11 @@ ROWS = (
         for tokens, goal in NORM.items()
     ),
     *(
+        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}", f"{tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
+            "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled), goals=() if scaled else (times(1, "NCCL"),))
+        for gathers in (False, True) for scaled in (False, True) for tokens in (64, 512, 4096)
+    ),
+    *(
         Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
             parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
         for batch, thousands in DECODE

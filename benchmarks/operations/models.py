@@ -14,6 +14,7 @@ from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.attention import ENGINE, Attention
 from benchmarks.operations.experts import EXCHANGED, Experts
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
+from benchmarks.operations.sequences import Sequences
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
 from benchmarks.operations.training import ALONE, OURS, Training
 from pyshmem import ops
@@ -31,7 +32,7 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Training, Experts, Attention):
+class Operations(Training, Experts, Sequences, Attention):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (

@@ -63,7 +63,7 @@ TILES = {
     ("nvidia", 2, True): Tile(128, 32, 8, 3),
     ("nvidia", 4, False): Tile(64, 32, 8, 2),
     ("nvidia", 4, True): Tile(32, 32, 8, 2),
-    ("amd", 2, False): Tile(128, 64, 4, 1),
+    ("amd", 2, False): Tile(128, 64, 4, 2),
     ("amd", 2, True): Tile(64, 32, 4, 1),
     ("amd", 4, False): Tile(64, 32, 4, 1),
     ("amd", 4, True): Tile(32, 32, 4, 1),

@@ -11,5 +11,5 @@ import triton
 
 @triton.jit
 def head_and_tile(number, tiles):
-    """Return the head, over all sequences, and the tile of ``number``. The last of a head's tiles, whose queries see most, is first."""
+    """Return the head, over all sequences, and the tile of ``number``. A head's last tiles, with most work, are first."""
     return number // tiles, tiles - 1 - number % tiles
