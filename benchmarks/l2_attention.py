@@ -47,10 +47,10 @@ def block_first(gpu: Gpu, shape: Shape, program: int) -> tuple[int, int]:
 
 
 def block_first_swizzled(gpu: Gpu, shape: Shape, program: int) -> tuple[int, int]:
-    """The same, of the heads that a chiplet has: as many for each, or the one for several."""
+    """The same, of the heads that a chiplet has: all chiplets have as many."""
     chiplet, number = program % gpu.chiplets, program // gpu.chiplets
-    heads = max(shape.heads // gpu.chiplets, 1)
-    return chiplet * heads % shape.heads + number % heads, number // heads
+    heads = shape.heads // gpu.chiplets
+    return chiplet * heads + number % heads, number // heads
 
 
 def head_first(gpu: Gpu, shape: Shape, program: int) -> tuple[int, int]:

@@ -128,6 +128,14 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
             case.check(result, turn)
 
 
+def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):
+    """As on a GPU of three, which each have heads in succession."""
+    whole = attention_schedules.machine()
+    monkeypatch.setattr(attention_schedules, "machine", lambda: whole._replace(chiplets=3))
+    case = Case(100, heads=4, kv_heads=2)
+    case.check(case.call())
+
+
 def test_teams_of_some_pes_share_their_tokens(smaller_teams):
     for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
