@@ -7,6 +7,7 @@ Head-first Mapping (Choudhary et al., arXiv 2511.02132).
 from __future__ import annotations
 
 import triton
+import triton.language as tl  # noqa: F401  the interpreter wants it here
 
 
 @triton.jit
