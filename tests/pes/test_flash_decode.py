@@ -5,6 +5,7 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, placed, random
 from pyshmem import ops
+from pyshmem.ops.models import decode_schedules
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.flash_decode import reference
@@ -112,11 +113,11 @@ def test_without_lengths_all_tokens_count_and_lengths_are_cut_to_the_room(schedu
     case.check(case.call(schedule), "too long")
 
 
-@every_schedule
-@pytest.mark.parametrize("page, room", [(16, 40), (32, 70), (48, 100)])
-def test_tokens_may_lie_in_pages_of_any_order(schedule, page, room):
-    """A block of the kernel is a page, a part of one, or of several."""
-    case = Case(room=room).in_pages(page)
+@pytest.mark.parametrize("page, block, schedule", [(16, 32, "fused"), (32, 16, "bulk_synchronous"), (48, 32, "fused")])
+def test_tokens_may_lie_in_pages_of_any_order(page, block, schedule, monkeypatch):
+    """A block of the kernel is of several pages, a part of one, or of parts of two."""
+    monkeypatch.setattr(decode_schedules, "INTERPRETED", (block, *decode_schedules.INTERPRETED[1:]))
+    case = Case(room=150, lengths=lambda pe, i: 149 - 50 * i - 31 * (pe % 3)).in_pages(page)
     case.check(case.call(schedule))
 
 
