@@ -161,7 +161,7 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, t
     work |= {"chunk": 8, "capacity": 80000, "strict": 1, "hidden": hidden, "W": power(hidden)}
     work |= {"SENT": SENT, "SPREAD": SPREAD, "AT_ONCE": ADDED}
     kernel, threads = getattr(expert_kernels, way), min(power(hidden) // EACH, 1024)
-    values = arrays | work | sizes_of(8, 32, 64) | {"flags": array(torch.uint64)}
+    values = arrays | work | sizes_of(8, 32, 64, 83) | {"flags": array(torch.uint64)}
     found = compiled(kernel, target, dtype, threads, **values)
     assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
     lines = instructions(text_of(found, target))

@@ -62,7 +62,7 @@ def dispatch(
     if program >= first:
         for pe in range(n):
             dev.wait_until_all(ctx, flags + pe * pitch, parts, None, dev.CMP_GE, turn * STEPS + 1)
-        totals = sum_rows(tables, 0, n * parts, local, PL, BR)
+        _, totals = sum_rows(tables, 0, 0, n * parts, local, PL, BR)
         if program == first:
             divide(totals, local, capacity, strict, counts, offsets, faults, PL)
         for part in range(program - first, parts, programs - first):
@@ -147,14 +147,16 @@ def push(
 
 
 @jit
-def sum_rows(table, begin, end, local, PL: tl.constexpr, BR: tl.constexpr):
-    """Return the sum of rows of ``local`` numbers."""
-    number, total = tl.arange(0, PL), tl.zeros([PL], tl.int32)
+def sum_rows(table, begin, middle, end, local, PL: tl.constexpr, BR: tl.constexpr):
+    """Return the sums of rows of ``local`` numbers: of those below ``middle``, and of all."""
+    number, early, every = tl.arange(0, PL), tl.zeros([PL], tl.int32), tl.zeros([PL], tl.int32)
     for start in range(begin, end, BR):
         row = start + tl.arange(0, BR)
         inside = (row < end)[:, None] & (number < local)[None, :]
-        total += tl.sum(tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0), axis=0)
-    return total
+        found = tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0)
+        early += tl.sum(tl.where((row < middle)[:, None], found, 0), axis=0)
+        every += tl.sum(found, axis=0)
+    return early, every
 
 
 @jit
@@ -179,13 +181,13 @@ def assign_all(
     """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
     before = tl.cumsum(totals, axis=0) - totals
     for pe in range(n):
-        base = before + sum_rows(tables, pe * parts, pe * parts + part, local, PL, BR)
-        before += sum_rows(tables, pe * parts, pe * parts + parts, local, PL, BR)
+        early, every = sum_rows(tables, pe * parts, pe * parts + part, pe * parts + parts, local, PL, BR)
         at = pe * room * TOP
         assign(
-            their_experts + at, their_weights + at, places + at, factors + at, base, begin, end, capacity,
-            TOP, PT, PL, BT,
+            their_experts + at, their_weights + at, places + at, factors + at, before + early, begin, end,
+            capacity, TOP, PT, PL, BT,
         )  # fmt: skip
+        before += every
 
 
 @jit
