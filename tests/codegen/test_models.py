@@ -49,7 +49,7 @@ ROWS = {
 SPILLED = {
     ("nvidia", "two_shot", torch.float32): 32, ("nvidia", "push shares", torch.bfloat16): 40,
     ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
-    ("nvidia", "dispatch", torch.bfloat16): 4, ("nvidia", "combine", torch.float32): 192,
+    ("nvidia", "dispatch", torch.bfloat16): 8, ("nvidia", "combine", torch.float32): 192,
 }  # fmt: skip
 
 
