@@ -11,9 +11,9 @@ n PEs, of a team, hold parts of the operands; M, N and K are the sizes of the wh
 | gemm_all_reduce(a, b) | a (M, K/n); b (K/n, N) | (M, N) on all |
 
 Of models: all_reduce_rms_norm(x, residual, weight), reduce_scatter_rms_norm(x, residual, weight) and, for all PEs,
-reduce_scatter_rms_norm_all_gather(x, residual, weight), flash_decode(q, k, v), moe_dispatch(x, indices, weights, experts)
-and moe_combine(rows, handle), see docs/model-operators.md; of training: GradientReducer(model), send_activations(x, pe=)
-and recv_activations(x, pe=), see docs/training.md.
+reduce_scatter_rms_norm_all_gather(x, residual, weight), attention(q, k, v), flash_decode(q, k, v), moe_dispatch(x, indices,
+weights, experts) and moe_combine(rows, handle), see docs/model-operators.md; of training: GradientReducer(model),
+send_activations(x, pe=) and recv_activations(x, pe=), see docs/training.md.
 
 Sums are made in float32. Calls are enqueued on torch's current stream; a result is complete for this PE when the stream gets
 there. Calls follow each other without barriers, and CUDA graphs capture them after a first call. The first call of a kind
@@ -26,6 +26,7 @@ import sys as _sys
 
 from pyshmem.ops.models.activations import recv_activations, send_activations
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.models.attention import attention
 from pyshmem.ops.models.experts import moe_combine, moe_dispatch
 from pyshmem.ops.models.flash_decode import flash_decode
 from pyshmem.ops.models.float8 import Scaled
@@ -45,6 +46,7 @@ __all__ = [
     "Scaled",
     "all_gather_gemm",
     "all_reduce_rms_norm",
+    "attention",
     "clear",
     "flash_decode",
     "gemm_all_gather",

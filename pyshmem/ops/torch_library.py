@@ -23,6 +23,7 @@ from torch.library import register_autograd, register_fake
 
 from pyshmem.ops import plans, torch_collectives
 from pyshmem.ops.models import all_reduce_rms_norm as norm
+from pyshmem.ops.models import attention as attending
 from pyshmem.ops.models import flash_decode as decoding
 from pyshmem.ops.models import reduce_scatter_rms_norm as shared_norm
 from pyshmem.ops.problem import is_lined
@@ -40,6 +41,7 @@ __all__ = [
     "all_gather_gemm",
     "all_reduce_rms_norm",
     "alltoall_on_stream",
+    "attention",
     "barrier_on_stream",
     "broadcast_on_stream",
     "clear",
@@ -232,4 +234,20 @@ def flash_decode(
 
 @register_fake("pyshmem::flash_decode")
 def _(q, k, v, lengths=None, scale=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q)
+
+
+@operator()
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
+    order: str = "contiguous", schedule: str = "auto", team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.attention into a new tensor. team: a name."""
+    group = team_of("attention", team)
+    options = {"size": size, "order": order, "schedule": schedule}
+    return attending.attention(q, k, v, causal, scale, torch.empty_like(q), group, **options)
+
+
+@register_fake("pyshmem::attention")
+def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)
