@@ -43,8 +43,7 @@ def dispatch(
     me, n, program, programs = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0), tl.num_programs(0)
     turn = tl.load(turns + program) + 1
     tables, away = tables + (turn & 1) * n * parts * local, (turn & 1) * n * room
-    their_experts, their_weights = their_experts + away * TOP, their_weights + away * TOP
-    slots += away * hidden
+    their_experts, their_weights, slots = their_experts + away * TOP, their_weights + away * TOP, slots + away * hidden
     for part in range(program, parts, programs):
         route(
             ctx, tables + (me * parts + part) * local, their_experts + me * room * TOP, their_weights + me * room * TOP,
@@ -53,16 +52,17 @@ def dispatch(
         )  # fmt: skip
         tell(ctx, flags + me * pitch + part, turn * STEPS + 1, n + 1)
     if program < pushers:
-        mine = slots + tl.cast(me * room, tl.int64) * hidden
-        for start in range(0, each, chunk):
-            for part in range(program, parts, pushers):
-                last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
-                push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
-                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, n)
+        push_parts(
+            ctx, flags + me * pitch, turn * STEPS + 2, slots + tl.cast(me * room, tl.int64) * hidden, tokens, hidden, local,
+            parts, each, chunk, pushers, first > 0, x, indices, TOP, PT, W, SENT,
+        )  # fmt: skip
     if program >= first:
         for pe in range(n):
             dev.wait_until_all(ctx, flags + pe * pitch, parts, None, dev.CMP_GE, turn * STEPS + 1)
         _, totals = sum_rows(tables, 0, 0, n * parts, local, PL, BR)
+        if first == 0:  # what tell waits for, the end of the stores, has come while tables were summed
+            for part in range(program, parts, programs):
+                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + (each - 1) // chunk, n)
         if program == first:
             divide(totals, local, capacity, strict, counts, offsets, faults, PL)
         for part in range(program - first, parts, programs - first):
@@ -121,6 +121,20 @@ def route(
             tl.store(hits + token * n + pe, tl.max(there.to(tl.int32), axis=1), mask=token < end)
     owner = tl.minimum(number // local, n - 1)
     dev.store(ctx, table + number % local, found, owner, number < local * n)
+
+
+@jit
+def push_parts(
+    ctx, flags, step, mine, tokens, hidden, local, parts, each, chunk, pushers, tells, x, indices,
+    TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr, SENT: tl.constexpr,
+):  # fmt: skip
+    """Send rows of this program's parts to ``mine``. tells: the flag of a part becomes ``step`` + its chunk behind each."""
+    for start in range(0, each, chunk):
+        for part in range(tl.program_id(0), parts, pushers):
+            last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
+            push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
+            if tells:
+                tell(ctx, flags + part, step + start // chunk, dev.n_pes(ctx))
 
 
 @jit
