@@ -52,7 +52,7 @@ def moe_combine(
     rows: Tensor, given: list[Tensor], routing: list[Tensor], experts: int, capacity: int | None = None, *,
     tokens: int | None = None, overflow: str = "error", schedule: str = "auto", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.moe_combine into a new tensor. given: x, indices and weights of moe_dispatch.  routing: the last three it returned.
+    """ops.moe_combine into a new tensor. given: x, indices and weights of moe_dispatch.  routing: the last three results.
 
     Others: those of moe_dispatch.
     """
