@@ -36,6 +36,7 @@ from pyshmem.ops.torch_collectives import (
     gather_rows,
     reduce_on_stream,
 )
+from pyshmem.ops.torch_experts import moe_combine, moe_dispatch
 
 __all__ = [
     "all_gather_gemm",
@@ -51,6 +52,8 @@ __all__ = [
     "gemm_all_gather",
     "gemm_all_reduce",
     "gemm_reduce_scatter",
+    "moe_combine",
+    "moe_dispatch",
     "name_team",
     "reduce_on_stream",
     "reduce_scatter_rms_norm",
