@@ -35,6 +35,7 @@ class Case(NamedTuple):
     how: EVENTS times the GPU's work of ``calls`` steps, GRAPH that of a CUDA graph of them, ISSUE the host's time for them;
     the steps of ITSELF return their seconds.  per: how many of what is counted one step does.
     pes: those that are timed, None: all.  lead: untimed steps in front of each sample.
+    ahead: seconds of untimed steps in front of each sample, for all PEs as many; at least ``lead`` steps.
     warm: steps before the first sample. All kernels and contexts that steps go round must come by in them.
     """
 
@@ -46,6 +47,7 @@ class Case(NamedTuple):
     per: int = 1
     pes: Collection[int] | None = None
     lead: int = 0
+    ahead: float = 0.0
     warm: int = 1
 
 
@@ -98,6 +100,10 @@ class InJobClock:
             replay = self.accelerator.captured(case.step, case.calls)
             case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
             replay()
+        if case.ahead:
+            self._together()
+            taken = self.comm.allreduce(self.accelerator.seconds(case.step, 1), self.most)
+            case = case._replace(lead=max(case.lead, round(case.ahead / taken)))
         return Contender(name, {name: figure}, partial(self._sample, name, figure, case))
 
     def _checked(self, name: str, case: Case) -> Figure:
@@ -177,7 +183,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
         rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=(), ceiling="") for row in suite.rows]
         suite = replace(suite, rows=rows, full=suite.quick)
     clock = InJobClock(operations, accelerator, options.alone)
-    status = suite.run(clock, options, report, speaks=shmem.my_pe() == 0)
+    status = suite.run(clock, options, report, shmem.my_pe() == 0, clock.comm.bcast)
     sys.stdout.flush()
     operations.close(status)
     return status

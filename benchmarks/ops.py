@@ -1,9 +1,9 @@
 """Products with their communication, by every schedule, beside torch's ways and the bound, in one job.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops [--only TEXT ...] [--json FILE]
-[--plots FOLDER]. All but torch's fused operators is timed in CUDA graphs of eight calls. The bound is the slower of the
-library's product alone and of the copy engine with as many bytes as the operator sends, in this run. Results are compared
-with sums in float64.
+[--plots FOLDER] [--lead MS]. All but torch's fused operators is timed in CUDA graphs of eight calls. The bound is the
+slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this run. Results
+are compared with sums in float64.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SHAPES = {  # M, N, K
 }
 BOUNDS = ("GEMM alone", "copy engine")
 NCCL = "GEMM, then NCCL"
+LEAD = 10.0  # milliseconds
 
 
 def percent(least: float) -> tuple[Goal, ...]:
@@ -54,11 +55,19 @@ def _name(operator: str, split: str) -> str:
     return f"{operator} by columns" if split == "columns" else operator
 
 
+EIGHT_BITS = ("S0", "S3", "T1")  # the shapes of rows of 8-bit floats
+
 ROWS = (
     *(
         Row(_name(*called), f"{_name(*called)} {shape}", "product", parameters=(*called, *sizes), goals=goals, bound=BOUNDS)
         for called, every in GOALS.items()
         for (shape, sizes), goals in zip(SHAPES.items(), every, strict=True)
+    ),
+    *(
+        Row(f"fp8 {_name(*called)}", f"fp8 {_name(*called)} {shape}", "scaled_product",
+            parameters=(*called, *SHAPES[shape]), bound=BOUNDS)
+        for called in GOALS
+        for shape in EIGHT_BITS
     ),
     *(
         Row("Small batches", f"gemm_all_reduce M = {M}", "product", parameters=("gemm_all_reduce", "rows", M, 8192, 28672),
@@ -82,10 +91,17 @@ class Pictured(Suite):
         parser.add_argument(
             "--plots", metavar="FOLDER", type=Path, help="draw times against the bound, and timelines of the first row"
         )
+        parser.add_argument(
+            "--lead", metavar="MS", type=float, default=LEAD,
+            help=f"milliseconds of untimed calls before each sample, so that all ways find the GPU as warm ({LEAD:g})",
+        )  # fmt: skip
         return parser
 
-    def run(self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
-        status = super().run(clock, options, report, speaks)
+    def run(
+        self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True, agreed: Any = float
+    ) -> int:
+        clock.operations.ahead = options.lead / 1e3
+        status = super().run(clock, options, report, speaks, agreed)
         bounded = [row for row in report.results if row.bound]
         if options.plots and bounded:
             row = bounded[0]

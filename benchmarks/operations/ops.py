@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -20,7 +21,9 @@ OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM,
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16
 CALLS = 8  # in a graph
-LEAD = 1  # untimed graphs before each sample: a GPU that was idle, or only copied, multiplies faster
+LEAD = 1  # untimed graphs before each sample, at least: a GPU that was idle, or only copied, multiplies faster
+EIGHT_BITS = torch.float8_e4m3fn
+SCALES = 0.5, 2.0  # of all PEs, as torch's fused operators want
 LARGEST = 32  # size of a matrix in the interpreter
 ERROR = 1e-2  # of the norm. Rounding of parts and sums gives 3e-3, twice that in the interpreter; a missing row 1.5e-2
 Ways = dict[str, "Case | str"]
@@ -39,7 +42,10 @@ _OPERANDS: Mapping[
 
 
 class Problem(NamedTuple):
-    """A call on this PE. every: the operands of all PEs.  a, b: its own.  wanted: the result, of sums in float64."""
+    """A call on this PE. every: the operands of all PEs.  a, b: its own.  wanted: the result, of sums in float64.
+
+    scales: of a and b, where they are of 8 bits; otherwise there are none.
+    """
 
     operator: str
     split: str
@@ -48,6 +54,14 @@ class Problem(NamedTuple):
 
     a: torch.Tensor
     b: torch.Tensor
+    scales: tuple[torch.Tensor, ...]
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        """The library's product, into ``out``."""
+        if self.scales:
+            torch._scaled_mm(a, b, *self.scales, out_dtype=out.dtype, out=out)
+        else:
+            torch.matmul(a, b, out=out)
 
 
 class Operations(Together):
@@ -58,6 +72,7 @@ class Operations(Together):
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
+        self.ahead = 0.0  # seconds of untimed calls before each sample
         self.streams = [None if accelerator.interpreted else torch.cuda.Stream() for _ in range(self.n - 1)]
 
     def release(self) -> None:
@@ -68,10 +83,16 @@ class Operations(Together):
 
     def product(self, nbytes: int, operator: str, split: str, *sizes: int) -> Ways:
         """sizes: M, N and K of the whole product."""
-        problem = self._problem(operator, split, *sizes)
+        return self._ways(self._problem(operator, split, *sizes))
+
+    def scaled_product(self, nbytes: int, operator: str, split: str, *sizes: int) -> Ways:
+        """As product, of 8-bit floats with a scale for each operand."""
+        return self._ways(self._problem(operator, split, *sizes, dtype=EIGHT_BITS))
+
+    def _ways(self, problem: Problem) -> Ways:
         out = self._symmetric(torch.zeros(problem.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
         ways: Ways = {OURS: self._planned(problem, out, {})}
-        for name, options in _options(operator).items():
+        for name, options in _options(problem.operator).items():
             ways[name] = self._able(problem, out, options)
         ways[GEMM] = self._alone(problem)
         ways[ENGINE] = self._engine(problem)
@@ -127,12 +148,17 @@ class Operations(Together):
 
     def _planned(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case:
         a, b = problem.a, problem.b
-        plan = ops.plan(problem.operator, a, b, None, problem.split, **options)
-        return self._case(problem, f"{plan.schedule}, {plan.order}", lambda: plan(a, b, out), out)
+        plan = self._plan(problem, **options)
+        return self._case(problem, f"{plan.schedule}, {plan.order}", lambda: plan(a, b, out, *problem.scales), out)
+
+    def _plan(self, problem: Problem, **options: Any) -> ops.Plan:
+        scales = dict(zip(("scale_a", "scale_b"), problem.scales, strict=False))
+        return ops.plan(problem.operator, problem.a, problem.b, None, problem.split, **scales, **options)
 
     def _case(self, problem: Problem, statement: str, step: Step, result: torch.Tensor, how: str = GRAPH) -> Case:
         calls = self.accelerator.cut(CALLS if how == GRAPH else 3, 1)
-        return Case(statement, step, lambda: self._wrong(problem, step, result), how, calls, lead=LEAD)
+        ahead = self.ahead if how == GRAPH else 0.0
+        return Case(statement, step, lambda: self._wrong(problem, step, result), how, calls, lead=LEAD, ahead=ahead)
 
     def _alone(self, problem: Problem) -> Case:
         """The library's product of what this PE multiplies, whoever has it."""
@@ -143,14 +169,19 @@ class Operations(Together):
 
         def check() -> str:
             out.fill_(float("nan"))
-            torch.matmul(a, b, out=out)
-            return self._far(out, a.double() @ b.double())
+            step()
+            factor = math.prod(each.item() for each in problem.scales)
+            return self._far(out, a.double() @ b.double() * factor)
 
-        return Case("torch.matmul", lambda: torch.matmul(a, b, out=out), check, GRAPH, CALLS, lead=LEAD)
+        def step() -> None:
+            problem.multiply(a, b, out)
+
+        statement = "torch._scaled_mm" if problem.scales else "torch.matmul"
+        return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=self.ahead)
 
     def _engine(self, problem: Problem) -> Case | str:
         """As many bytes as the operator sends, to all peers at once, on a stream for each of them."""
-        sent = ops.plan(problem.operator, problem.a, problem.b, None, problem.split).bytes_sent
+        sent = self._plan(problem).bytes_sent
         if not sent:
             return "this PE sends nothing"
         count = sent // (self.n - 1)
@@ -178,20 +209,25 @@ class Operations(Together):
                     shmem.put(target[i], source, pe)
                 torch.cuda.current_stream().wait_stream(stream)
 
-        return Case("put", step, check, GRAPH, CALLS, lead=LEAD)
+        return Case("put", step, check, GRAPH, CALLS, lead=LEAD, ahead=self.ahead)
 
     # -- what they share
 
-    def _problem(self, operator: str, split: str, *sizes: int) -> Problem:
+    def _problem(self, operator: str, split: str, *sizes: int, dtype: torch.dtype = DTYPE) -> Problem:
         shapes, same = _OPERANDS[operator, split]
         first, second = shapes(*(self.accelerator.cut(size, LARGEST) for size in sizes), self.n)
         every = []
         for pe in range(self.n):
-            a = self._random(0 if same == "a" else 2 * pe, first)
-            every.append((a, self._random(1 if same == "b" else 2 * pe + 1, second).T))
+            a = self._random(0 if same == "a" else 2 * pe, first).to(dtype)
+            every.append((a, self._random(1 if same == "b" else 2 * pe + 1, second).to(dtype).T))
         reference = import_module(f"pyshmem.ops.operators.{operator}").reference
         more = (split,) if operator == "gemm_all_gather" else ()
-        return Problem(operator, split, every, reference(every, self.me, *more), *every[self.me])
+        scales: tuple[torch.Tensor, ...] = ()
+        wanted = reference(every, self.me, *more)
+        if dtype == EIGHT_BITS:
+            scales = tuple(torch.tensor(each, device=self.accelerator.device) for each in SCALES)
+            wanted *= math.prod(SCALES)
+        return Problem(operator, split, every, wanted, *every[self.me], scales)
 
     def _random(self, seed: int, shape: tuple[int, int]) -> torch.Tensor:
         generator = torch.Generator(self.accelerator.device).manual_seed(seed)

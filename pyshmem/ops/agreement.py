@@ -50,7 +50,8 @@ def require_same(problem: Problem) -> None:
     name = None if epilogue is None else epilogue.fn.__qualname__
     options = problem.options._replace(epilogue=name)
     text = (
-        f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} in {problem.dtype}, {options}"
+        f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} "
+        f"of {problem.a.dtype} and {problem.b.dtype}, {problem.scaling}, {options}"
     )
     wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
     require_alike(problem.operator, problem.team, "a", text, wants)

@@ -17,6 +17,7 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.multiplying import described, precision
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
+from pyshmem.ops.scaling import LINES, parameters, samples, scaled
 from pyshmem.ops.workspace import workspace_of
 
 MOST_ROWS = 64
@@ -26,14 +27,18 @@ LEAST_COLUMNS = 24  # for each program: with fewer, the library's product does b
 WIDTHS = (128, 64, 32, 16)
 # (architecture, bytes of an element): BK, warps, stages
 _ROWS = {
+    ("interpreter", 1): (32, 4, 1),
     ("interpreter", 2): (32, 4, 1),
     ("interpreter", 4): (32, 4, 1),
+    ("nvidia", 1): (256, 4, 5),
     ("nvidia", 2): (128, 4, 5),
     ("nvidia", 4): (32, 4, 6),
     ("gfx90a", 2): (64, 4, 2),
     ("gfx90a", 4): (32, 4, 2),
+    ("gfx942", 1): (128, 4, 2),
     ("gfx942", 2): (64, 4, 2),
     ("gfx942", 4): (32, 4, 2),
+    ("gfx950", 1): (256, 4, 2),
     ("gfx950", 2): (128, 4, 2),
     ("gfx950", 4): (64, 4, 2),
 }
@@ -41,9 +46,10 @@ _ROWS = {
 
 @triton.jit(do_not_specialize=["tiles"])
 def multiply_and_exchange(
-    ctx, words, slots, marks, M, N, K, a_pitch, b_pitch, pitch, tiles, a, b, c,
+    ctx, words, slots, marks, M, N, K, a_pitch, b_pitch, pitch, tiles, a, b, c, scale_a, scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EPILOGUE: tl.constexpr,
+    EACH: tl.constexpr,
 ):  # fmt: skip
     """c (M, N) = the sum over all PEs of a (M, K) @ b (K, N), for M up to BM.
 
@@ -64,6 +70,7 @@ def multiply_and_exchange(
             left, right, 0, index * BN, 0, tl.cdiv(K, BK), M, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
             DESCRIBED, WHOLE, PRECISION,
         )  # fmt: skip
+        tile = scaled(tile, scale_a, scale_b, 0, index * BN, M, N - index * BN, BM, BN, EACH)
         part = tile.to(c.dtype.element_ty)
         first = tl.cast(number % 2, tl.int64) * n  # of this call's slots
         place = slots + ((first + me) * tiles + index) * (BM * BN) + inside
@@ -98,7 +105,7 @@ def fills(problem: Problem) -> bool:
 
 def configuration(problem: Problem, here: Machine) -> Configuration:
     """Return the tile: all rows, and the width with which the busiest program has the fewest columns."""
-    BK, warps, stages = _ROWS[here.arch, problem.dtype.itemsize]
+    BK, warps, stages = _ROWS[here.arch, problem.a.dtype.itemsize]
     BM = max(triton.next_power_of_2(problem.M), 16)
     width = min(WIDTHS, key=lambda width: -(-problem.N // width // here.programs) * width)
     return Configuration(BM, width, BK, warps, stages)
@@ -124,15 +131,16 @@ class MultiplyAndExchange:
             problem.N, problem.k, problem.a.pitch, problem.b.pitch, max(result.stride(0), 1), tiles,
         )  # fmt: skip
         cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
-        constants = {
+        constants = parameters(problem.scaling) | {
             "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": problem.a.along, "B_ALONG": problem.b.along,
             "DESCRIBED": described(problem, here, problem.a, problem.M), "WHOLE": not cut,
-            "PRECISION": precision(problem.dtype, here), "EPILOGUE": problem.options.epilogue,
+            "PRECISION": precision(problem, here), "EPILOGUE": problem.options.epilogue,
+            "EACH": problem.scaling == LINES,
         }  # fmt: skip
         self.kernel = Prepared(
-            multiply_and_exchange, programs, fixed, (a, b, result), constants, num_warps=row.warps,
-            num_stages=row.stages,
+            multiply_and_exchange, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
+            num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.kernel(a, b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)

@@ -22,6 +22,7 @@ from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.problem import Operand, Problem
 from pyshmem.ops.products import operand, product, product_and_parcel
+from pyshmem.ops.scaling import gathered_scales, samples, scaled, scales_of
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import workspace_of
 
@@ -30,13 +31,15 @@ PIECES = 4  # of the rows that the copy engine brings
 
 @triton.jit(do_not_specialize=["before"])
 def gather_and_multiply(
-    ctx, words, flags, gathered, M, N, K, a_pitch, b_pitch, pitch, before, pieces, a, b, c,
+    ctx, words, flags, gathered, scales, M, N, K, a_pitch, b_pitch, pitch, before, pieces, a, b, c, scale_a, scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
-    CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr, CUT: tl.constexpr,
+    CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
+    CUT: tl.constexpr,
 ):  # fmt: skip
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
 
+    scales: those of the rows of all PEs, or one of each PE.
     FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
     CUT: whether slabs reach beyond the own rows.
     """
@@ -47,22 +50,22 @@ def gather_and_multiply(
     longest = tl.cdiv(M, n)
     high, columns = tl.cdiv(longest, BM), tl.cdiv(N, BN)
     depth = tl.cdiv(K, BK)
-    own, right = share_size(M, me, n), operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
+    own, top = share_size(M, me, n), share_start(M, me, n)
+    right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
     share = high * columns
     crowd = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
-    slabs, senders = slabs_in(own, K, SLAB * BN), tl.minimum(share, programs)
+    slabs = slabs_in(own, K, SLAB * BN)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
-        turn, turns = index // programs, turns_of(share, program, programs)
-        begin = part_of(slabs, program, senders, turn, turns)
-        end = part_of(slabs, program, senders, turn + 1, turns)
+        begin, end = parcel_of(slabs, share, program, programs, index // programs)
         tile = own_tile(
-            ctx, flags + me * pieces, gathered, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch, begin, end,
-            crowd, a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT,
+            ctx, flags + me * pieces, gathered, scales, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch,
+            begin, end, crowd, a, scale_a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, EACH, SLAB, FAN,
+            CUT,
         )  # fmt: skip
-        store_tile(tile, c, share_start(M, me, n), i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE)
+        store_tile(tile, scale_a, scale_b, c, top, i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
     for index in range(program + begun * programs, share * n, programs):
         pe = (me + index // share) % n
@@ -76,17 +79,19 @@ def gather_and_multiply(
             theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
             WHOLE, PRECISION,
         )  # fmt: skip
-        store_tile(tile, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE)
+        factor = scales_of(scales, M, n, pe, EACH)
+        store_tile(tile, factor, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit
 def own_tile(
-    ctx, flags, gathered, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, crowd, a,
+    ctx, flags, gathered, scales, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, crowd, a,
+    scale_a,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
-    CUT: tl.constexpr,
+    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr,
+    FAN: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """Return a tile of own rows; if FAN is not 0, send the slabs begin to end - 1 of these rows meanwhile."""
     if FAN > 0:
@@ -96,6 +101,7 @@ def own_tile(
             ctx, mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, a, dest, length, 1, 1, me + 1,
             FAN, begin, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT, True,
         )  # fmt: skip
+        send_scales(ctx, scales, scale_a, own, M, K, begin, end, SLAB * BN, BM, EACH)
         tell_slabs(ctx, flags, begin, end, crowd)
         return tile
     else:
@@ -106,9 +112,34 @@ def own_tile(
 
 
 @triton.jit
+def send_scales(ctx, scales, scale_a, own, M, K, begin, end, SIZE: tl.constexpr, BM: tl.constexpr, EACH: tl.constexpr):
+    """Store the scales of the rows of which the slabs begin to end - 1 hold a part on all peers, if there are any."""
+    if scales is not None:
+        me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+        if EACH:
+            first = tl.cast(begin, tl.int64) * SIZE // K
+            last = tl.minimum(tl.cdiv(tl.cast(end, tl.int64) * SIZE, K), own)
+            for row in range(first, tl.where(end > begin, last, first), BM):
+                lane = row + tl.arange(0, BM)
+                values = tl.load(scale_a + lane, mask=lane < last, other=0.0)
+                for i in range(1, n):
+                    dev.store(ctx, scales_of(scales, M, n, me, EACH) + lane, values, (me + i) % n, lane < last)
+        else:
+            for i in range(1, tl.where(end > begin, n, 1)):
+                dev.store(ctx, scales_of(scales, M, n, me, EACH), tl.load(scale_a), (me + i) % n)
+
+
+@triton.jit
 def turns_of(tiles, program, programs):
     """Return in how many turns a program sends: not in a last turn that few programs have, so that peers wait less."""
     return tl.minimum(tl.cdiv(tiles - program, programs), tl.maximum((tiles + programs // 2) // programs, 1))
+
+
+@triton.jit
+def parcel_of(slabs, tiles, program, programs, turn):
+    """Return the first of ``slabs`` that a program sends in a turn, and that of the next turn."""
+    senders, turns = tl.minimum(tiles, programs), turns_of(tiles, program, programs)
+    return part_of(slabs, program, senders, turn, turns), part_of(slabs, program, senders, turn + 1, turns)
 
 
 @triton.jit
@@ -146,10 +177,11 @@ def tell_slabs(ctx, flags, begin, end, size):
 
 @triton.jit
 def store_tile(
-    tile, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr, BN: tl.constexpr, EDGES: tl.constexpr,
-    EPILOGUE: tl.constexpr,
+    tile, scale_a, scale_b, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr, BN: tl.constexpr,
+    EDGES: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile at (inner, column) of the ``height`` rows that begin at row ``above``."""
+    """Store a tile, scaled, at (inner, column) of the ``height`` rows that begin at row ``above``."""
+    tile = scaled(tile, scale_a, scale_b, inner, column, height - inner, N - column, BM, BN, EACH)
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     if EPILOGUE is not None:
         tile = EPILOGUE(tile, above + inner + r, before + column + q)
@@ -172,7 +204,7 @@ class Gathering:
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, sends: bool) -> None:
         """sends: whether the kernel sends the rows of a, which are contiguous then."""
         n, uint64 = problem.n_pes, torch.uint64
-        layout = Operand(True, max(problem.k, 1), problem.k * a.itemsize % 16 == 0) if sends else problem.a
+        layout = Operand(True, max(problem.k, 1), problem.k * a.itemsize % 16 == 0, a.dtype) if sends else problem.a
         product = Product(problem._replace(a=layout), "data_parallel", problem.M, layout, True)
         row, most = product.row, -(-problem.M // n)
         self.pieces = max(-(-most // row.BM) if sends else min(PIECES, problem.M // n // 128), 1)
@@ -180,13 +212,15 @@ class Gathering:
             problem,
             words=((rounds.words_of(n),), uint64),
             flags=((n, self.pieces), uint64),
-            gathered=((problem.M, problem.K), problem.dtype),
+            gathered=((problem.M, problem.K), a.dtype),
+            **gathered_scales(problem),
         )
         self.words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
-        out = a.new_empty(problem.result)
+        scales = self.space.get("scales")
+        out = a.new_empty(problem.result, dtype=problem.dtype)
         fixed = (
-            shmem.device_context(problem.team), self.words, self.flags, self.gathered, problem.M, problem.n, problem.K,
-            layout.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
+            shmem.device_context(problem.team), self.words, self.flags, self.gathered, scales, problem.M, problem.n,
+            problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
         )  # fmt: skip
         constants: dict[str, Any] = product.constants(0, 0)
         slab = constants["SLAB"]
@@ -195,9 +229,9 @@ class Gathering:
         cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (slab * row.BN))
         sending = {"SLAB": slab, "FAN": n - 1 if sends else 0, "CUT": cut}
         self.kernel = Prepared(
-            gather_and_multiply, product.programs, fixed, (a, b, out), constants | sending,
-            num_warps=row.warps, num_stages=row.stages,
+            gather_and_multiply, product.programs, fixed, (a, b, out, *samples(problem.scaling, a)),
+            constants | sending, num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.kernel(a, b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)

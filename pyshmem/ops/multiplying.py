@@ -12,6 +12,7 @@ from pyshmem.ops.configurations import Machine, configuration, machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.orders.streamed import POLICIES, group_size, whole_tiles
 from pyshmem.ops.problem import Operand, Problem
+from pyshmem.ops.scaling import LINES, NONE, parameters, samples
 
 Array = torch.Tensor
 
@@ -22,7 +23,8 @@ class Product:
     def __init__(self, problem: Problem, order: str, m: int, a: Operand, adding: bool) -> None:
         """m, a: the rows and the layout of the first operand.  adding: whether tiles belong to PEs by their rows."""
         self.problem, self.m, self.a, self.machine = problem, m, a, machine()
-        self.row = configuration(self.machine.arch, problem.dtype, problem.options.tile)
+        options = problem.options
+        self.row = configuration(self.machine.arch, problem.a.dtype, options.tile, options.use_fast_accum)
         row, n_pes = self.row, problem.n_pes
         high = -(-m // row.BM)  # rows of tiles
         if adding:
@@ -30,7 +32,7 @@ class Product:
             high = n_pes * -(-own // row.BM)
         self.tiles = high * -(-problem.n // row.BN)
         self.programs = self.machine.programs
-        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order])
+        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order], row.cuts(problem.k))
         self.crowd = group_size(self.tiles - self.whole, self.programs, POLICIES[order])
         self.adding = adding
 
@@ -39,9 +41,10 @@ class Product:
 
         tallies: symmetric words, one for each streamed tile.
         """
-        words, none = torch.empty(0, dtype=torch.uint64, device=a.device), a.new_empty(0)
+        words, none = (torch.empty(0, dtype=each, device=a.device) for each in (torch.uint64, self.problem.dtype))
         places = (words, words if tallies is None else tallies, none, none, words)
-        return self.prepare(0, places, a, b, a.new_empty(self.m, self.problem.n), (row, column))
+        result = a.new_empty(self.m, self.problem.n, dtype=self.problem.dtype)
+        return self.prepare(0, places, a, b, result, (row, column))
 
     def prepare(
         self, kind: int, places: tuple[Array, ...], a: Array, b: Array, c: Array, corner: tuple[int, int]
@@ -62,11 +65,11 @@ class Product:
         fixed = (
             shmem.device_context(problem.team), words, self.sums, tallies, *rest, self.m, problem.n, problem.k,
             self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            self.whole, self.tiles, self.crowd,
+            self.whole, self.tiles, self.crowd, self.row.least,
         )  # fmt: skip
         row = self.row
         return Prepared(
-            fused.multiply_and_send, self.programs, fixed, (a, b, c), constants,
+            fused.multiply_and_send, self.programs, fixed, (a, b, c, *samples(problem.scaling, a)), constants,
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
@@ -79,18 +82,18 @@ class Product:
         edges = bool(cut or problem.n % row.BN)
         vector = math.gcd(before, 16 // problem.dtype.itemsize)
         threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
-        return {
+        return parameters(problem.scaling) | {
             "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along, "B_ALONG": problem.b.along,
             "DESCRIBED": described(problem, self.machine, self.a, self.m),
             "WHOLE": not edges and problem.k % row.BK == 0, "EDGES": edges,
-            "PRECISION": precision(problem.dtype, self.machine), "SLAB": self._slab(threads), "FAN": fan,
+            "PRECISION": precision(problem, self.machine), "SLAB": self._slab(threads), "FAN": fan,
             "GROUP": row.group, "CHIPLETS": self.machine.chiplets, "STREAMED": self.whole < self.tiles,
-            "VECTOR": vector, "EPILOGUE": problem.options.epilogue,
+            "VECTOR": vector, "EPILOGUE": problem.options.epilogue, "EACH": problem.scaling == LINES,
         }  # fmt: skip
 
     def _slab(self, threads: int) -> int:
         """The rows of a slab: 16 bytes a thread, or up to 64 where the K loop has few steps for all slabs."""
-        row, line = self.row, self.row.BN * self.problem.dtype.itemsize
+        row, line = self.row, self.row.BN * self.problem.sent.itemsize
         rows = max(min(threads * 16 // line, row.BM), 1)
         steps = -(-self.problem.k // row.BK)
         while row.BM // rows + 2 > steps and rows < row.BM // 2 and rows * line < threads * 64:
@@ -103,8 +106,11 @@ def described(problem: Problem, here: Machine, a: Operand, m: int) -> bool:
     return here.described and a.aligned and problem.b.aligned and min(m, problem.n, problem.k) > 0
 
 
-def precision(dtype: torch.dtype, here: Machine) -> str:
+def precision(problem: Problem, here: Machine) -> str:
     """Return PRECISION of products.multiplied."""
-    if here.arch == "interpreter" and dtype is torch.bfloat16:
+    eight = problem.scaling != NONE
+    if here.arch == "interpreter" and (eight or problem.a.dtype is torch.bfloat16):
         return "widened"
+    if here.arch == "nvidia" and eight and not problem.options.use_fast_accum:
+        return "promoted"
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"

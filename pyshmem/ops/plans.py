@@ -14,6 +14,7 @@ from pyshmem.ops.configurations import device
 from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
+from pyshmem.ops.scaling import NONE, Scales, taken
 from pyshmem.ops.selection import ABLE, choose
 from pyshmem.ops.workspace import RESULTS
 from pyshmem.runtime.arguments import require_init
@@ -26,7 +27,7 @@ ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
 class Plan:
-    """An operator with its schedule, memory and kernels. ``plan(a, b, out=None)`` calls it.
+    """An operator with its schedule, memory and kernels. ``plan(a, b, out=None, scale_a=None, scale_b=None)`` calls it.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
     A plan serves operands of one shape, type and layout. It is valid until close, the team's destroy or the last finalize.
@@ -40,6 +41,7 @@ class Plan:
         self._generation = job.generation
         self._steps: Any = schedules.steps_of(self.problem, a, b)
         self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
+        self._scaled = problem.scaling != NONE
         self._turn = 0
         self._results: list[torch.Tensor] = []
         self._team, self._shape, self._dtype, self._device = (
@@ -51,7 +53,10 @@ class Plan:
         self._nbytes = self._shape.numel() * problem.dtype.itemsize
         self._heap = default() if problem.symmetric else None
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(
+        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
+        scale_b: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
         if self._steps is None or self._generation != job.generation or not self._team:
             wants = "one that is open, of a live team"
@@ -60,7 +65,14 @@ class Plan:
             out = self._result()
         elif not self._takes(out):
             require_out(self.problem, out)
-        self._call(a, b, out)
+        if scale_a is None and scale_b is None and not self._scaled:
+            self._call(a, b, out)
+        elif scale_a is None or scale_b is None or not self._scaled:
+            wants = "scale_a and scale_b" if self._scaled else "no scales"
+            got = f"{'no' if scale_a is None else 'a'} scale_a, {'no' if scale_b is None else 'a'} scale_b"
+            refuse(ArgumentError, self.problem.operator, "scale_a", got, f"{wants}, as the plan was made for")
+        else:
+            self._call(a, b, out, scale_a, scale_b)
         return out
 
     def _takes(self, out: Any) -> bool:
@@ -107,24 +119,32 @@ def call(
     team: Team | None,
     plan: Plan | None,
     split: str,
-    options: Mapping[str, Any],
+    options: dict[str, Any],
 ) -> torch.Tensor:
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
+    scales = taken(options)
     if plan is None:
-        return find(operator, a, b, team, split, options)(a, b, out)
+        return _find(operator, a, b, team, split, options, scales)(a, b, out, *scales)
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    if _key(operator, a, b, team or plan.problem.team, split, options) != plan.key:
+    if _key(operator, a, b, team or plan.problem.team, split, options, scales) != plan.key:
         refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
-    return plan(a, b, out)
+    return plan(a, b, out, *scales)
 
 
-def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> Plan:
-    """Return the plan for these arguments. The first call makes it, collectively over the team."""
-    key = _key(operator, a, b, team, split, options)
+def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: dict[str, Any]) -> Plan:
+    """Return the plan for these arguments, of which options may have the scales. The first call makes it, collectively."""
+    scales = taken(options)
+    return _find(operator, a, b, team, split, options, scales)
+
+
+def _find(
+    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
+) -> Plan:
+    key = _key(operator, a, b, team, split, options, scales)
     found = _plans.get(key)
     if found is None or found._steps is None or not found.problem.team:
-        found = _make(key, problem_of(operator, a, b, team, split, options), a, b)
+        found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
     elif len(_plans) > 1:
         _plans.move_to_end(key)
     return found
@@ -136,7 +156,7 @@ def plan(
     """Return the plan that calls of ``operator`` with such arguments use, made ahead of the first call.
 
     operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
-    a, b, team, split, options: as in the call. a and b are not read.
+    a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
     Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
     Spec: none.
@@ -154,16 +174,20 @@ def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tens
     return made
 
 
-def _key(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(
+    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
+) -> tuple[Any, ...]:
     """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
     group = TEAM_WORLD if team is None else team
     try:
         aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
-        places = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
+        places: tuple[Any, ...] = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
+        for each in scales:
+            places += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
         wires = group.meeting.wires
     except AttributeError:
         require_init(operator)
-        problem_of(operator, a, b, team, split, options)  # says what is wrong
+        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
         raise
     return (operator, split, *places, wires, job.generation, *options.items())
 

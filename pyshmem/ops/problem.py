@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team, member
+from pyshmem.ops.configurations import eight_bits
+from pyshmem.ops.scaling import Scales, form_of
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
@@ -24,6 +26,8 @@ class Options(NamedTuple):
     epilogue: Any = None  # a triton.jit function
     size: int | None = None  # of the divided dimension, where n_pes does not divide it
     tile: tuple[int, int, int] | None = None  # BM, BN, BK of our kernels
+    out_dtype: torch.dtype | None = None  # of the product of 8-bit floats
+    use_fast_accum: bool = False  # as in torch._scaled_mm
 
 
 class Operand(NamedTuple):
@@ -32,6 +36,7 @@ class Operand(NamedTuple):
     along: bool  # K runs along contiguous memory
     pitch: int  # elements from one line of contiguous memory to the next
     aligned: bool  # address and pitch are multiples of 16 bytes
+    dtype: torch.dtype
 
 
 class Problem(NamedTuple):
@@ -44,9 +49,10 @@ class Problem(NamedTuple):
     m: int
     n: int
     k: int
-    dtype: torch.dtype
+    dtype: torch.dtype  # of the result
     a: Operand
     b: Operand
+    scaling: str  # a form of scaling.py
     team: Team
     split: str  # "rows" or "columns", of gemm_all_gather
     options: Options
@@ -58,6 +64,11 @@ class Problem(NamedTuple):
     @property
     def me(self) -> int:
         return self.team.me
+
+    @property
+    def sent(self) -> torch.dtype:
+        """The type of what crosses."""
+        return self.a.dtype if self.operator == "all_gather_gemm" else self.dtype
 
     @property
     def symmetric(self) -> bool:
@@ -89,7 +100,7 @@ class Problem(NamedTuple):
     @property
     def bytes_sent(self) -> int:
         """By this PE, all told."""
-        item, peers = self.dtype.itemsize, self.n_pes - 1
+        item, peers = self.sent.itemsize, self.n_pes - 1
         own = share_of(self.M, self.me, self.n_pes)
         elements = {
             "gemm_all_gather": peers * self.m * self.n,
@@ -110,13 +121,15 @@ _DIVIDED = {
 }
 
 
-def problem_of(operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any]) -> Problem:
+def problem_of(
+    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales = ()
+) -> Problem:
     """Check the operands and describe the problem. Errors: ArgumentError, DtypeError, NotInitializedError."""
     group = member(operator, team)
     chosen = _options(operator, options)
     for name, value in (("a", a), ("b", b)):
         _require_matrix(operator, name, value)
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype and a.dtype.itemsize + b.dtype.itemsize > 2:
         refuse(DtypeError, operator, "b", str(b.dtype), f"a's type, {a.dtype}")
     if (operator, split) not in _DIVIDED:
         refuse(ArgumentError, operator, "split", repr(split), "'rows' or 'columns'")
@@ -128,10 +141,23 @@ def problem_of(operator: str, a: Any, b: Any, team: Team | None, split: str, opt
     divided = _DIVIDED[operator, split]
     for name in divided:
         sizes[name] = _whole(operator, name, sizes[name], group, chosen.size if name == divided[0] else None)
+    scaling = form_of(operator, a, b, scales)
+    dtype = _result_type(operator, a.dtype, chosen)
     return Problem(
-        operator, **sizes, m=m, n=n, k=k, dtype=a.dtype, a=operand_of(a), b=operand_of(b.T), team=group, split=split,
-        options=chosen,
+        operator, **sizes, m=m, n=n, k=k, dtype=dtype, a=operand_of(a), b=operand_of(b.T), scaling=scaling, team=group,
+        split=split, options=chosen,
     )  # fmt: skip
+
+
+def _result_type(operator: str, given: torch.dtype, chosen: Options) -> torch.dtype:
+    """The type of the result of operands of a type. Errors: DtypeError, ArgumentError."""
+    wanted, eight = chosen.out_dtype, given.itemsize == 1
+    if wanted is not None and wanted not in (DTYPES if eight else (given,)):
+        known = ", ".join(map(str, DTYPES)) if eight else f"None or the operands' type, {given}"
+        refuse(DtypeError, operator, "out_dtype", str(wanted), known)
+    if chosen.use_fast_accum and not eight:
+        refuse(ArgumentError, operator, "use_fast_accum", f"True for {given}", "False: it is for floats of 8 bits")
+    return wanted or (torch.bfloat16 if eight else given)
 
 
 def require_out(problem: Problem, out: Any) -> None:
@@ -141,7 +167,7 @@ def require_out(problem: Problem, out: Any) -> None:
         got = f"{tuple(out.shape)}" if isinstance(out, torch.Tensor) else type(out).__name__
         refuse(ArgumentError, operator, "out", got, f"a tensor of shape {problem.result}")
     if out.dtype != problem.dtype:
-        refuse(DtypeError, operator, "out", str(out.dtype), f"the operands' type, {problem.dtype}")
+        refuse(DtypeError, operator, "out", str(out.dtype), f"the result's type, {problem.dtype}")
     if not out.is_contiguous():
         refuse(ArgumentError, operator, "out", f"strides {out.stride()}", "a contiguous tensor")
     if out.data_ptr() % 16:
@@ -171,7 +197,11 @@ def _require_matrix(operator: str, name: str, value: Any) -> None:
         got = f"{value.dim()} dimensions" if isinstance(value, torch.Tensor) else type(value).__name__
         refuse(ArgumentError, operator, name, got, "a torch tensor of 2 dimensions")
     if value.dtype not in DTYPES:
-        refuse(DtypeError, operator, name, str(value.dtype), "one of " + ", ".join(map(str, DTYPES)))
+        processor, types = eight_bits()
+        if value.dtype not in types:
+            wants = "one of " + ", ".join(map(str, DTYPES + types))
+            wants += "" if types else f"; {processor} multiplies no floats of 8 bits"
+            refuse(DtypeError, operator, name, str(value.dtype), wants)
     if value.device.type != default().device:
         refuse(ArgumentError, operator, name, f"a tensor on {value.device}", f"one on {default().device}")
     if not is_lined(value):
@@ -204,4 +234,4 @@ def operand_of(matrix: torch.Tensor) -> Operand:
     rows, columns = matrix.stride()
     along = columns == 1 and (rows >= matrix.shape[1] or matrix.shape[0] <= 1)
     pitch = max(rows if along else columns, 1)
-    return Operand(along, pitch, (matrix.data_ptr() | pitch * matrix.itemsize) % 16 == 0)
+    return Operand(along, pitch, (matrix.data_ptr() | pitch * matrix.itemsize) % 16 == 0, matrix.dtype)

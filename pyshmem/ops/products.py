@@ -54,9 +54,16 @@ def block(
 
 @triton.jit
 def multiplied(left, right, tile, PRECISION: tl.constexpr):
-    """Return tile + left @ right.T. PRECISION: tl.dot's, or "widened": the interpreter multiplies no bfloat16."""
+    """Return tile + left @ right.T. PRECISION: tl.dot's, or one of these.
+
+    "widened": the interpreter multiplies no bfloat16 and no 8-bit floats.
+    "promoted": the matrix units of NVIDIA's sm_90 add products of 8-bit floats with fewer bits than float32 has. The sum
+        of one step in K is made there, and added in float32.
+    """
     if PRECISION == "widened":
         return tl.dot(left.to(tl.float32), right.to(tl.float32).T, tile, input_precision="ieee")
+    elif PRECISION == "promoted":
+        return tl.dot(left, right.T, tile, max_num_imprecise_acc=left.shape[1])
     else:
         return tl.dot(left, right.T, tile, input_precision=PRECISION)
 

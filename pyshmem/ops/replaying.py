@@ -16,31 +16,30 @@ MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
 
 
 class Replayed:
-    """``step(a, b, out)`` as a graph. The first call with some addresses enqueues it, the second captures it.
+    """``step(*arrays)`` as a graph. The first call with some addresses enqueues it, the second captures it.
 
     While the current stream captures a graph itself, and in CPU memory, the step is enqueued.
     """
 
-    def __init__(self, step: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> None:
+    def __init__(self, step: Callable[..., Any]) -> None:
         self._step = step
-        self._graphs: OrderedDict[tuple[int, int, int], Any] = (
-            OrderedDict()
-        )  # torch's graph, and the driver's handle of it
+        # torch's graph, and the driver's handle of it
+        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._heap = default()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, *arrays: torch.Tensor) -> None:
         if not self._heap.streams or torch.cuda.is_current_stream_capturing():
-            self._step(a, b, out)
+            self._step(*arrays)
             return
-        key = (a.data_ptr(), b.data_ptr(), out.data_ptr())
+        key = tuple([each.data_ptr() for each in arrays])
         if key not in self._graphs:
             if len(self._graphs) >= MOST_GRAPHS:
                 self._graphs.popitem(last=False)
             self._graphs[key] = None
-            self._step(a, b, out)
+            self._step(*arrays)
             return
         if self._graphs[key] is None:
-            self._graphs[key] = self._captured(a, b, out)
+            self._graphs[key] = self._captured(*arrays)
         _, handle = self._graphs[key]
         code = launch_graph(graph_launcher(), handle, self._heap.direct.use_stream())
         if code:

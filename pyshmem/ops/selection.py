@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pyshmem.ops import few_rows
 from pyshmem.ops.configurations import machine
+from pyshmem.ops.libraries import lacks
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import Problem
+from pyshmem.ops.scaling import NONE
 from pyshmem.ops.schedules import SCHEDULES
 from pyshmem.ops.tuning import order_of
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -18,6 +20,7 @@ ABLE = {
     "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }
+BY_LIBRARY = ("copy_engine", "bulk_synchronous")
 LEAST_FLOPS, LEAST_SIDE = 2e9, 256
 # Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
@@ -48,6 +51,8 @@ def choose(problem: Problem) -> tuple[Problem, str]:
         whole = schedule == "fused" and few_rows.suits(problem)
         order, reason = ("data_parallel", "a program has all rows of its columns") if whole else order_of(problem)
         why = f"{why}; order: {reason}"
+    if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
+        why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
     return problem._replace(options=options._replace(schedule=schedule, order=order)), why
 
 

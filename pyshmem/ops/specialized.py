@@ -16,6 +16,7 @@ from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import operand, product
+from pyshmem.ops.scaling import samples, scaled
 from pyshmem.ops.workspace import workspace_of
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
@@ -23,10 +24,11 @@ SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many 
 
 @triton.jit(do_not_specialize=["base", "above", "before"])
 def multiply_or_send(
-    ctx, words, flags, M, N, K, a_pitch, b_pitch, pitch, above, before, base, computing, senders, a, b, c,
+    ctx, words, flags, M, N, K, a_pitch, b_pitch, pitch, above, before, base, computing, senders, a, b, c, scale_a,
+    scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, FAN: tl.constexpr,
-    GROUP: tl.constexpr, VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
+    GROUP: tl.constexpr, VECTOR: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Programs 0 to computing - 1 multiply, the ``senders`` after them send. This grid is that of the programs from base on.
 
@@ -47,6 +49,7 @@ def multiply_or_send(
                 left, right, i * BM, j * BN, 0, tl.cdiv(K, BK), M, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
                 DESCRIBED, WHOLE, PRECISION,
             )  # fmt: skip
+            tile = scaled(tile, scale_a, scale_b, i * BM, j * BN, M - i * BM, N - j * BN, BM, BN, EACH)
             r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
             if EPILOGUE is not None:
                 tile = EPILOGUE(tile, above + i * BM + r, before * VECTOR + j * BN + q)
@@ -81,7 +84,7 @@ class Parties:
             words=((rounds.words_of(problem.n_pes),), torch.uint64),
             flags=((self.product.tiles,), torch.uint64),
         )
-        self.sample = a, b, self.space["result 0"]
+        self.sample = a, b, self.space["result 0"], *samples(problem.scaling, a)
 
     def prepare(self, base: int, programs: int) -> Prepared:
         problem, product, (above, before) = self.problem, self.product, self.problem.corner

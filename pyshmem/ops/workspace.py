@@ -118,8 +118,9 @@ class Workspace:
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._pieces[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._pieces
+    def get(self, name: str) -> torch.Tensor | None:
+        """Return a piece, or None if there is none of this name."""
+        return self._pieces.get(name)
 
     def close(self) -> None:
         """Free the memory. Collective over the team, over all PEs if it has all."""

@@ -12,10 +12,11 @@ from compiling import TARGETS, array, compile, context, specialise
 from pyshmem.ops.configurations import configuration
 
 PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
 SIZES = {
     "M": 2048, "N": 4096, "K": 12288, "a_pitch": 12288, "b_pitch": 12288, "pitch": 4096, "above": 0, "before": 0,
-    "whole": 272, "tiles": 404, "crowd": 132, "pieces": 8,
+    "whole": 272, "tiles": 404, "crowd": 132, "least": 16, "pieces": 8,
 }  # fmt: skip
 
 
@@ -23,18 +24,24 @@ SIZES = {
 def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=None, **constants):
     """A kernel for operands of ``dtype`` whose K is contiguous, as a plan compiles it. constants: those that are not as usual.
 
+    Of 8-bit floats, it has scales of rows and columns and makes bfloat16.
     edges: whether tiles reach beyond the matrices.  row: the tile; None is that of the table.
     """
-    row, item = row or configuration(target, dtype, None), dtype.itemsize
-    words, floats, elements = array(torch.uint64), array(torch.float32), array(dtype)
+    row, eight = row or configuration(target, dtype, None), dtype.itemsize == 1
+    result = torch.bfloat16 if eight else dtype
+    sent = dtype if kernel.__name__ == "gather_and_multiply" else result
+    words, floats = array(torch.uint64), array(torch.float32)
     arrays = dict.fromkeys(("words", "tallies", "marks", "flags"), words) | {"sums": floats}
-    arrays |= dict.fromkeys(("parts", "slots", "gathered", "a", "b", "c"), elements)
+    arrays |= dict.fromkeys(("parts", "slots", "c"), array(result)) | dict.fromkeys(
+        ("gathered", "a", "b"), array(dtype)
+    )
+    arrays |= dict.fromkeys(("scales", "scale_a", "scale_b"), floats if eight else None)
     threads = row.warps * TARGETS[target].warp_size
     usual = {
         "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": target == "nvidia",
-        "WHOLE": not edges, "EDGES": edges, "PRECISION": "tf32" if (item, target) == (4, "nvidia") else "ieee", "FAN": n_pes - 1,
-        "SLAB": max(threads * 16 // (row.BN * item), 1), "GROUP": row.group, "CHIPLETS": CHIPLETS.get(target, 1),
-        "STREAMED": False, "CUT": edges, "VECTOR": 16 // item, "EPILOGUE": None,
+        "WHOLE": not edges, "EDGES": edges, "PRECISION": PRECISION.get((target, dtype.itemsize), "ieee"), "FAN": n_pes - 1,
+        "SLAB": max(threads * 16 // (row.BN * sent.itemsize), 1), "GROUP": row.group, "CHIPLETS": CHIPLETS.get(target, 1),
+        "STREAMED": False, "CUT": edges, "VECTOR": 16 // result.itemsize, "EPILOGUE": None, "EACH": eight,
     }  # fmt: skip
     values = {"ctx": context(target, 0, n_pes)} | arrays | SIZES | usual | constants
     source, options = specialise(

@@ -101,6 +101,40 @@ def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_withou
     assert len(places(lines, wide)) >= 2  # the part of a peer, and the sum here
 
 
+EIGHT_BITS = {"nvidia": torch.float8_e4m3fn, "gfx942": torch.float8_e4m3fnuz, "gfx950": torch.float8_e4m3fn}
+OF_EIGHT = {
+    "nvidia": r"wgmma\.mma_async.*\.e4m3\.e4m3",
+    "gfx942": r"v_mfma_f32_\d+x\d+x\d+_fp8_fp8",
+    "gfx950": r"v_mfma_.*f8f6f4",
+}
+
+
+@pytest.mark.parametrize("case", ["rows", "scatter", "gathered", "few rows"])
+def test_8_bits_are_multiplied_by_the_matrix_units_without_spills(case, target):
+    if target not in EIGHT_BITS:
+        pytest.skip(f"{target} multiplies no floats of 8 bits")
+    dtype = EIGHT_BITS[target]
+    if case == "gathered":
+        found = compiled(gather_and_multiply, target, dtype, edges=True, FAN=1)
+    elif case == "few rows":
+        found = compiled(multiply_and_exchange, target, dtype, row=Configuration(64, 64, *_ROWS[target, 1]))
+    else:
+        found = fused(target, case, dtype)
+    assert spilled(found, target) == 0
+    assert places(instructions(text_of(found, target)), OF_EIGHT[target])
+
+
+def test_sums_of_8_bits_are_added_in_float32_unless_the_caller_wants_speed():
+    """NVIDIA's matrix units keep fewer bits. A thread adds its elements of a tile after each step in K."""
+    exact, fast = (configuration("nvidia", EIGHT_BITS["nvidia"], None, wanted) for wanted in (False, True))
+    for row, how, adds in ((exact, "promoted", True), (fast, "ieee", False)):
+        found = fused("nvidia", "rows", EIGHT_BITS["nvidia"], row=row, PRECISION=how)
+        (loop,) = k_loops(found, "nvidia")
+        each = row.BM * row.BN // (row.warps * 32)
+        assert len(places(loop, r"add\.(rn\.)?f32")) == (each if adds else 0)
+        assert spilled(found, "nvidia") == 0
+
+
 @pytest.mark.parametrize("kernel", [begin_call, await_flag], ids=["begins", "waits"])
 def test_a_kernel_that_waits_beside_a_product_is_one_warp_of_few_registers(kernel, target):
     """A program of cuBLAS takes 384 x 168 of the 65536 registers of a multiprocessor: 1024 are left."""

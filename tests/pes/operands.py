@@ -13,7 +13,7 @@ SIZES = (37, 28, 34)
 
 def random(seed, *shape, dtype):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype).to(here())
+    return torch.randn(shape, generator=generator).to(dtype).to(here())
 
 
 def placed(arguments):

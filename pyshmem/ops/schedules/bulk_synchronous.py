@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
-from pyshmem.ops.exchanges import Sum, peers_of, rows_of, scatterer, sender
+from pyshmem.ops.exchanges import Sum, peers_of, rows_of, scales_of_pes, scatterer, sender
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
+from pyshmem.ops.scaling import NONE, gathered_scales
 from pyshmem.ops.workspace import workspace_of
 
 
@@ -24,9 +25,9 @@ class GatherRows:
         own = self.space["result 0"][self.first : self.last]
         self.send = sender(problem, self.space["words"], own, own, first=True)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         own = out[self.first : self.last]
-        self.multiply(a, b, own)
+        self.multiply(a, b, own, *scales)
         self.send(own, own)
 
 
@@ -40,9 +41,9 @@ class GatherColumns:
         self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
         self.multiply = multiply(problem, a, b, 0, self.first)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         team, columns = self.problem.team, slice(self.first, self.first + self.problem.n)
-        self.multiply(a, b, self.own)
+        self.multiply(a, b, self.own, *scales)
         out[:, columns].copy_(self.own)
         shmem.barrier_on_stream(team)
         for there in self._views(out):
@@ -63,17 +64,28 @@ class MultiplyGathered:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         words = ((words_of(problem.n_pes),), torch.uint64)
-        self.space = workspace_of(problem, words=words, gathered=((problem.M, problem.K), problem.dtype))
+        gathered = ((problem.M, problem.K), a.dtype)
+        self.space = workspace_of(problem, words=words, gathered=gathered, **gathered_scales(problem))
         self.gathered = self.space["gathered"]
         first, last = rows_of(problem, problem.me)
         self.own = self.gathered[first:last]
-        self.multiply = multiply(problem, self.gathered, b, *problem.corner)
         # they meet first: no PE reads its gathered rows of the last call any more
         self.send = sender(problem, self.space["words"], a.contiguous(), self.own, first=True, own=True)
+        blocks = [(0, problem.M)]
+        if problem.scaling != NONE:
+            self.scales = scales_of_pes(problem, self.space["scales"])
+            self.place = self.scales[problem.me]
+            self.send_scales = sender(problem, self.space["words"], self.place, self.place, first=True, own=True)
+            blocks = [rows_of(problem, pe) for pe in range(problem.n_pes)]
+        self.steps = [(i, j, multiply(problem, self.gathered[i:j], b, i, problem.corner[1])) for i, j in blocks]
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.send(a.contiguous(), self.own)
-        self.multiply(self.gathered, b, out)
+        if scales:
+            self.send_scales(scales[0], self.place)
+        for pe, (i, j, step) in enumerate(self.steps):
+            factors = (self.scales[pe], scales[1]) if scales else ()
+            step(self.gathered[i:j], b, out[i:j], *factors)
 
 
 class ReduceScatter:
@@ -90,8 +102,8 @@ class ReduceScatter:
         self.scatter = scatterer(problem, self.space["words"], slots, self.parts)
         self.sum = Sum(problem, self.parts[self.first : self.last], slots, self.first)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.multiply(a, b, self.parts)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.multiply(a, b, self.parts, *scales)
         self.scatter(self.parts)
         self.sum(self.parts[self.first : self.last], out)
 
@@ -107,8 +119,8 @@ class AllReduce:
             sample = self.space["result 0"]
             self.finish = Sum(problem, sample, sample.new_empty(0, *problem.result), 0)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.multiply(a, b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.multiply(a, b, out, *scales)
         if out.numel():
             shmem.reduce_on_stream(out, out, "sum", team=self.problem.team)
         if self.finish is not None:

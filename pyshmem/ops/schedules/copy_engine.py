@@ -7,10 +7,11 @@ import itertools
 import torch
 
 from pyshmem.ops.copying import Pieces, beginner
-from pyshmem.ops.exchanges import Sum, peers_of, put, put_part, put_rows, rows_of, sender
+from pyshmem.ops.exchanges import Sum, peers_of, put, put_part, put_rows, rows_of, scales_of_pes, sender
 from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
+from pyshmem.ops.scaling import NONE, gathered_scales, of_rows
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import workspace_of
 
@@ -57,13 +58,14 @@ class GatherRows:
         last_piece = self.space["result 0"][i:j]
         self.send = sender(problem, self.space["words"], last_piece, last_piece)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         team = self.problem.team
         with self.gate.after():
             self.begin()  # peers may write to out
             ready = self.gate.mark()
         for (i, j), step in zip(self.pieces, self.multiply, strict=True):
-            step(a[i - self.first : j - self.first], b, out[i:j])
+            above, below = i - self.first, j - self.first
+            step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
             if j < self.pieces[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
@@ -80,10 +82,12 @@ class MultiplyGathered:
     """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        team, (_, column) = problem.team, problem.corner
+        self.problem, team, (_, column) = problem, problem.team, problem.corner
         sent = pieces_of(problem, team.me)
-        room = Pieces.space(problem, len(sent)) | {"gathered": ((problem.M, problem.K), problem.dtype)}
-        self.space = workspace_of(problem, **room)
+        gathered = ((problem.M, problem.K), a.dtype)
+        room = Pieces.space(problem, len(sent)) | gathered_scales(problem)
+        self.space = workspace_of(problem, **room, gathered=gathered)
+        self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
         self.gathered = self.space["gathered"]
         self.pieces = Pieces(problem, self.space["words"], self.space["flags"])
         self.first, self.last = rows_of(problem, problem.me)
@@ -96,18 +100,27 @@ class MultiplyGathered:
         ]
         self.team, self.side = team, Side()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
         with self.side.after():
             self.pieces.begin()  # no PE reads its gathered rows of the last call any more
             for pe, piece, i, j in self.sent:
+                if scales and not piece:
+                    put(self.team, self.scales[self.team.me], scales[0], pe)
                 put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
                 self.pieces.tell(pe, piece)
-        self.multiply_own(a, b, out[self.first : self.last])
+        self.multiply_own(a, b, out[self.first : self.last], *scales)
         for pe, piece, first, last, step in self.steps:
             self.pieces.wait(pe, piece)
-            step(self.gathered[first:last], b, out[first:last])
+            step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
         self.side.join()
+
+    def _scales_of(self, pe: int, first: int, last: int, scales: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The scales of the product of rows first to last - 1, which are of ``pe``."""
+        if not scales:
+            return ()
+        above, _ = rows_of(self.problem, pe)
+        return of_rows((self.scales[pe], scales[1]), first - above, last - above)
 
 
 def pieces_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
@@ -130,24 +143,25 @@ class ReduceScatter:
         self.slots = self.space["slots"]
         self.pieces = Pieces(problem, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
-        self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.sent = [
             [(pe, *cut(*rows_of(problem, pe), (1,) * count)[i]) for pe in peers_of(problem.team)] for i in range(count)
         ]
         self.first, last = rows_of(problem, problem.me)
         self.own = cut(self.first, last, (1,) * count)
-        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP
+        blocks = [(i, j) for each in self.sent for _, i, j in each] + self.own
+        self.multiply = {j - i: multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
+        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
         self.sums = [
             Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
         ]
         self.side = Side()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         with self.side.after():
             self.pieces.begin()  # no PE reads its slots of the last call any more
         for piece, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
-                self.multiply(a[i:j], b, self.parts[i:j])
+                self.multiply[j - i](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 with self.side.after():
                     put_part(self.problem, self.slots, self.parts, pe, i, j)
                     self.pieces.tell(pe, piece)
@@ -157,7 +171,7 @@ class ReduceScatter:
                 self._await_parts(piece)
                 torch.addmm(self.slots[0, there], a[here], b, out=out[there])
             else:
-                self.multiply(a[here], b, self.parts[here])
+                self.multiply[j - i](a[here], b, self.parts[here], *of_rows(scales, i, j))
                 self._await_parts(piece)
                 add(self.parts[here], out[there])
         self.side.join()

@@ -16,6 +16,7 @@ from pyshmem.ops.orders.grouped import tile_at
 from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import load_slab, operand, product_and_parcel, slab_indices, store_slab
+from pyshmem.ops.scaling import scaled
 from pyshmem.ops.shares import share_size, share_start
 from pyshmem.ops.workspace import workspace_of
 
@@ -38,20 +39,21 @@ def shows(kind: int) -> bool:
     return kind in (1, 2, 4)
 
 
-@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd"])
+@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd", "least"])
 def multiply_and_send(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-    crowd, a, b, c,
+    crowd, least, a, b, c, scale_a, scale_b,
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
     B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
     SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, CHIPLETS: tl.constexpr, STREAMED: tl.constexpr,
-    VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
+    VECTOR: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Multiply a (M, K) by b (K, N) and send the tiles as KIND says.
 
     words, sums, tallies, parts, slots, marks: the plan's memory.  above, before: the rows and columns of c in front of the
     product; before in units of VECTOR elements, so that the compiler knows that addresses are multiples of them.
-    whole: as many of the ``tiles`` are not streamed; the others are, in groups of ``crowd``.
+    whole: as many of the ``tiles`` are not streamed; the others are, in groups of ``crowd``, in parts of ``least`` blocks of
+    K or more.
     FAN: the most PEs that a tile is sent to.
     """
     programs = tl.num_programs(0)
@@ -60,9 +62,7 @@ def multiply_and_send(
     if shows(KIND):
         if tl.program_id(0) == programs - 1:  # it has the fewest tiles
             rounds.arrive(ctx, words, number)
-    corner = c
-    if (KIND == ROWS) | (KIND == COLUMNS):
-        corner += tl.cast(above, tl.int64) * pitch + before * VECTOR
+    corner = c + tl.cast(above, tl.int64) * pitch + before * VECTOR if (KIND == ROWS) | (KIND == COLUMNS) else c
     left = operand(a, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     depth = tl.cdiv(K, BK)
@@ -79,7 +79,7 @@ def multiply_and_send(
         last = (not STREAMED) & (index + programs >= whole)
         source, dest, to, fan = settle(
             ctx, tile, number, corner, parts, slots, distance, row, column, inner, tall, N - column, M, above, before,
-            pitch, last, KIND, BM, BN, FAN, EDGES, VECTOR, EPILOGUE,
+            pitch, last, scale_a, scale_b, KIND, BM, BN, FAN, EDGES, VECTOR, EPILOGUE, EACH,
         )  # fmt: skip
         height, width = tall, N - column
         mark = mark_of(ctx, distance, tile_number, tiles, KIND)
@@ -89,8 +89,9 @@ def multiply_and_send(
     if STREAMED:
         stream_tiles(
             ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-            crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
-            KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP, VECTOR, EPILOGUE,
+            crowd, least, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+            scale_a, scale_b, KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP,
+            VECTOR, EPILOGUE, EACH,
         )  # fmt: skip
     if KIND != ALONE:
         rounds.leave(ctx, words, number, programs, shows(KIND))
@@ -99,16 +100,18 @@ def multiply_and_send(
 @triton.jit
 def stream_tiles(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-    crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+    crowd, least, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width, scale_a, scale_b,
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
     B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
     SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
+    EACH: tl.constexpr,
 ):  # fmt: skip
     """Make the tiles from ``whole`` on: programs share their K iterations. The parcel is that of the last whole tile."""
     programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
     for group in range(whole, tiles, crowd):
-        iterations = tl.minimum(crowd, tiles - group) * depth
-        sharing = tl.minimum(programs, iterations)
+        members = tl.minimum(crowd, tiles - group)
+        iterations = members * depth
+        sharing = tl.minimum(programs, tl.maximum(members, iterations // least))
         start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
         end = first_iteration(tl.minimum(program + 1, sharing), sharing, iterations)
         room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)
@@ -133,8 +136,8 @@ def stream_tiles(
                     part = sum_of_parts(room, streamed, depth, sharing, iterations, down, BM, BN)
                     _, _, to, _ = settle(
                         ctx, part, number, corner, parts, slots, distance, row + down, column, inner + down,
-                        tall - down, N - column, M, above, before, pitch, True, KIND, BM // PIECES, BN, FAN, EDGES,
-                        VECTOR, EPILOGUE,
+                        tall - down, N - column, M, above, before, pitch, True, scale_a, scale_b, KIND, BM // PIECES,
+                        BN, FAN, EDGES, VECTOR, EPILOGUE, EACH,
                     )  # fmt: skip
                 set_mark(ctx, marks, mark_of(ctx, distance, tile_number, tiles, KIND), to, number, KIND)
             start += stop - first
@@ -211,14 +214,16 @@ def meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND: tl.
 @triton.jit
 def settle(
     ctx, tile, number, corner, parts, slots, distance, row, column, inner, tall, wide, M, above, before, pitch, last,
+    scale_a, scale_b,
     KIND: tl.constexpr, HIGH: tl.constexpr, BN: tl.constexpr, FAN: tl.constexpr, EDGES: tl.constexpr,
-    VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
+    VECTOR: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Store HIGH rows of a finished tile here, and, if it is the last, on its other PEs too.
 
     Return (source, dest, to, fan) of its parcel; fan is 0 if it has been sent.
     """
     n, me = dev.n_pes(ctx), dev.my_pe(ctx)
+    tile = scaled(tile, scale_a, scale_b, row, column, tall, wide, HIGH, BN, EACH)
     r, c = tl.arange(0, HIGH)[:, None], tl.arange(0, BN)[None, :]
     inside = r * pitch + c
     mask = (r < tall) & (c < wide) if EDGES else (r >= 0) & (c >= 0)
@@ -306,11 +311,11 @@ class MultiplyAndSend:
         )
         parts = torch.empty((problem.M, problem.N) if adding else (0,), dtype=item, device=a.device)
         places = (*(self.space[name] for name in ("words", "tallies")), parts, self.space["slots"], self.space["marks"])
-        sample = self.space["result 0"] if problem.symmetric else a.new_empty(problem.result)
+        sample = self.space["result 0"] if problem.symmetric else a.new_empty(problem.result, dtype=item)
         self.kernel = product.prepare(kind, places, a, b, sample, problem.corner)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.kernel(a, b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)
 
 
 def steps(problem: Problem, a: torch.Tensor, b: torch.Tensor) -> MultiplyAndSend | few_rows.MultiplyAndExchange:
@@ -325,8 +330,8 @@ class MultiplyAndSendRows:
         self.gathering = Gathering(problem, a.contiguous(), b, sends=True)
         self.space = self.gathering.space
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.gathering(a.contiguous(), b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.gathering(a.contiguous(), b, out, *scales)
 
 
 STEPS = dict.fromkeys(KINDS, steps) | {("all_gather_gemm", "rows"): MultiplyAndSendRows}

@@ -8,9 +8,10 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.ops import rounds
-from pyshmem.ops.exchanges import peers_of, rows_of, world_pe
+from pyshmem.ops.exchanges import peers_of, rows_of, scales_of_pes, world_pe
 from pyshmem.ops.gathering import Gathering
 from pyshmem.ops.problem import Problem
+from pyshmem.ops.scaling import NONE
 from pyshmem.ops.shares import start_of
 from pyshmem.ops.specialized import Parties
 from pyshmem.ops.streams import Side
@@ -25,11 +26,11 @@ class MultiplyThenSend:
         self.producer = parties.prepare(0, parties.computing)
         self.consumer = parties.prepare(parties.computing, parties.senders)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         begun = self.side.after()
-        self.producer(a, b, out)
+        self.producer(a, b, out, *scales)
         with begun:
-            self.consumer(a, b, out)
+            self.consumer(a, b, out, *scales)
         self.side.join()
 
 
@@ -41,24 +42,28 @@ class CopyThenMultiply:
         self.multiply = gathering = Gathering(problem, a, b, sends=False)
         self.space, self.pieces, self.flags = gathering.space, gathering.pieces, gathering.flags
         self.gathered = gathering.gathered
+        if problem.scaling != NONE:
+            self.scales = scales_of_pes(problem, self.space["scales"])[problem.me]
         self.stamp = gathering.words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self.stamp.view(torch.int64).fill_(1)
         self.first, _ = rows_of(problem, problem.me)
         self.sides = [(world_pe(problem.team, pe), Side(), Side()) for pe in reversed(peers_of(problem.team))]
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
         rows = a if a.is_contiguous() else a.contiguous()
         size = rows.shape[0]
         cuts = [start_of(size, piece, self.pieces) for piece in range(self.pieces + 1)]
         for world, side, behind in self.sides:
             with side.after():
+                if scales and scales[0].numel():
+                    shmem.put(self.scales, scales[0], world)
                 for piece, (i, j) in enumerate(itertools.pairwise(cuts)):
                     if j > i:
                         shmem.put(self.gathered[self.first + i : self.first + j], rows[i:j], world)
                     with behind.after():  # beside the next piece: a copy takes 4 us to begin
                         shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
-        self.multiply(a, b, out)
+        self.multiply(a, b, out, *scales)
         for _, side, behind in self.sides:
             side.join()
             behind.join()

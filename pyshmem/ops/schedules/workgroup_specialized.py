@@ -14,8 +14,8 @@ class MultiplyOrSend:
         self.space = parties.space
         self.kernel = parties.prepare(0, parties.computing + parties.senders)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self.kernel(a, b, out)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)
 
 
 STEPS = {("gemm_all_gather", split): MultiplyOrSend for split in ("rows", "columns")}
