@@ -12,6 +12,10 @@ import pyshmem.device as dev
 from pyshmem.runtime.far import PIECE, SLOTS
 
 
+# kernels have no complex numbers, and those for NVIDIA's GPUs not every type of 8 bits
+SCALARS = [dtype for dtype in DTYPES if not dtype.is_complex and "fnuz" not in name_of(dtype)]
+
+
 @pytest.fixture(autouse=True)
 def several_nodes():
     if on_one_node():
@@ -48,7 +52,7 @@ def element_there_and_back(ctx, word, value, out, right):
     tl.store(out, dev.g(ctx, word, right))
 
 
-@pytest.mark.parametrize("dtype", [each for each in DTYPES if not each.is_complex], ids=name_of)
+@pytest.mark.parametrize("dtype", SCALARS, ids=name_of)
 def test_p_and_g_move_one_element_of_any_type(dtype):
     left, me, right = neighbours()
     word, whole = guarded(1, dtype)
