@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops import plans, torch_collectives
+from pyshmem.ops import plans, scaling, torch_collectives
 from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import flash_decode as decoding
 from pyshmem.ops.problem import is_lined
@@ -50,6 +50,10 @@ __all__ = [
     "gemm_reduce_scatter",
     "name_team",
     "reduce_on_stream",
+    "scaled_all_gather_gemm",
+    "scaled_gemm_all_gather",
+    "scaled_gemm_all_reduce",
+    "scaled_gemm_reduce_scatter",
 ]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "tile": None}
 
@@ -62,15 +66,32 @@ def clear() -> None:
 
 def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options: Any) -> Tensor:
     group = team_of(operator, team)
-    chosen = {name: value for name, value in options.items() if value != _AUTO[name]}
+    scales = scaling.taken(options)
+    chosen = {name: value for name, value in options.items() if value != _AUTO.get(name)}
     if "tile" in chosen:
         chosen["tile"] = tuple(chosen["tile"])
     # gradients are often expanded scalars
     a, b = (matrix if is_lined(matrix) else matrix.contiguous() for matrix in (a, b))
-    plan = plans.find(operator, a, b, group, split, chosen)
+    plan = plans.find(operator, a, b, group, split, chosen, scales)
     if plan.problem.symmetric:  # the plan has the result, and the caller a copy
-        return plan(a, b).clone()
-    return plan(a, b, a.new_empty(plan.problem.result))
+        return plan(a, b, None, *scales).clone()
+    return plan(a, b, a.new_empty(plan.problem.result, dtype=plan.problem.dtype), *scales)
+
+
+def _fake(operator: str, scales: int) -> None:
+    """Tell torch the shape and the type of what an operator returns. scales: how many arguments follow a and b."""
+
+    def empty(a: Tensor, b: Tensor, *more: Any, team: str, size: int | None = None, **rest: Any) -> Tensor:
+        group, rows, columns = team_of(operator, team), a.shape[0], b.shape[1]
+        if operator == "gemm_reduce_scatter":
+            rows = (rows + group.size - 1 - group.me) // group.size
+        elif rest.get("split", *more[scales:] or ["rows"]) == "columns":
+            columns = columns * group.size if size is None else size
+        elif operator != "gemm_all_reduce":
+            rows = rows * group.size if size is None else size
+        return a.new_empty((rows, columns), dtype=rest.get("out_dtype", torch.bfloat16) if scales else a.dtype)
+
+    register_fake(f"pyshmem::{'scaled_' if scales else ''}{operator}", empty)
 
 
 # -- operators with gradients
@@ -85,12 +106,6 @@ def all_gather_gemm(
     return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::all_gather_gemm")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    rows = a.shape[0] * team_of("all_gather_gemm", team).size if size is None else size
-    return a.new_empty((rows, b.shape[1]))
-
-
 @operator()
 def gemm_reduce_scatter(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
@@ -98,12 +113,6 @@ def gemm_reduce_scatter(
 ) -> Tensor:  # fmt: skip
     """ops.gemm_reduce_scatter into a new tensor. team: a name."""
     return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
-
-
-@register_fake("pyshmem::gemm_reduce_scatter")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    group = team_of("gemm_reduce_scatter", team)
-    return a.new_empty(((a.shape[0] + group.size - 1 - group.me) // group.size, b.shape[1]))
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
@@ -146,15 +155,6 @@ def gemm_all_gather(
     return _call("gemm_all_gather", a, b, split, team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::gemm_all_gather")
-def _(a, b, split="rows", *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    n = team_of("gemm_all_gather", team).size
-    rows, columns = a.shape[0], b.shape[1]
-    if split == "columns":
-        return a.new_empty((rows, columns * n if size is None else size))
-    return a.new_empty((rows * n if size is None else size, columns))
-
-
 @operator()
 def gemm_all_reduce(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
@@ -164,9 +164,52 @@ def gemm_all_reduce(
     return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::gemm_all_reduce")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    return a.new_empty((a.shape[0], b.shape[1]))
+# -- operators of 8-bit floats, without gradients: they have names of their own, as torch's fused operators have
+
+
+@operator()
+def scaled_all_gather_gemm(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_reduce_scatter(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_reduce_scatter of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_all_gather(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, split: str = "rows", *,
+    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_gather of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_all_reduce(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_reduce of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+for _operator in plans.ABLE:
+    _fake(_operator, scales=0)
+    _fake(_operator, scales=2)
 
 
 # -- operators of models, without gradients

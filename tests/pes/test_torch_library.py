@@ -8,6 +8,7 @@ import torch
 import pyshmem as shmem
 from pyshmem import ops
 from pyshmem.ops import torch_library as library
+from pyshmem.ops.configurations import eight_bits
 from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
 from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from pyshmem.ops.team_names import handle_of, team_of
@@ -124,6 +125,41 @@ def test_half_precision(dtype, me, npes):
     assert result.dtype is dtype
     reference = gemm_reduce_scatter.reference(every, me)
     assert (result.double() - reference).norm() < 1e-2 * reference.norm()
+
+
+@backends
+@pytest.mark.parametrize("split", ["rows", "columns"])
+@operators
+def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend, me, npes):
+    if split == "columns" and name != "gemm_all_gather":
+        pytest.skip("it has no split")
+    eight, seen = eight_bits()[1][0], []
+    every = [
+        (
+            numbers(0 if split == "columns" else pe, (ROWS, MIDDLE)).to(eight),
+            numbers(pe + 100, (MIDDLE, COLUMNS)).to(eight),
+        )
+        for pe in range(npes)
+    ]
+    scales = [torch.tensor(0.5 + pe, device=here()) for pe in range(npes)]
+    more = (split,) if name == "gemm_all_gather" else ()
+
+    def function(a, b, scale):
+        return getattr(library, "scaled_" + name)(a, b, scale * 2, scale, *more, out_dtype=torch.float32) + 1
+
+    result = compiled(function, backend, seen)(*every[me], scales[me])
+    decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
+    near(result, MODULES[name].reference(decoded, me, *more) + 1)
+    assert [each for each in seen if "scaled_" + name in each]
+
+
+@operators
+def test_operators_of_8_bits_have_the_fake_kernel_that_torch_wants(name, me):
+    """torch's check of schemas multiplies the operands, which it cannot with 8-bit floats."""
+    a, b = (each.to(eight_bits()[1][0]) for each in operands(me))
+    one = torch.ones((), device=here())
+    call = getattr(torch.ops.pyshmem, "scaled_" + name).default
+    torch.library.opcheck(call, (a, b, one, one), {"team": handle_of("world")}, test_utils="test_faketensor")
 
 
 def whole_gradients(name, npes, weights, rows):
