@@ -30,6 +30,7 @@ SUITES = {
     "gpu": ("gpu",),
     "gpu_pt2pt": ("gpu_pt2pt",),
     "gpu_collectives": ("gpu_collectives",),
+    "gpu_libraries": ("gpu_libraries",),
     "ops": ("ops",),
     "models": ("models",),
     "nodes": ("nodes",),
@@ -136,6 +137,7 @@ def _passed(options: argparse.Namespace, module: str) -> list[str]:
     """The options that the module's command has too."""
     passed = [f"--{name}" for name in ("quick", "full", "alone") if getattr(options, name)]
     passed += ["--only", *options.only] if options.only else []
+    passed += ["--budget", str(options.budget)] if options.budget else []
     passed += ["-n", str(options.n)] if module not in (*ON_GPUS, "nodes") else []
     return passed + (["--plots", str(options.plots)] if options.plots and module in WITH_PLOTS else [])
 
@@ -153,12 +155,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suite", nargs="+", choices=SUITES, metavar="NAME", help=f"of {', '.join(SUITES)}")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
     parser.add_argument("--list", action="store_true", help="print the rows and exit")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
     parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
     parser.add_argument("--alone", action="store_true", help="without other libraries")
     parser.add_argument("-n", type=int, default=2, metavar="PES", help="PEs of the suites on the CPU heap (2)")
     parser.add_argument("--gpus", type=int, default=8, metavar="N", help="use at most N GPUs (8), a PE on each")
     parser.add_argument("--no-gpu", action="store_true", help="leave out the suites on GPUs")
+    parser.add_argument("--budget", type=float, metavar="S", help="begin no row of a suite after S seconds; list those")
     parser.add_argument("--limit", type=float, default=600, metavar="S", help="end a suite after S seconds (600)")
     parser.add_argument("--json", metavar="FILE", help="write every sample of all suites to FILE")
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="draw the sweeps, with the ceilings as lines")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from benchmarks import record, sheets, table
 from benchmarks.figures import Report
 from benchmarks.rows import Row, select
 from benchmarks.runner import Clock, Effort, measure
+
+_BEGUN = time.monotonic()  # the budget's clock: imports and the start of the job count too
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Suite:
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}", description=(description or "").split("\n", 1)[0]
         )
-        parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
+        parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
         parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
+        parser.add_argument("--budget", type=float, metavar="S", help="begin no row after S seconds")
         parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
         parser.add_argument("--list", action="store_true", help="print the rows and exit")
         parser.add_argument("--alone", action="store_true", help="without peers")
@@ -44,16 +48,30 @@ class Suite:
         print("\n".join(f"{row.group}: {row.key}" for row in select(self.rows, only)))
         return 0
 
-    def run(self, clock: Clock, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
-        """Measure the selected rows, print and write them. In a job all PEs call this, and one of them prints."""
-        rows = select(self.rows, options.only, report.n_pes, options.full)
+    def run(
+        self,
+        clock: Clock,
+        options: argparse.Namespace,
+        report: Report,
+        speaks: bool = True,
+        agreed: Callable[[float], float] = float,
+    ) -> int:
+        """Measure the selected rows, print and write them. In a job all PEs call this, and one of them prints.
+
+        Rows that would begin after --budget are listed as left out. agreed: gives all PEs the time of one of them.
+        """
+        rows = select(self.rows, options.only, report.n_pes, options.full, options.quick)
         effort = self.quick if options.quick else self.full
         with progress(speaks) as bar:
             task = bar.add_task(self.name, total=len(rows))
             for row in rows:
+                spent = agreed(time.monotonic() - _BEGUN)
+                if options.budget and spent > options.budget:
+                    report.left_out.append(row.key)
+                    continue
                 bar.update(task, description=f"{self.name}: {row.key}")
                 if not bar.console.is_terminal:
-                    bar.console.print(f"{self.name}: {row.key}", markup=False, highlight=False)
+                    bar.console.print(f"{self.name}: {spent:.1f} s: {row.key}", markup=False, highlight=False)
                 report.results[row] = measure(row, clock, effort)
                 bar.advance(task)
         if speaks:

@@ -69,6 +69,7 @@ class Report:
     facts: dict[str, Any]
     results: dict[Row, dict[str, Figure]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # peer: the reason why it was not measured
+    left_out: list[str] = field(default_factory=list)  # keys of rows for which --budget was too short
     no_figures: str = ""  # the reason why the figures are not valid, as in a run that only tests the harness
 
     @property

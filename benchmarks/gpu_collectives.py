@@ -17,12 +17,19 @@ from benchmarks.runner import Effort
 # bytes: microseconds in a graph that a prototype reached on four H200s
 REDUCE = {16: 2.2, KIB: 2.4, 32 * KIB: 3.0, 128 * KIB: 4.7, MIB: 11.8, 16 * MIB: 79, 256 * MIB: 1155}
 EAGER = {16: 5.5, KIB: 5.5, 32 * KIB: 5.5, 128 * KIB: 0}
+BRIEF = {  # name: the bytes of its rows that --quick measures too
+    "all_reduce, graph": (16, 32 * KIB, MIB, 256 * MIB),
+    "all_reduce, eager": (16, 128 * KIB),
+    "Movement": (32 * MIB,),
+    "Movement by size": (64, 4 * KIB, 256 * KIB, 16 * MIB),
+}
 
 
 def _reduce(name: str, how: str, nbytes: int, goal: float) -> Row:
     goals = (at_most(goal * 1e-6),) if goal else ()
     alias = "reduction_on_stream, osu_allreduce" if how == GRAPH else ""
-    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals, alias=alias)
+    brief = nbytes in BRIEF[name]
+    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals, alias=alias, brief=brief)
 
 
 ROWS = (
@@ -30,7 +37,16 @@ ROWS = (
     *(_reduce("all_reduce, graph", GRAPH, nbytes, goal) for nbytes, goal in REDUCE.items()),
     *(_reduce("all_reduce, eager", EVENTS, nbytes, goal) for nbytes, goal in EAGER.items()),
     *(
-        Row("Movement", name, operation, nbytes, bus=bus, goals=(rate(1.1, "NCCL"),), least_pes=2)
+        Row(
+            "Movement",
+            name,
+            operation,
+            nbytes,
+            bus=bus,
+            goals=(rate(1.1, "NCCL"),),
+            least_pes=2,
+            brief=nbytes in BRIEF["Movement"],
+        )
         for nbytes in (32 * MIB, 128 * MIB)  # of each PE's source
         for name, operation, bus in (
             ("all-gather", "all_gather", others),
@@ -48,6 +64,7 @@ ROWS = (
             alias=alias,
             least_pes=2,
             dense=dense,
+            brief=nbytes in BRIEF["Movement by size"],
         )
         for name, operation, bus, alias in (
             ("broadcast", "broadcast", once, "broadcast_on_stream, osu_bcast"),

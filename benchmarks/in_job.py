@@ -183,7 +183,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
         rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=(), ceiling="") for row in suite.rows]
         suite = replace(suite, rows=rows, full=suite.quick)
     clock = InJobClock(operations, accelerator, options.alone)
-    status = suite.run(clock, options, report, speaks=shmem.my_pe() == 0)
+    status = suite.run(clock, options, report, shmem.my_pe() == 0, clock.comm.bcast)
     sys.stdout.flush()
     operations.close(status)
     return status

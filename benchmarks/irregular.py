@@ -104,11 +104,15 @@ class Clock:
         if self.gpu:
             torch.cuda.synchronize()
 
+    def ready(self, cycles: int) -> None:
+        """Let the GPU wait for the host, so that what follows runs without gaps."""
+        torch.cuda._sleep(cycles)
+
     def once(self, step: Call, cycles: int) -> float:
         if not self.gpu:
             return issued(step, 1)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(cycles)
+        self.ready(cycles)
         begin.record()
         step()
         end.record()

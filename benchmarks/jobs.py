@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -192,7 +193,10 @@ class GroupsClock:
         if wanted != self.wanted:
             self.stack.close()
             self.wanted, self.failed = wanted, {}
-            self.clock = JobsClock([job for pair in wanted if (job := self._start(*pair))])
+            with ThreadPoolExecutor() as pool:  # they start at the same time
+                self.clock = JobsClock([job for job in pool.map(self._start, *zip(*wanted, strict=True)) if job])
+            for job in self.clock.jobs:
+                self.facts.setdefault(job.peer.name, {**job.facts, "command": " ".join(job.command)})
         return self.clock.prepare(row, effort) + [_missing(*pair) for pair in self.failed.items()]
 
     def release(self) -> None:
@@ -207,7 +211,6 @@ class GroupsClock:
             self.failed[peer.name] = str(error)
             return None
         self.stack.callback(job.close)
-        self.facts.setdefault(peer.name, {**job.facts, "command": " ".join(job.command)})
         return job
 
 

@@ -21,6 +21,11 @@ HEADS, KV_HEADS, WIDTH = 32, 8, 128
 EXPERTS = {128: (18, 18), 2048: (130, 130), 8192: (450, 450)}  # tokens of a PE: microseconds of either way
 LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
+ATTENTION = (
+    (8, "zigzag", True),
+    (32, "zigzag", True),
+    (16, "contiguous", False),
+)  # thousands of 1024 tokens on all PEs
 LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 
 ROWS = (
@@ -30,9 +35,20 @@ ROWS = (
         for tokens, goal in NORM.items()
     ),
     *(
+        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}", f"{tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
+            "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled), goals=() if scaled else (times(1, "NCCL"),))
+        for gathers in (False, True) for scaled in (False, True) for tokens in (64, 512, 4096)
+    ),
+    *(
         Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
             parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
         for batch, thousands in DECODE
+    ),
+    *(
+        Row("attention", f"{thousands}k tokens, {order}{', causal' if causal else ''}", "attention",
+            parameters=(thousands * 1024, order, causal, HEADS, KV_HEADS, WIDTH), goals=(times(1, "NCCL"),),
+            bound=("torch alone", "copy engine"))
+        for thousands, order, causal in ATTENTION
     ),
     *(
         Row(f"moe_{way}", f"{way}, {tokens} tokens", way,

@@ -97,9 +97,11 @@ class Pictured(Suite):
         )  # fmt: skip
         return parser
 
-    def run(self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True) -> int:
+    def run(
+        self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True, agreed: Any = float
+    ) -> int:
         clock.operations.ahead = options.lead / 1e3
-        status = super().run(clock, options, report, speaks)
+        status = super().run(clock, options, report, speaks, agreed)
         bounded = [row for row in report.results if row.bound]
         if options.plots and bounded:
             row = bounded[0]

@@ -51,6 +51,8 @@ def as_json(report: Report) -> dict[str, Any]:
     found = {"suite": report.suite, "n_pes": report.n_pes, "peers": report.peers, **report.facts}
     if report.no_figures:
         found["no_figures"] = report.no_figures
+    if report.left_out:
+        found["left_out"] = report.left_out
     return found | {"missing": report.missing, "rows": [_row(row, report) for row in report.results]}
 
 

@@ -86,6 +86,7 @@ class Row:
     alias: str = ""  # the programs of the OSU micro-benchmarks and of NVSHMEM's perftest that measure the same
     messages: bool = False  # a step is a message of a stream of them: its rate is shown
     dense: bool = False  # measured with --full only
+    brief: bool = True  # measured with --quick too
     pes: int = 0  # of the row's own jobs; 0: as many as the command says
     least_pes: int = 1
     rounds: int = 0  # the most samples; 0: the number in Effort
@@ -104,9 +105,16 @@ def sweep(least: int, most: int) -> dict[int, bool]:
     return {least << place: place % 3 != 0 and least << place != most for place in places}
 
 
-def select(rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None, dense: bool = True) -> list[Row]:
-    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run."""
+def select(
+    rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None, dense: bool = True, quick: bool = False
+) -> list[Row]:
+    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run.
+
+    dense: with those of --full.  quick: without ``only``, the brief rows alone.
+    """
     able = [row for row in rows if (n_pes is None or n_pes >= row.least_pes) and (dense or not row.dense)]
+    if quick and not only:
+        return [row for row in able if row.brief]
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
 
 

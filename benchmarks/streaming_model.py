@@ -38,7 +38,7 @@ class Model(NamedTuple):
         time = made * (depth * self.block + self.tile)
         iterations = (tiles - whole) * depth
         if iterations:
-            sharing = min(self.programs, iterations)
+            sharing = min(self.programs, max(tiles - whole, iterations // self.row.least))
             cuts = np.arange(sharing + 1) * iterations // sharing
             start, end = cuts[:-1], cuts[1:]
             first, last = start // depth, (end - 1) // depth

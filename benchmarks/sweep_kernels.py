@@ -1,4 +1,4 @@
-"""Kernels that benchmarks.gpu_pt2pt times: each makes a call many times, so that its launch does not count."""
+"""Kernels that benchmarks.gpu_pt2pt and gpu_libraries time: each makes a call many times, so launches do not count."""
 
 from __future__ import annotations
 
@@ -89,3 +89,17 @@ def tile_adds(ctx, row, pe, turns, COUNT: tl.constexpr):
     at = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
     for _ in range(turns):
         dev.atomic_add(ctx, row + at, 1, pe)
+
+
+@triton.jit
+def signals(ctx, flag, begun, turns):
+    """A signal goes back and forth between PEs 0 and 1; its values go on from what ``begun`` holds."""
+    me = dev.my_pe(ctx)
+    first = tl.load(begun)
+    for turn in range(turns):
+        if me == 0:
+            dev.signal_set(ctx, flag, first + turn, 1)
+            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, first + turn)
+        else:
+            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, first + turn)
+            dev.signal_set(ctx, flag, first + turn, 0)

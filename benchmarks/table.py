@@ -135,6 +135,8 @@ def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iter
     """Return the lines below the table: reasons for missing figures, changes beyond the spreads, goals."""
     for name, reason in report.missing.items():
         yield f"missing: {name}: {reason}"
+    if report.left_out:
+        yield f"left out after the time of --budget: {len(report.left_out)} rows: {', '.join(report.left_out)}"
     for row, figures in report.results.items():
         for name, figure in figures.items():
             if figure.missing:

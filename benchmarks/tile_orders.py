@@ -73,8 +73,8 @@ class Bench:
 def every_time(times: Mapping[str, float], shape: Shape, row: Configuration, programs: int) -> list[float]:
     """Return the seconds of all policies, those included that are equal to a measured one."""
     names = {whole: policy for policy, whole in distinct(shape, row, programs).items()}
-    tiles = tiles_of(shape, row)
-    return [times[names[whole_tiles(tiles, programs, waves)]] for waves in (POLICIES[name] for name in STREAM_K)]
+    tiles, cut = tiles_of(shape, row), row.cuts(shape[2])
+    return [times[names[whole_tiles(tiles, programs, POLICIES[name], cut)]] for name in STREAM_K]
 
 
 def throughput_table(bench: Bench, found: Measured) -> Table:

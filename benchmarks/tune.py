@@ -1,8 +1,9 @@
-"""Measure which kernel is the fastest for collectives on a stream of each size, and write the table that pyshmem then uses.
+"""Measure how collectives on a stream of each size are the fastest, and write the table that pyshmem then uses.
 
 Run, from a checkout with pyshmem built in it, on all GPUs of a machine: pyshmemrun -n 2 -m benchmarks.tune [--write FILE]
-It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more; the rest is as it was.
-Without --write the file is in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
+It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more, and the rows of copies: how many
+programs, and from which size on copy engines are faster (engine="auto"). The rest is as it was. Without --write the file is
+in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterable
+from itertools import groupby
 
 import torch
 
 import pyshmem as shmem
 from benchmarks.rows import KIB, MIB
+from pyshmem.host.collectives import context_of
+from pyshmem.kernels.plans import kernels as planner
 from pyshmem.kernels.plans import known
 from pyshmem.kernels.tables import (
     APART,
+    COPY,
     HALVES,
     MORE,
     SENT,
@@ -38,14 +43,22 @@ BLOCKS = [Row(MORE, SENT, nbytes, warps) for nbytes in (2 * KIB, 4 * KIB, 8 * KI
 GRIDS = [(programs, warps) for programs in (32, 64, 128, 256) for warps in (4, 8, 16) if programs * warps <= 2048]
 SHARES = [Row(MORE, kind, *grid) for kind in (HALVES, APART) for grid in GRIDS]
 LAST = (Row(MORE, APART, 128, 8),)
+BLOCK_SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)  # bytes to each PE
+COPIES = [Row(MORE, "", *grid) for grid in ((8, 8), (32, 8), (32, 16), (64, 8), (64, 16), (128, 8), (128, 16))]
 ROUNDS, SLACK = 7, 0.01  # a row that is so much faster than the one before it begins a new one
+Measure = Callable[[Row, int], float]
 
 
 def candidates(nbytes: int) -> list[Row]:
-    """The rows that may be the fastest."""
+    """The rows of reductions that may be the fastest."""
     found = [row for row in TILES if nbytes <= 1024 * row.size]
     found += [row for row in BLOCKS if nbytes <= 256 * row.size and nbytes > 16 * KIB]
     return found + (SHARES if nbytes >= 128 * KIB else [])
+
+
+def copies(nbytes: int) -> list[Row]:
+    """Those of copies; copy engines have the row of size 1."""
+    return [Row(MORE, COPY, 1, 1), *COPIES]
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
@@ -72,20 +85,75 @@ def microseconds(call: Callable[[], object], calls: int) -> float:
     return float(slowest)
 
 
-def table_of(measure: Callable[[Row, int], float], sizes: Iterable[int] = SIZES) -> tuple[Row, ...]:
-    """The fastest row of each size, equal neighbours joined. The last one is for all larger sizes too."""
+def table_of(
+    measure: Measure, sizes: Iterable[int] = SIZES, candidates: Callable[[int], list[Row]] = candidates
+) -> tuple[Row, ...]:
+    """The fastest row of each size, equal neighbours joined. The last one is for all larger sizes too.
+
+    Where copy engines are the fastest, the row is that of the fastest kernel, with the kind COPY.
+    """
     rows: list[Row] = []
     for nbytes in sizes:
         times = {row: measure(row, nbytes) for row in candidates(nbytes)}
+        engines = [times.pop(row) for row in list(times) if row.kind == COPY]
         best = min(times, key=times.__getitem__)
-        before = rows[-1]._replace(most=MORE) if rows else None
+        before = rows[-1]._replace(most=MORE, kind=best.kind if engines else rows[-1].kind) if rows else None
         if before in times and times[before] <= times[best] * (1 + SLACK):
-            best = rows.pop()
+            best = before
+        said = f"{nbytes:>10} bytes: {times[best]:8.2f} us, {best.kind} {best.size} x {best.warps}"
+        if engines:
+            said += f"; copy engines {engines[0]:.2f}"
+        if engines and engines[0] < times[best]:
+            best = best._replace(kind=COPY)
         rows.append(best._replace(most=nbytes))
         if shmem.my_pe() == 0:
-            taken = times[best._replace(most=MORE)]
-            print(f"{nbytes:>10} bytes: {taken:8.2f} us, {best.kind} {best.size} x {best.warps}", flush=True)
-    return (*rows[:-1], rows[-1]._replace(most=MORE))
+            print(said, flush=True)
+    return (*joined(rows)[:-1], joined(rows)[-1]._replace(most=MORE))
+
+
+def joined(rows: Iterable[Row]) -> list[Row]:
+    """Return the last of equal neighbours."""
+    return [list(equal)[-1] for _, equal in groupby(rows, key=lambda row: row[1:])]
+
+
+class Tuner:
+    """Measures a row by making it the only one of its table."""
+
+    def __init__(self) -> None:
+        self.before, self.name = tables(), "pairs" if shmem.n_pes() == 2 else "teams"
+        self.target, self.source = (shmem.zeros(max(SIZES) // 2, dtype=torch.bfloat16) for _ in range(2))
+
+    def reduction(self, row: Row, nbytes: int) -> float:
+        self._only(self.name, (row, *LAST))
+        return microseconds(
+            lambda: shmem.reduce_on_stream(self.target, self.source, size=nbytes // 2), 20 if nbytes <= 8 * MIB else 2
+        )
+
+    def copy(self, row: Row, nbytes: int) -> float:
+        """The time of an fcollect and an alltoall, of ``nbytes`` to each PE."""
+        self._only("copies", (row,))
+
+        def call() -> None:
+            shmem.fcollect_on_stream(self.target, self.source, nbytes // 2, engine="auto")
+            shmem.alltoall_on_stream(self.target, self.source, nbytes // 2, engine="auto")
+
+        return microseconds(call, 20 if nbytes <= 4 * MIB else 2)
+
+    def compile(self) -> None:
+        """Compile the kernels of all reductions: each PE a part of them. Then all load what is in Triton's cache."""
+        kernels = {}
+        for nbytes in SIZES:
+            for row in candidates(nbytes):
+                kernels[row._replace(size=0) if row.kind in (HALVES, APART) else row] = row, nbytes
+        for row, nbytes in list(kernels.values())[shmem.my_pe() :: shmem.n_pes()]:
+            self._only(self.name, (row, *LAST))
+            context = context_of(shmem.TEAM_WORLD)
+            planner().reduction(context, shmem.n_pes(), "sum", torch.bfloat16, nbytes // 2, True)
+        shmem.barrier_all()
+
+    def _only(self, name: str, rows: tuple[Row, ...]) -> None:
+        use(self.before._replace(**{name: rows}))
+        known.clear()
 
 
 def main() -> None:
@@ -95,22 +163,15 @@ def main() -> None:
     shmem.init()
     if not torch.cuda.is_available() or shmem.n_pes() < 2:
         raise SystemExit("benchmarks.tune: wants 2 PEs or more, each with a GPU")
-    before, pairs = tables(), shmem.n_pes() == 2
-    target, source = (shmem.zeros(max(SIZES) // 2, dtype=torch.bfloat16) for _ in range(2))
-
-    def measure(row: Row, nbytes: int) -> float:
-        rows = (row, *LAST)
-        use(before._replace(**{"pairs" if pairs else "teams": rows}))
-        known.clear()
-        return microseconds(
-            lambda: shmem.reduce_on_stream(target, source, size=nbytes // 2), 20 if nbytes <= 8 * MIB else 2
-        )
-
-    rows = table_of(measure)
-    found: Tables = before._replace(**{"pairs" if pairs else "teams": rows})
+    tuner = Tuner()
+    tuner.compile()
+    found: Tables = tuner.before._replace(
+        **{tuner.name: table_of(tuner.reduction), "copies": table_of(tuner.copy, BLOCK_SIZES, copies)}
+    )
     file = options.write or cache_file(architecture())
     if shmem.my_pe() == 0:
-        write(file, f"{torch.cuda.get_device_name()}, {architecture()}, {shmem.n_pes()} PEs", found)
+        gpus = f"{shmem.n_pes()} x {torch.cuda.get_device_name()}, {architecture()}"
+        write(file, f"{tuner.name} and copies on {gpus}; the rest as it was", found)
         print(f"wrote {file}")
     shmem.barrier_all()
     shmem.finalize()

@@ -11,12 +11,15 @@ import torch
 import pyshmem as shmem
 from benchmarks.gpu_kernels import read_all
 from benchmarks.in_job import GRAPH, Case
+from benchmarks.operations.attention import ENGINE, Attention
 from benchmarks.operations.experts import EXCHANGED, Experts
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
+from benchmarks.operations.sequences import Sequences
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
 from benchmarks.operations.training import ALONE, OURS, Training
 from pyshmem import ops
 from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
+from pyshmem.ops.models.attention_schedules import SCHEDULES as ATTENTION_SCHEDULES
 from pyshmem.ops.models.decode_schedules import SCHEDULES as DECODE_SCHEDULES
 from pyshmem.ops.models.gradient_schedules import SCHEDULES as GRADIENT_SCHEDULES
 from pyshmem.ops.models.norm_schedules import SCHEDULES as NORM_SCHEDULES
@@ -29,12 +32,12 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Training, Experts):
+class Operations(Training, Experts, Sequences, Attention):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (
-        OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES)), ALONE, READING, NCCL, EXCHANGED,
-        ONE_SHOT, TWO_SHOT,
+        OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES, *ATTENTION_SCHEDULES)), ALONE,
+        READING, ENGINE, NCCL, EXCHANGED, ONE_SHOT, TWO_SHOT,
     )  # fmt: skip
 
     def release(self) -> None:

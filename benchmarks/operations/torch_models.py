@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
 
 EPS = 1e-6
 Step = Callable[[], tuple[torch.Tensor, ...]]
@@ -47,3 +50,42 @@ def _pack(found: torch.Tensor, logs: torch.Tensor) -> torch.Tensor:
 def _combine(every: torch.Tensor) -> torch.Tensor:
     weights = torch.softmax(every[:, :, -1], 0)
     return (every[:, :, :-1] * weights[:, :, None]).sum(0).to(torch.bfloat16)
+
+
+def gather_and_attend(
+    dist: Any, q: torch.Tensor, pieces: list[list[tuple[int, int]]], k: torch.Tensor, v: torch.Tensor, me: int, causal: bool
+) -> tuple[Step, Step]:  # fmt: skip
+    """Return flash attention over keys and values that are all here, and the same after NCCL has gathered them.
+
+    pieces: (first, last + 1) of each part of the sequence that a PE has, of all PEs; the parts are put in order.
+    """
+    sizes = [sum(last - first for first, last in each) for each in pieces]
+    own = torch.stack([k, v])
+    every = torch.empty(len(pieces), *own.shape, dtype=k.dtype, device=k.device)
+    order = sorted((first, pe, last - first) for pe, parts in enumerate(pieces) for first, last in parts)
+
+    def sorted_parts() -> torch.Tensor:
+        taken, parts = [0] * len(sizes), []
+        for _, pe, count in order:
+            parts.append(every[pe, :, :, taken[pe] : taken[pe] + count])
+            taken[pe] += count
+        return torch.cat(parts, 2)
+
+    def attend(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found, taken = [], 0
+        for first, last in pieces[me]:
+            part, seen = q[:, taken : taken + last - first].transpose(1, 2), last if causal else keys.shape[1]
+            mask = causal_lower_right(last - first, seen) if causal else None
+            given = (part, keys[:, :seen].transpose(1, 2), values[:, :seen].transpose(1, 2))
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                found.append(scaled_dot_product_attention(*given, attn_mask=mask, enable_gqa=True).transpose(1, 2))
+            taken += last - first
+        return (torch.cat(found, 1),)
+
+    def gathered() -> torch.Tensor:
+        own[0].copy_(k), own[1].copy_(v)
+        dist.all_gather_into_tensor(every.view(-1), own.view(-1))
+        return sorted_parts()
+
+    held = gathered()
+    return lambda: attend(*held), lambda: attend(*gathered())

@@ -33,9 +33,10 @@ class DeviceContext(NamedTuple):
     slot: int  # bytes of a slot, a multiple of 64
     slots: int  # how many there are, with the one for calls by one program, encoded
     piece: int  # bytes that a slot takes of one member at a time, a multiple of 16
+    ring: int  # address of the words by which kernels request operations of far PEs, a constant 0 if reach is DIRECT
     where: tl.constexpr  # the index in TARGETS: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
-    reach: tl.constexpr  # how the team's members are reached: DIRECT, by loads, stores and atomics on mapped memory
+    reach: tl.constexpr  # how members are reached: DIRECT, all by mapped memory; FAR, those of other nodes by requests
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:

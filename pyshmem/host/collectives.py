@@ -27,7 +27,7 @@ from pyshmem.runtime.arguments import (
     refuse_dtype,
     symmetric_array,
 )
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.mapped.operators import (
     EXSCAN,
@@ -291,9 +291,11 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
 
 
 def context_of(team: Team) -> Any:
-    """The team's device context for the library's own kernels."""
+    """The team's device context for the library's own kernels. Errors: UnreachableError for a team of several nodes."""
     from pyshmem.host.device_context import device_context  # imports triton, which most programs do not need
 
+    if team.meeting.spans:
+        refuse(UnreachableError, "device_context", "team", f"{team!r}, which spans nodes", "PEs whose heaps are mapped here")
     return device_context(team, None)
 
 

@@ -23,6 +23,7 @@ from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
 from pyshmem.runtime.heap import Heap, default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport.mpi.proxy import proxy
 from pyshmem.transport.routes import is_mapped
 
 _made: dict[tuple[object, ...], DeviceContext] = {}
@@ -41,7 +42,14 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     found = _made.get(key)
     if found is None or found.generation != encoded(job.generation):
         found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.area_index)))
+    elif is_compiled_far(found):
+        proxy.ready(heap)
     return found
+
+
+def is_compiled_far(ctx: DeviceContext) -> bool:
+    """Return whether compiled kernels reach some members of the team by requests."""
+    return ctx.reach.value == FAR and ctx.where.value != TARGETS.index("interpreter")
 
 
 def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
@@ -93,6 +101,7 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
         record=heap.record,
         limit=int(job.timeout * 1e9),
         **divide(scratch, nbytes, group.size),
+        ring=proxy.ready(heap) if reach == FAR and heap.arch != "interpreter" else tl.constexpr(0),
         where=tl.constexpr(TARGETS.index(heap.arch)),
         by_table=tl.constexpr(step is None),
         reach=tl.constexpr(reach),
@@ -107,7 +116,7 @@ def _step_and_reach(group: Team, heap: Heap) -> tuple[int | None, int]:
     """
     pes = group._world_pes()
     unmapped = [i for i, pe in enumerate(pes) if not is_mapped(heap, pe)]
-    if unmapped and not (heap.far and interpreter.active() and heap.far_deltas.keys() >= {pes[i] for i in unmapped}):
+    if unmapped and not (heap.far and heap.far_deltas.keys() >= {pes[i] for i in unmapped}):
         got = f"PE {unmapped[0]} of {group!r}"
         refuse(UnreachableError, "device_context", "team", got, "PEs whose heaps are mapped here")
     if unmapped or not heap.stride:

@@ -30,6 +30,7 @@ from pyshmem.host.collectives import (
 from pyshmem.host.copies_on_stream import exchange
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
+from pyshmem.kernels.tables import COPY, first, tables
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -41,7 +42,7 @@ from pyshmem.transport.routes import streams
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "reduce_scatter", *_MOVES, *_SCANS)}
-ENGINES = ("kernel", "copy")
+ENGINES = ("kernel", "copy", "auto")
 
 
 def reduce_on_stream(
@@ -118,7 +119,7 @@ def fcollect_on_stream(
     size: the same on all members; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
     engine: "kernel"; "copy" leaves the processors to other work: copy engines move the data, and the stream waits for the
-        members, without a time-out, by the driver's stream memory operations, or by small kernels where it lacks them.
+        members, without a time-out, by its memory operations, or by small kernels where it has none; "auto": the faster.
     Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
         later work on the stream finds target complete. On the CPU heap the call is done on return.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
@@ -137,7 +138,7 @@ def alltoall_on_stream(
     size: the elements of a block; None divides source equally.
     team: a team of this PE; None is TEAM_WORLD.
     engine: "kernel"; "copy" leaves the processors to other work: copy engines move the data, and the stream waits for the
-        members, without a time-out, by the driver's stream memory operations, or by small kernels where it lacks them.
+        members, without a time-out, by its memory operations, or by small kernels where it has none; "auto": the faster.
     Order: collective over team, on torch's current stream: no target is written before its PE's stream reaches the call, and
         later work on the stream finds target complete. On the CPU heap the call is done on return.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError; a time-out is raised by a
@@ -210,7 +211,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
     count = _count(name, routine, detail, group, pair, size)
     if not pair.heap.streams:
         _now(name, routine, detail, group, pair, count, target, source)
-    elif count and detail == "copy":
+    elif count and by_copy(detail, count * pair.dtype.itemsize):
         exchange(group, pair, count, count if routine == "alltoall" else 0, partial(barrier_on_stream, group))
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
@@ -233,7 +234,7 @@ def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: i
 def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: int | None) -> int:
     """The number of elements of the call, or of a block. Errors: those of the call."""
     if routine in ("fcollect", "alltoall") and detail not in ENGINES:
-        refuse(ArgumentError, name, "engine", repr(detail), "'kernel' or 'copy'")
+        refuse(ArgumentError, name, "engine", repr(detail), "'kernel', 'copy' or 'auto'")
     if routine == "fcollect":
         return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
     if routine == "alltoall":
@@ -245,6 +246,11 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
     if routine == "reduce_scatter":
         return share_of(name, pair, size, group.size, 1)
     return elements_of(name, pair, size)
+
+
+def by_copy(engine: Any, nbytes: int) -> bool:
+    """Return whether copy engines move blocks of ``nbytes``. engine: the caller's, or what other routines have there."""
+    return engine == "copy" or (engine == "auto" and first(tables().copies, nbytes).kind == COPY)
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:

@@ -17,6 +17,7 @@ from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step
 from pyshmem.irregular.works.spmm import spmm
 from pyshmem.irregular.works.spmv import spmv
+from pyshmem.irregular.works.triangles import triangle_count
 from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "run",
     "spmm",
     "spmv",
+    "triangle_count",
 ]
 
 _ranges.put_into(_sys.modules[__name__], "shmem.irregular.")

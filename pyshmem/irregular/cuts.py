@@ -14,7 +14,6 @@ import triton.language as tl
 
 from pyshmem.irregular.matrix import CSR, Marked
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.runtime.gpu.launch import current_stream
 
 
 @triton.jit(do_not_specialize=["tiles", "atoms", "size"])
@@ -61,15 +60,15 @@ class Cut:
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
 
-    def storage(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return (heads, tails, queue) of the current stream: the sums of split tiles' parts, and a zero.
+    def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return (heads, tails, queue) of a stream: the sums of split tiles' parts, and a zero.
 
         Products on one stream follow each other, so they can share it.
         """
-        device = self.begins.device
-        key = (current_stream(device.index or 0) if device.type == "cuda" else 0, width, dtype)
-        found = self._storage.get(key)
+        found = self._storage.get((stream, width, dtype))
         if found is None:
+            device = self.begins.device
             heads, tails = (torch.empty(self.pieces * width, dtype=dtype, device=device) for _ in range(2))
-            found = self._storage[key] = (heads, tails, torch.zeros(1, dtype=torch.int32, device=device))
+            found = heads, tails, torch.zeros(1, dtype=torch.int32, device=device)
+            self._storage[stream, width, dtype] = found
         return found

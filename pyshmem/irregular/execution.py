@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ import triton.language as tl
 
 from pyshmem.irregular.choosing import choose
 from pyshmem.irregular.cuts import Cut
+from pyshmem.irregular.launching import Bound, Launch, kind_of, stream_of
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
 from pyshmem.irregular.schedules import (
     Schedule,
@@ -34,8 +36,8 @@ SCHEDULES: dict[str, Schedule] = {
 }
 AUTO = "auto"
 _SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
-_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread
-_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 1024)  # atoms at a time; the interpreter scans one by one
+_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
+_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 2048)  # atoms at a time; the interpreter scans one by one
 _WAVES = 8  # programs of a queue for each multiprocessor
 _PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms where tiles are split
@@ -60,7 +62,7 @@ class Work(NamedTuple):
 
 @triton.jit
 def go_through(
-    piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+    piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -70,14 +72,16 @@ def go_through(
         number = tl.load(numbers + piece)
         if SPLITS:
             if tl.load(numbers + piece + 1) == number:  # no tile begins in the piece
-                tail, head = within_tile(operands, marks, begin, end, ATOM, SUM, BLOCK, WIDTH)
+                tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, BLOCK, WIDTH)
             else:
-                tail, head = in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-            place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :]
+                tail, head = in_sequence(
+                    operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH
+                )
+            place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[:, None]
             tl.store(heads + place, head)
             tl.store(tails + place, tail)
         else:
-            in_sequence(operands, marks, filled, begin, end, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+            in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
         share = tl.cast(vacant, tl.int64)
         first, last = piece * share // pieces, (piece + 1) * share // pieces
         finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
@@ -85,9 +89,9 @@ def go_through(
         side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
 
 
-@triton.jit(do_not_specialize=["pieces", "vacant"])
+@triton.jit(do_not_specialize=["pieces", "vacant", "stored"])
 def execute(
-    operands, offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant,
+    offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
     FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -95,14 +99,14 @@ def execute(
 
     begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
     heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
-    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.
+    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
     """
     programs = tl.num_programs(0)
     piece = TAKE(queue, tl.program_id(0) - programs, programs)
     if QUEUED:
         while piece < pieces:
             go_through(
-                piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+                piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
                 ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
             )  # fmt: skip
             piece = TAKE(queue, piece, programs)
@@ -110,14 +114,14 @@ def execute(
             tl.store(queue, 0)
     else:
         go_through(
-            piece, operands, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant,
+            piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
             ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
-    operands, closed, opening, closing, heads, tails, count,
+    closed, opening, closing, heads, tails, count, operands,
     TILE: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
@@ -136,14 +140,19 @@ def finish_split_tiles(
 
 
 class Prepared(NamedTuple):
-    """How a work of a width and a type is launched. options, finishing_options: the kernels' constants."""
+    """How a work of a width and a type is launched. constants, finishing_constants: of the kernels, but those of the work.
+
+    bound: by the stream, the work's functions and the kind of its operands.
+    """
 
     cut: Cut
     width: int
     grid: tuple[int, ...]
-    options: dict[str, Any]
+    constants: dict[str, Any]
+    warps: int
     finishing_grid: tuple[int, ...]
-    finishing_options: dict[str, Any]
+    finishing_constants: dict[str, Any]
+    bound: dict[Any, Bound]
 
 
 def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
@@ -191,28 +200,40 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
     programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
-    kinds = {"SUM": _SUMS[work.dtype], "WIDTH": width}
-    options = {
+    kinds = {"SUM": _SUMS[work.dtype]}
+    constants = kinds | {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "BLOCK": block, "ROWS": rows, "num_warps": schedule.warps, **kinds,
+        "BLOCK": block, "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
     rows, lanes = finishing(cut.spread, nbytes)
     finishing_grid = (-(-cut.closing.numel() // rows),)
-    return Prepared(cut, width, (programs,), options, finishing_grid, {"ROWS": rows, "LANES": lanes, **kinds})
+    finishing_constants = {**kinds, "ROWS": rows, "LANES": lanes, "WIDTH": width}
+    return Prepared(cut, width, (programs,), constants, schedule.warps, finishing_grid, finishing_constants, {})
 
 
 def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
+    stream = stream_of(matrix.device)
+    key = kind_of(work.operands, stream, id(work.atom), id(work.tile))
+    bound = found.bound.get(key)
+    if bound is None:
+        bound = found.bound[key] = Bound(stream, list(_launches(found, work, matrix, stream)), work.operands)
+    bound(work.operands)
+
+
+def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator[Launch]:
+    """Yield the kernels of a work, with all but its operands."""
     cut = found.cut
-    heads, tails, queue = cut.storage(found.width, work.dtype)
-    execute[found.grid](
-        work.operands, matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant,
-        ATOM=work.atom, TILE=work.tile, **found.options,
+    heads, tails, queue = cut.storage(found.width, work.dtype, stream)
+    fixed = (
+        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant, matrix.atoms,
     )  # fmt: skip
+    constants = {"ATOM": work.atom, "TILE": work.tile, **found.constants}
+    yield Launch(execute, found.grid, fixed, constants, {"num_warps": found.warps})
     if cut.spread:
-        finish_split_tiles[found.finishing_grid](
-            work.operands, cut.closed, cut.opening, cut.closing, heads, tails, cut.splits,
-            TILE=work.tile, **found.finishing_options,
-        )  # fmt: skip
+        fixed = cut.closed, cut.opening, cut.closing, heads, tails, cut.splits
+        yield Launch(
+            finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {}
+        )
 
 
 def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
@@ -224,7 +245,7 @@ def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int)
     mean = -(-atoms // tiles) or 1
     if schedule.flat:
         block = triton.next_power_of_2(size if schedule.splits else size * mean)
-        return min(max(block, _LEAST), _MOST, max(most, 16)), 1
+        return min(max(block, _LEAST), _MOST, max(2 * most, 16)), 1
     beside = min(triton.next_power_of_2(mean), 64)
     rows = max(most // beside, 4)
     return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled

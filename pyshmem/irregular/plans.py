@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,10 +11,12 @@ import torch
 import pyshmem as shmem
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import CUTS, FETCHES, Segment, largest_share
+from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, divided, largest_share, place_bits
 from pyshmem.irregular.works.spmv import spmv
+from pyshmem.irregular.works.spmv_by_elements import ByElements
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import default
 
 GAP = 16  # elements: at most a line of 128 bytes is fetched in vain to save a get
 
@@ -22,7 +25,7 @@ class Plan:
     """The product of a matrix, whose rows are cut over all PEs, with vectors that are cut alike. Make it by ``plan``.
 
     starts: PE i has the rows starts[i] to before starts[i + 1], and these elements of each vector.
-    segments: what each call fetches, one get each.
+    segments: what each call fetches before the product, one get each.
     """
 
     def __init__(self, rows: CSR, starts: list[int], fetch: str, schedule: str | Schedule, size: int | None, gap: int):
@@ -32,10 +35,14 @@ class Plan:
         self.segments: list[Segment]
         self.segments, columns = FETCHES[fetch](rows.columns, starts, me, gap)
         room = largest_share(starts) + _agree(starts, self.fetched, rows.device)
-        self._local = CSR(rows.offsets, columns, rows.values, (rows.rows, room))
+        bits = place_bits(starts)
+        width = shmem.n_pes() << bits if fetch == ELEMENTS else room
+        self._local = CSR(rows.offsets, columns, rows.values, (rows.rows, width))
+        self._multiply = ByElements(self._local, bits) if fetch == ELEMENTS else partial(spmv, self._local)
         self._schedule = schedule, size
         self._vectors = shmem.zeros(2, room, dtype=rows.values.dtype, device=rows.device.type)
         self._turn = 0
+        self._meet = shmem.barrier_on_stream if _by_streams() else shmem.barrier_all
         self._gets = [[_get(vector, segment) for segment in self.segments] for vector in self._vectors]
         self._open = True
 
@@ -46,14 +53,15 @@ class Plan:
 
     @property
     def fetched(self) -> int:
-        """The elements that this PE fetches in each call."""
+        """The elements that this PE fetches in each call before the product."""
         return sum(segment.count for segment in self.segments)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return this PE's elements of the product. ``x`` are its elements of the vector, (rows,), private or symmetric.
 
         x is copied to symmetric memory, and may be changed on return.
-        Order: collective over all PEs, with one barrier. The same bits in every run with as many PEs.
+        Order: collective over all PEs, with one barrier; on torch's current stream, if all PEs' GPUs are on one node. The
+            same bits in every run with as many PEs.
         Errors: ArgumentError, NotInitializedError.
         Spec: none.
         """
@@ -62,11 +70,11 @@ class Plan:
         # A peer may still fetch from the vector of the last call. It has done so when it enters the barrier of this one.
         self._turn ^= 1
         vector[: self.rows] = x
-        shmem.barrier_all()
+        self._meet()
         for target, source, pe in gets:
             shmem.get_nbi(target, source, pe)
-        shmem.quiet()
-        return spmv(self._local, vector, *self._schedule)
+        shmem.quiet_on_stream()
+        return self._multiply(vector, *self._schedule)
 
     def _check(self, x: Any) -> None:
         require_init("plan")
@@ -102,39 +110,19 @@ def plan(
 
     cut: "rows" or "nonzeros", of which all PEs get about as many; matrix is then whole, the same on all PEs. Or the rows
         where the shares begin, and the end of the last; matrix is then this PE's rows, of all columns.
-    fetch: "needed", the segments of a vector with a column of this PE's rows, joined over ``gap`` elements, or "whole".
+    fetch: "needed", the segments of a vector with a column of this PE's rows, joined over ``gap`` elements, or "whole",
+        before the product; "elements", each by the product's kernel when it needs it, and then from a cache, on one node.
     schedule, size: as in spmv.
     Order: collective over all PEs, since it allocates symmetric memory.
     Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
     Spec: none.
     """
     require_init("plan")
-    found, n_pes, me = csr(matrix), shmem.n_pes(), shmem.my_pe()
+    found = csr(matrix)
     if fetch not in FETCHES:
         refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
-    if isinstance(cut, str):
-        if cut not in CUTS:
-            refuse(
-                ArgumentError, "plan", "cut", repr(cut), " or ".join(map(repr, CUTS)) + " or the starts of all shares"
-            )
-        starts = CUTS[cut](found, n_pes)
-        end = found.rows
-        rows = found.between(starts[me], starts[me + 1])
-    else:
-        starts, rows = list(cut), found
-        _check_starts(starts, rows, n_pes, me)
-        end = starts[-1]
-    if rows.shape[1] != end:
-        refuse(ArgumentError, "plan", "matrix", f"{rows.shape[1]} columns and {end} rows in all", "a square matrix")
+    rows, starts = divided("plan", found, cut)
     return Plan(rows, starts, fetch, schedule, size, gap)
-
-
-def _check_starts(starts: list[int], rows: CSR, n_pes: int, me: int) -> None:
-    if len(starts) != n_pes + 1 or starts[0] != 0 or starts != sorted(starts):
-        refuse(ArgumentError, "plan", "cut", str(starts), f"{n_pes + 1} rows that never fall, from 0 on")
-    if starts[me + 1] - starts[me] != rows.rows:
-        wants = f"{starts[me + 1] - starts[me]}, as cut says"
-        refuse(ArgumentError, "plan", "matrix", f"{rows.rows} rows", wants)
 
 
 def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
@@ -145,6 +133,11 @@ def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
     if not torch.equal(most[1:], mine[1:]):
         refuse(ArgumentError, "plan", "cut", f"shares that begin at {starts[:-1]}", "the same shares on all PEs")
     return int(most[0])
+
+
+def _by_streams() -> bool:
+    """Whether streams can meet: all PEs are on one node, and matrices are on the default heap's GPU."""
+    return default().streams and shmem.TEAM_SHARED.n_pes() == shmem.n_pes()
 
 
 def _get(vector: torch.Tensor, segment: Segment) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
+import pyshmem as shmem
 from pyshmem.irregular.matrix import CSR
+from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Segment(NamedTuple):
@@ -32,6 +35,35 @@ def starts_by_nonzeros(matrix: CSR, n_pes: int) -> list[int]:
 
 
 CUTS = {"rows": starts_by_rows, "nonzeros": starts_by_nonzeros}
+
+
+def divided(routine: str, matrix: CSR, cut: str | Sequence[int]) -> tuple[CSR, list[int]]:
+    """Return this PE's rows, of all columns, and where all shares begin and the last ends. cut: as in plan.
+
+    Errors: ArgumentError unless the matrix is square in all and the cut fits.
+    """
+    n_pes, me = shmem.n_pes(), shmem.my_pe()
+    if isinstance(cut, str):
+        if cut not in CUTS:
+            wants = " or ".join(map(repr, CUTS)) + " or the starts of all shares"
+            refuse(ArgumentError, routine, "cut", repr(cut), wants)
+        starts, end = CUTS[cut](matrix, n_pes), matrix.rows
+        rows = matrix.between(starts[me], starts[me + 1])
+    else:
+        starts, rows = list(cut), matrix
+        _check_starts(routine, starts, rows, n_pes, me)
+        end = starts[-1]
+    if rows.shape[1] != end:
+        refuse(ArgumentError, routine, "matrix", f"{rows.shape[1]} columns and {end} rows in all", "a square matrix")
+    return rows, starts
+
+
+def _check_starts(routine: str, starts: list[int], rows: CSR, n_pes: int, me: int) -> None:
+    if len(starts) != n_pes + 1 or starts[0] != 0 or starts != sorted(starts):
+        refuse(ArgumentError, routine, "cut", str(starts), f"{n_pes + 1} rows that never fall, from 0 on")
+    if starts[me + 1] - starts[me] != rows.rows:
+        wants = f"{starts[me + 1] - starts[me]}, as cut says"
+        refuse(ArgumentError, routine, "matrix", f"{rows.rows} rows", wants)
 
 
 def needed_segments(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
@@ -63,7 +95,22 @@ def whole_shares(columns: torch.Tensor, starts: list[int], me: int, gap: int) ->
     return found, places[columns.long()].to(columns.dtype)
 
 
-FETCHES = {"needed": needed_segments, "whole": whole_shares}
+def single_elements(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
+    """Return no segments, and the columns renumbered: the PE, and in the low ``place_bits`` the place in its share."""
+    bits, bounds = place_bits(starts), torch.tensor(starts, device=columns.device)
+    pes = torch.searchsorted(bounds, columns.long(), right=True) - 1
+    numbers = (pes << bits) + columns - bounds[pes]
+    fits = (len(starts) - 1) << bits < 1 << 31
+    return [], numbers.to(columns.dtype if fits else torch.int64)
+
+
+ELEMENTS = "elements"
+FETCHES = {"needed": needed_segments, "whole": whole_shares, ELEMENTS: single_elements}
+
+
+def place_bits(starts: list[int]) -> int:
+    """Return how many bits a place in a share takes."""
+    return max(largest_share(starts) - 1, 1).bit_length()
 
 
 def largest_share(starts: list[int]) -> int:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.irregular.matrix import ALIGNMENT
+
+ALIGNED = tl.constexpr(ALIGNMENT)
+
 
 @triton.jit
 def joined(begun, sums, later_begun, later_sums):
@@ -13,14 +17,35 @@ def joined(begun, sums, later_begun, later_sums):
 
 
 @triton.jit
-def added(head, tail, begun, other_head, other_tail, other_begun):
-    """Three sums at once."""
-    return head + other_head, tail + other_tail, begun + other_begun
+def block_of(
+    operands, start, atom, atom_end, stored,
+    ATOM: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Return the atoms of a block, what they give, zeros for those outside the piece, and which are inside.
+
+    Loads are masked from a multiple of ALIGNED on, so that those of a vector are masked alike. What they bring of the
+    neighbours' atoms is in cache for the neighbours.
+    """
+    lanes = tl.arange(0, WIDTH)[:, None]
+    atoms = start + tl.arange(0, BLOCK)[None, :]
+    limit = aligned_up(atom_end)
+    live = (atoms >= atom) & (atoms < atom_end)
+    if limit <= stored:
+        value = tl.where(live, ATOM(operands, atoms, lanes, atoms < limit), 0)
+    else:
+        value = tl.where(live, ATOM(operands, atoms, lanes, live), 0)
+    return atoms, tl.broadcast_to(value.to(SUM), (WIDTH, BLOCK)), live
+
+
+@triton.jit
+def aligned_up(atom):
+    """Return the first multiple of ALIGNED from ``atom`` on."""
+    return (atom + ALIGNED - 1) // ALIGNED * ALIGNED
 
 
 @triton.jit
 def in_sequence(
-    operands, marks, filled, atom, atom_end, number,
+    operands, marks, filled, atom, atom_end, stored, number,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum the atoms of a piece by tiles, with a segmented scan of BLOCK atoms at a time, and finish whole tiles.
@@ -28,45 +53,56 @@ def in_sequence(
     number: how many tiles of ``filled`` begin before the piece.
     Return (tail, head): of the tile in which the piece begins, if it ends here, and of the tile in which it ends.
     """
-    lanes = tl.arange(0, WIDTH)[None, :]
-    tail = tl.zeros((1, WIDTH), dtype=SUM)
-    head = tl.zeros((1, WIDTH), dtype=SUM)  # of the tile that is open, at first that in which the piece begins
+    lanes = tl.arange(0, WIDTH)[:, None]
+    tail = tl.zeros((WIDTH, 1), dtype=SUM)
+    head = tl.zeros((WIDTH, 1), dtype=SUM)  # of the tile that is open, at first that in which the piece begins
     seen = tl.zeros((1, 1), dtype=tl.int32)  # how many tiles have begun in the piece
-    for start in range(atom, atom_end, BLOCK):
-        atoms = start + tl.arange(0, BLOCK)[:, None]
-        live = atoms < atom_end
-        value = tl.where(live, ATOM(operands, atoms, lanes, live), 0).to(SUM)
-        mark = tl.load(marks + (atoms >> 4), mask=live, other=0) >> ((atoms & 15) * 2).to(tl.int32)
-        first = tl.broadcast_to(mark & 1, (BLOCK, WIDTH))
-        begun, sums = tl.associative_scan((first, tl.broadcast_to(value, (BLOCK, WIDTH))), 0, joined)
-        sums += tl.where(begun == 0, head, 0)
-        ended = live & (mark & 2 != 0)
-        tiles = seen + (begun if WIDTH == 1 else tl.max(begun, 1, keep_dims=True))  # all lanes have the same
+    for start in range(atom // ALIGNED * ALIGNED, atom_end, BLOCK):
+        atoms, value, live = block_of(operands, start, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
+        mark = tl.where(live, tl.load(marks + atoms, mask=atoms < aligned_up(atom_end), other=0), 0)
+        first = tl.broadcast_to((mark & 1).to(tl.int32), (WIDTH, BLOCK))
+        place = tl.arange(0, BLOCK)[None, :]
+        value += tl.where((place == 0) & (first == 0), head, 0)  # atoms outside the piece carry the sum on
+        begun, sums = tl.associative_scan((first, value), 1, joined)
+        ended = mark & 2 != 0
+        tiles = seen + (begun if WIDTH == 1 else tl.max(begun, 0, keep_dims=True))  # all lanes have the same
         whole = ended & (tiles > 0)
         TILE(operands, tl.load(filled + number + tiles - 1, mask=whole, other=0), lanes, sums, whole)
-        final = atoms == tl.minimum(start + BLOCK, atom_end) - 1
-        parts = tl.where(final & (ended == 0), sums, 0), tl.where(ended & (tiles == 0), sums, 0), first
-        head, ending, here = tl.reduce(parts, 0, added, keep_dims=True)
+        parts = tl.where(place == BLOCK - 1, sums, 0), tl.where(ended & (tiles == 0), sums, 0)
+        last, ending = tl.reduce(parts, 1, both_added, keep_dims=True)
         tail += ending
-        seen += here if WIDTH == 1 else tl.max(here, 1, keep_dims=True)
+        head = tl.where(ends_tile(marks, tl.minimum(start + BLOCK, atom_end)), 0, last)
+        if start + BLOCK < atom_end:
+            here = tl.sum(first, 1, keep_dims=True)
+            seen += here if WIDTH == 1 else tl.max(here, 0, keep_dims=True)
     return tail, head
 
 
 @triton.jit
+def both_added(head, tail, other_head, other_tail):
+    """Two sums at once."""
+    return head + other_head, tail + other_tail
+
+
+@triton.jit
+def ends_tile(marks, atom):
+    """Whether the atom before ``atom`` is the last of its tile."""
+    return tl.load(marks + tl.maximum(atom - 1, 0)) & 2 != 0
+
+
+@triton.jit
 def within_tile(
-    operands, marks, atom, atom_end, ATOM: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
-):
+    operands, marks, atom, atom_end, stored,
+    ATOM: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """Sum the atoms of a piece in which no tile begins, as in_sequence would, without a scan. Return (tail, head)."""
-    lanes = tl.arange(0, WIDTH)[None, :]
-    sums = tl.zeros((BLOCK, WIDTH), dtype=SUM)
-    for start in range(atom, atom_end, BLOCK):
-        atoms = start + tl.arange(0, BLOCK)[:, None]
-        live = atoms < atom_end
-        sums += tl.where(live, ATOM(operands, atoms, lanes, live), 0).to(SUM)
-    whole = tl.sum(sums, axis=0, keep_dims=True)
-    final = tl.maximum(atom_end - 1, 0)
-    ended = tl.load(marks + (final >> 4)) >> ((final & 15) * 2).to(tl.int32) & 2
-    return tl.where(ended != 0, whole, 0), tl.where(ended != 0, 0, whole)
+    sums = tl.zeros((WIDTH, BLOCK), dtype=SUM)
+    for start in range(atom // ALIGNED * ALIGNED, atom_end, BLOCK):
+        _, value, _ = block_of(operands, start, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
+        sums += value
+    whole = tl.sum(sums, 1, keep_dims=True)
+    ended = ends_tile(marks, atom_end)
+    return tl.where(ended, whole, 0), tl.where(ended, 0, whole)
 
 
 @triton.jit

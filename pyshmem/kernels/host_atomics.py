@@ -13,7 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch.gpu.atomics import before, behind
+from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
 SET, FETCH, SWAP, COMPARE_SWAP, ADD, AND, OR, XOR = (tl.constexpr(code) for code in range(8))
@@ -32,6 +35,7 @@ ORDERS = {False: "relaxed", True: "acq_rel"}
 
 @triton.jit(do_not_specialize=["address", "operand", "cond", "result"])
 def operate(
+    ctx,
     address: tl.int64,
     operand: tl.int64,
     cond: tl.int64,
@@ -40,26 +44,34 @@ def operate(
     TYPE: tl.constexpr,
     ORDER: tl.constexpr,
 ):
-    """Perform one atomic on the word at ``address``, and store the old value at ``result`` if not 0. Operands are bits."""
+    """Perform one atomic on the word at ``address``, and store the old value at ``result`` if not 0. Operands are bits.
+
+    ctx: a Target.
+    """
+    sem: tl.constexpr = between_fences(ctx.where, ORDER)
+    if is_amd(ctx.where):
+        before(ctx, ORDER)
     word: tl.constexpr = tl.int32 if TYPE.primitive_bitwidth == 32 else tl.int64
     bits = address.to(tl.pointer_type(word))
     value = operand.to(word)
     if OP == ADD:
         number = value.to(TYPE, bitcast=True)
-        old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=ORDER, scope="sys")
+        old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=sem, scope="sys")
     elif OP == FETCH:
         # adding 0 keeps the value; with relaxed order it is a load
-        old = tl.atomic_add(bits, tl.full([], 0, word), sem=ORDER, scope="sys")
+        old = tl.atomic_add(bits, tl.full([], 0, word), sem=sem, scope="sys")
     elif OP == COMPARE_SWAP:
-        old = tl.atomic_cas(bits, cond.to(word), value, sem=ORDER, scope="sys")
+        old = tl.atomic_cas(bits, cond.to(word), value, sem=sem, scope="sys")
     elif OP == AND:
-        old = tl.atomic_and(bits, value, sem=ORDER, scope="sys")
+        old = tl.atomic_and(bits, value, sem=sem, scope="sys")
     elif OP == OR:
-        old = tl.atomic_or(bits, value, sem=ORDER, scope="sys")
+        old = tl.atomic_or(bits, value, sem=sem, scope="sys")
     elif OP == XOR:
-        old = tl.atomic_xor(bits, value, sem=ORDER, scope="sys")
+        old = tl.atomic_xor(bits, value, sem=sem, scope="sys")
     else:
-        old = tl.atomic_xchg(bits, value, sem=ORDER, scope="sys")
+        old = tl.atomic_xchg(bits, value, sem=sem, scope="sys")
+    if is_amd(ctx.where):
+        behind(ctx, ORDER)
     if result != 0:
         tl.store(result.to(tl.pointer_type(word)), old.to(word, bitcast=True))
 
@@ -128,7 +140,7 @@ def _reader(itemsize: int, device: int) -> tuple[Loaded, bytes]:
 def _compile(op: str, dtype: torch.dtype, device: int, ordered: bool) -> tuple[Loaded, bytes]:
     operator = OPERATORS[op.removeprefix("fetch_")]
     order = ORDERS[ordered]
-    loaded = _operate.find(0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
+    loaded = _operate.find(target_of(gpu.arch), 0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
     found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1)
     return found
 

@@ -10,7 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch.gpu.atomics import before, behind
+from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.runtime.far import CHUNK, OPERATORS
+from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
 FETCH, SET, SWAP, ADD, AND, OR, XOR, COMPARE_SWAP = (tl.constexpr(code) for code in range(len(OPERATORS)))
@@ -19,41 +22,49 @@ _WORDS = (tl.int8, tl.int16, tl.int32, tl.int64)
 
 
 @triton.jit
-def _perform(address, operand, cond, result, operator, is_float, WORD: tl.constexpr, FLOAT: tl.constexpr):
+def _perform(ctx, address, operand, cond, result, operator, is_float, WORD: tl.constexpr, FLOAT: tl.constexpr):
     """Perform an atomic on a word. Only an addition depends on its type; other atomics use bits."""
+    sem: tl.constexpr = between_fences(ctx.where, "acq_rel")
+    if is_amd(ctx.where):
+        before(ctx, "acq_rel")
     bits = address.to(tl.pointer_type(WORD))
     value = operand.to(WORD)
     old = value
     if operator == FETCH:
-        old = tl.atomic_add(bits, tl.full([], 0, WORD), sem="acq_rel", scope="sys")
+        old = tl.atomic_add(bits, tl.full([], 0, WORD), sem=sem, scope="sys")
     elif operator == COMPARE_SWAP:
-        old = tl.atomic_cas(bits, cond.to(WORD), value, sem="acq_rel", scope="sys")
+        old = tl.atomic_cas(bits, cond.to(WORD), value, sem=sem, scope="sys")
     elif operator == AND:
-        old = tl.atomic_and(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_and(bits, value, sem=sem, scope="sys")
     elif operator == OR:
-        old = tl.atomic_or(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_or(bits, value, sem=sem, scope="sys")
     elif operator == XOR:
-        old = tl.atomic_xor(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_xor(bits, value, sem=sem, scope="sys")
     elif operator == ADD:
         if is_float:
             number = value.to(FLOAT, bitcast=True)
-            before = tl.atomic_add(address.to(tl.pointer_type(FLOAT)), number, sem="acq_rel", scope="sys")
-            old = before.to(WORD, bitcast=True)
+            added = tl.atomic_add(address.to(tl.pointer_type(FLOAT)), number, sem=sem, scope="sys")
+            old = added.to(WORD, bitcast=True)
         else:
-            old = tl.atomic_add(bits, value, sem="acq_rel", scope="sys")
+            old = tl.atomic_add(bits, value, sem=sem, scope="sys")
     else:
-        old = tl.atomic_xchg(bits, value, sem="acq_rel", scope="sys")
+        old = tl.atomic_xchg(bits, value, sem=sem, scope="sys")
+    if is_amd(ctx.where):
+        behind(ctx, "acq_rel")
     tl.store(result.to(tl.pointer_type(tl.int64)), old.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["address", "operand", "cond", "result", "detail"])
-def perform(address: tl.int64, operand: tl.int64, cond: tl.int64, result: tl.int64, detail: tl.int64):
-    """Perform one atomic on the word at ``address``, and store the old bits at ``result``. detail: operator * 16 + type."""
+def perform(ctx, address: tl.int64, operand: tl.int64, cond: tl.int64, result: tl.int64, detail: tl.int64):
+    """Perform one atomic on the word at ``address``, and store the old bits at ``result``.
+
+    ctx: a Target.  detail: operator * 16 + type.
+    """
     operator, kind = detail // 16, detail % 16
     if kind % 2 == 0:
-        _perform(address, operand, cond, result, operator, kind == 4, tl.int32, tl.float32)
+        _perform(ctx, address, operand, cond, result, operator, kind == 4, tl.int32, tl.float32)
     else:
-        _perform(address, operand, cond, result, operator, kind == 5, tl.int64, tl.float64)
+        _perform(ctx, address, operand, cond, result, operator, kind == 5, tl.int64, tl.float64)
 
 
 @triton.jit(do_not_specialize=["target", "target_step", "source", "source_step", "item", "count"])
@@ -80,7 +91,7 @@ def plans(stream: int) -> bytes:
 
     Each is launched once. A driver that loads kernels lazily might wait for all work of the GPU, and that for a request.
     """
-    found = CachedKernel(perform).find(0, 0, 0, 0, 0, num_warps=1)
+    found = CachedKernel(perform).find(target_of(gpu.arch), 0, 0, 0, 0, 0, num_warps=1)
     every = [(found, found.prepared(1))]
     for word in _WORDS:
         found = CachedKernel(move).find(0, 0, 0, 0, 0, 0, word, num_warps=4)
@@ -94,5 +105,7 @@ def plans(stream: int) -> bytes:
 
 def _launch_once(every: list[tuple[Loaded, bytes]], stream: int, address: int) -> None:
     for number, (kernel, _) in enumerate(every):
-        words = (address, 8, address + 16, 8, 1, 2) if number else (address, 0, 0, address + 8, 0)
-        kernel((1,), stream, words + ((_WORDS[number - 1],) if number else ()))
+        if number:
+            kernel((1,), stream, (address, 8, address + 16, 8, 1, 2, _WORDS[number - 1]))
+        else:
+            kernel((1,), stream, (target_of(gpu.arch), address, 0, 0, address + 8, 0))

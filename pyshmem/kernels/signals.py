@@ -11,24 +11,35 @@ import triton
 import triton.language as tl
 
 from pyshmem.device import arch
+from pyshmem.device.arch.gpu.atomics import before, behind
+from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.device.context import DeviceContext
 from pyshmem.kernels.on_stream import Plan, array_at, planned
+from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel
 
 WORDS = ["address", "value", "at"]
 
 
 @triton.jit(do_not_specialize=WORDS)
-def update_signal(address: tl.int64, value: tl.int64, at: tl.int64, ADDS: tl.constexpr):
-    """Add to the uint64 at ``address``, or set it, after all that precedes on the stream. at: where the value is, or 0."""
+def update_signal(ctx, address: tl.int64, value: tl.int64, at: tl.int64, ADDS: tl.constexpr):
+    """Add to the uint64 at ``address``, or set it, after all that precedes on the stream.
+
+    ctx: a Target.  at: where the value is, or 0.
+    """
+    sem: tl.constexpr = between_fences(ctx.where, "acq_rel")
     number = value
     if at != 0:
         number = tl.load(array_at(at, tl.int64))
     word = array_at(address, tl.int64)
+    if is_amd(ctx.where):
+        before(ctx, "acq_rel")
     if ADDS:
-        tl.atomic_add(word, number, sem="acq_rel", scope="sys")
+        tl.atomic_add(word, number, sem=sem, scope="sys")
     else:
-        tl.atomic_xchg(word, number, sem="acq_rel", scope="sys")
+        tl.atomic_xchg(word, number, sem=sem, scope="sys")
+    if is_amd(ctx.where):
+        behind(ctx, "acq_rel")
 
 
 @triton.jit(do_not_specialize=WORDS)
@@ -45,7 +56,7 @@ _cached = cache(CachedKernel)
 
 
 def update(adds: bool) -> Plan:
-    return planned(None, _cached(update_signal).find(0, 0, 0, adds, num_warps=1), 1)
+    return planned(None, _cached(update_signal).find(target_of(gpu.arch), 0, 0, 0, adds, num_warps=1), 1)
 
 
 def wait(context: DeviceContext, cmp: int) -> Plan:

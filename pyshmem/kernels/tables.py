@@ -24,6 +24,7 @@ SHIPPED = Path(__file__).parent / "tuned"
 MORE = 1 << 62  # bytes: a row for all sizes
 WORDS, SENT, HALVES, APART = "words", "sent", "halves", "apart"
 KINDS = (WORDS, SENT, HALVES, APART)
+COPY = "copy"
 
 
 class Row(NamedTuple):
@@ -31,7 +32,7 @@ class Row(NamedTuple):
 
     kind: of reductions. WORDS: tiles of words that are their own flags. SENT: each PE sends all to the
     others' scratch memory and combines everything itself. HALVES, APART: each combines its share for all; APART loads it
-    all before it sends any.
+    all before it sends any. Of copies, COPY: engine="auto" takes copy engines; else "".
     size: the words of a tile, the bytes of a program's block if SENT, else the programs.
     """
 
@@ -88,6 +89,10 @@ def parse(text: str, path: str) -> Tables:
             raise ValueError
         if any(row.kind not in (HALVES, APART) for rows in found[:2] for row in rows[-1:]):
             raise ValueError
+        if any(row.kind not in KINDS for rows in found[:2] for row in rows) or any(
+            row.kind not in ("", COPY) for row in found.copies
+        ):
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         refuse(
             ArgumentError, "init", "PYSHMEM_TUNING", f"{path}, another file", f"one of {FORMAT!r}, by benchmarks.tune"
@@ -130,7 +135,7 @@ def _shipped(arch: str) -> Path:
 
 
 def _row(most: int | None, kind: str, size: int, warps: int) -> Row:
-    if kind not in (*KINDS, "") or not all(type(each) is int and each > 0 for each in (size, warps)):
+    if not all(type(each) is int and each > 0 for each in (size, warps)):
         raise ValueError(kind)
     return Row(MORE if most is None else int(most), kind, size, warps)
 

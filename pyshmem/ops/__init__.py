@@ -10,9 +10,10 @@ n PEs, of a team, hold parts of the operands; M, N and K are the sizes of the wh
 | gemm_reduce_scatter(a, b) | a (M, K/n); b (K/n, N) | (M/n, N), its rows of the sum |
 | gemm_all_reduce(a, b) | a (M, K/n); b (K/n, N) | (M, N) on all |
 
-Of models: all_reduce_rms_norm(x, residual, weight), flash_decode(q, k, v), moe_dispatch(x, indices, weights, experts) and
-moe_combine(rows, handle), see docs/model-operators.md; of training: GradientReducer(model), send_activations(x, pe=) and
-recv_activations(x, pe=), see docs/training.md.
+Of models: all_reduce_rms_norm(x, residual, weight), reduce_scatter_rms_norm(x, residual, weight) and, for all PEs,
+reduce_scatter_rms_norm_all_gather(x, residual, weight), attention(q, k, v), flash_decode(q, k, v), moe_dispatch(x, indices,
+weights, experts) and moe_combine(rows, handle), see docs/model-operators.md; of training: GradientReducer(model),
+send_activations(x, pe=) and recv_activations(x, pe=), see docs/training.md.
 
 Sums are made in float32. Operands of 8-bit floats have scales, scale_a and scale_b, and out_dtype=. Calls are enqueued on
 torch's current stream; a result is complete for this PE when the stream gets there. Calls follow each other without
@@ -26,9 +27,12 @@ import sys as _sys
 
 from pyshmem.ops.models.activations import recv_activations, send_activations
 from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.models.attention import attention
 from pyshmem.ops.models.experts import moe_combine, moe_dispatch
 from pyshmem.ops.models.flash_decode import flash_decode
+from pyshmem.ops.models.float8 import Scaled
 from pyshmem.ops.models.gradient_reducer import GradientReducer
+from pyshmem.ops.models.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
 from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
 from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
 from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
@@ -40,8 +44,10 @@ from pyshmem.runtime import ranges as _ranges
 __all__ = [
     "GradientReducer",
     "Plan",
+    "Scaled",
     "all_gather_gemm",
     "all_reduce_rms_norm",
+    "attention",
     "clear",
     "flash_decode",
     "gemm_all_gather",
@@ -51,6 +57,8 @@ __all__ = [
     "moe_dispatch",
     "plan",
     "recv_activations",
+    "reduce_scatter_rms_norm",
+    "reduce_scatter_rms_norm_all_gather",
     "reserve",
     "reserve_bytes",
     "send_activations",

@@ -32,7 +32,7 @@ class Product:
             high = n_pes * -(-own // row.BM)
         self.tiles = high * -(-problem.n // row.BN)
         self.programs = self.machine.programs
-        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order])
+        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order], row.cuts(problem.k))
         self.crowd = group_size(self.tiles - self.whole, self.programs, POLICIES[order])
         self.adding = adding
 
@@ -65,7 +65,7 @@ class Product:
         fixed = (
             shmem.device_context(problem.team), words, self.sums, tallies, *rest, self.m, problem.n, problem.k,
             self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            self.whole, self.tiles, self.crowd,
+            self.whole, self.tiles, self.crowd, self.row.least,
         )  # fmt: skip
         row = self.row
         return Prepared(

@@ -23,7 +23,9 @@ from torch.library import register_autograd, register_fake
 
 from pyshmem.ops import plans, scaling, torch_collectives
 from pyshmem.ops.models import all_reduce_rms_norm as norm
+from pyshmem.ops.models import attention as attending
 from pyshmem.ops.models import flash_decode as decoding
+from pyshmem.ops.models import reduce_scatter_rms_norm as shared_norm
 from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
@@ -39,6 +41,7 @@ __all__ = [
     "all_gather_gemm",
     "all_reduce_rms_norm",
     "alltoall_on_stream",
+    "attention",
     "barrier_on_stream",
     "broadcast_on_stream",
     "clear",
@@ -50,6 +53,8 @@ __all__ = [
     "gemm_reduce_scatter",
     "name_team",
     "reduce_on_stream",
+    "reduce_scatter_rms_norm",
+    "reduce_scatter_rms_norm_all_gather",
     "scaled_all_gather_gemm",
     "scaled_gemm_all_gather",
     "scaled_gemm_all_reduce",
@@ -231,6 +236,36 @@ def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[
 
 
 @operator()
+def reduce_scatter_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
+) -> tuple[Tensor, Tensor]:
+    """ops.reduce_scatter_rms_norm into new tensors. team: a name."""
+    group = team_of(shared_norm.NAME, team)
+    results = torch.empty_like(residual), torch.empty_like(residual)
+    return shared_norm.reduce_scatter_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
+
+
+@register_fake("pyshmem::reduce_scatter_rms_norm")
+def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(residual), torch.empty_like(residual)
+
+
+@operator()
+def reduce_scatter_rms_norm_all_gather(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
+) -> tuple[Tensor, Tensor]:
+    """ops.reduce_scatter_rms_norm_all_gather into new tensors, by copies of the plan's. team: a name."""
+    group = team_of(shared_norm.GATHER, team)
+    made, kept = shared_norm.reduce_scatter_rms_norm_all_gather(x, residual, weight, eps, team=group, schedule=schedule)
+    return made.clone(), kept.clone()
+
+
+@register_fake("pyshmem::reduce_scatter_rms_norm_all_gather")
+def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(x), torch.empty_like(residual)
+
+
+@operator()
 def flash_decode(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None, *,
     schedule: str = "auto", team: str = WORLD,
@@ -242,4 +277,20 @@ def flash_decode(
 
 @register_fake("pyshmem::flash_decode")
 def _(q, k, v, lengths=None, scale=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q)
+
+
+@operator()
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
+    order: str = "contiguous", schedule: str = "auto", team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.attention into a new tensor. team: a name."""
+    group = team_of("attention", team)
+    options = {"size": size, "order": order, "schedule": schedule}
+    return attending.attention(q, k, v, causal, scale, torch.empty_like(q), group, **options)
+
+
+@register_fake("pyshmem::attention")
+def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)

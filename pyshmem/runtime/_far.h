@@ -49,6 +49,7 @@ typedef struct {
     PyObject *refuse; /* refuse(routine, pe, errno) raises the error of a failed request */
     struct service *service;
     struct far_gpu *gpu; /* the GPU heap, or NULL; see _far_gpu.h */
+    struct proxy *proxy; /* of this process's kernels, or NULL; see _proxy.h */
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 

@@ -501,6 +501,7 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
 #include "_quick.h"
 #include "_launch.h"
 #include "_far_gpu.h"
+#include "_proxy.h"
 
 /* ---- the end of the process: an exit handler knows the status, after Python's own clean-up ---- */
 
@@ -574,7 +575,8 @@ static PyMethodDef methods[] = {
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
     ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
-    ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu)
+    ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu) ROW("proxy_open", py_proxy_open)
+    {"proxy_wake", py_proxy_wake, METH_NOARGS, NULL}, {"proxy_drain", py_proxy_drain, METH_NOARGS, NULL},
     {"far_leave", py_far_leave, METH_NOARGS, NULL}, {"far_close", py_far_close, METH_NOARGS, NULL},
     {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

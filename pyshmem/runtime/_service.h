@@ -55,6 +55,7 @@ static int is_within_gpu(uint64_t offset, uint64_t nbytes);
 static int gpu_copy(void *to, const void *from, uint64_t nbytes);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
 static char *gpu_address(uint64_t offset), *gpu_staging(void);
+static void stop_proxy(void); /* of _proxy.h */
 
 /* Whether the bytes are in this PE's part of the GPU heap, or for other offsets of the CPU heap. */
 static int is_within(uint64_t offset, uint64_t nbytes) {
@@ -307,6 +308,16 @@ static void *run_service(void *arg) {
 
 /* ---- life ---- */
 
+/* Starts a thread that gets no signals, which are for the program's threads. Returns an errno. */
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static int start_service(int listener) {
     service_t *s = calloc(1, sizeof *s);
     if (!s) return ENOMEM;
@@ -317,12 +328,7 @@ static int start_service(int listener) {
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener}, waking = {.events = EPOLLIN, .data.ptr = &s->wake};
     if (s->epoll < 0 || s->wake < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking))
         return errno;
-    sigset_t all, before; /* signals are for the program's threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, run_service, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
+    return start_thread(&s->thread, run_service, s);
 }
 
 static void stop_service(service_t *s) {
@@ -391,6 +397,7 @@ static PyObject *py_far_close(PyObject *self, PyObject *unused) {
     if (!far) Py_RETURN_NONE;
     Py_DECREF(py_far_leave(self, unused));
     Py_BEGIN_ALLOW_THREADS
+    stop_proxy();
     for (int pe = 0; pe < far->n_pes; pe++) {
         if (far->links[pe]) link_free(far->links[pe]);
         free(far->hosts[pe]);

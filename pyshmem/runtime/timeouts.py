@@ -6,6 +6,7 @@ it is not 0, the other words are complete. Later waits of that PE return as soon
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 from pyshmem.runtime.comparisons import SIGNS
@@ -26,9 +27,10 @@ ROUTINES = (
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
     "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
     "alltoallv_on_stream", "reduce_scatter_on_stream", "sum_inscan_on_stream", "sum_exscan_on_stream",
-    "signal_wait_until_on_stream",
+    "signal_wait_until_on_stream", "request",
 )  # fmt: skip
 NO_SLOT = -1  # the OFFSET if a program has no scratch slot: SEEN is its number, WANTED the number of slots
+LOST = -2  # the OFFSET if a request to a far PE has failed: MISSING is the world PE, SEEN the errno; see _proxy.h
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # others: ctx
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr", signal_wait_until_on_stream="signal")
@@ -43,6 +45,8 @@ def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap of
         got, slots = f"program {max(words[SEEN], 0)}", f"at most {max(words[WANTED], 0)} programs"
         more = "set PYSHMEM_SCRATCH or device_context(scratch=) for more"
         return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
+    if routine == "request":
+        return _describe_request(words, seconds, variable)
     if routine not in ARGUMENTS:
         who = f"no call from PE {words[MISSING]} of its team in {seconds}"
         if words[OFFSET]:  # the word on which the programs of barrier_all_grid wait
@@ -55,3 +59,11 @@ def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap of
     return (
         f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; wants a value {sign} {wanted}; {variable}"
     )
+
+
+def _describe_request(words: Sequence[int], seconds: str, variable: str) -> str:
+    if words[OFFSET] == LOST:
+        got = f"error {words[SEEN]} ({os.strerror(words[SEEN])}) for world PE {words[MISSING]}, on another node"
+        return f"kernel: request: PE {words[PE]}: pe: got {got}; wants a PE that can be reached"
+    got = f"no end of a request to another node in {seconds}"
+    return f"kernel: request: PE {words[PE]}: pe: got {got}; wants one that is executed; {variable}"

@@ -30,12 +30,12 @@ pending: list[Direct] = []  # routes with operations that may be incomplete on r
 
 def open_routes() -> None:
     """Open the routes. All heaps are open. Collective over the job. Errors: UnreachableError, ArgumentError, OSError."""
-    if cpu.far_deltas:
-        open_service()
-        pending.append(cpu.far)
     if gpu.size:
         gpu.direct.open()
         pending.append(gpu.direct)
+    if cpu.far_deltas:
+        open_service()
+        pending.append(cpu.far)  # the last, because kernels may have sent requests
     if gpu.far_deltas:
         gpu.far.open()
 

@@ -90,8 +90,8 @@ class Device:
     Peers' memory is not cached on gfx90a, where heaps must be uncached; elsewhere it may be.
     """
 
-    table = 0
     scratch_bytes = 1 << 20
+    streams = False  # its work is done on return
     limits = False  # whether waits of the next launches may give up
 
     def __init__(self, arch):
@@ -104,6 +104,10 @@ class Device:
         self.words = torch.zeros(WORDS, dtype=torch.int64)
         self.system, self.record = self.areas.data_ptr(), self.words.data_ptr()
         self.base, self.stride, self.deltas = cpu.base, cpu.stride, cpu.deltas
+        self.far, self.far_deltas = cpu.far, cpu.far_deltas
+        reached = cpu.far_deltas | cpu.deltas
+        self.distances = torch.tensor([reached[pe] for pe in range(shmem.n_pes())])
+        self.table = self.distances.data_ptr()
 
     def begin(self):
         """No barrier of kernels has been yet: pyshmem.runtime.areas.begin."""
@@ -113,6 +117,9 @@ class Device:
 
     def enter(self):
         """Nothing has to be made current."""
+
+    def synchronize(self):
+        """A launch returns when its kernel has ended."""
 
     def launch(self, kernel, *args, grid, warmup=False, num_warps=4, **named):
         """Stands for JITFunction.run. Done on return. Errors: AssertionError where a wait gave up."""

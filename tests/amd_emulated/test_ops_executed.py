@@ -27,7 +27,7 @@ def multiply(kind, m, a, b, c, memory, above):
     n_pes = shmem.n_pes()
     tiles = m // HIGH * (COLUMNS // WIDE)
     sizes = {"M": m, "N": COLUMNS, "K": DEPTH, "a_pitch": DEPTH, "b_pitch": DEPTH, "pitch": COLUMNS, "above": above,
-             "before": 0, "whole": tiles, "tiles": tiles, "crowd": 1}  # fmt: skip
+             "before": 0, "whole": tiles, "tiles": tiles, "crowd": 1, "least": 1}  # fmt: skip
     constants = {"KIND": kind.value, "BM": HIGH, "BN": WIDE, "BK": STEP, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": False,
                  "WHOLE": True, "EDGES": False, "PRECISION": "ieee", "SLAB": 4, "GROUP": 2, "CHIPLETS": 1, "STREAMED": False,
                  "FAN": min(1, n_pes - 1) if kind is SCATTER else n_pes - 1, "VECTOR": 8, "EPILOGUE": None}  # fmt: skip

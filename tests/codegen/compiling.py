@@ -46,6 +46,7 @@ def context(target, me=0, n_pes=4, by_table=False, start=0, step=1, scratch=1 <<
         **divide(base + HEAP - (1 << 28), scratch, n_pes),
         where=tl.constexpr(NAMES.index(target)),
         by_table=tl.constexpr(by_table),
+        ring=tl.constexpr(0),
         reach=tl.constexpr(DIRECT),
         members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )

@@ -16,7 +16,7 @@ PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
 SIZES = {
     "M": 2048, "N": 4096, "K": 12288, "a_pitch": 12288, "b_pitch": 12288, "pitch": 4096, "above": 0, "before": 0,
-    "whole": 272, "tiles": 404, "crowd": 132, "pieces": 8,
+    "whole": 272, "tiles": 404, "crowd": 132, "least": 16, "pieces": 8,
 }  # fmt: skip
 
 

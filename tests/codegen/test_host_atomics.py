@@ -1,12 +1,16 @@
 """The host's atomics on GPU heaps: one kernel an operator and type, and what it is launched with."""
 
+import re
 import struct
 
 import pytest
 import pyshmem.device as dev  # noqa: F401  before triton
 import torch
-from compiling import TARGETS, cache_key, compile, specialise
+import triton.language as tl
+from compiling import NAMES, TARGETS, cache_key, compile, in_order, instructions, places, specialise
+from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import host_atomics
+from test_memory_model import ACQUIRE, DRAIN, RELEASE
 
 CASES = [(op, torch.uint64) for op in host_atomics.OPERATORS] + [("add", dtype) for dtype in host_atomics.TYPES]
 CASES += [("swap", torch.float32), ("fetch", torch.float64), ("xor", torch.int32), ("compare_swap", torch.float32)]
@@ -22,6 +26,7 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
     op, dtype, ordered, target
 ):
     args = [
+        Target(tl.constexpr(NAMES.index(target))),
         1 << 45,
         5,
         6,
@@ -32,10 +37,10 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
     ]
     source, options = specialise(host_atomics.operate, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
-    if op == "fetch" and not ordered:
-        assert_reads(asm["ptx" if target == "nvidia" else "amdgcn"], target, dtype.itemsize)
-        return
     nvidia, amd = INSTRUCTIONS[op]
+    if target == "nvidia" and op == "fetch" and not ordered:
+        assert_reads(asm["ptx"], target, dtype.itemsize)
+        return
     if target == "nvidia":
         atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
         assert (
@@ -45,18 +50,27 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
             and host_atomics.ORDERS[ordered] in atomics[0]
         )
         return
-    atomics = [line.split()[0] for line in asm["amdgcn"].splitlines() if "_atomic_" in line]
+    lines = instructions(asm["amdgcn"])
+    assert [bool(places(lines, each)) for each in ("buffer_wbl2", "buffer_inv")] == [ordered, ordered]
+    if ordered:
+        written = in_order(lines, DRAIN, RELEASE[target])[-1]
+        assert re.search(DRAIN, lines[written + 1]), "the atomic does not wait for what is written back"
+        in_order(lines[written:], "global_load" if op == "fetch" else "_atomic_", DRAIN, *ACQUIRE[target])
+    if op == "fetch":
+        assert_reads(asm["amdgcn"], target, dtype.itemsize)
+        return
+    atomics = [line.split()[0] for line in lines if "_atomic_" in line]
     assert atomics and all(any(name in atomic for name in amd.split("|")) for atomic in atomics)
     assert {atomic.endswith("_x2") or "f64" in atomic for atomic in atomics} == {dtype.itemsize == 8}
-    assert [each in asm["amdgcn"] for each in ("buffer_wbl2", "buffer_inv")] == [ordered, ordered]
 
 
 @pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=str)
 def test_one_kernel_serves_all_addresses_and_operands(dtype, target):
     """Ones, multiples of 16, what fits 32 bits and what does not: Triton would compile a variant for each."""
     tail = [host_atomics.OPERATORS["add"], host_atomics.TYPES[dtype][1], "relaxed"]
+    on = Target(tl.constexpr(NAMES.index(target)))
     words = [(0, 0, 0, 0), (1, 1, 1, 1), (16, 16, 16, 16), (3, 5, 7, 9), (1 << 45, -1, 1 << 33, 1 << 46)]
-    assert len({cache_key(host_atomics.operate, target, [*each, *tail]) for each in words}) == 1
+    assert len({cache_key(host_atomics.operate, target, [on, *each, *tail]) for each in words}) == 1
 
 
 @pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=str)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import triton.language as tl
-from compiling import TARGETS, array, compile, instructions, places, specialise
+from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles, finishing
-from pyshmem.irregular.works import degrees, spmm, spmv
+from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
@@ -16,6 +16,8 @@ INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening"
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
     degrees: (degrees.one, degrees.count, tl.int32, 1),
+    spmv_by_elements: (spmv_by_elements.product, spmv.element, tl.float32, 1),
+    triangles: (triangles.common, triangles.store, tl.int64, 1),
 }  # fmt: skip
 
 
@@ -28,13 +30,16 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     block, rows = blocking(TILES, ATOMS, chosen, chosen.size, nbytes)
     if kernel is finish_split_tiles:
         rows, block = finishing(2, nbytes)
-    sums = array({tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32}[kind])
-    fields = {"columns": array(index), "counts": sums, "first": 0, "width": width, "pitch": 64, "most": 99}
+    types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
+    sums = array(types[kind])
+    fields = {"ctx": context(target), "counts": sums, "cache": array(torch.int64), "turn": array(torch.int32)}
+    fields |= dict.fromkeys(("columns", "rows", "offsets"), array(index))
+    fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": 22, "depth": 9}
     places = dict.fromkeys(INDICES, array(index))
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
-        "marks": array(torch.int32), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
+        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
@@ -54,8 +59,8 @@ def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, targe
     assert spilled(found, target) == 0
 
 
-@pytest.mark.parametrize("work", [spmm, degrees], ids=lambda work: work.__name__.rpartition(".")[2])
-def test_wider_and_integer_sums_compile_without_spills(work, target):
+@pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
+def test_every_work_compiles_without_spills(work, target):
     found = compiled(execute, target, "merge_path", work)
     assert spilled(found, target) == 0
     assert bool(atomics(found, target)) == (work is degrees)

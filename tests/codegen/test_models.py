@@ -5,7 +5,7 @@ import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.kernels.on_stream import of_team
-from pyshmem.ops.models import activations, decode_kernels, expert_kernels, gradient_schedules, norm_kernels
+from pyshmem.ops.models import activations, decode_kernels, expert_kernels, gradient_schedules, norm_kernels, norm_words
 from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
 from pyshmem.ops.models.expert_schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
 from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
@@ -23,6 +23,7 @@ def compiled(kernel, target, dtype, threads, n_pes=2, num_stages=3, **constants)
     """A kernel with what a plan gives it: all_reduce_rms_norm's for rows of 8192 elements, unless ``constants`` say more."""
     values = dict.fromkeys(ARRAYS, array(dtype)) | {"flags": array(torch.uint64), "words": array(torch.uint64)}
     values |= {"ctx": context(target, 0, n_pes), "turns": array(torch.int64), "slots": array(dtype)}
+    values |= {"scales": array(torch.float32), "OWN": False, "FAN": False}
     values |= {"tokens": 7, "hidden": HIDDEN, "eps": 1e-6, "BLOCK": HIDDEN}
     values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1} | constants
     args = [values[name] for name in kernel.arg_names]
@@ -38,11 +39,16 @@ def vendor(target):
 
 ROWS = {
     "push": (norm_kernels.push_rows, 512, {}), "pull": (norm_kernels.pull_rows, 256, {"SHARED": False}),
-    "two_shot": (norm_kernels.pull_rows, 512, {"SHARED": True}), "norm": (norm_kernels.normalise_rows, 256, {}),
+    "two_shot": (norm_kernels.pull_rows, 512, {"SHARED": True, "FAN": True}),
+    "norm": (norm_kernels.normalise_rows, 256, {}), "push shares": (norm_kernels.push_shares, 512, {}),
+    "push and gather": (norm_kernels.push_shares, 512, {"FAN": True}),
+    "pull shares": (norm_kernels.pull_rows, 256, {"SHARED": True, "OWN": True}),
+    "pull and gather": (norm_kernels.pull_rows, 512, {"SHARED": True, "OWN": True, "FAN": True}),
 }  # fmt: skip
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
-    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
+    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", "push shares", torch.bfloat16): 40,
+    ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
     ("nvidia", "dispatch", torch.bfloat16): 4, ("nvidia", "combine", torch.float32): 192,
 }  # fmt: skip
 
@@ -69,9 +75,17 @@ def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, target)
         "PARTS": parts,
         "WIDTH": 1024,
     }
-    found = compiled(norm_kernels.send_words, target, dtype, 1024, n_pes, **constants)
+    found = compiled(norm_words.send_words, target, dtype, 1024, n_pes, **constants)
     assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
     assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= parts * n_pes
+
+
+@pytest.mark.parametrize("case", ["pull", "push and gather", "pull and gather"])
+def test_rows_of_8_bits_are_stored_16_at_once_without_spills(case, target):
+    kernel, threads, constants = ROWS[case]
+    found = compiled(kernel, target, torch.bfloat16, threads, out=array(torch.uint8), **constants)
+    assert spilled(found, target) == 0
+    assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
 def decode(kernel, target, dtype, warps=WARPS, **constants):

@@ -1,11 +1,14 @@
 """Collectives on a stream: how their kernels are compiled, and what stands between words, polls, loads and stores."""
 
+import re
+
 import pyshmem.device as dev  # before triton
 import pytest
 import triton.language as tl
 from compiling import (
-    TARGETS, assembly, cache_key, compile, context, in_order, instructions, places, polling, spans, specialise,
+    NAMES, TARGETS, assembly, cache_key, compile, context, in_order, instructions, places, polling, spans, specialise,
 )  # fmt: skip
+from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import on_stream, signals, uneven
 from pyshmem.kernels.tables import tables
 from pyshmem.device.collectives.packing import words_in
@@ -228,16 +231,19 @@ def test_what_is_sent_to_scratch_is_stored_by_16_bytes_in_front_of_the_one_meeti
 
 @pytest.mark.parametrize("adds", [False, True])
 def test_an_update_of_a_signal_is_one_atomic_at_system_scope_that_releases(adds, target):
-    source, options = specialise(signals.update_signal, target, [1 << 33, 5, 1 << 34, adds], num_warps=1)
+    on = Target(tl.constexpr(NAMES.index(target)))
+    source, options = specialise(signals.update_signal, target, [on, 1 << 33, 5, 1 << 34, adds], num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
     if target == "nvidia":
         (atomic,) = [line for line in asm["ptx"].splitlines() if "atom." in line]
         assert all(each in atomic for each in ("acq_rel", "sys", "add.u64" if adds else "exch.b64"))
     else:
         lines = instructions(asm["amdgcn"])
-        in_order(lines, RELEASE[target], "global_atomic_add_x2" if adds else "global_atomic_swap_x2")
+        written = in_order(lines, DRAIN, RELEASE[target])[-1]
+        assert re.search(DRAIN, lines[written + 1]), "the atomic does not wait for what is written back"
+        in_order(lines[written:], "global_atomic_add_x2" if adds else "global_atomic_swap_x2", *ACQUIRE[target])
     keys = {
-        cache_key(signals.update_signal, target, [*each, adds]) for each in ((0, 0, 0), (1, 1, 1), (16, 1 << 40, 3))
+        cache_key(signals.update_signal, target, [on, *each, adds]) for each in ((0, 0, 0), (1, 1, 1), (16, 1 << 40, 3))
     }
     assert len(keys) == 1
 

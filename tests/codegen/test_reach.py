@@ -1,4 +1,4 @@
-"""A device context of another reach than DIRECT: the compiler refuses every call that goes to a peer, by name."""
+"""A device context of a team with PEs on other nodes: calls write requests; those on pointers and tiles are refused by name."""
 
 import kernels
 import pyshmem.device as dev
@@ -6,8 +6,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from compiling import TARGETS, array, compile, context, specialise
+from compiling import TARGETS, array, compile, context, in_order, instructions, specialise
 from kernels import F32, I32, U64
+from pyshmem.device.arch.targets import FAR
 from triton.compiler.errors import CompilationError
 
 
@@ -42,35 +43,55 @@ def arrays_summed(ctx, dest, source, n):
     dev.sum_reduce(ctx, dest, source, n)
 
 
-CALLS = [
+REFUSED = [
     (pointer_on, (F32, F32), "ptr"),
-    (kernels.put, (F32, F32, 1000, 1), "put"),
-    (kernels.p_and_g, (I32, 1), "read"),
     (kernels.tiles, (F32, F32, 1000, 1, 1024), "load"),
-    (kernels.strided, (F32, F32, 1000, 1), "put_blocks"),
-    (kernels.atomics, (I32, I32, 1), "atomic"),
-    (kernels.signal_set, (U64, 1), "set_signal"),
-    (kernels.signal_add, (U64, 1), "add_signal"),
-    (kernels.quiet, (), "quiet"),
-    (kernels.sync_twice, (), "synchronise"),
-    (words_reduced, (F32,), "piece_on"),
-    (tile_gathered, (F32,), "piece_on"),
-    (tile_sent, (F32,), "piece_on"),
-    (arrays_gathered, (F32, F32, 1000), "put"),
-    (arrays_summed, (F32, F32, 1000), "tell_all"),
+    (words_reduced, (F32,), "a collective on tiles"),
+    (tile_gathered, (F32,), "a collective on tiles"),
+    (tile_sent, (F32,), "a collective on tiles"),
+]
+REQUESTED = [
+    (kernels.put, (F32, F32, 1000, 1)),
+    (kernels.get, (F32, F32, 1000, 1)),
+    (kernels.p_and_g, (I32, 1)),
+    (kernels.strided, (F32, F32, 1000, 1)),
+    (kernels.atomics, (I32, I32, 1)),
+    (kernels.signal_set, (U64, 1)),
+    (kernels.signal_add, (U64, 1)),
+    (kernels.quiet, ()),
+    (kernels.sync_twice, ()),
+    (arrays_gathered, (F32, F32, 1000)),
+    (arrays_summed, (F32, F32, 1000)),
 ]
 
 
-@pytest.mark.parametrize(("kernel", "operands", "way"), CALLS, ids=[each[0].fn.__name__ for each in CALLS])
-def test_a_call_to_a_peer_of_another_reach_is_refused_by_name(kernel, operands, way):
+def compiled(kernel, target, operands):
+    """What the kernel compiles to for the context of a team with PEs on other nodes."""
     args = [array(each) if isinstance(each, torch.dtype) else each for each in operands]
-    other = context("nvidia")._replace(reach=tl.constexpr(1))
-    source, options = specialise(kernel, "nvidia", [other, *args])
+    far = context(target, by_table=True)._replace(reach=tl.constexpr(FAR), ring=0x7D00_0000_0000)
+    source, options = specialise(kernel, target, [far, *args])
+    return compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+@pytest.mark.parametrize(("kernel", "operands", "call"), REFUSED, ids=[each[0].fn.__name__ for each in REFUSED])
+def test_a_call_on_pointers_or_tiles_is_refused_by_name(kernel, operands, call):
     with pytest.raises(CompilationError) as caught:
-        compile(source, target=TARGETS["nvidia"], options=options.__dict__)
+        compiled(kernel, "nvidia", operands)
     said, error = [], caught.value
     while error is not None:
         said.append(str(error))
         error = error.__cause__
-    words = f"kernel {kernel.fn.__name__}: {way}: PE ?: ctx: got 1; wants a device context of reach DIRECT"
+    words = f"kernel {kernel.fn.__name__}: {call}: PE ?: ctx: got 1; wants a device context of reach DIRECT"
     assert words in said[-1]
+
+
+@pytest.mark.parametrize(("kernel", "operands"), REQUESTED, ids=[each[0].fn.__name__ for each in REQUESTED])
+def test_other_calls_write_requests(kernel, operands, target):
+    """A ticket is taken, and the request is released to the host at system scope."""
+    lines = instructions(compiled(kernel, target, operands).asm["ptx" if target == "nvidia" else "amdgcn"])
+    if target == "nvidia":
+        in_order(lines, r"atom\.(relaxed\.)?gpu\.global\.add\.u64|atom.*\.gpu.*add\.u64", r"bar\.sync", r"st\.release\.sys\.global\.b64")
+    else:
+        old = target == "gfx90a"
+        store = r"global_store_dwordx2 .* off$" if old else r"global_store_dwordx2 .* off sc0 sc1$"
+        in_order(lines, "global_atomic_add_x2", "s_waitcnt vmcnt\\(0\\)", "s_barrier", "buffer_wbl2", "s_waitcnt vmcnt\\(0\\)", store)

@@ -19,6 +19,7 @@ from benchmarks import (
     collectives,
     gpu,
     gpu_collectives,
+    gpu_libraries,
     gpu_pt2pt,
     host,
     nodes,
@@ -53,7 +54,7 @@ from rich.console import Console
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUITES = {
     module.SUITE.name: module.SUITE
-    for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_pt2pt, gpu_collectives, ops)
+    for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_pt2pt, gpu_collectives, gpu_libraries, ops)
 }
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, goals=(rate(0.9, "engine"), gigabytes(10)), ceiling="engine")
@@ -314,6 +315,24 @@ def test_nodes_suite_checks_and_times_each_library_of_a_group(tmp_path):
     for row in found:
         libraries = {"pyshmem", nodes.MPI} | ({nodes.TCP} if "target" in row["row"] else set())
         assert {name for name, figure in row["figures"].items() if figure.get("samples")} == libraries, row
+
+
+def test_gpu_libraries_checks_each_row_and_names_the_libraries_that_are_missing(tmp_path):
+    """Without a GPU, so of pyshmem alone; a wrong result would leave a row without samples."""
+    path = tmp_path / "libraries.json"
+    only = ("put 8 B", "4 KiB", "barrier", "atomic", "flag")
+    environment = {"SHMEM_SYMMETRIC_SIZE": "64m", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    done = start("benchmarks.gpu_libraries", "--quick", "--json", path, "--only", *only, environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(path.read_text())
+    assert found["no_figures"] and found["missing"] == dict.fromkeys(gpu_libraries.LIBRARIES, "there is no GPU")
+    assert all(row["figures"]["pyshmem"]["samples"] for row in found["rows"]) and len(found["rows"]) == 11
+
+
+def test_a_library_that_is_not_installed_is_listed_and_not_started(monkeypatch):
+    monkeypatch.setattr(gpu_libraries, "find_spec", lambda module: module == "iris")
+    measured, missing = gpu_libraries.found("mpiexec", 2)
+    assert [peer.name for peer in measured] == ["pyshmem", "Iris"] and missing == {"NVSHMEM": "not installed"}
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import __main__ as command
 from benchmarks import collectives, cpu, jobs, model, plots, pt2pt, record, sheets, startup
+from benchmarks.command import Suite
 from benchmarks.figures import Figure, Report, of_ceiling
 from benchmarks.peers import Peer
 from benchmarks.rows import KIB, MIB, Row, all_reduce, both_ways, once, others, select, shares, sweep
-from benchmarks.runner import Effort, measure
+from benchmarks.runner import Contender, Effort, measure
 from PIL import Image
 from test_benchmarks import start
 
@@ -62,6 +63,42 @@ def test_a_sweep_has_both_ends_and_full_runs_every_power_of_two():
     assert [n for n, dense in sizes.items() if not dense] == [8 * 8**place for place in range(9)] + [256 * MIB]
     rows = [Row("a", "a", "a", n, dense=dense) for n, dense in sizes.items()]
     assert len(select(rows, None, dense=True)) == 26 and len(select(rows, None, dense=False)) == 10
+
+
+def test_quick_leaves_out_rows_that_are_not_brief_unless_they_are_asked_for():
+    rows = [Row("a", "a", "a", 8), Row("a", "a", "a", 16, brief=False)]
+    assert select(rows, None, quick=True) == rows[:1] and select(rows, None) == rows
+    assert select(rows, ["a 16"], quick=True) == rows[1:]
+
+
+def test_a_page_names_the_rows_that_were_left_out():
+    found = run()
+    assert "Left out" not in sheets.markdown(record.as_json(found))
+    found.left_out += ["put 8", "put 64"]
+    assert sheets.markdown(record.as_json(found)).endswith("Left out, for the time that they take: put 8, put 64")
+
+
+def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
+    """The third row would begin at 11 s, by the clock that all PEs agree on."""
+
+    class Immediate:
+        peers = ("pyshmem",)
+
+        def prepare(self, row, effort):
+            return [Contender("pyshmem", {"pyshmem": Figure()}, lambda turn: {"pyshmem": 1.0})]
+
+        def release(self):
+            pass
+
+    suite = Suite("gpu", PUT, Effort(0.0, 1, 1), Effort(0.0, 1, 1))
+    options = suite.parser("").parse_args(["--budget", "10", "--json", str(tmp_path / "found.json")])
+    times = iter([0.5, 9.9, 11.0])
+    report = Report("gpu", ["pyshmem"], 2, {})
+    assert suite.run(Immediate(), options, report, agreed=lambda seconds: next(times)) == 0
+    assert list(report.results) == PUT[:2] and report.left_out == [PUT[2].key]
+    (found,) = record.read_all(str(tmp_path / "found.json"))
+    assert found["left_out"] == report.left_out and len(found["rows"]) == 2
+    assert f"left out after the time of --budget: 1 rows: {PUT[2].key}" in capsys.readouterr().out
 
 
 def test_sheets_show_rates_shares_of_the_ceiling_and_the_names_of_others():

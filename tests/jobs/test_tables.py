@@ -5,6 +5,7 @@ import json
 import pyshmem as shmem
 import pytest
 from benchmarks import tune
+from pyshmem.host.on_stream import by_copy
 from pyshmem.kernels import tables
 from pyshmem.kernels.tables import MORE, SENT, Row
 
@@ -33,6 +34,8 @@ SPOILT = [
     lambda content: content["teams"].__setitem__(0, [128, "tree", 64, 8]),
     lambda content: content["teams"].__setitem__(0, [128, SENT, 0, 8]),
     lambda content: content.update(pairs=7),
+    lambda content: content["copies"].__setitem__(0, [128, "sent", 32, 8]),
+    lambda content: content["pairs"].__setitem__(0, [128, "copy", 32, 8]),
 ]
 
 
@@ -71,6 +74,33 @@ def test_the_tuner_takes_the_fastest_row_of_each_size_and_joins_neighbours(monke
         (2**19, SENT, 8192, 4),
         (MORE, "halves", 128, 4),
     ]
+
+
+def test_the_tuner_keeps_the_fastest_kernel_where_copy_engines_are_faster(monkeypatch, capsys):
+    """For engine="kernel", and broadcasts. The engines take 10 us more, but move twice as much in a microsecond."""
+    monkeypatch.setattr(shmem, "my_pe", lambda: 0)
+    times = {"": lambda nbytes: nbytes / 2**18, "copy": lambda nbytes: 10 + nbytes / 2**19}
+
+    def measure(row, nbytes):
+        return times[row.kind](nbytes) + abs(row.size - (32 if nbytes < 2**22 else 128)) * (row.kind == "")
+
+    rows = tune.table_of(measure, [2**20, 2**22, 2**23, 2**24], tune.copies)
+    assert [tuple(row) for row in rows] == [(2**20, "", 32, 8), (2**22, "", 128, 8), (MORE, "copy", 128, 8)]
+    assert "copy engines 26.00" in capsys.readouterr().out
+    tables.parse(
+        json.dumps({"format": tables.FORMAT, **shipped()._replace(copies=[[None, *rows[2][1:]]])._asdict()}), ""
+    )
+
+
+def test_auto_takes_copy_engines_for_the_blocks_for_which_the_table_says_so():
+    before = tables.tables()
+    tables.use(shipped()._replace(copies=(Row(1024, "", 32, 8), Row(MORE, "copy", 64, 8))))
+    try:
+        taken = [by_copy("auto", nbytes) for nbytes in (1, 1024, 1025, 1 << 40)]
+        assert taken == [False, False, True, True]
+        assert by_copy("copy", 1) and not by_copy("kernel", 1 << 40) and not by_copy("sum", 1 << 40)
+    finally:
+        tables.use(before)
 
 
 class Comm:

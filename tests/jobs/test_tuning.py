@@ -118,7 +118,7 @@ def test_the_policies_that_differ_stand_for_all(shape, programs):
     assert next(iter(found)) == "data_parallel" and found["data_parallel"] == tiles
     assert len(set(found.values())) == len(found)
     for waves in (POLICIES[name] for name in STREAM_K):
-        assert whole_tiles(tiles, programs, waves) in found.values()
+        assert whole_tiles(tiles, programs, waves, ROW.cuts(shape[2])) in found.values()
 
 
 def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same():
@@ -128,15 +128,22 @@ def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same(
     assert len({round(m.bit_length()) for m, _, _ in found}) == 7  # every power of two from 128 to 8192
 
 
-@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8))
-def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs):
+@pytest.mark.parametrize("k, policies", [(1984, 1), (1985, 2)])
+def test_tiles_too_shallow_for_two_parts_are_never_streamed(k, policies):
+    """32 blocks of 64 are the least for two parts of 16."""
+    assert len(distinct((128, 256, k), ROW, 132)) == policies
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8), st.integers(1, 20))
+def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs, least):
     whole = min(whole, tiles)
-    model = HOPPER._replace(programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
+    row = HOPPER.row._replace(least=least)
+    model = HOPPER._replace(row=row, programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
     seconds = [0.0] * programs
     for tile in range(whole):
         seconds[tile % programs] += depth + 100
     iterations = (tiles - whole) * depth
-    sharing = min(programs, iterations)
+    sharing = min(programs, max(tiles - whole, iterations // least))
     owner = [p for p in range(sharing) for _ in range(p * iterations // sharing, (p + 1) * iterations // sharing)]
     for tile in range(tiles - whole):
         parts = owner[tile * depth : (tile + 1) * depth]

@@ -9,8 +9,6 @@ from support import GUARD, interpreted, near_neighbours, neighbours, on_one_node
 import pyshmem as shmem
 import pyshmem.device as dev
 
-pytestmark = interpreted
-
 
 @pytest.fixture(autouse=True)
 def several_nodes():
@@ -52,6 +50,7 @@ REFUSED = [
 ]
 
 
+@interpreted
 @pytest.mark.parametrize("kernel, call", REFUSED, ids=lambda each: getattr(each, "__name__", each))
 def test_tiles_are_refused_by_name_for_near_pes_too_and_nothing_is_written(kernel, call, me):
     data = shmem.full(64, GUARD, dtype=torch.int32)

@@ -210,8 +210,3 @@ def test_requests_are_executed_while_a_graph_is_captured(me):
         shmem.signal_set(ready, 2, left)
     shmem.barrier_all()
     assert word.item() == (9 if captures else 0)
-
-
-def test_a_context_with_a_far_pe_is_refused_to_compiled_kernels(me):
-    with pytest.raises(shmem.UnreachableError, match=rf"^device_context: PE {me}: team: got PE"):
-        shmem.device_context()

@@ -185,6 +185,6 @@ def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, mon
 def test_pieces_are_smaller_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
     fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
-    for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
+    for wanted, tiles, atoms in ((1, 256, 512), (10, 64, 512), (1000, 16, 256)):
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms

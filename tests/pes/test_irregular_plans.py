@@ -27,7 +27,7 @@ def share(plan, x):
     return x[plan.starts[me] : plan.starts[me + 1]]
 
 
-@pytest.mark.parametrize("fetch", ["needed", "whole"])
+@pytest.mark.parametrize("fetch", ["needed", "whole", "elements"])
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_plan_multiplies_every_vector_of_a_sequence(cut, fetch):
     """Calls follow each other without barriers of the program's own, and no call sees another's vector."""
@@ -38,6 +38,39 @@ def test_a_plan_multiplies_every_vector_of_a_sequence(cut, fetch):
         y = plan(share(plan, x).clone())
         assert torch.equal(y.cpu().double(), share(plan, dense(matrix) @ x.cpu().double())), turn
     plan.close()
+
+
+@pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
+@pytest.mark.parametrize("schedule", ["program_mapped", "nonzero_split"])
+def test_elements_of_every_dtype_are_fetched_by_the_kernel(schedule, dtype):
+    """Several times by each row and by several rows, so also from the cache; negative numbers have all their bits."""
+    matrix = sparse([0, 3, 9, 1, 0, 5, 2], 7, dtype)
+    plan = irregular.plan(matrix, "rows", "elements", schedule, size=8)
+    for turn in range(2):
+        x = numbers(7, dtype=dtype) - turn
+        assert torch.equal(plan(share(plan, x)).cpu().double(), share(plan, dense(matrix) @ x.cpu().double()))
+    plan.close()
+
+
+def test_the_cache_has_the_elements_of_other_pes_that_a_product_needed(me, npes):
+    """Afterwards the cache has the elements of other PEs that the rows have, and no others, with the product's number."""
+    matrix = sparse([3, 0, 8, 1, 0, 6, 4], 7)
+    plan = irregular.plan(matrix, "rows", "elements", "program_mapped", size=8)
+    x = numbers(7)
+    for turn in (1, 2):
+        plan(share(plan, x) + turn)
+        words = plan._multiply._cache.cpu()
+        bits = (words & (1 << 32) - 1).to(torch.int32).view(torch.float32)
+        tags = words >> 32
+        rows = irregular.csr(matrix).between(plan.starts[me], plan.starts[me + 1])
+        away = {c for c in rows.columns.tolist() if not plan.starts[me] <= c < plan.starts[me + 1]}
+        found = {}
+        for pe in range(npes):
+            for place in range(plan.starts[pe + 1] - plan.starts[pe]):
+                number = (pe << plan._multiply._bits) + place
+                if tags[number]:
+                    found[plan.starts[pe] + place] = (int(tags[number]), float(bits[number]))
+        assert found == {c: (turn, float(x[c]) + turn) for c in away}
 
 
 def test_a_pe_that_is_late_fetches_the_vector_of_its_own_call(me, npes, monkeypatch):
@@ -135,7 +168,7 @@ def test_plan_refuses_what_does_not_fit_together(me, npes):
     matrix = irregular.csr(sparse(LENGTHS))
     wrong = [
         ({"cut": "columns"}, "cut: got 'columns'; wants 'rows' or 'nonzeros' or the starts of all shares"),
-        ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole'"),
+        ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole' or 'elements'"),
         ({"cut": [0]}, f"cut: got [0]; wants {npes + 1} rows that never fall, from 0 on"),
         ({"cut": [0] * (npes + 1)}, "matrix: got 17 rows; wants 0, as cut says"),
         ({"matrix": sparse([1, 2])}, "matrix: got 17 columns and 2 rows in all; wants a square matrix"),

@@ -8,6 +8,7 @@ import triton
 from pyshmem.device import arch
 from pyshmem.runtime import interpreter
 from pyshmem.kernels import on_stream as kernels
+from pyshmem.kernels import tables
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand
@@ -69,8 +70,11 @@ def test_what_only_moves_is_moved_whole_for_any_dtype(dtype, me, npes):
         assert untouched(whole[npes * count :])
 
 
-@pytest.mark.parametrize("engine", ["kernel", "copy"])
-def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes):
+@pytest.mark.parametrize("engine", ["kernel", "copy", "auto"])
+def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes, monkeypatch):
+    """For "auto", by a table with which sizes take turns."""
+    copies = (tables.Row(16000, "", 32, 8), tables.Row(tables.MORE, tables.COPY, 32, 8))
+    monkeypatch.setattr(tables, "_active", [tables.tables()._replace(copies=copies)])
     for turn in range(8):
         count = 1 + 3000 * (turn % 3)
         source = shmem.array(payload(me, turn, npes * count, torch.int32))
@@ -296,7 +300,7 @@ REFUSED = [
     (lambda a: shmem.alltoall_on_stream(a, a, 50), shmem.OutOfRangeError, "alltoall_on_stream: PE \\d+: "),
     (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE \\d+: root: got 99"),
     (lambda a: shmem.broadcast_on_stream(a, a, False), shmem.ArgumentError, "root: got False; wants an int"),
-    (lambda a: shmem.alltoall_on_stream(a, a, 1, engine="sm"), shmem.ArgumentError, "engine: got 'sm'; wants 'kernel' or 'copy'"),
+    (lambda a: shmem.alltoall_on_stream(a, a, 1, engine="sm"), shmem.ArgumentError, "engine: got 'sm'; wants 'kernel', 'copy' or 'auto'"),
     (lambda a: shmem.reduce_scatter_on_stream(a, a, size=9), shmem.OutOfRangeError, "reduce_scatter_on_stream: PE \\d+: "),
     (lambda a: shmem.sum_inscan_on_stream(a, a, 9), shmem.OutOfRangeError, "sum_inscan_on_stream: PE \\d+: size: "),
     (lambda a: shmem.barrier_on_stream(3), shmem.ArgumentError, "barrier_on_stream: PE \\d+: team: got int"),

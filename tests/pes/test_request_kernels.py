@@ -2,6 +2,7 @@
 
 import operator
 
+import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.kernels import requests
@@ -26,7 +27,7 @@ def perform(name, word, value, cond=0):
     old = torch.zeros(1, dtype=torch.int64, device=here())
     detail = OPERATORS.index(name) * 16 + AMO_DTYPES.index(word.dtype)
     operands = (bits(each, word.dtype) for each in (value, cond))
-    requests.perform[(1,)](word.data_ptr(), *operands, old.data_ptr(), detail, num_warps=1)
+    requests.perform[(1,)](shmem.device_context(), word.data_ptr(), *operands, old.data_ptr(), detail, num_warps=1)
     return old.view(word.dtype)[0].cpu()
 
 

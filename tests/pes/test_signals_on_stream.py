@@ -115,9 +115,9 @@ def test_a_graph_counts_its_replays_by_values_in_memory_or_takes_words_back(coun
 def test_the_kernels_update_and_wait_where_they_are_interpreted(words, me):
     ctx, value = shmem.device_context(), torch.tensor([9], dtype=torch.int64)
     at = words[0].data_ptr()
-    signals.update_signal[(1,)](at, 5, 0, False)
+    signals.update_signal[(1,)](ctx, at, 5, 0, False)
     signals.await_signal[(1,)](ctx, at, 5, 0, comparisons.EQ)
-    signals.update_signal[(1,)](at, 0, value.data_ptr(), True)
+    signals.update_signal[(1,)](ctx, at, 0, value.data_ptr(), True)
     signals.await_signal[(1,)](ctx, at, 1, value.data_ptr(), comparisons.GT)
     assert shmem.signal_fetch(words[0]) == 14
 

@@ -9,7 +9,7 @@ import pyshmem as shmem
 from pyshmem import ops
 from pyshmem.ops import torch_library as library
 from pyshmem.ops.configurations import eight_bits
-from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
+from pyshmem.ops.models import all_reduce_rms_norm, attention, flash_decode, reduce_scatter_rms_norm
 from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from pyshmem.ops.team_names import handle_of, team_of
 from support import here
@@ -376,11 +376,36 @@ def test_operators_of_models_are_compiled_in_one_graph(backend, me, npes):
 
     def step(x, residual, k, v):
         norm, rest = library.all_reduce_rms_norm(x * 2, residual, weight, 1e-5)
-        return norm, rest, library.flash_decode(q, k, v, lengths) + 1
+        seen_by_all = library.attention(torch.cat([k, k], 2) * 2, k, v, causal=True) + 1
+        return norm, rest, library.flash_decode(q, k, v, lengths) + 1, seen_by_all
 
     found = compiled(step, backend, seen)(parts[me], parts[0], *caches[me])
     wanted = all_reduce_rms_norm.reference([2 * part for part in parts], parts[0], weight, 1e-5)
     near(found[0], wanted[0])
     near(found[1], wanted[1])
     near(found[2], flash_decode.reference(q, [(*cache, lengths) for cache in caches]) + 1)
-    assert any("all_reduce_rms_norm" in each for each in seen) and any("flash_decode" in each for each in seen)
+    whole, places = [torch.cat(each, 1) for each in zip(*caches, strict=True)], torch.arange(5, device=here()) + 5 * me
+    near(found[3], attention.reference(torch.cat([caches[me][0]] * 2, 2) * 2, places, *whole, causal=True) + 1)
+    for name in ("all_reduce_rms_norm", "flash_decode", "attention"):
+        assert any(name in each for each in seen), name
+
+
+@backends
+def test_norms_of_shares_are_compiled_in_one_graph(backend, me, npes):
+    """Of one token less than there are rows in the largest shares, so that shares differ, on more than one PE."""
+    tokens = 2 * npes - 1
+    parts, weight, seen = [numbers(pe, (tokens, 32)) for pe in range(npes)], numbers(50, (32,)), []
+    residuals = [numbers(60 + pe, ((tokens + npes - 1 - pe) // npes, 32)) for pe in range(npes)]
+
+    def step(x, residual):
+        made, kept = library.reduce_scatter_rms_norm(x * 2, residual, weight, 1e-5)
+        every, _ = library.reduce_scatter_rms_norm_all_gather(x * 2, residual, weight, 1e-5)
+        return made + 0, kept, every
+
+    found = compiled(step, backend, seen)(parts[me], residuals[me])
+    twice = [2 * part for part in parts]
+    wanted = [reduce_scatter_rms_norm.reference(twice, residuals[pe], weight, 1e-5, pe) for pe in range(npes)]
+    near(found[0], wanted[me][0])
+    near(found[1], wanted[me][1])
+    near(found[2], torch.cat([made for made, _ in wanted]))
+    assert any("reduce_scatter_rms_norm" in each for each in seen)

@@ -133,7 +133,8 @@ def test_without_a_gpu_tune_wants_a_timer():
         tuning.tune([SHAPE])
 
 
-def test_what_is_timed_is_the_product_under_each_policy(programs, few_pes):
+@pytest.mark.parametrize("least", (1, 3, 100))
+def test_what_is_timed_is_the_product_under_each_policy(least, programs, few_pes, monkeypatch):
     """Twice, so that the second call finds what streamed tiles have left in the symmetric words."""
     results = {}
 
@@ -146,9 +147,11 @@ def test_what_is_timed_is_the_product_under_each_policy(programs, few_pes):
             results[name] = a.double() @ b.double(), out.double().clone()
         return dict.fromkeys(calls, 1.0)
 
+    for key, row in configurations._ROWS.items():
+        monkeypatch.setitem(configurations._ROWS, key, row._replace(least=least))
     timer = ProductTimer(15, clock)
     policies = ("data_parallel", "streamed_1", "streamed_2", "streamed")
-    assert timer((96, 64, 64), F32, policies) == dict.fromkeys(policies, 1.0)
+    assert timer((96, 64, 160), F32, policies) == dict.fromkeys(policies, 1.0)
     timer.close()
     assert set(results) == set(policies)
     for wanted, got in results.values():

@@ -62,6 +62,27 @@ def count_of(block: tl.tensor) -> int:
 
 
 @triton.constexpr_function
+def bytes_of(element: tl.dtype) -> int:
+    """Return the size of an element."""
+    return max(element.primitive_bitwidth // 8, 1)
+
+
+@triton.constexpr_function
+def word_of(element: tl.dtype) -> tl.dtype:
+    """Return the signed integer type of the size of an element of 4 or 8 bytes."""
+    return {32: tl.int32, 64: tl.int64}[element.primitive_bitwidth]
+
+
+@triton.constexpr_function
+def on_pointers(routine: str) -> str | None:
+    """Return what a function of pyshmem.device.transport serves, if it has no form for a team of several nodes."""
+    if routine in ("ptr", "load", "store"):
+        return routine
+    tiles = ("piece_on", "store_piece", "store_rows", "store_words")
+    return "a collective on tiles" if routine in tiles else None
+
+
+@triton.constexpr_function
 def wanted_reach() -> str:
     return (
         "a device context of reach DIRECT, of a team of one node as TEAM_SHARED: this call does not reach other nodes"

@@ -25,11 +25,15 @@ def sums_of(dtype: torch.dtype) -> torch.dtype:
 
 def require_dense(routine: str, argument: str, array: Any, matrix: CSR, rows: int, dim: int) -> None:
     """Errors: ArgumentError unless ``array`` is contiguous, of ``rows`` rows, and beside the matrix with the same dtype."""
-    wants = f"a contiguous {matrix.values.dtype} tensor with {dim} dimensions and {rows} rows on {matrix.device}"
     if not isinstance(array, torch.Tensor):
-        refuse(ArgumentError, routine, argument, type(array).__name__, wants)
-    right = array.dim() == dim and array.shape[0] == rows and array.is_contiguous()
-    if not right or array.dtype != matrix.values.dtype or array.device != matrix.values.device:
+        got = type(array).__name__
+    elif (
+        array.dim() == dim and array.shape[0] == rows and array.is_contiguous()
+        and array.dtype == matrix.values.dtype and array.device == matrix.values.device
+    ):  # fmt: skip
+        return
+    else:
         layout = "contiguous" if array.is_contiguous() else "strided"
         got = f"a {layout} {array.dtype} tensor of shape {tuple(array.shape)} on {array.device}"
-        refuse(ArgumentError, routine, argument, got, wants)
+    wants = f"a contiguous {matrix.values.dtype} tensor with {dim} dimensions and {rows} rows on {matrix.device}"
+    refuse(ArgumentError, routine, argument, got, wants)

@@ -14,11 +14,12 @@ from pyshmem.ops import rounds
 from pyshmem.ops.configurations import device, machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models import norm_kernels as kernels
+from pyshmem.ops.models.norm_problem import Given, Problem
+from pyshmem.ops.models.norm_words import send_words
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.gpu.launch import early_launcher
 
-NAME = "all_reduce_rms_norm"
 MOST_PES = 4  # of "words": a thread has words of each PE in registers
 MOST_PARTS = 4  # of a row: a thread keeps them in registers
 WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
@@ -32,26 +33,22 @@ class Step:
     each = FEW
     most = 2
 
-    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...], wanted: Wanted) -> None:
+    def __init__(self, problem: Problem, wanted: Wanted, rows: int) -> None:
+        """rows: that programs divide."""
         self.problem = problem
-        self.space = Workspace(NAME, problem.team, wanted)
+        self.space = Workspace(problem.routine, problem.team, wanted)
         self.block = triton.next_power_of_2(problem.hidden)
-        self.programs = max(min(problem.tokens, self.most * machine().programs), 1)
-        x, residual, weight, out, sums = arrays
-        none = torch.empty_like(x)
-        self.arrays = (x, residual, weight, none if out is None else out, none if sums is None else sums)
+        self.programs = max(min(rows, self.most * machine().programs), 1)
         self.sizes = problem.tokens, problem.hidden, problem.eps
 
-    def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
-        """Compile ``kernel``. fixed: its arguments before tokens.  constants: those after EARLY."""
+    def prepare(self, kernel: Any, arrays: tuple[torch.Tensor, ...], *fixed: Any, **constants: Any) -> None:
+        """Compile ``kernel`` for arrays like those of a call. fixed: before tokens.  constants: after EARLY."""
         warps, early = warps_of(self.block // self.each), may_be_early()
         constants = {"BLOCK": self.block, "EARLY": early} | constants
-        self.kernel = Prepared(
-            kernel, self.programs, (*fixed, *self.sizes), self.arrays, constants, early, num_warps=warps
-        )
+        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
-        """arrays: x, residual, weight, out and the new residual."""
+        """arrays: x, residual, weight, out, the new residual and scales."""
         self.kernel(*arrays)
 
 
@@ -60,51 +57,53 @@ class Words(Step):
 
     most = 1
 
-    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
         lanes = problem.hidden * problem.dtype.itemsize // 4
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
         room = 2 * problem.tokens * problem.team.size * parts * width
-        super().__init__(problem, arrays, {"slots": ((room,), torch.int64)})
+        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens)
         self.turns = counts(self.programs)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
         early = may_be_early()
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "EARLY": early}
         self.kernel = Prepared(
-            kernels.send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), self.arrays,
-            constants, early=early, num_warps=warps_of(width),
+            send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), arrays, constants,
+            early=early, num_warps=warps_of(width),
         )  # fmt: skip
 
 
 class Push(Step):
     """Rows go into slots on all peers, each with a flag."""
 
-    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
         rows = problem.team.size * problem.tokens
         wanted: Wanted = {"flags": ((rows,), torch.uint64), "slots": ((2, rows, problem.hidden), problem.dtype)}
-        super().__init__(problem, arrays, wanted)
+        super().__init__(problem, wanted, problem.tokens)
         self.turns = counts(self.programs)
-        self.prepare(
-            kernels.push_rows, shmem.device_context(problem.team), self.space["flags"], self.space["slots"], self.turns
-        )
+        context, space = shmem.device_context(problem.team), self.space
+        self.prepare(kernels.push_rows, arrays, context, space["flags"], space["slots"], self.turns)
 
 
 class Pull(Step):
     """Rows of x are loaded from all peers."""
 
     each, most = MANY, 4
-    shared = False
+    shared, own, fan = False, False, False  # SHARED, OWN and FAN of the kernel
+    written: tuple[str, ...] = ()  # results that peers write
 
-    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
-        shape = (problem.tokens, problem.hidden)
-        names = ("out 0", "sums 0", "out 1", "sums 1") if self.shared and not problem.given else ()
-        wanted: Wanted = dict.fromkeys((*names, *(() if problem.pulled else ("x",))), (shape, problem.dtype))
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        wanted = problem.spaces(self.written)
+        if not problem.pulled:
+            wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
         wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
-        super().__init__(problem, arrays, wanted)
+        rows = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
+        super().__init__(problem, wanted, rows)
         context = shmem.device_context(problem.team)
-        stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.shared else 1
-        self.prepare(kernels.pull_rows, context, self.space["words"], SHARED=self.shared, STAGES=stages)
+        stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
+        constants = {"SHARED": self.shared, "OWN": self.own, "FAN": self.fan, "STAGES": stages}
+        self.prepare(kernels.pull_rows, arrays, context, self.space["words"], **constants)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
@@ -114,7 +113,8 @@ class TwoShot(Pull):
     """Each PE makes its share of the rows, and stores it in the results of all."""
 
     each, most = FEW, 2  # the addresses of all PEs take registers
-    shared = True
+    shared, fan = True, True
+    written = ("out", "sums", "scales")
 
 
 class BulkSynchronous(Step):
@@ -122,15 +122,10 @@ class BulkSynchronous(Step):
 
     each, most = MANY, 4
 
-    def __init__(self, problem: Any, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
         shape = (problem.tokens, problem.hidden)
-        super().__init__(problem, arrays, {"total": (shape, problem.dtype)})
-        tokens, hidden, eps = self.sizes
-        warps = warps_of(self.block // self.each)
-        self.kernel = Prepared(
-            kernels.normalise_rows, self.programs, (tokens, hidden, eps, self.space["total"]), self.arrays[1:],
-            {"BLOCK": self.block}, num_warps=warps,
-        )  # fmt: skip
+        super().__init__(problem, {"total": (shape, problem.dtype)}, problem.tokens)
+        self.kernel = normaliser(self, problem.tokens, self.space["total"], arrays[1:])
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.space["total"]
@@ -145,9 +140,16 @@ SCHEDULES = {
 }  # fmt: skip
 
 
-def has_words(team: Team, given: tuple[Any, ...]) -> bool:
+def normaliser(step: Step, rows: int, total: torch.Tensor, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+    """Return normalise_rows of a step's rows, which are summed in ``total``, to be called with arrays like ``arrays``."""
+    fixed = (rows, step.problem.hidden, step.problem.eps, total)
+    warps = warps_of(step.block // step.each)
+    return Prepared(kernels.normalise_rows, step.programs, fixed, arrays, {"BLOCK": step.block}, num_warps=warps)
+
+
+def has_words(team: Team, given: Given) -> bool:
     """Whether "words" can have these operands: it moves words of 4 bytes, and polls one of each PE at once."""
-    row = given[0].shape[1] * given[0].itemsize
+    row = given.x.shape[1] * given.x.itemsize
     aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
     return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
 

@@ -41,9 +41,9 @@ POLICIES = {
 STREAM_K = tuple(name for name, policy in POLICIES.items() if not policy.parts)  # the seven
 
 
-def whole_tiles(tiles: int, programs: int, policy: Policy) -> int:
-    """Return how many tiles are made whole by one program each."""
-    if policy.waves == 0:
+def whole_tiles(tiles: int, programs: int, policy: Policy, cut: bool = True) -> int:
+    """Return how many tiles are made whole by one program each. cut: whether a tile is deep enough for two parts."""
+    if policy.waves == 0 or not cut:
         return tiles
     complete = tiles // programs * programs
     streamed = policy.waves - 1 if complete < tiles else policy.waves

@@ -39,10 +39,10 @@ def shows(kind: int) -> bool:
     return kind in (1, 2, 4)
 
 
-@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd"])
+@triton.jit(do_not_specialize=["above", "before", "whole", "tiles", "crowd", "least"])
 def multiply_and_send(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-    crowd, a, b, c, scale_a, scale_b,
+    crowd, least, a, b, c, scale_a, scale_b,
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
     B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
     SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, CHIPLETS: tl.constexpr, STREAMED: tl.constexpr,
@@ -52,7 +52,8 @@ def multiply_and_send(
 
     words, sums, tallies, parts, slots, marks: the plan's memory.  above, before: the rows and columns of c in front of the
     product; before in units of VECTOR elements, so that the compiler knows that addresses are multiples of them.
-    whole: as many of the ``tiles`` are not streamed; the others are, in groups of ``crowd``.
+    whole: as many of the ``tiles`` are not streamed; the others are, in groups of ``crowd``, in parts of ``least`` blocks of
+    K or more.
     FAN: the most PEs that a tile is sent to.
     """
     programs = tl.num_programs(0)
@@ -88,7 +89,7 @@ def multiply_and_send(
     if STREAMED:
         stream_tiles(
             ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-            crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
+            crowd, least, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width,
             scale_a, scale_b, KIND, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, EDGES, PRECISION, SLAB, FAN, GROUP,
             VECTOR, EPILOGUE, EACH,
         )  # fmt: skip
@@ -99,7 +100,7 @@ def multiply_and_send(
 @triton.jit
 def stream_tiles(
     ctx, words, sums, tallies, parts, slots, marks, M, N, K, a_pitch, b_pitch, pitch, above, before, whole, tiles,
-    crowd, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width, scale_a, scale_b,
+    crowd, least, left, right, corner, program, number, met, source, dest, mark, to, fan, height, width, scale_a, scale_b,
     KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr,
     B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr,
     SLAB: tl.constexpr, FAN: tl.constexpr, GROUP: tl.constexpr, VECTOR: tl.constexpr, EPILOGUE: tl.constexpr,
@@ -108,8 +109,9 @@ def stream_tiles(
     """Make the tiles from ``whole`` on: programs share their K iterations. The parcel is that of the last whole tile."""
     programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
     for group in range(whole, tiles, crowd):
-        iterations = tl.minimum(crowd, tiles - group) * depth
-        sharing = tl.minimum(programs, iterations)
+        members = tl.minimum(crowd, tiles - group)
+        iterations = members * depth
+        sharing = tl.minimum(programs, tl.maximum(members, iterations // least))
         start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
         end = first_iteration(tl.minimum(program + 1, sharing), sharing, iterations)
         room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)

@@ -94,9 +94,14 @@ def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, 
 
 def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str]:
     """Return (policy, why) where no times are known: stream the last wave if few of its programs would have a tile."""
-    tiles, programs = tiles_of(shape, configuration(machine().arch, dtype, None)), machine().programs
+    row, programs = configuration(machine().arch, dtype, None), machine().programs
+    tiles = tiles_of(shape, row)
     even = tiles >= EVEN * programs * -(-tiles // programs)
-    return (UNMEASURED, reason) if even else (RAGGED, f"{reason}, and the last wave has few tiles")
+    return (
+        (UNMEASURED, reason)
+        if even or not row.cuts(shape[2])
+        else (RAGGED, f"{reason}, and the last wave has few tiles")
+    )
 
 
 def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:

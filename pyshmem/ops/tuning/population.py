@@ -35,5 +35,5 @@ def distinct(shape: Shape, row: Configuration, programs: int) -> Mapping[str, in
     tiles = tiles_of(shape, row)
     found: dict[int, str] = {}
     for policy in STREAM_K:
-        found.setdefault(whole_tiles(tiles, programs, POLICIES[policy]), policy)
+        found.setdefault(whole_tiles(tiles, programs, POLICIES[policy], row.cuts(shape[2])), policy)
     return {policy: whole for whole, policy in found.items()}

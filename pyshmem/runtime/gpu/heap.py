@@ -78,8 +78,8 @@ class GpuHeap(Heap):
 
     def _prepare(self) -> None:
         """Allocate the memory at ``table`` and ``record``, which kernels use."""
-        # No kernel is launched for a team with a PE that is not mapped; an access to it would be an access to address 0.
-        distances = [self.deltas.get(pe, -self.base) for pe in range(job.n_pes)]
+        reached = self.far_deltas | self.deltas  # with a far PE's distance, an address becomes a place
+        distances = [reached[pe] for pe in range(job.n_pes)]
         self._table = torch.tensor(distances, device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
         # a kernel writes here when a wait times out, see pyshmem.runtime.timeouts

@@ -23,11 +23,13 @@ from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, refuse
 from pyshmem.runtime.far import OPERATORS, UINT64
+from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct.cpu import INTEGERS, NUMBERS
 from pyshmem.transport.mpi import interfaces
+from pyshmem.transport.mpi.proxy import proxy
 
 _ETIMEDOUT, _EACCES = 110, 13
 _BITWISE = ("and", "or", "xor")
@@ -87,10 +89,12 @@ class Far(Direct):
             super().put_signal(place, source, nbytes, home, update, word, value)
 
     def order(self) -> None:
-        """Does nothing: requests to one PE are executed in order."""
+        """Requests to one PE are executed in order: let those of this PE's kernels be sent before later ones."""
+        proxy.drain(default())
 
     def settle(self, ctx: Any = None) -> None:
-        """Wait until every request has been executed, those of other contexts too."""
+        """Wait until every request has been executed, those of other contexts and of kernels that have ended too."""
+        proxy.drain(default())
         held, self._held = self._held, []
         _native.far_quiet()
         held.clear()
@@ -120,6 +124,7 @@ def open_service() -> None:
 def close_service() -> None:
     """Stop the service thread. Every PE has completed its requests and passed a barrier since."""
     _native.far_close()
+    proxy.close()
 
 
 def _sockaddr(address: str, port: int) -> bytes:

@@ -3,7 +3,6 @@
 from types import ModuleType as _ModuleType
 
 from pyshmem.device.arch.gpu.array_waits import test_all, test_any, test_some, wait_all, wait_any, wait_some
-from pyshmem.device.arch.gpu.atomics import atomic, compare_swap
 from pyshmem.device.arch.gpu.blocks import apart, arange, in_registers
 from pyshmem.device.arch.gpu.checks import (
     check,
@@ -27,10 +26,9 @@ from pyshmem.device.arch.gpu.checks import (
     expect,
     fits,
 )
-from pyshmem.device.arch.gpu.copies import copy, copy_blocks, load_block, store_block, store_number
-from pyshmem.device.arch.gpu.instructions import read, store_single, threads
+from pyshmem.device.arch.gpu.instructions import threads
 from pyshmem.device.arch.gpu.marked_words import await_parts, await_words, store_words
-from pyshmem.device.arch.gpu.ordering import add_signal, fence, join, quiet, set_signal
+from pyshmem.device.arch.gpu.ordering import fence, join
 from pyshmem.device.arch.gpu.partition_checks import (
     check_index,
     check_member,
@@ -39,6 +37,20 @@ from pyshmem.device.arch.gpu.partition_checks import (
     check_places,
     check_plane,
     check_tile_place,
+)
+from pyshmem.device.arch.gpu.reaching import (
+    add_signal,
+    atomic,
+    compare_swap,
+    copy,
+    copy_blocks,
+    load_block,
+    quiet,
+    read,
+    set_signal,
+    store_block,
+    store_number,
+    store_single,
 )
 from pyshmem.device.arch.gpu.team_flags import await_all, await_member, check_slot, synchronise, tell_all, tell_member
 from pyshmem.device.arch.gpu.translation import distance, translate

@@ -66,6 +66,7 @@ def swap_each(ctx, pointers, expected, wanted, sem: tl.constexpr, scope: tl.cons
 
 @triton.jit
 def before(ctx, sem: tl.constexpr):
+    """On AMD, release by instructions: behind its write-back LLVM leaves out the wait where this wave has stored nothing."""
     if sem == "release" or sem == "acq_rel":
         gpu.drain(ctx)
         gpu.release(ctx)

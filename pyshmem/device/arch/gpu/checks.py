@@ -12,6 +12,7 @@ from pyshmem.device.arch.rules import (
     describe,
     fault_of,
     fault_of_order,
+    on_pointers,
     wanted_atomic,
     wanted_combined,
     wanted_context,
@@ -93,9 +94,10 @@ def check_context(ctx: object, routine: str) -> None:
 
 @triton.constexpr_function
 def check_reach(routine: str, reach: object) -> None:
-    """Errors: ArgumentError for a context whose reach this transport does not support."""
-    if not is_direct(reach):
-        refuse_call(ArgumentError, routine, "ctx", reach, wanted_reach())
+    """Errors: ArgumentError if the call has no form for a team of several nodes: calls on pointers and on tiles."""
+    call = on_pointers(routine)
+    if call and not is_direct(reach):
+        refuse_call(ArgumentError, call, "ctx", reach, wanted_reach())
 
 
 @triton.constexpr_function

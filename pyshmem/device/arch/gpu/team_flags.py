@@ -5,14 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.gpu import blocks, spinning
+from pyshmem.device.arch.gpu import blocks, reaching, requests, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.polling import poll_until
 from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.translation import distance
 from pyshmem.device.arch.gpu.values import decoded
-from pyshmem.device.arch.targets import is_nvidia
+from pyshmem.device.arch.targets import is_direct, is_nvidia
 from pyshmem.runtime import areas, comparisons, timeouts
 
 NUMBERS = tl.constexpr(areas.NUMBERS)
@@ -27,6 +27,8 @@ def synchronise(ctx, routine: tl.constexpr):
     follow at once. This PE's number is sent as it was read and incremented separately, by an atomic addition, so that no
     instruction waits for its load before the release begins.
     """
+    if not is_direct(ctx.reach):
+        reaching.quiet(ctx)  # a request to one member does not order those to the others
     numbers = ctx.sync_area + NUMBERS
     me = decoded(ctx.me)
     own = numbers.to(tl.pointer_type(tl.int64)) - 1
@@ -49,8 +51,21 @@ def tell_all(ctx, address, value, spared=-1):
     for first in tl.static_range(0, ctx.members, count):
         pe = first + blocks.arange(count)
         inside = (pe < decoded(ctx.n_pes)) & (pe != spared)
-        there = (address + distance(ctx, pe, inside)).to(tl.pointer_type(tl.int64))
-        gpu.store_release_each(ctx, there + me, value + blocks.zeros(count, tl.int64), inside)
+        there = address + distance(ctx, pe, inside)
+        if not is_direct(ctx.reach):
+            inside = inside & ~requests.is_place(there)
+        words = there.to(tl.pointer_type(tl.int64))
+        gpu.store_release_each(ctx, words + me, value + blocks.zeros(count, tl.int64), inside)
+    if not is_direct(ctx.reach):
+        for member in range(decoded(ctx.n_pes)):
+            tell_far(ctx, address + distance(ctx, member), value)
+
+
+@triton.jit
+def tell_far(ctx, there, value):
+    """Store ``value`` to this PE's word of the array at ``there``, if that is on a far PE."""
+    if requests.is_place(there):
+        requests.update(ctx, "set", "int64", there + 8 * decoded(ctx.me), value)
 
 
 @triton.jit
@@ -102,8 +117,13 @@ def stop(ctx, routine: tl.constexpr, option: tl.constexpr, found, waiting, expir
 @triton.jit
 def tell_member(ctx, address, value, pe):
     """Do what tell_all does, for one member."""
-    there = (address + distance(ctx, pe)).to(tl.pointer_type(tl.int64)) + decoded(ctx.me)
-    gpu.store_release(ctx, there, value)
+    there = address + distance(ctx, pe)
+    if is_direct(ctx.reach):
+        gpu.store_release(ctx, there.to(tl.pointer_type(tl.int64)) + decoded(ctx.me), value)
+    elif requests.is_place(there):
+        tell_far(ctx, there, value)
+    else:
+        gpu.store_release(ctx, there.to(tl.pointer_type(tl.int64)) + decoded(ctx.me), value)
 
 
 @triton.jit

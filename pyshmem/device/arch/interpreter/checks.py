@@ -17,6 +17,7 @@ from pyshmem.device.arch.rules import (
     covers,
     fault_of,
     fault_of_order,
+    on_pointers,
     wanted_atomic,
     wanted_combined,
     wanted_context,
@@ -35,12 +36,6 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.job import job
 
-_TILES = "a collective on tiles"
-# calls of the transport that reach PEs of this node only, and what a program has called
-_ON_POINTERS = {
-    **{call: call for call in ("ptr", "load", "store")},
-    **dict.fromkeys(("piece_on", "store_piece", "store_rows", "store_words"), _TILES),
-}
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
@@ -107,9 +102,10 @@ def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bo
 
 def check_reach(routine: str, reach: Any) -> None:
     """Errors: ArgumentError if the call has no form for a team of several nodes: calls on pointers and on tiles."""
-    if not is_direct(number(reach)) and routine in _ON_POINTERS:
+    call = on_pointers(routine)
+    if call and not is_direct(number(reach)):
         got = "the context of a team with PEs on other nodes"
-        refuse_call(ArgumentError, _ON_POINTERS[routine], "ctx", got, wanted_reach())
+        refuse_call(ArgumentError, call, "ctx", got, wanted_reach())
 
 
 def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:

@@ -1,0 +1,123 @@
+"""The triangles of a graph: for each edge the neighbours that its two ends have in common, as in bale's triangle counting.
+
+Only the part below the diagonal counts, so each triangle is found once, at its edge between the two last vertices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.irregular.execution import Work, run
+from pyshmem.irregular.matrix import CSR, csr
+from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.segments import divided, place_bits, single_elements
+from pyshmem.runtime.arguments import require_init
+
+
+class Operands(NamedTuple):
+    """rows: of each edge.  offsets, columns: symmetric; columns as plans number them: a PE, and ``bits`` of its place.
+
+    depth: of a search in a row.
+    """
+
+    ctx: Any
+    rows: torch.Tensor
+    offsets: torch.Tensor
+    columns: torch.Tensor
+    counts: torch.Tensor
+    bits: int
+    depth: int
+
+
+@triton.jit
+def common(operands, atoms, lanes, mask):
+    """How many neighbours the ends of an edge have in common. Those of the later end are searched for the other's."""
+    first = tl.load(operands.offsets + tl.load(operands.rows + atoms, mask=mask, other=0), mask=mask, other=0)
+    column = tl.load(operands.columns + atoms, mask=mask, other=0)
+    pe = (column >> operands.bits).to(tl.int32)
+    row = operands.offsets + (column & ((1 << operands.bits) - 1))
+    begin = dev.load(operands.ctx, row, pe, mask=mask, other=0)
+    length = dev.load(operands.ctx, row + 1, pe, mask=mask, other=0) - begin
+    found = tl.zeros(atoms.shape, dtype=tl.int32)
+    for step in range(tl.max(length)):
+        live = mask & (step < length)
+        wanted = dev.load(operands.ctx, operands.columns + begin + step, pe, mask=live, other=0)
+        low, high = first, atoms.to(first.dtype)  # what comes after this edge in its row is greater
+        for _ in range(operands.depth):
+            middle = (low + high) // 2
+            open_ = live & (low < high)
+            before = open_ & (tl.load(operands.columns + middle, mask=open_, other=0) < wanted)
+            high = tl.where(open_ & (before == 0), middle, high)
+            low = tl.where(before, middle + 1, low)
+        inside = live & (low < atoms)
+        found += (inside & (tl.load(operands.columns + low, mask=inside, other=0) == wanted)).to(tl.int32)
+    return found
+
+
+@triton.jit
+def store(operands, tiles, lanes, sums, mask):
+    """Store the triangles of rows."""
+    tl.store(operands.counts + tiles + lanes, sums, mask=mask)
+
+
+def triangle_count(
+    graph: Any, cut: str | Sequence[int] = "nonzeros", schedule: str | Schedule = "merge_path", size: int | None = None
+) -> int:
+    """Return the number of triangles of ``graph``, a square matrix with an element for each edge, over all PEs together.
+
+    Elements on and above the diagonal, duplicates and values do not matter, so a symmetric matrix and its lower part are
+    one graph. PEs load the edges of vertices that others have from their memory, within the kernel, on one node.
+    cut: as in plan: "rows" or "nonzeros", with the same graph on all PEs, or the starts of all shares, with own rows only.
+    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    Order: collective over all PEs. Waits for torch's current stream.
+    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    require_init("triangle_count")
+    rows, starts = divided("triangle_count", csr(graph), cut)
+    below, row_of = _below_diagonal(rows, starts[shmem.my_pe()])
+    columns = single_elements(below.columns, starts, 0, 0)[1]
+    longest = int(below.offsets.diff().max()) if below.rows else 0
+    device = rows.device
+    shared = [_shared(each) for each in (below.offsets, columns)]
+    shmem.barrier_all()
+    counts = torch.zeros(below.rows, dtype=torch.int64, device=device)
+    ctx = shmem.device_context(device=device.type)
+    operands = Operands(ctx, row_of, *shared, counts, place_bits(starts), longest.bit_length())
+    run(Work(common, store, operands, dtype=torch.int64), below, schedule, size)
+    total = shmem.full(1, int(counts.sum()), dtype=torch.int64, device=device.type)
+    shmem.sum_reduce(total, total)  # all PEs have counted when it returns
+    found = int(total[0])
+    for each in (*shared, total):
+        shmem.free(each)
+    return found
+
+
+def _below_diagonal(rows: CSR, first: int) -> tuple[CSR, torch.Tensor]:
+    """Return the part of a share of rows, from row ``first`` on, below the diagonal, sorted, and the row of each element."""
+    numbers = torch.repeat_interleave(torch.arange(rows.rows, device=rows.device), rows.offsets.diff().long())
+    below = rows.columns < numbers + first
+    width = max(rows.shape[1], 1)
+    keys = torch.unique(numbers[below] * width + rows.columns[below])
+    row_of = (keys // width).to(rows.offsets.dtype)
+    lengths = torch.bincount(row_of, minlength=rows.rows)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(rows.offsets.dtype)
+    columns = (keys % width).to(rows.columns.dtype)
+    return CSR(offsets, columns, torch.ones(len(keys), device=rows.device), rows.shape), row_of
+
+
+def _shared(array: torch.Tensor) -> torch.Tensor:
+    """Return a symmetric array that begins with this one."""
+    lengths = shmem.full(1, array.numel(), dtype=torch.int64)
+    shmem.max_reduce(lengths, lengths)
+    found = shmem.zeros(int(lengths[0]) + 1, dtype=array.dtype, device=array.device.type)
+    shmem.free(lengths)
+    found[: array.numel()] = array
+    return found

@@ -1,0 +1,154 @@
+/* The proxy thread, by which kernels on a GPU reach far PEs. _native.c includes this file.
+ *
+ * A kernel writes a request into a ring in memory that the GPU and the CPU share (pyshmem.device.arch.gpu.requests), and the proxy
+ * sends it like a call of the host (_far.h). So the requests of a process are executed in the order of their tickets, and those to
+ * one PE in this order at the PE too. The data of a request lie in its slot: the proxy needs no GPU. It is not the service thread,
+ * because it blocks: two services that wait for each other would serve nobody.
+ *
+ * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, then it looks more and more rarely.
+ * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
+enum { SLOTS = 64, SLOT_HEAD = 128, PIECE = 1 << 16 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
+enum { BUSY_NS = 200000, AWAKE_NS = 20000000, DROWSY_NS = 1000000000 };
+
+/* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.
+ * free: the slot may be used again; a kernel says so itself for a request with a reply. The other words are as in request_t;
+ * result: what an atomic has found. */
+typedef struct {
+    uint64_t ready, done, free, op, detail, place, nbytes, value, cond, result;
+} slot_t;
+
+/* Words of the record of a wait that has timed out, as in pyshmem.runtime.timeouts. */
+enum { RECORD_ROUTINE, RECORD_CLAIM, RECORD_PE, RECORD_OFFSET, RECORD_SEEN = 6, RECORD_MISSING = 8 };
+enum { LOST = -2 }; /* the offset, if a request has failed: seen is the errno, missing the world PE */
+
+typedef struct proxy {
+    pthread_t thread;
+    char *ring;
+    int64_t *record, code; /* code: of a request, for the record */
+    uint64_t executed;     /* requests */
+    int wake, leaving;
+} proxy_t;
+
+static slot_t *slot_of(proxy_t *x, uint64_t number) { return (slot_t *)(x->ring + number % SLOTS * (SLOT_HEAD + PIECE)); }
+
+/* Whether a kernel could write such a request, to a PE that is far. */
+static int is_sound(const slot_t *s) {
+    uint64_t pe = (s->place >> FAR_SHIFT) - 1;
+    if (s->op == FLUSH) return 1;
+    if (!is_far(s->place) || pe >= (uint64_t)far->n_pes || !far->links[pe] || s->nbytes > PIECE) return 0;
+    int strided = s->op == PUT_STRIDED || s->op == GET_STRIDED;
+    return strided ? s->detail && s->nbytes % s->detail == 0 : s->op >= PUT && s->op <= FETCH;
+}
+
+static link_t *perform_request(slot_t *s) {
+    char *data = (char *)s + SLOT_HEAD;
+    switch (s->op) {
+    case PUT: return far_put(s->place, data, s->nbytes);
+    case GET: return far_get(data, s->place, s->nbytes, 1);
+    case PUT_STRIDED: return far_put_strided(s->place, data, s->value, s->detail, s->detail, s->nbytes / s->detail);
+    case GET_STRIDED: return far_get_strided(data, s->place, s->detail, s->value, s->detail, s->nbytes / s->detail);
+    case UPDATE: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, NULL);
+    case FETCH: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, &s->result);
+    default: return far_quiet();
+    }
+}
+
+/* Fills the record, so that kernels stop to wait and the next call of the host raises the error. */
+static void tell_failure(proxy_t *x, int64_t pe, int error) {
+    if (__atomic_exchange_n(&x->record[RECORD_CLAIM], 1, __ATOMIC_ACQ_REL)) return;
+    x->record[RECORD_PE] = far->my_pe, x->record[RECORD_OFFSET] = LOST;
+    x->record[RECORD_SEEN] = error, x->record[RECORD_MISSING] = pe;
+    __atomic_store_n(&x->record[RECORD_ROUTINE], x->code, __ATOMIC_RELEASE);
+}
+
+/* Executes a request. One that fails ends too: the kernel must not wait for it until its limit. */
+static void execute_request(proxy_t *x, slot_t *s, uint64_t number) {
+    int replies = s->op == GET || s->op == GET_STRIDED || s->op == FETCH;
+    if (!is_sound(s)) tell_failure(x, (int64_t)(s->place >> FAR_SHIFT) - 1, EINVAL);
+    else {
+        link_t *failed = perform_request(s);
+        if (failed) tell_failure(x, failed->pe, failed->error);
+    }
+    __atomic_store_n(replies ? &s->done : &s->free, number + 1, __ATOMIC_RELEASE);
+}
+
+/* Waits for a moment, the longer the longer nothing has come. A wake ends it. */
+static void nap(proxy_t *x, int64_t *since) {
+    int64_t idle = now_ns() - *since;
+    if (idle < BUSY_NS) { if (far->spins <= CROWDED) sched_yield(); else CPU_RELAX(); return; }
+    struct timespec length = {0, idle < AWAKE_NS ? 20000 : idle < DROWSY_NS ? 200000 : 2000000};
+    uint64_t count;
+    struct pollfd woken = {x->wake, POLLIN, 0};
+    if (ppoll(&woken, 1, &length, NULL) > 0 && read(x->wake, &count, sizeof count) > 0) *since = now_ns();
+}
+
+static void *run_proxy(void *arg) {
+    proxy_t *x = arg;
+    int64_t since = now_ns();
+    while (!__atomic_load_n(&x->leaving, __ATOMIC_ACQUIRE)) {
+        uint64_t number = x->executed;
+        slot_t *s = slot_of(x, number);
+        if (__atomic_load_n(&s->ready, __ATOMIC_ACQUIRE) != number + 1) { nap(x, &since); continue; }
+        execute_request(x, s, number);
+        __atomic_store_n(&x->executed, number + 1, __ATOMIC_RELEASE);
+        since = now_ns();
+    }
+    return NULL;
+}
+
+static void wake_proxy(proxy_t *x) {
+    uint64_t one = 1;
+    if (write(x->wake, &one, sizeof one) < 0) return; /* full: it wakes anyway */
+}
+
+/* Waits until all requests of kernels that have ended are executed: sent, or their reply is here. */
+static void drain_proxy(void) {
+    proxy_t *x = far->proxy;
+    while (x) {
+        uint64_t number = __atomic_load_n(&x->executed, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&slot_of(x, number)->ready, __ATOMIC_ACQUIRE) != number + 1) return;
+        wake_proxy(x);
+        usleep(20);
+    }
+}
+
+static void stop_proxy(void) {
+    proxy_t *x = far->proxy;
+    if (!x) return;
+    __atomic_store_n(&x->leaving, 1, __ATOMIC_RELEASE);
+    wake_proxy(x);
+    pthread_join(x->thread, NULL);
+    close(x->wake);
+    free(x);
+    far->proxy = NULL;
+}
+
+/* proxy_open(ring, record, code): starts the proxy for the ring, whose words are 0. */
+static PyObject *py_proxy_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t number[3];
+    if (!words_of("proxy_open", args, n, 3, number)) return NULL;
+    proxy_t *x = far->proxy ? NULL : calloc(1, sizeof *x);
+    if (!x) { PyErr_SetString(PyExc_RuntimeError, "a proxy runs already, or there is no memory"); return NULL; }
+    x->ring = (char *)number[0], x->record = (int64_t *)number[1], x->code = (int64_t)number[2];
+    x->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    errno = x->wake < 0 ? errno : start_thread(&x->thread, run_proxy, x);
+    if (errno) { free(x); return PyErr_SetFromErrno(PyExc_OSError); }
+    far->proxy = x;
+    Py_RETURN_NONE;
+}
+
+/* proxy_wake(): a kernel is about to be launched. proxy_drain(): the kernels have ended. Neither does anything without a proxy. */
+static PyObject *py_proxy_wake(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    if (far && far->proxy) wake_proxy(far->proxy);
+    Py_RETURN_NONE;
+}
+static PyObject *py_proxy_drain(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    if (!far || !far->proxy) Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    drain_proxy();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,49 @@
+"""The ring through which compiled kernels reach far PEs, and the thread that executes their requests: see _proxy.h.
+
+It exists from the first device context of a team of several nodes on. A process without one has no such thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.far import PIECE, SLOT_HEAD, SLOTS
+from pyshmem.runtime.heap import Heap
+from pyshmem.runtime.timeouts import CODES
+
+
+class Proxy:
+    """The ring of this process's kernels. One per process, named ``proxy``."""
+
+    def __init__(self) -> None:
+        self._memory: tuple[Any, ...] = ()
+
+    def ready(self, heap: Heap) -> int:
+        """Return the address of the two words that kernels need: the next ticket, and the address of the ring.
+
+        The proxy starts at the first call. Later calls wake it, as a kernel is about to be launched.
+        """
+        if not self._memory:
+            ring = torch.zeros(SLOTS * (SLOT_HEAD + PIECE), dtype=torch.uint8, device="cpu", pin_memory=heap.streams)
+            words = torch.tensor([0, ring.data_ptr()], device=heap.device if heap.streams else "cpu")
+            heap.synchronize()
+            _native.proxy_open(ring.data_ptr(), heap.record, CODES["request"])
+            self._memory = ring, words
+        _native.proxy_wake()
+        return int(self._memory[1].data_ptr())
+
+    def drain(self, heap: Heap) -> None:
+        """Wait until the requests of the kernels on the current stream have been sent. Does nothing without a ring."""
+        if self._memory:
+            heap.synchronize()
+            _native.proxy_drain()
+
+    def close(self) -> None:
+        """Release the memory. The thread has ended with the service."""
+        self._memory = ()
+
+
+proxy = Proxy()

@@ -1,0 +1,46 @@
+"""The kernel of attention compiles for every GPU as plans compile it: matrix units, 16 bytes a load, and no spills."""
+
+import pytest
+import torch
+from compiling import TARGETS, array, compile, context, instructions, places, specialise
+from products import CHIPLETS, spilled, text_of
+from pyshmem.ops.models.attention_kernels import attend_blocks
+from pyshmem.ops.models.attention_schedules import TILES
+
+MULTIPLY = {"nvidia": r"wgmma\.mma_async\S*bf16", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
+SPILLED = {("nvidia", torch.bfloat16, 256): 20}  # bytes: sums of 256 elements want half of a thread's registers
+WIDE = {"nvidia": r"cp\.async\.cg\S* .*(0x10|16),", "amd": r"(global|buffer)_load_dwordx4"}
+
+
+def compiled(target, dtype, width, parts=2, causal=True):
+    """The kernel for 32 heads of queries and 8 of keys."""
+    row = TILES["nvidia" if target == "nvidia" else "amd", dtype.itemsize, width > 128]
+    words = array(torch.uint64)
+    values = {
+        "ctx": context(target, 0, 2),
+        "words": words,
+        "flags": words,
+        "room": 1 << 24,
+        "size": 8192,
+        "items": 4096,
+    }
+    values |= dict.fromkeys(("slots", "q", "out"), array(dtype)) | {"scale": 0.1, "HEADS": 32, "KV_HEADS": 8}
+    values |= {"D": width, "PD": width, "BM": row.queries, "BN": row.tokens, "PARTS": parts, "CAUSAL": causal}
+    values |= {"WAITS": True, "CHIPLETS": CHIPLETS.get(target, 1), "PRECISION": "ieee"}
+    source, options = specialise(
+        attend_blocks, target, [values[name] for name in attend_blocks.arg_names],
+        num_warps=row.warps, num_stages=row.stages,
+    )  # fmt: skip
+    return compile(source, target=TARGETS[target], options=options.__dict__)
+
+
+def test_attention_of_blocks_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(target):
+    found = compiled(target, torch.bfloat16, 128)
+    assert spilled(found, target) == 0
+    lines, vendor = instructions(text_of(found, target)), "nvidia" if target == "nvidia" else "amd"
+    assert places(lines, MULTIPLY[vendor]) and places(lines, WIDE[vendor])
+
+
+@pytest.mark.parametrize("dtype, width", [(torch.float32, 128), (torch.bfloat16, 256)], ids=str)
+def test_wide_heads_and_float32_spill_at_most_a_few_registers(dtype, width, target):
+    assert spilled(compiled(target, dtype, width), target) <= SPILLED.get((target, dtype, width), 0)

@@ -1,0 +1,210 @@
+"""The proxy, which executes the requests of kernels on GPUs: what it does in what order, and about faults. A test plays the kernel.
+
+The far PE of these requests is this process itself: its service has a connection to itself.
+"""
+
+import errno
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+from far_peer import N_PES, Service
+from pyshmem.runtime import _native, comparisons, far, timeouts
+from pyshmem.runtime.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
+from test_service import processor_time
+
+CODE = timeouts.CODES["request"]
+REPLIES = (far.GET, far.GET_STRIDED, far.FETCH)
+
+
+def address_of(port):
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton("127.0.0.1"))
+
+
+class Kernel:
+    """Writes requests as pyshmem.device.arch.gpu.requests does. Tickets count from 0."""
+
+    def __init__(self):
+        listener, refusing = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+        known = address_of(listener.getsockname()[1]), None, None, address_of(refusing.getsockname()[1])
+        refusing.close()  # nobody listens at the address of PE 3
+        self.service = Service(addresses=known, listener=listener)
+        self.heap = self.service.heap
+        self.ring = np.zeros((SLOTS, SLOT_HEAD + PIECE), np.uint8)
+        self.record = np.zeros(timeouts.WORDS, np.int64)
+        self.tickets = 0
+        _native.proxy_open(self.ring.ctypes.data, self.record.ctypes.data, CODE)
+
+    def word(self, ticket, number):
+        return self.ring.ctypes.data + ticket % SLOTS * (SLOT_HEAD + PIECE) + 8 * number
+
+    def wait(self, ticket, number, value):
+        """As a kernel waits: no longer than a limit."""
+        _native.wait_int64(self.word(ticket, number), comparisons.GE, value, 20.0, 50)
+
+    def take(self):
+        ticket, self.tickets = self.tickets, self.tickets + 1
+        self.wait(ticket, FREE, ticket + 1 - SLOTS)
+        return ticket
+
+    def write(self, ticket, op, offset=0, nbytes=0, *, pe=0, payload=b"", **fields):
+        """Everything of a request but that it is ready."""
+        nbytes = nbytes or len(payload)
+        words = {far.OP: op, far.PLACE: (pe + 1 << far.SHIFT) + offset, far.NBYTES: nbytes}
+        words |= {getattr(far, name.upper()): value for name, value in fields.items()}
+        for number in (far.DETAIL, far.VALUE, far.COND):
+            words.setdefault(number, 0)
+        for number, value in words.items():
+            _native.set_uint64(self.word(ticket, number), value)
+        self.ring[ticket % SLOTS, SLOT_HEAD : SLOT_HEAD + len(payload)] = np.frombuffer(payload, np.uint8)
+
+    def ready(self, ticket):
+        _native.set_int64(self.word(ticket, READY), ticket + 1)
+
+    def request(self, *arguments, **fields):
+        """Make a request, and return its reply: data, or what an atomic has found."""
+        ticket = self.take()
+        self.write(ticket, *arguments, **fields)
+        self.ready(ticket)
+        if arguments[0] not in REPLIES:
+            return None
+        self.wait(ticket, DONE, ticket + 1)
+        nbytes = arguments[2] if arguments[0] != far.FETCH else 0
+        data = self.ring[ticket % SLOTS, SLOT_HEAD : SLOT_HEAD + nbytes].tobytes()
+        found = _native.fetch_uint64(self.word(ticket, far.RESULT))
+        _native.set_int64(self.word(ticket, FREE), ticket + 1)
+        return data if nbytes else found
+
+    def flush(self):
+        ticket = self.take()
+        self.write(ticket, far.FLUSH)
+        self.ready(ticket)
+        self.wait(ticket, FREE, ticket + 1)
+
+    def failure(self):
+        """The text of the error that the host raises, and no record from now on."""
+        _native.wait_int64(self.record.ctypes.data, comparisons.NE, 0, 20.0, 50)
+        text = timeouts.describe_record(self.record.tolist())
+        self.record[:] = 0
+        return text
+
+
+@pytest.fixture
+def kernel():
+    playing = Kernel()
+    yield playing
+    playing.service.close()
+
+
+def test_every_request_does_what_the_call_of_the_host_does(kernel):
+    add, fetch = far.ATOMICS["add", "uint64"], far.ATOMICS["compare_swap", "uint64"]
+    kernel.request(far.PUT, 64, payload=b"abcdefgh" * 1000)
+    assert kernel.request(far.GET, 64, 8000) == b"abcdefgh" * 1000
+    kernel.request(far.PUT_STRIDED, 10000, payload=b"abcdef", detail=2, value=8)
+    assert kernel.request(far.GET, 10000, 18) == b"ab" + bytes(6) + b"cd" + bytes(6) + b"ef"
+    assert kernel.request(far.GET_STRIDED, 10000, 6, detail=2, value=8) == b"abcdef"
+    kernel.request(far.UPDATE, 8, detail=add, value=5)
+    assert kernel.request(far.FETCH, 8, 0, detail=fetch, cond=5, value=9) == 5
+    kernel.request(far.UPDATE, 8, detail=add, value=1)
+    kernel.flush()
+    assert kernel.service.words[1] == 10 and not kernel.record.any()
+
+
+def test_requests_are_executed_in_the_order_of_tickets_not_of_their_ends(kernel):
+    first, second = kernel.take(), kernel.take()
+    kernel.write(second, far.PUT, 0, payload=struct.pack("=Q", 2))
+    kernel.ready(second)
+    kernel.write(first, far.PUT, 0, payload=struct.pack("=Q", 1))
+    kernel.ready(first)
+    kernel.flush()
+    assert kernel.service.words[0] == 2
+
+
+def test_a_flush_ends_after_all_earlier_requests_are_in_place(kernel):
+    for turn in range(1, 200):
+        for place in range(4):
+            kernel.request(far.PUT, 8 * place, payload=struct.pack("=Q", turn))
+        kernel.flush()
+        assert kernel.service.words[:4].tolist() == [turn] * 4
+
+
+def test_a_slot_is_not_free_before_its_data_are_sent(kernel):
+    """Five rounds of the ring, each slot's data at a place of their own."""
+    for number in range(5 * SLOTS):
+        kernel.request(far.PUT, 8 * number, payload=struct.pack("=Q", number))
+    kernel.flush()
+    assert kernel.service.words[: 5 * SLOTS].tolist() == list(range(5 * SLOTS))
+
+
+def test_a_slot_with_a_reply_is_not_free_before_the_kernel_has_read_it(kernel):
+    kernel.request(far.PUT, 0, payload=b"reply is")
+    ticket = kernel.take()
+    kernel.write(ticket, far.GET, 0, 8)
+    kernel.ready(ticket)
+    kernel.wait(ticket, DONE, ticket + 1)
+    assert _native.fetch_int64(kernel.word(ticket, FREE)) <= ticket
+
+
+def test_drain_returns_after_every_request_of_kernels_that_have_ended(kernel):
+    for number in range(SLOTS):
+        ticket = kernel.take()
+        kernel.write(ticket, far.PUT, 8 * number, payload=struct.pack("=Q", 7))
+        kernel.ready(ticket)
+    _native.proxy_drain()
+    _native.far_quiet()
+    assert kernel.service.words[:SLOTS].tolist() == [7] * SLOTS
+
+
+@pytest.mark.parametrize(
+    "op, fields",
+    [
+        (far.PUT, {"pe": 1, "payload": b"a near one"}),
+        (far.PUT, {"pe": N_PES, "payload": b"no such PE"}),
+        (far.PUT, {"nbytes": PIECE + 1}),
+        (far.PUT_STRIDED, {"nbytes": 8, "detail": 0}),
+        (far.POST, {"nbytes": 8}),
+        (99, {}),
+    ],
+)
+def test_a_request_that_no_kernel_makes_is_an_error_and_ends_and_the_next_are_executed(op, fields, kernel):
+    kernel.request(op, 0, **fields)
+    pe = fields.get("pe", 0)
+    said = f"got error {errno.EINVAL} (Invalid argument) for world PE {pe}, on another node; wants a PE that can be reached"
+    assert kernel.failure() == f"kernel: request: PE 0: pe: {said}"
+    kernel.request(far.PUT, 0, payload=b"the next")
+    kernel.flush()
+    assert kernel.heap[:8].tobytes() == b"the next" and not kernel.heap[8:].any()
+
+
+def test_a_pe_that_cannot_be_reached_is_named_and_no_kernel_waits_for_it(kernel):
+    for _ in range(2):  # the second fails as the first, without another attempt
+        assert kernel.request(far.GET, 0, 8, pe=3) is not None
+        assert f"error {errno.ECONNREFUSED} (Connection refused) for world PE 3" in kernel.failure()
+    kernel.request(far.PUT, 0, payload=b"the next", pe=0)
+    assert kernel.request(far.GET, 0, 8, pe=0) == b"the next"
+
+
+def test_threads_of_the_host_may_make_calls_meanwhile(kernel):
+    word, detail = 1 << far.SHIFT, far.ATOMICS["add", "uint64"]
+
+    def count():
+        for _ in range(500):
+            _native.far_update_uint64(3, word, 1)
+
+    threads = [threading.Thread(target=count) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for _ in range(500):
+        kernel.request(far.UPDATE, 0, detail=detail, value=1)
+    for each in threads:
+        each.join()
+    kernel.flush()
+    assert kernel.service.words[0] == 1500
+
+
+def test_an_idle_proxy_uses_hardly_any_processor_time(kernel):
+    kernel.flush()
+    processor_time(1.5)  # it looks more and more rarely
+    assert processor_time(1) < 0.02

@@ -1,0 +1,224 @@
+"""attention: sequences that are divided among PEs in both orders, uneven, masked and of odd sizes, against float64."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from operands import close_to, placed, random
+from pyshmem import ops
+from pyshmem.ops.models import attention_schedules
+from pyshmem.ops.models.attention import places_of, reference
+from pyshmem.ops.models.attention_schedules import ORDERS, SCHEDULES
+from support import here, work
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
+
+BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+GPU = torch.cuda.is_available()
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+every_order = pytest.mark.parametrize("order", ORDERS)
+
+
+class Case:
+    """A batch of sequences that the PEs of a team have in an order, and what is wanted here, in float64."""
+
+    def __init__(
+        self, size=45, batch=1, heads=2, kv_heads=1, dim=16, dtype=torch.float32, seed=1, team=None, order="contiguous",
+        causal=True, scale=None,
+    ):  # fmt: skip
+        self.team = shmem.TEAM_WORLD if team is None else team
+        me, n = self.team.my_pe(), self.team.n_pes()
+        self.dtype, self.options = dtype, {"causal": causal, "scale": scale, "order": order}
+        q = random(seed, batch, size, heads, dim, dtype=dtype)
+        k, v = (random(seed + i, batch, size, kv_heads, dim, dtype=dtype) for i in (100, 200))
+        places = places_of(size, me, n, order).to(here())
+        self.q, self.k, self.v = (each[:, places].contiguous() for each in (q, k, v))
+        self.wanted, self.size = reference(self.q, places, k, v, causal, scale), size
+
+    def call(self, schedule="auto", **more):
+        options = {"size": self.size, "team": self.team, "schedule": schedule} | self.options | more
+        return ops.attention(self.q, self.k, self.v, **options)
+
+    def check(self, result, note=""):
+        assert result.shape == self.wanted.shape and result.dtype == self.dtype
+        if result.numel():
+            close_to(result, self.wanted, BOUNDS[self.dtype], note)
+
+
+@every_schedule
+@every_order
+def test_every_schedule_gives_the_attention_of_this_pes_tokens(schedule, order):
+    for dtype, causal in zip(BOUNDS, (True, False, True), strict=True):
+        case = Case(dtype=dtype, order=order, causal=causal)
+        out = torch.full_like(case.q, float("nan"))
+        assert case.call(schedule, out=out) is out
+        case.check(out, (dtype, causal))
+
+
+@pytest.mark.parametrize("heads, kv_heads, dim", [(1, 1, 16), (4, 2, 8), (2, 2, 20)])
+def test_numbers_of_heads_and_their_widths_are_any(heads, kv_heads, dim):
+    case = Case(33, 2, heads, kv_heads, dim, order="zigzag")
+    case.check(case.call())
+
+
+@every_order
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 17, 32, 100])
+def test_any_number_of_tokens_is_divided_among_the_pes(order, size):
+    """Shares without tokens, of less than a tile, of a tile, and of several that are not whole."""
+    case = Case(size, heads=1, order=order)
+    case.check(case.call())
+
+
+@every_order
+def test_even_shares_need_no_size(order):
+    case = Case(2 * 7 * shmem.n_pes(), order=order)
+    case.check(case.call(size=None))
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is slow")
+@every_schedule
+def test_every_schedule_gives_the_attention_at_the_sizes_of_models(schedule):
+    for size, batch, dim, dtype, order, causal in (
+        (4096, 1, 128, torch.bfloat16, "zigzag", True), (1000, 3, 64, torch.float16, "contiguous", True),
+        (3000, 1, 192, torch.bfloat16, "zigzag", False), (1000, 1, 128, torch.float32, "zigzag", True),
+    ):  # fmt: skip
+        case = Case(size, batch, 8, 2, dim, dtype, order=order, causal=causal)
+        for _ in range(3):
+            out = torch.full_like(case.q, float("nan"))
+            case.check(case.call(schedule, out=out), (dtype, dim, size, causal))
+
+
+def test_scale_is_any_number():
+    for scale in (0.0, 0.7, -0.7):
+        case = Case(scale=scale)
+        case.check(case.call(), scale)
+
+
+def test_a_causal_mask_hides_later_keys():
+    """Those of later tokens, here and on later PEs."""
+    case = Case(20 * shmem.n_pes())
+    usual = case.call().clone()
+    first = 7 if shmem.my_pe() == 0 else 0  # on PE 0 from the eighth token on, and all of the others
+    case.k[:, first:], case.v[:, first:] = 1e4, 1e4
+    found = case.call()
+    if shmem.my_pe() == 0:
+        assert torch.equal(found[:, :7], usual[:, :7])
+    assert (found[:, first:] != usual[:, first:]).any(-1).all()
+
+
+@every_schedule
+def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedule, monkeypatch):
+    """Each call has other values in the same memory, overwritten as soon as the stream has done the call before."""
+    puts = attention_schedules.put
+
+    def late(*given):  # the others have made the tiles of their own keys by then
+        work((2000 if GPU else 2000000) if shmem.my_pe() == 0 else 0)
+        puts(*given)
+
+    monkeypatch.setattr(attention_schedules, "put", late)
+    cases = [Case(20, heads=1, seed=seed, causal=False) for seed in range(3)]
+    q, k, v = (each.clone() for each in (cases[0].q, cases[0].k, cases[0].v))
+    for turn in range(300 if GPU else 4):
+        case = cases[turn % 3]
+        if shmem.my_pe() == turn // 2 % shmem.n_pes():
+            work(20000)
+        for mine, its in ((q, case.q), (k, case.k), (v, case.v)):
+            mine.copy_(its)
+        result = ops.attention(q, k, v, size=case.size, schedule=schedule, **case.options)
+        if turn < 10 or turn % 97 == 0:
+            case.check(result, turn)
+
+
+def test_teams_of_some_pes_share_their_tokens(smaller_teams):
+    for team in smaller_teams:
+        for schedule in SCHEDULES if team else ():
+            case = Case(team=team, order="zigzag")
+            for _ in range(2):
+                case.check(case.call(schedule), schedule)
+
+
+def test_results_without_out_lie_in_two_arrays_in_turn():
+    case = Case()
+    results = [case.call() for _ in range(3)]
+    assert results[0] is results[2] and results[0] is not results[1]
+
+
+def test_no_sequences_give_an_empty_result():
+    assert Case(6, 0).call().shape == Case(6, 0).q.shape
+
+
+def operands():
+    k, v = (torch.ones(2, 5, 2, 16, device=here()) for _ in range(2))
+    return {"q": torch.ones(2, 5, 4, 16, device=here()), "k": k, "v": v}
+
+
+REFUSED = [
+    ("q: got int; wants a torch tensor", {"q": 1}),
+    (r"q: got shape \(4, 16\); wants shape \(batch, tokens, heads, dim\)", {"q": torch.ones(4, 16)}),
+    ("q: got torch.float64", {"q": torch.ones(2, 5, 4, 16, dtype=torch.float64)}),
+    (
+        r"k: got shape \(2, 6, 2, 16\); wants shape \(batch 2, tokens 5, kv_heads, dim 16\)",
+        {"k": torch.ones(2, 6, 2, 16)},
+    ),
+    ("k: got torch.float16", {"k": torch.ones(2, 5, 2, 16, dtype=torch.float16)}),
+    ("k: got 3 heads, with 4 of q", {"k": torch.ones(2, 5, 3, 16), "v": torch.ones(2, 5, 3, 16)}),
+    (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
+    ("q: got heads of 257 elements; wants 1 to 256", {name: torch.ones(1, 1, 1, 257) for name in "qkv"}),
+    ("causal: got 1; wants True or False", {"causal": 1}),
+    ("scale: got 'half'", {"scale": "half"}),
+    ("size: got 5.0; wants the tokens", {"size": 5.0}),
+    ("q: got 5 tokens; wants 999: this PE's of ", {"size": 999 * shmem.n_pes()}),
+    ("order: got 'sorted'; wants contiguous or zigzag", {"order": "sorted"}),
+    ("options: got sorted; wants one of schedule, order, size", {"sorted": True}),
+    ("out: got shape", {"out": torch.ones(2, 4, 8)}),
+    ("out: got torch.bfloat16", {"out": torch.ones(2, 5, 4, 16, dtype=torch.bfloat16)}),
+    ("schedule: got 'words'; wants auto or copy_engine", {"schedule": "words"}),
+    ("team: got", {"team": shmem.TEAM_INVALID}),
+]
+
+
+@pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
+def test_wrong_arguments_are_refused_with_their_name(message, changed):
+    given = placed(operands() | changed)
+    with pytest.raises(shmem.ShmemError, match=rf"^attention: PE \d+: {message}"):
+        ops.attention(**given)
+
+
+def test_a_result_in_memory_of_q_is_refused():
+    given = operands()
+    with pytest.raises(shmem.ArgumentError, match=r"^attention: PE \d+: out: got memory of q;"):
+        ops.attention(**given, out=given["q"])
+
+
+def test_a_refusal_of_one_pe_is_raised_on_all():
+    """The others would wait for its keys."""
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    given = operands()
+    if shmem.my_pe() == 1:
+        given["v"] = given["v"].to(torch.float16)
+    message = "v: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*v: got torch.float16"
+    with pytest.raises(shmem.ShmemError, match=rf"^attention: PE \d+: {message}"):
+        ops.attention(**given)
+
+
+def test_calls_that_differ_between_pes_are_refused_on_all():
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    with pytest.raises(shmem.ShmemError, match=r"^attention: PE \d+: .*causal False.* on PE 0 and .*causal True"):
+        ops.attention(**operands(), causal=shmem.my_pe() == 1)
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
+@every_schedule
+@every_order
+def test_graphs_capture_and_replay_every_schedule(schedule, order):
+    case = Case(1500, 2, 8, 2, 128, torch.bfloat16, order=order)
+    case.call(schedule)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = [case.call(schedule) for _ in range(3)]
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    for result in results[1:]:
+        case.check(result)
