@@ -90,8 +90,21 @@ def test_other_calls_write_requests(kernel, operands, target):
     """A ticket is taken, and the request is released to the host at system scope."""
     lines = instructions(compiled(kernel, target, operands).asm["ptx" if target == "nvidia" else "amdgcn"])
     if target == "nvidia":
-        in_order(lines, r"atom\.(relaxed\.)?gpu\.global\.add\.u64|atom.*\.gpu.*add\.u64", r"bar\.sync", r"st\.release\.sys\.global\.b64")
+        in_order(
+            lines,
+            r"atom\.(relaxed\.)?gpu\.global\.add\.u64|atom.*\.gpu.*add\.u64",
+            r"bar\.sync",
+            r"st\.release\.sys\.global\.b64",
+        )
     else:
         old = target == "gfx90a"
         store = r"global_store_dwordx2 .* off$" if old else r"global_store_dwordx2 .* off sc0 sc1$"
-        in_order(lines, "global_atomic_add_x2", "s_waitcnt vmcnt\\(0\\)", "s_barrier", "buffer_wbl2", "s_waitcnt vmcnt\\(0\\)", store)
+        in_order(
+            lines,
+            "global_atomic_add_x2",
+            "s_waitcnt vmcnt\\(0\\)",
+            "s_barrier",
+            "buffer_wbl2",
+            "s_waitcnt vmcnt\\(0\\)",
+            store,
+        )
