@@ -10,8 +10,7 @@ its operands. Make one call of each kind, forward and backward, before you captu
 does so by itself. All PEs must make the same calls in the same order: compile the same function for the same shapes, and
 let the same operands require gradients, on all PEs.
 
-Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward. There
-the team must divide N of the first one, and K of the second.
+Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward.
 """
 
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ __all__ = [
     "scaled_gemm_all_reduce",
     "scaled_gemm_reduce_scatter",
 ]
-_AUTO = {"schedule": "auto", "order": "auto", "size": None, "tile": None}
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 
 
 def clear() -> None:
@@ -105,10 +104,11 @@ def _fake(operator: str, scales: int) -> None:
 @operator()
 def all_gather_gemm(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
-    tile: Sequence[int] | None = None, team: str = WORLD,
+    columns: int | None = None, tile: Sequence[int] | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.all_gather_gemm into a new tensor. team: a name."""
-    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
+    sizes = {"size": size, "columns": columns}
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, tile=tile, **sizes)
 
 
 @operator()
@@ -123,13 +123,14 @@ def gemm_reduce_scatter(
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
     ctx.team, ctx.size = keyword_only_inputs["team"], keyword_only_inputs["size"]
+    ctx.columns = keyword_only_inputs.get("columns")
 
 
 def _backward_of_all_gather_gemm(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     to_a = to_b = None
     if ctx.needs_input_grad[0]:
-        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, team=ctx.team)
+        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, size=ctx.columns, team=ctx.team)
     if ctx.needs_input_grad[1]:
         to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient
     return to_a, to_b
@@ -139,7 +140,8 @@ def _backward_of_gemm_reduce_scatter(ctx: Any, gradient: Tensor) -> tuple[Tensor
     """If both operands want a gradient, all rows are needed twice, and gathered once."""
     a, b = ctx.saved_tensors
     if not ctx.needs_input_grad[1]:
-        return torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], team=ctx.team), None
+        to_a = torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], columns=ctx.size, team=ctx.team)
+        return to_a, None
     rows = torch.ops.pyshmem.gather_rows(gradient, a.shape[0], team=ctx.team)
     return rows @ b.T if ctx.needs_input_grad[0] else None, a.T @ rows
 

@@ -214,6 +214,7 @@ REFUSED = [
     ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
+    ("columns: got 8; wants None: it is for all_gather_gemm", {"columns": 8}),
     ("size: got 1000000, with 3 elements of M", {"size": 1000000}),
 ]
 

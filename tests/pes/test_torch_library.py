@@ -204,6 +204,29 @@ def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes
             assert operand.grad is None
 
 
+@pytest.mark.parametrize("which", ["a", "b", "ab"])
+@pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_gradients_of_sizes_that_the_team_does_not_divide(name, which, me, npes):
+    """Rows, columns and the sum over K: the first PEs have one more, in the forward product and in its backward."""
+    M, N, K = 5 * npes + 1, 3 * npes + 1, 4 * npes + 1
+    a, b = numbers(1, (M, K)), numbers(2, (K, N))
+    rows, columns, middle = (torch.arange(size, device=here()).tensor_split(npes)[me] for size in (M, N, K))
+    if name == "all_gather_gemm":
+        mine, sizes, result = (a[rows], b[:, columns]), {"size": M, "columns": N}, (slice(None), columns)
+    else:
+        mine, sizes, result = (a[:, middle], b[middle]), {"size": K}, (rows, slice(None))
+    operands = [each.contiguous().requires_grad_(letter in which) for each, letter in zip(mine, "ab", strict=True)]
+    weights = numbers(3, (M, N))
+    (getattr(library, name)(*operands, **sizes) * weights[result]).sum().backward()
+    to_a, to_b = weights.double() @ b.double().T, a.double().T @ weights.double()
+    wanted = (to_a[rows], to_b[:, columns]) if name == "all_gather_gemm" else (to_a[:, middle], to_b[middle])
+    for operand, letter, gradient in zip(operands, "ab", wanted, strict=True):
+        if letter in which:
+            near(operand.grad, gradient)
+        else:
+            assert operand.grad is None
+
+
 def test_gradient_of_a_plain_sum_is_taken(me, npes):
     """Such a gradient is one number, expanded."""
     a, b = (each.requires_grad_() for each in operands(me))
