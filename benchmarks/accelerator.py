@@ -137,8 +137,7 @@ class Accelerator:
     def captured(self, step: Step, calls: int) -> Step:
         """Return a function that replays a CUDA graph of ``calls`` steps. All PEs have run the step before.
 
-        All PEs capture before any of them replays: a library that maps a peer's memory in a capture (NCCL) would wait there
-        for a GPU whose kernel waits for this PE.
+        All PEs have captured before any of them replays.
         """
         if self.interpreted:
             return lambda: [step() for _ in range(calls)]

@@ -27,6 +27,8 @@ class Rivals:
         import torch.distributed._symmetric_memory as symmetric_memory
         from mpi4py import MPI
 
+        # with it, NCCL 2.28.9 did not return from an all_to_all of 16 MiB in a graph on two H200s (2026-11-23)
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.dist, self.symmetric_memory = dist, symmetric_memory
         device = torch.device("cuda", torch.cuda.current_device())
         self.folder = MPI.COMM_WORLD.bcast(tempfile.mkdtemp() if shmem.my_pe() == 0 else "")

@@ -31,7 +31,8 @@ class Together:
             self.rivals = Rivals()
         self.facts: dict[str, Any] = {}
         if self.rivals:
-            self.facts["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
+            version = ".".join(map(str, torch.cuda.nccl.version()))
+            self.facts["NCCL"] = f"{version}, NCCL_GRAPH_REGISTER={os.environ['NCCL_GRAPH_REGISTER']}"
 
     def release(self) -> None:
         self._meet()

@@ -41,9 +41,10 @@ MOVED = {
     "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
 }
 SWAPPED = (uneven.swap_rows, (*AT[:2], 1 << 35, 0, 1 << 36, 3000, 3000, 512, tl.int16), MOST)
-SENT = (on_stream.reduce_sent, (*AT, tl.bfloat16, "sum", 4096), 8)
+LARGEST = max(row.size for row in tables().pairs if row.kind == "sent")  # bytes of a program
+SENT = (on_stream.reduce_sent, (*AT, tl.bfloat16, "sum", LARGEST // 2), 8)
 SENT_WIDE, SENT_BYTES = (
-    (SENT[0], (*AT, kind, "sum", 8192 // size), 8) for kind, size in ((tl.float64, 8), (tl.int8, 1))
+    (SENT[0], (*AT, kind, "sum", LARGEST // size), 8) for kind, size in ((tl.float64, 8), (tl.int8, 1))
 )
 BLOCKS = (on_stream.reduce_blocks, (*AT, tl.float32, "max"), 8)
 SCANS = [(on_stream.scan_arrays, (*AT, tl.int64, op, f"sum_{op}_on_stream"), 8) for op in ("inscan", "exscan")]
