@@ -103,7 +103,7 @@ def markdown(run: Run) -> str:
         f"Not measured: {name}: {reason.splitlines()[0].split('. ')[0]}" for name, reason in run["missing"].items()
     ]
     if run.get("left_out"):
-        parts.append(f"Left out, for the time that they take: {', '.join(run['left_out'])}")
+        parts.append(f"Not reached in this run: {', '.join(run['left_out'])}")
     return "\n\n".join(parts)
 
 

@@ -38,7 +38,8 @@ class Library(OnGpus):
 
     def facts(self) -> dict[str, str]:
         where = Path(shmem.__file__).parents[1]
-        return {"library": f"{shmem.info_get_name()} from {where}", "kernels": f"Triton {version('triton')}"}
+        gpu = {"GPU": torch.cuda.get_device_name()} if self.device == "cuda" else {}
+        return {"library": f"{shmem.info_get_name()} from {where}", "kernels": f"Triton {version('triton')}"} | gpu
 
     def symmetric(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         self.live.append(shmem.zeros(count, dtype=dtype))

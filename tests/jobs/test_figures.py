@@ -73,9 +73,9 @@ def test_quick_leaves_out_rows_that_are_not_brief_unless_they_are_asked_for():
 
 def test_a_page_names_the_rows_that_were_left_out():
     found = run()
-    assert "Left out" not in sheets.markdown(record.as_json(found))
+    assert "Not reached" not in sheets.markdown(record.as_json(found))
     found.left_out += ["put 8", "put 64"]
-    assert sheets.markdown(record.as_json(found)).endswith("Left out, for the time that they take: put 8, put 64")
+    assert sheets.markdown(record.as_json(found)).endswith("Not reached in this run: put 8, put 64")
 
 
 def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
