@@ -95,7 +95,7 @@ def decode(kernel, target, dtype, warps=WARPS, **constants):
     block, stages, chunk = COMPILED
     floats, words = array(torch.float32), array(torch.uint64)
     arrays = dict.fromkeys(("slots", "slot_logs", "values", "logs", "out_logs"), floats) | {"tallies": words}
-    arrays |= dict.fromkeys(("q", "k", "v"), array(dtype)) | {"lengths": array(torch.int32)}
+    arrays |= dict.fromkeys(("q", "k", "v"), array(dtype)) | dict.fromkeys(("lengths", "table"), array(torch.int32))
     sizes = {"tokens": 65536, "splits": 33, "groups": 8, "scale": 0.1, "count": 33, "pitch": 512, "logs_pitch": 4}
     sizes |= {"step": 33 * 512, "logs_step": 33 * 4}
     usual = {
@@ -107,15 +107,16 @@ def decode(kernel, target, dtype, warps=WARPS, **constants):
         "PQ": 4,
         "PD": 128,
         "CHUNK": chunk,
+        "PAGE": None,
         "PRECISION": "ieee",
     }
     threads, stages = warps * TARGETS[target].warp_size, stages if target == "nvidia" else 2
-    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **usual, **constants)
+    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **(usual | constants))
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, target):
-    found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=fused)
+@pytest.mark.parametrize("fused, page", [(True, None), (False, None), (True, 16), (True, 128)])
+def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, page, target):
+    found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=fused, PAGE=page)
     assert spilled(found, target) == 0
     lines = instructions(text_of(found, target))
     assert places(lines, MULTIPLY[vendor(target)])
