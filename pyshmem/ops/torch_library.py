@@ -272,8 +272,8 @@ def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[
 
 @operator()
 def flash_decode(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None, *,
-    block_table: Tensor | None = None, schedule: str = "auto", team: str = WORLD,
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None,
+    block_table: Tensor | None = None, *, schedule: str = "auto", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.flash_decode into a new tensor. team: a name."""
     group = team_of("flash_decode", team)
@@ -281,7 +281,7 @@ def flash_decode(
 
 
 @register_fake("pyshmem::flash_decode")
-def _(q, k, v, lengths=None, scale=None, *, block_table=None, schedule="auto", team):  # type: ignore[no-untyped-def]
+def _(q, k, v, lengths=None, scale=None, block_table=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)
 
 
