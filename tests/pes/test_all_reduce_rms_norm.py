@@ -162,6 +162,7 @@ def test_auto_takes_the_schedule_of_the_table_and_push_where_words_are_not_possi
     chosen = [norm._best(shmem.TEAM_WORLD, most, True) for most, _ in norm.BEST[:3]]
     assert chosen == ["words", "push", "bulk_synchronous"]
     assert norm._best(shmem.TEAM_WORLD, 1, False) == "push"
+    assert norm._best(shmem.TEAM_WORLD, 1 << 30, True, scaled=True) == "bulk_synchronous"
     assert norm._best(shmem.TEAM_WORLD, 1 << 30, True) == ("pull" if shmem.n_pes() <= 2 else "bulk_synchronous")
 
 

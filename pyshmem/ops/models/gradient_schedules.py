@@ -37,7 +37,7 @@ def add_shares(count, pitch, own, slots, out, N: tl.constexpr, DIVISOR: tl.const
 
 
 @triton.jit
-def await_piece(ctx, words, first, pitch, ENDS: tl.constexpr):
+def await_piece(ctx, words, pitch, first, ENDS: tl.constexpr):
     """Wait until a piece's shares have come from all peers. ENDS: it is the last one; the next call gets its number.
 
     words: the number of this call.  first: the piece's flag of PE 0; that of the next PE is ``pitch`` words behind.
@@ -95,11 +95,8 @@ class CopyEngine:
         count = len(self.pieces)
         self.number, self.flags = words[:1], words[PITCH:].view(team.size, count, PITCH)
         self.number.view(torch.int64).fill_(1)
-        fixed, sample = (shmem.device_context(team), words), (self.flags[0, 0],)
-        self.wait = [
-            Prepared(await_piece, 1, fixed, sample, {"pitch": count * PITCH, "ENDS": ends}, num_warps=1)
-            for ends in (0, 1)
-        ]
+        fixed, sample = (shmem.device_context(team), words, count * PITCH), (self.flags[0, 0],)
+        self.wait = [Prepared(await_piece, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)]
 
     def __call__(self, source: torch.Tensor) -> None:
         """Reduce ``source``, like flat, into flat of all PEs, on the current stream. The next meeting completes it.
