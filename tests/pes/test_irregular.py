@@ -72,8 +72,7 @@ def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     assert torch.equal(y.cpu().double(), wanted) and torch.equal(squares.cpu().double(), wanted**2)
 
 
-def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes, monkeypatch):
-    monkeypatch.setattr(irregular.execution, "parts_at_once", lambda spread, nbytes: 16)
+def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes):
     matrix, x = sparse([3, 300, 0, 2]), numbers(17)
     y = irregular.spmv(irregular.csr(matrix), x, "nonzero_split", 4)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
@@ -222,9 +221,8 @@ def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, mon
     assert len(seen) == 2, "the choice is kept"
 
 
-def test_split_rows_are_added_by_the_program_that_is_last_whichever_that_is(few_pes, monkeypatch):
-    """Pieces in the opposite order: the first piece of a row then finds that all other parts are there. Twice: the second
-    product finds no part of the first."""
+def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
+    """Pieces in the opposite order. Twice: the second product finds no part of the first."""
     monkeypatch.setattr(irregular.execution, "SCHEDULES", {"backwards": BACKWARDS})
     matrix, x = irregular.csr(sparse([3, 30, 0, 40, 2])), numbers(17)
     for turn in (1, 2):
@@ -236,6 +234,6 @@ def test_split_rows_are_added_by_the_program_that_is_last_whichever_that_is(few_
 def test_pieces_are_smaller_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
     fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
-    for wanted, tiles, atoms in ((1, 256, 512), (10, 64, 512), (1000, 16, 256)):
+    for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms
