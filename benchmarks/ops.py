@@ -1,9 +1,9 @@
 """Products with their communication, by every schedule, beside torch's ways and the bound, in one job.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops [--only TEXT ...] [--json FILE]
-[--plots FOLDER] [--lead MS]. All but torch's fused operators is timed in CUDA graphs of eight calls. The bound is the
-slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this run. Results
-are compared with sums in float64.
+[--plots FOLDER] [--timeline FILE] [--lead MS]. All but torch's fused operators is timed in CUDA graphs of eight calls. The
+bound is the slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this
+run. Results are compared with sums in float64.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import timeline
 from benchmarks.command import Suite
 from benchmarks.figures import BOUND, Report
 from benchmarks.in_job import main
@@ -92,6 +93,10 @@ class Pictured(Suite):
             "--plots", metavar="FOLDER", type=Path, help="draw times against the bound, and timelines of the first row"
         )
         parser.add_argument(
+            "--timeline", metavar="FILE", type=Path,
+            help="what the GPU did in a call of the first row by each schedule: .png, or .json for benchmarks.timeline",
+        )  # fmt: skip
+        parser.add_argument(
             "--lead", metavar="MS", type=float, default=LEAD,
             help=f"milliseconds of untimed calls before each sample, so that all ways find the GPU as warm ({LEAD:g})",
         )  # fmt: skip
@@ -103,21 +108,24 @@ class Pictured(Suite):
         clock.operations.ahead = options.lead / 1e3
         status = super().run(clock, options, report, speaks, agreed)
         bounded = [row for row in report.results if row.bound]
-        if options.plots and bounded:
+        if (options.plots or options.timeline) and bounded:
             row = bounded[0]
             spans = clock.operations.timelines(row.nbytes, *row.parameters)
             if speaks:
-                _draw(report, row, spans, options.plots)
+                _draw(report, row, spans, options)
         return status
 
 
-def _draw(report: Report, row: Row, spans: dict[str, Any], folder: Path) -> None:
-    from benchmarks import plots
+def _draw(report: Report, row: Row, spans: dict[str, Any], options: argparse.Namespace) -> None:
+    drawn = []
+    if options.plots:
+        from benchmarks import plots
 
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = plots.times(report, folder)
-    if spans:
-        drawn.append(plots.timeline(f"{row.name}: PE 0 of {report.n_pes}", spans, folder / "timeline.png"))
+        options.plots.mkdir(parents=True, exist_ok=True)
+        drawn += plots.times(report, options.plots)
+    for path in [options.timeline, options.plots and options.plots / "timeline.png"] if spans else []:
+        if path:
+            drawn.append(timeline.write(f"{row.name}: PE 0 of {report.n_pes}", spans, path))
     print("drawn:", *drawn)
 
 

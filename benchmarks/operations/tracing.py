@@ -14,15 +14,26 @@ Span = tuple[str, int, float, float]  # name, stream, start and end in microseco
 _KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def spans_of(step: Callable[[], object]) -> list[Span]:
-    """Make one call and return its spans on this PE's GPU, in order of their starts."""
+def spans_of(step: Callable[[], object], calls: int = 4) -> list[Span]:
+    """Make calls and return the last one's spans on this PE's GPU, in order of their starts.
+
+    The first call in a profile waits for PEs whose profilers begin later.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        step()
+        for _ in range(calls):
+            step()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         profile.export_chrome_trace(str(path))
-        return spans_in(json.loads(path.read_text()))
+        return last_of(spans_in(json.loads(path.read_text())), calls)
+
+
+def last_of(spans: list[Span], calls: int) -> list[Span]:
+    """Return the spans of the last of ``calls`` equal calls, none of which begins before its predecessor has ended."""
+    last = spans[len(spans) - len(spans) // calls :]
+    first = last[0][2] if last else 0.0
+    return [(name, stream, start - first, end - first) for name, stream, start, end in last]
 
 
 def spans_in(trace: dict[str, Any]) -> list[Span]:

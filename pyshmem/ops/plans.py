@@ -124,7 +124,7 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options)
     if plan is None:
-        return _find(operator, a, b, team, split, options, scales)(a, b, out, *scales)
+        return find(operator, a, b, team, split, options, scales)(a, b, out, *scales)
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
     if _key(operator, a, b, team or plan.problem.team, split, options, scales) != plan.key:
@@ -132,15 +132,10 @@ def call(
     return plan(a, b, out, *scales)
 
 
-def find(operator: str, a: Any, b: Any, team: Team | None, split: str, options: dict[str, Any]) -> Plan:
-    """Return the plan for these arguments, of which options may have the scales. The first call makes it, collectively."""
-    scales = taken(options)
-    return _find(operator, a, b, team, split, options, scales)
-
-
-def _find(
+def find(
     operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
 ) -> Plan:
+    """Return the plan for these arguments. The first call makes it, collectively over the team."""
     key = _key(operator, a, b, team, split, options, scales)
     found = _plans.get(key)
     if found is None or found._steps is None or not found.problem.team:
@@ -163,7 +158,8 @@ def plan(
     """
     if operator not in ABLE:
         refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
-    return find(operator, a, b, team, split, options)
+    scales = taken(options)
+    return find(operator, a, b, team, split, options, scales)
 
 
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:

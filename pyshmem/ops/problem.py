@@ -25,6 +25,7 @@ class Options(NamedTuple):
     order: str = "auto"
     epilogue: Any = None  # a triton.jit function
     size: int | None = None  # of the divided dimension, where n_pes does not divide it
+    columns: int | None = None  # N of all_gather_gemm, which is divided too
     tile: tuple[int, int, int] | None = None  # BM, BN, BK of our kernels
     out_dtype: torch.dtype | None = None  # of the product of 8-bit floats
     use_fast_accum: bool = False  # as in torch._scaled_mm
@@ -98,6 +99,13 @@ class Problem(NamedTuple):
         return 2 * m * self.n * self.k
 
     @property
+    def typical(self) -> tuple[int, int]:
+        """The flops and the shorter side of a PE's product, the same number on all PEs though some have one row more."""
+        columns = self.operator == "all_gather_gemm" or self.split == "columns"
+        flops = 2 * self.M * self.N * self.K // self.n_pes
+        return flops, min(self.M // self.n_pes, self.N // self.n_pes if columns else self.N)
+
+    @property
     def bytes_sent(self) -> int:
         """By this PE, all told."""
         item, peers = self.sent.itemsize, self.n_pes - 1
@@ -111,7 +119,7 @@ class Problem(NamedTuple):
         return item * elements[self.operator]
 
 
-# the dimensions of which each PE has a share, by operator and split; ``size`` is the length of the first one
+# the dimensions of which each PE has a share, by operator and split: ``size`` is the length of the first, ``columns`` of N
 _DIVIDED = {
     ("gemm_all_gather", "rows"): "M",
     ("gemm_all_gather", "columns"): "N",
@@ -139,8 +147,10 @@ def problem_of(
     (m, k), n = a.shape, b.shape[1]
     sizes = {"M": m, "N": n, "K": k}
     divided = _DIVIDED[operator, split]
-    for name in divided:
-        sizes[name] = _whole(operator, name, sizes[name], group, chosen.size if name == divided[0] else None)
+    if chosen.columns is not None and len(divided) == 1:
+        refuse(ArgumentError, operator, "columns", str(chosen.columns), "None: it is for all_gather_gemm")
+    for name, option in zip(divided, ("size", "columns"), strict=False):
+        sizes[name] = _whole(operator, option, name, sizes[name], group, getattr(chosen, option))
     scaling = form_of(operator, a, b, scales)
     dtype = _result_type(operator, a.dtype, chosen)
     return Problem(
@@ -186,8 +196,10 @@ def _options(operator: str, given: Mapping[str, Any]) -> Options:
     chosen = Options(**given)
     if chosen.epilogue is not None and not hasattr(chosen.epilogue, "fn"):
         refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")
-    if chosen.size is not None and (type(chosen.size) is not int or chosen.size < 0):
-        refuse(ArgumentError, operator, "size", repr(chosen.size), "an int, 0 or more")
+    for name in ("size", "columns"):
+        length = getattr(chosen, name)
+        if length is not None and (type(length) is not int or length < 0):
+            refuse(ArgumentError, operator, name, repr(length), "an int, 0 or more")
     return chosen
 
 
@@ -218,14 +230,14 @@ def is_lined(matrix: torch.Tensor) -> bool:
     return by_rows or by_columns or not matrix.numel()
 
 
-def _whole(operator: str, name: str, own: int, team: Team, size: int | None) -> int:
+def _whole(operator: str, option: str, name: str, own: int, team: Team, size: int | None) -> int:
     """The length of a divided dimension. Errors: ArgumentError if this PE's share of ``size`` is not ``own``."""
     if size is None:
         return own * team.size
     share = share_of(size, team.me, team.size)
     if share != own:
         got = f"{size}, with {own} elements of {name} here"
-        refuse(ArgumentError, operator, "size", got, f"a size of which PE {team.me} of {team.size} has {own}")
+        refuse(ArgumentError, operator, option, got, f"a size of which PE {team.me} of {team.size} has {own}")
     return size
 
 

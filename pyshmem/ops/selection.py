@@ -71,7 +71,8 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "bulk_synchronous", "a team of one PE sends nothing"
     if few_rows.suits(problem) and few_rows.fills(problem) and "fused" in _able(problem.operator):
         return "fused", "few rows: the product is bound by reading b, and one kernel exchanges the tiles"
-    if problem.flops < LEAST_FLOPS or min(problem.M // problem.n_pes, problem.n) < LEAST_SIDE:
+    flops, side = problem.typical
+    if flops < LEAST_FLOPS or side < LEAST_SIDE:
         return "bulk_synchronous", "the product is too small to hide communication behind it"
     if problem.operator == "gemm_all_gather" and problem.split == "columns":
         return "fused", "only kernels store columns without another pass"

@@ -10,8 +10,7 @@ its operands. Make one call of each kind, forward and backward, before you captu
 does so by itself. All PEs must make the same calls in the same order: compile the same function for the same shapes, and
 let the same operands require gradients, on all PEs.
 
-Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward. There
-the team must divide N of the first one, and K of the second.
+Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops import plans, torch_collectives
+from pyshmem.ops import plans, scaling, torch_collectives
 from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import attention as attending
 from pyshmem.ops.models import flash_decode as decoding
@@ -36,6 +35,7 @@ from pyshmem.ops.torch_collectives import (
     gather_rows,
     reduce_on_stream,
 )
+from pyshmem.ops.torch_experts import moe_combine, moe_dispatch
 
 __all__ = [
     "all_gather_gemm",
@@ -51,12 +51,18 @@ __all__ = [
     "gemm_all_gather",
     "gemm_all_reduce",
     "gemm_reduce_scatter",
+    "moe_combine",
+    "moe_dispatch",
     "name_team",
     "reduce_on_stream",
     "reduce_scatter_rms_norm",
     "reduce_scatter_rms_norm_all_gather",
+    "scaled_all_gather_gemm",
+    "scaled_gemm_all_gather",
+    "scaled_gemm_all_reduce",
+    "scaled_gemm_reduce_scatter",
 ]
-_AUTO = {"schedule": "auto", "order": "auto", "size": None, "tile": None}
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 
 
 def clear() -> None:
@@ -67,15 +73,32 @@ def clear() -> None:
 
 def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options: Any) -> Tensor:
     group = team_of(operator, team)
-    chosen = {name: value for name, value in options.items() if value != _AUTO[name]}
+    scales = scaling.taken(options)
+    chosen = {name: value for name, value in options.items() if value != _AUTO.get(name)}
     if "tile" in chosen:
         chosen["tile"] = tuple(chosen["tile"])
     # gradients are often expanded scalars
     a, b = (matrix if is_lined(matrix) else matrix.contiguous() for matrix in (a, b))
-    plan = plans.find(operator, a, b, group, split, chosen)
+    plan = plans.find(operator, a, b, group, split, chosen, scales)
     if plan.problem.symmetric:  # the plan has the result, and the caller a copy
-        return plan(a, b).clone()
-    return plan(a, b, a.new_empty(plan.problem.result))
+        return plan(a, b, None, *scales).clone()
+    return plan(a, b, a.new_empty(plan.problem.result, dtype=plan.problem.dtype), *scales)
+
+
+def _fake(operator: str, scales: int) -> None:
+    """Tell torch the shape and the type of what an operator returns. scales: how many arguments follow a and b."""
+
+    def empty(a: Tensor, b: Tensor, *more: Any, team: str, size: int | None = None, **rest: Any) -> Tensor:
+        group, rows, columns = team_of(operator, team), a.shape[0], b.shape[1]
+        if operator == "gemm_reduce_scatter":
+            rows = (rows + group.size - 1 - group.me) // group.size
+        elif rest.get("split", *more[scales:] or ["rows"]) == "columns":
+            columns = columns * group.size if size is None else size
+        elif operator != "gemm_all_reduce":
+            rows = rows * group.size if size is None else size
+        return a.new_empty((rows, columns), dtype=rest.get("out_dtype", torch.bfloat16) if scales else a.dtype)
+
+    register_fake(f"pyshmem::{'scaled_' if scales else ''}{operator}", empty)
 
 
 # -- operators with gradients
@@ -84,16 +107,11 @@ def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options:
 @operator()
 def all_gather_gemm(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
-    tile: Sequence[int] | None = None, team: str = WORLD,
+    columns: int | None = None, tile: Sequence[int] | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.all_gather_gemm into a new tensor. team: a name."""
-    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
-
-
-@register_fake("pyshmem::all_gather_gemm")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    rows = a.shape[0] * team_of("all_gather_gemm", team).size if size is None else size
-    return a.new_empty((rows, b.shape[1]))
+    sizes = {"size": size, "columns": columns}
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, tile=tile, **sizes)
 
 
 @operator()
@@ -105,22 +123,17 @@ def gemm_reduce_scatter(
     return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::gemm_reduce_scatter")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    group = team_of("gemm_reduce_scatter", team)
-    return a.new_empty(((a.shape[0] + group.size - 1 - group.me) // group.size, b.shape[1]))
-
-
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
     ctx.team, ctx.size = keyword_only_inputs["team"], keyword_only_inputs["size"]
+    ctx.columns = keyword_only_inputs.get("columns")
 
 
 def _backward_of_all_gather_gemm(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     to_a = to_b = None
     if ctx.needs_input_grad[0]:
-        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, team=ctx.team)
+        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, size=ctx.columns, team=ctx.team)
     if ctx.needs_input_grad[1]:
         to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient
     return to_a, to_b
@@ -130,7 +143,8 @@ def _backward_of_gemm_reduce_scatter(ctx: Any, gradient: Tensor) -> tuple[Tensor
     """If both operands want a gradient, all rows are needed twice, and gathered once."""
     a, b = ctx.saved_tensors
     if not ctx.needs_input_grad[1]:
-        return torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], team=ctx.team), None
+        to_a = torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], columns=ctx.size, team=ctx.team)
+        return to_a, None
     rows = torch.ops.pyshmem.gather_rows(gradient, a.shape[0], team=ctx.team)
     return rows @ b.T if ctx.needs_input_grad[0] else None, a.T @ rows
 
@@ -151,15 +165,6 @@ def gemm_all_gather(
     return _call("gemm_all_gather", a, b, split, team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::gemm_all_gather")
-def _(a, b, split="rows", *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    n = team_of("gemm_all_gather", team).size
-    rows, columns = a.shape[0], b.shape[1]
-    if split == "columns":
-        return a.new_empty((rows, columns * n if size is None else size))
-    return a.new_empty((rows * n if size is None else size, columns))
-
-
 @operator()
 def gemm_all_reduce(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
@@ -169,9 +174,52 @@ def gemm_all_reduce(
     return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@register_fake("pyshmem::gemm_all_reduce")
-def _(a, b, *, schedule="auto", order="auto", size=None, tile=None, team):  # type: ignore[no-untyped-def]
-    return a.new_empty((a.shape[0], b.shape[1]))
+# -- operators of 8-bit floats, without gradients: they have names of their own, as torch's fused operators have
+
+
+@operator()
+def scaled_all_gather_gemm(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_reduce_scatter(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_reduce_scatter of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_all_gather(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, split: str = "rows", *,
+    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_gather of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **scales)
+
+
+@operator()
+def scaled_gemm_all_reduce(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.gemm_all_reduce of 8-bit floats into a new tensor. team: a name."""
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **scales)
+
+
+for _operator in plans.ABLE:
+    _fake(_operator, scales=0)
+    _fake(_operator, scales=2)
 
 
 # -- operators of models, without gradients
@@ -225,15 +273,15 @@ def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[
 @operator()
 def flash_decode(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None, *,
-    schedule: str = "auto", team: str = WORLD,
+    block_table: Tensor | None = None, schedule: str = "auto", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.flash_decode into a new tensor. team: a name."""
     group = team_of("flash_decode", team)
-    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule)
+    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule, block_table)
 
 
 @register_fake("pyshmem::flash_decode")
-def _(q, k, v, lengths=None, scale=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+def _(q, k, v, lengths=None, scale=None, *, block_table=None, schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)
 
 

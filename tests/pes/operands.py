@@ -45,7 +45,7 @@ class Case:
 
     def __init__(self, operator, split="rows", sizes=SIZES, dtype=torch.float32, seed=1):
         M, N, K = sizes
-        self.operator, self.split, self.dtype = operator, split, dtype
+        self.operator, self.split, self.dtype, self.columns = operator, split, dtype, {}
         a, b = random(seed, M, K, dtype=dtype), random(seed + 1, K, N, dtype=dtype)
         whole = a.double() @ b.double()
         if operator == "gemm_all_gather":
@@ -53,9 +53,8 @@ class Case:
             self.a, self.b = (a[mine(M)], b) if rows else (a, b[:, mine(N)].contiguous())
             self.wanted, self.size = whole, M if rows else N
         elif operator == "all_gather_gemm":
-            N = N // shmem.n_pes() * shmem.n_pes()
-            self.a, self.b = a[mine(M)], b[:, :N][:, mine(N)].contiguous()
-            self.wanted, self.size = whole[:, :N][:, mine(N)], M
+            self.a, self.b = a[mine(M)], b[:, mine(N)].contiguous()
+            self.wanted, self.size, self.columns = whole[:, mine(N)], M, {"columns": N}
         else:
             self.a, self.b, self.size = a[:, mine(K)].contiguous(), b[mine(K)], K
             self.wanted = whole[mine(M)] if operator == "gemm_reduce_scatter" else whole
@@ -64,7 +63,7 @@ class Case:
         options.setdefault("tile", TILE)
         if self.operator == "gemm_all_gather":
             options["split"] = self.split
-        return getattr(ops, self.operator)(self.a, self.b, size=self.size, **options)
+        return getattr(ops, self.operator)(self.a, self.b, size=self.size, **self.columns, **options)
 
     def check(self, result, note=""):
         assert result.shape == self.wanted.shape

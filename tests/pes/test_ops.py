@@ -91,9 +91,7 @@ def test_the_epilogue_is_applied_once_to_the_whole_sum(operator, split, schedule
     rows, columns = torch.arange(SIZES[0], device=here())[:, None], torch.arange(SIZES[1], device=here())[None, :]
     places = rows * 1000.0 + columns
     if operator == "all_gather_gemm":
-        places = places[:, : SIZES[1] // shmem.n_pes() * shmem.n_pes()][
-            :, mine(SIZES[1] // shmem.n_pes() * shmem.n_pes())
-        ]
+        places = places[:, mine(SIZES[1])]
     if operator == "gemm_reduce_scatter":
         places = places[mine(SIZES[0])]
     case.wanted = case.wanted * 2 + places
@@ -214,6 +212,7 @@ REFUSED = [
     ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
+    ("columns: got 8; wants None: it is for all_gather_gemm", {"columns": 8}),
     ("size: got 1000000, with 3 elements of M", {"size": 1000000}),
 ]
 

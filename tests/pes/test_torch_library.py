@@ -8,6 +8,7 @@ import torch
 import pyshmem as shmem
 from pyshmem import ops
 from pyshmem.ops import torch_library as library
+from pyshmem.ops.configurations import eight_bits
 from pyshmem.ops.models import all_reduce_rms_norm, attention, flash_decode, reduce_scatter_rms_norm
 from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from pyshmem.ops.team_names import handle_of, team_of
@@ -126,6 +127,41 @@ def test_half_precision(dtype, me, npes):
     assert (result.double() - reference).norm() < 1e-2 * reference.norm()
 
 
+@backends
+@pytest.mark.parametrize("split", ["rows", "columns"])
+@operators
+def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend, me, npes):
+    if split == "columns" and name != "gemm_all_gather":
+        pytest.skip("it has no split")
+    eight, seen = eight_bits()[1][0], []
+    every = [
+        (
+            numbers(0 if split == "columns" else pe, (ROWS, MIDDLE)).to(eight),
+            numbers(pe + 100, (MIDDLE, COLUMNS)).to(eight),
+        )
+        for pe in range(npes)
+    ]
+    scales = [torch.tensor(0.5 + pe, device=here()) for pe in range(npes)]
+    more = (split,) if name == "gemm_all_gather" else ()
+
+    def function(a, b, scale):
+        return getattr(library, "scaled_" + name)(a, b, scale * 2, scale, *more, out_dtype=torch.float32) + 1
+
+    result = compiled(function, backend, seen)(*every[me], scales[me])
+    decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
+    near(result, MODULES[name].reference(decoded, me, *more) + 1)
+    assert [each for each in seen if "scaled_" + name in each]
+
+
+@operators
+def test_operators_of_8_bits_have_the_fake_kernel_that_torch_wants(name, me):
+    """torch's check of schemas multiplies the operands, which it cannot with 8-bit floats."""
+    a, b = (each.to(eight_bits()[1][0]) for each in operands(me))
+    one = torch.ones((), device=here())
+    call = getattr(torch.ops.pyshmem, "scaled_" + name).default
+    torch.library.opcheck(call, (a, b, one, one), {"team": handle_of("world")}, test_utils="test_faketensor")
+
+
 def whole_gradients(name, npes, weights, rows):
     """The gradients of sum(weights * result) over all PEs, from one product of all operands in float64, by PE."""
     every = [tuple(each.double().requires_grad_() for each in operands(pe, rows=rows(pe))) for pe in range(npes)]
@@ -162,6 +198,29 @@ def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes
 
     (compiled(loss, backend, []) if backend else loss)(a, b).backward()
     for operand, letter, gradient in zip((a, b), "ab", gradients[me], strict=True):
+        if letter in which:
+            near(operand.grad, gradient)
+        else:
+            assert operand.grad is None
+
+
+@pytest.mark.parametrize("which", ["a", "b", "ab"])
+@pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
+def test_gradients_of_sizes_that_the_team_does_not_divide(name, which, me, npes):
+    """Rows, columns and the sum over K: the first PEs have one more, in the forward product and in its backward."""
+    M, N, K = 5 * npes + 1, 3 * npes + 1, 4 * npes + 1
+    a, b = numbers(1, (M, K)), numbers(2, (K, N))
+    rows, columns, middle = (torch.arange(size, device=here()).tensor_split(npes)[me] for size in (M, N, K))
+    if name == "all_gather_gemm":
+        mine, sizes, result = (a[rows], b[:, columns]), {"size": M, "columns": N}, (slice(None), columns)
+    else:
+        mine, sizes, result = (a[:, middle], b[middle]), {"size": K}, (rows, slice(None))
+    operands = [each.contiguous().requires_grad_(letter in which) for each, letter in zip(mine, "ab", strict=True)]
+    weights = numbers(3, (M, N))
+    (getattr(library, name)(*operands, **sizes) * weights[result]).sum().backward()
+    to_a, to_b = weights.double() @ b.double().T, a.double().T @ weights.double()
+    wanted = (to_a[rows], to_b[:, columns]) if name == "all_gather_gemm" else (to_a[:, middle], to_b[middle])
+    for operand, letter, gradient in zip(operands, "ab", wanted, strict=True):
         if letter in which:
             near(operand.grad, gradient)
         else:
@@ -373,3 +432,23 @@ def test_norms_of_shares_are_compiled_in_one_graph(backend, me, npes):
     near(found[1], wanted[me][1])
     near(found[2], torch.cat([made for made, _ in wanted]))
     assert any("reduce_scatter_rms_norm" in each for each in seen)
+
+
+@backends
+def test_rows_go_to_experts_and_back_in_one_graph(backend, me, npes):
+    experts, seen = 2 * npes, []
+    x, weights = numbers(me, (5, 32)), numbers(me + 70, (5, 2)).abs()
+    indices = torch.stack([torch.arange(5) % experts, (torch.arange(5) + me + 1) % experts], 1).int().to(here())
+    indices[4, 1] = -1
+
+    def step(x, indices, weights):
+        rows, counts, offsets, *routing = library.moe_dispatch(x, indices, weights, experts)
+        found = library.moe_combine(rows * 2, [x, indices, weights], routing, experts)
+        return found, counts, offsets, rows
+
+    found, counts, offsets, rows = compiled(step, backend, seen)(x, indices, weights)
+    near(found, 2 * x.double() * (weights * (indices >= 0)).double().sum(1, keepdim=True))
+    wanted = ops.moe_dispatch(x, indices, weights, experts)
+    assert torch.equal(counts, wanted.counts) and torch.equal(offsets, wanted.offsets)
+    assert rows.shape == wanted.rows.shape and torch.equal(rows[: offsets[-1]], wanted.rows[: offsets[-1]])
+    assert any("moe_dispatch" in each for each in seen) and any("moe_combine" in each for each in seen)

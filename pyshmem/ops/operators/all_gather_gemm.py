@@ -24,7 +24,9 @@ def all_gather_gemm(
     out: contiguous, (M, N/n_pes), or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
-        float32 tile to be stored; size, which is M where n_pes does not divide it; tile, (BM, BN, BK).
+        float32 tile to be stored; size, M, and columns, N, where n_pes does not divide them; tile, (BM, BN, BK).
+        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
+        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
     Spec: none.

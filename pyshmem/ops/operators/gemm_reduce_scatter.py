@@ -25,6 +25,8 @@ def gemm_reduce_scatter(
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
         float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
+        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
+        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
     Spec: none.
