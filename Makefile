@@ -86,7 +86,7 @@ test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS=test_*.py runs all tests on them.
-OF_NODES := memory ordering rma teams wait device_far
+OF_NODES := memory ordering rma teams wait device_far device_far_calls
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
@@ -126,7 +126,7 @@ FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)
 FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # these tests access memory by NumPy
 FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
-FILES_far := $(patsubst %,test_%.py,far_gpu rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
+FILES_far := $(patsubst %,test_%.py,far_gpu device_far device_far_calls rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
 HEAP_far := PYSHMEM_NODE_SIZE=1
 FILES_ipc := $(patsubst %,test_%.py,address_tables device_context device_rma rma signal) # heaps mapped by IPC handles
 HEAP_ipc := PYSHMEM_PEER_MAP=ipc

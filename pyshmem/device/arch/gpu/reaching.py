@@ -19,47 +19,47 @@ from pyshmem.device.arch.targets import is_direct
 
 
 @triton.jit
-def copy_to(ctx, there, source, nelems):
+def copy_to(ctx, dest, source, nelems):
     """Copy elements from memory here to a peer's, as copies.copy does. It begins with a barrier."""
     if is_direct(ctx.reach):
-        copies.copy(ctx, there, source, nelems)
-    elif is_place(there):
-        requests.put(ctx, there, source, nelems)
+        copies.copy(ctx, dest, source, nelems)
+    elif is_place(dest):
+        requests.put(ctx, dest, source, nelems)
     else:
-        copies.copy(ctx, there, source, nelems)
+        copies.copy(ctx, dest, source, nelems)
 
 
 @triton.jit
-def copy_from(ctx, dest, there, nelems):
+def copy_from(ctx, dest, source, nelems):
     """Copy elements from a peer's memory to memory here, as copies.copy does. It begins with a barrier."""
     if is_direct(ctx.reach):
-        copies.copy(ctx, dest, there, nelems)
-    elif is_place(there):
-        requests.get(ctx, dest, there, nelems)
+        copies.copy(ctx, dest, source, nelems)
+    elif is_place(source):
+        requests.get(ctx, dest, source, nelems)
     else:
-        copies.copy(ctx, dest, there, nelems)
+        copies.copy(ctx, dest, source, nelems)
 
 
 @triton.jit
-def copy_blocks_to(ctx, there, source, dst, sst, bsize, nblocks):
+def copy_blocks_to(ctx, dest, source, dst, sst, bsize, nblocks):
     """Copy blocks from memory here to a peer's, as copies.copy_blocks does."""
     if is_direct(ctx.reach):
-        copies.copy_blocks(ctx, there, source, dst, sst, bsize, nblocks)
-    elif is_place(there):
-        requests.put_blocks(ctx, there, source, dst, sst, bsize, nblocks)
+        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
+    elif is_place(dest):
+        requests.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
     else:
-        copies.copy_blocks(ctx, there, source, dst, sst, bsize, nblocks)
+        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
 
 
 @triton.jit
-def copy_blocks_from(ctx, dest, there, dst, sst, bsize, nblocks):
+def copy_blocks_from(ctx, dest, source, dst, sst, bsize, nblocks):
     """Copy blocks from a peer's memory to memory here, as copies.copy_blocks does."""
     if is_direct(ctx.reach):
-        copies.copy_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
-    elif is_place(there):
-        requests.get_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
+        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
+    elif is_place(source):
+        requests.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
     else:
-        copies.copy_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
+        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
 
 
 @triton.jit
