@@ -117,7 +117,7 @@ check: $(VENV)/.installed
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
-GPU_PARTS := kernels1 kernels2 host cpuheap far
+GPU_PARTS := kernels1 kernels2 host cpuheap far ipc
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
@@ -128,6 +128,8 @@ FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
 FILES_far := $(patsubst %,test_%.py,far_gpu rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
 HEAP_far := PYSHMEM_NODE_SIZE=1
+FILES_ipc := $(patsubst %,test_%.py,address_tables device_context device_rma rma signal) # heaps mapped by IPC handles
+HEAP_ipc := PYSHMEM_PEER_MAP=ipc
 test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU; make test needs none" >&2; exit 1; }
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))

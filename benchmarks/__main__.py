@@ -69,9 +69,11 @@ def _measure(options: argparse.Namespace) -> int:
             command = [*_launcher(module, gpus), *_passed(options, module), "--json", str(path)]
             command += ["--compare", options.compare] if module in known else []
             status = _run(command, options.limit)
+            found = record.read_all(str(path)) if path.exists() else []
             if status:
                 failed.append(f"{module} ({status})")
-            runs += record.read_all(str(path)) if path.exists() else []
+                _show(options, found)
+            runs += found
     _publish(options, runs)
     if failed:
         print(f"benchmarks: failed: {', '.join(failed)}", file=sys.stderr)
@@ -94,13 +96,17 @@ def _read(options: argparse.Namespace) -> int:
     runs = record.read_all(options.file)
     names = {module for name in options.suite or SUITES for module in SUITES[name]}
     runs = [run for run in runs if run["suite"] in names]
+    _show(options, runs)
+    _publish(options, runs)
+    return 0
+
+
+def _show(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
     earlier = {run["suite"] for run in record.read_all(options.compare)} if options.compare else set()
     console = Console(width=None if sys.stdout.isatty() else 200)
     for run in runs:
         name = run["suite"]
         sheets.show(console, run, record.read(options.compare, name)[1] if name in earlier else None)
-    _publish(options, runs)
-    return 0
 
 
 def _publish(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:

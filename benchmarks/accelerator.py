@@ -135,14 +135,17 @@ class Accelerator:
         return start.elapsed_time(end) / 1e3
 
     def captured(self, step: Step, calls: int) -> Step:
-        """Return a function that replays a CUDA graph of ``calls`` steps. All PEs have run the step before."""
+        """Return a function that replays a CUDA graph of ``calls`` steps. All PEs have run the step before.
+
+        All PEs capture before any of them replays: a library that maps a peer's memory in a capture (NCCL) would wait there
+        for a GPU whose kernel waits for this PE.
+        """
         if self.interpreted:
             return lambda: [step() for _ in range(calls)]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(calls):
                 step()
-        graph.replay()
         return graph.replay
 
     def reopening(self) -> float:

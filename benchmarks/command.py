@@ -61,18 +61,21 @@ class Suite:
         Rows that would begin after --budget are listed as left out. agreed: gives all PEs the time of one of them.
         """
         rows = select(self.rows, options.only, report.n_pes, options.full, options.quick)
+        report.left_out = [row.key for row in rows]
         effort = self.quick if options.quick else self.full
         with progress(speaks) as bar:
             task = bar.add_task(self.name, total=len(rows))
             for row in rows:
                 spent = agreed(time.monotonic() - _BEGUN)
                 if options.budget and spent > options.budget:
-                    report.left_out.append(row.key)
-                    continue
+                    break
                 bar.update(task, description=f"{self.name}: {row.key}")
                 if not bar.console.is_terminal:
                     bar.console.print(f"{self.name}: {spent:.1f} s: {row.key}", markup=False, highlight=False)
                 report.results[row] = measure(row, clock, effort)
+                report.left_out.remove(row.key)
+                if speaks and options.json:
+                    record.write(options.json, report)  # now, for a run that does not end
                 bar.advance(task)
         if speaks:
             publish(report, options, self.sweeps)

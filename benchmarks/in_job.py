@@ -99,7 +99,9 @@ class InJobClock:
         if case.how == GRAPH:
             replay = self.accelerator.captured(case.step, case.calls)
             case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
+            self._together()
             replay()
+            self._together()
         if case.ahead:
             self._together()
             taken = self.comm.allreduce(self.accelerator.seconds(case.step, 1), self.most)

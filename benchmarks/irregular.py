@@ -157,8 +157,11 @@ class Bench:
         self.device = "cuda" if self.clock.gpu else "cpu"
         self.remarks: dict[str, str] = {}
 
-    def measure(self, console: Console) -> list[Found]:
-        return [self.matrix(each) for each in track(self.recipes, "measuring", console=console, transient=True)]
+    def measure(self, console: Console, limit: float) -> list[Found]:
+        """Measure the matrices; after ``limit`` seconds no further one."""
+        end = time.perf_counter() + limit
+        every = track(self.recipes, "measuring", console=console, transient=True)
+        return [self.matrix(each) for each in every if time.perf_counter() < end]
 
     def matrix(self, recipe: Recipe) -> Found:
         made = recipe.make(self.device)
@@ -322,6 +325,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the population")
     parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of pieces, for every schedule")
     parser.add_argument("--quick", action="store_true", help="36 matrices")
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="begin no matrix afterwards")
     parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse |ExternalStream ")  # CSR tensors are beta; CuPy 13 has no other
@@ -329,7 +333,7 @@ def main() -> int:
     count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
     recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))
     bench = Bench(recipes, options.sizes, 5 if options.quick else 9)
-    every = bench.measure(Console(stderr=True))
+    every = bench.measure(Console(stderr=True), options.limit)
     console = Console(width=None if sys.stdout.isatty() else 160)
     if not gpu:
         console.print(NO_FIGURES, style="bold")

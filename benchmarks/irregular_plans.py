@@ -2,8 +2,9 @@
 
 Run: pyshmemrun -n 2 -m benchmarks.irregular_plans [--atoms N] [--json FILE]. Each PE times the product of the whole matrix
 by schedule="auto", and the plan's with every way to fetch, in CUDA graphs that begin together; the times are those of the
-slowest PE. Results are compared with those of one PE before. least: the one PE's time divided by the PEs, and the bytes of the elements that a PE
-fetches at 450 GB/s, what NVLink of the fourth generation does in one direction. Without GPUs it only tries the method.
+slowest PE. Results are compared with those of one PE before. least: the one PE's time divided by the PEs, and the bytes of
+the elements that a PE fetches at 450 GB/s, what NVLink of the fourth generation does in one direction. Without GPUs it only
+tries the method.
 """
 
 from __future__ import annotations

@@ -134,6 +134,11 @@ class JobsClock:
         first = answers[0]
         if not first["found"]:
             return None
+        missing = next((answer["missing"] for answer in answers if "missing" in answer), "")
+        if missing and job is self.jobs[0]:
+            raise JobError(f"{row.key}, {job.peer.name}: {missing}")
+        if missing:
+            return _missing(job.peer.name, missing)
         wrong = "".join(answer["wrong"] for answer in answers)
         names = {"seconds": job.peer.name}
         figures = {job.peer.name: Figure(first["statement"], first["note"], wrong)}

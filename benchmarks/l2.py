@@ -2,14 +2,16 @@
 
 A program loads a block of each operand in each step of its K loop. Programs are dealt to chiplets in turn, and each chiplet
 has a cache of its own, which replaces what was used longest ago. Programs step together, each up to ``drift`` steps late.
-Run: python -m benchmarks.l2
+Run: python -m benchmarks.l2 [--plot FILE]. It prints the orders of attention's tiles, too; the plot is of those.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyshmem.ops.configurations import Configuration
@@ -52,13 +54,13 @@ def tiles_of(gpu: Gpu, order: Order, m: int, n: int, row: Configuration) -> list
     high, wide = -(-m // row.BM), -(-n // row.BN)
     found = []
     for program in range(gpu.programs):
-        first = _plain(renumbered)(program, gpu.programs, gpu.chiplets if order.renumbers else 1)
+        first = plain(renumbered)(program, gpu.programs, gpu.chiplets if order.renumbers else 1)
         indices = range(first, high * wide, gpu.programs)
-        found.append([_plain(tile_at)(index, high, wide, order.group) for index in indices])
+        found.append([plain(tile_at)(index, high, wide, order.group) for index in indices])
     return found
 
 
-def _plain(kernel: Any) -> Any:
+def plain(kernel: Any) -> Any:
     """The Python function of a kernel's function: the orders compute with integers alone."""
     return kernel.fn
 
@@ -112,6 +114,17 @@ def table(gpu: Gpu = MI300X) -> str:
     return "\n".join(lines)
 
 
+def main(arguments: list[str] | None = None) -> int:
+    from benchmarks import l2_attention
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.l2", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rates of attention's orders")
+    options = parser.parse_args(arguments)
+    print(table(), l2_attention.table(), sep="\n\n")
+    if options.plot:
+        l2_attention.plot(options.plot)
+    return 0
+
+
 if __name__ == "__main__":
-    print(table())
-    sys.exit(0)
+    sys.exit(main())

@@ -30,14 +30,21 @@ class Worker:
         return {"pe": self.library.me, "facts": self.library.facts()}
 
     def prepare(self, operation: str, nbytes: int, *parameters: Any) -> dict[str, Any]:
-        """Make the case and check it. found: whether the library has it.  wrong: the errors that this PE found."""
+        """Make the case and check it. found: whether the library has it.  wrong: the errors that this PE found.
+
+        missing: what the library raised in its call.
+        """
         self.case = None
         self.library.forget()
         self.case = case = self.library.case(operation, nbytes, *parameters)
         if case is None:
             return {"found": False}
         self.active = case.pes is None or self.library.me in case.pes
-        wrong = case.check(lambda: self.steps(1))
+        try:
+            wrong = case.check(lambda: self.steps(1))
+        except Exception as error:  # noqa: BLE001  a library may raise anything
+            traceback.print_exc()
+            return {"found": True, "missing": f"{type(error).__name__}: {error}"}
         note = self.library.notes.get(operation, "")
         return {"found": True, "wrong": wrong, "statement": case.statement, "ceiling": case.ceiling, "note": note}
 

@@ -39,7 +39,7 @@ from pyshmem.kernels.tables import (
 # the largest sizes of rows; each is measured at this size
 SIZES = (128, 4 * KIB, 32 * KIB, 160 * KIB, 256 * KIB, 768 * KIB, 1536 * KIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 TILES = [Row(MORE, WORDS, words, words // 32) for words in (32, 64, 128, 256)]
-BLOCKS = [Row(MORE, SENT, nbytes, warps) for nbytes in (2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB) for warps in (4, 8, 16)]
+BLOCKS = [Row(MORE, SENT, nbytes, warps) for nbytes in (2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB) for warps in (4, 8)]
 GRIDS = [(programs, warps) for programs in (32, 64, 128, 256) for warps in (4, 8, 16) if programs * warps <= 2048]
 SHARES = [Row(MORE, kind, *grid) for kind in (HALVES, APART) for grid in GRIDS]
 LAST = (Row(MORE, APART, 128, 8),)

@@ -1,4 +1,7 @@
-"""Iris (the package tokenspeed-iris): its collectives from Python with their own settings, and its calls in kernels."""
+"""Iris (the package tokenspeed-iris): its all_reduce from Python, and its calls in kernels.
+
+Its other collectives, and its other fast variants of this one, pass an option to Triton that exists for AMD's GPUs alone.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
+from iris.ccl import Config
 from mpi4py import MPI
 
 from benchmarks.peers.on_gpus import BLOCK, OnGpus, programs
@@ -73,8 +77,7 @@ def wait(flag, number):
 
 class Library(OnGpus):
     statements: ClassVar = {
-        "all_reduce": "ccl.all_reduce(target.view(-1, columns), source.view(-1, columns))",
-        "fcollect": "ccl.all_gather(target.view(-1, columns), source.view(-1, columns))",
+        "all_reduce": "ccl.all_reduce(target.view(-1, columns), source.view(-1, columns), config=one_shot)",
     }
 
     def __init__(self) -> None:
@@ -86,7 +89,7 @@ class Library(OnGpus):
         dist.init_process_group("nccl", store=store, rank=comm.rank, world_size=comm.size, device_id=device)
         self.iris = iris.iris(HEAP, allocator_type="vmem_chunked")
         super().__init__(comm)
-        self.names = {"ccl": self.iris.ccl, "columns": COLUMNS}
+        self.names = {"ccl": self.iris.ccl, "columns": COLUMNS, "one_shot": Config(all_reduce_variant="one_shot")}
         self.bases = self.iris.get_heap_bases()
         self.free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}  # arrays of earlier cases
         self.kernels = {

@@ -1,9 +1,8 @@
 """The one way to a peer in kernels. Every chapter reaches other PEs through these functions, and through nothing else.
 
 ctx.reach says, at compile time, what the team needs. DIRECT: all memory of all members is mapped here, so a peer's element
-is this PE's address at a distance, and loads, stores and atomics do the rest. FAR: some members are on other nodes.
-Interpreted kernels reach them by requests, in calls that do not take or return pointers or tiles; these calls, and all
-calls of compiled kernels, refuse a FAR context by name.
+is this PE's address at a distance, and loads, stores and atomics do the rest. FAR: some members are on other nodes. Kernels
+reach these by requests, in calls that do not take or return pointers or tiles; such calls refuse a FAR context by name.
 
 Pointers and addresses are this PE's; pe counts in ctx's team. Callers have checked both. No function here is a barrier of
 the program's threads, except those that say so.
@@ -32,28 +31,28 @@ def ptr(ctx, pointers, pe):
 def put(ctx, dest, source, nelems, pe):
     """Copy ``source[:nelems]`` to ``dest`` on ``pe``. It begins with a barrier: other threads may have written source."""
     arch.check_reach("put", ctx.reach)
-    arch.copy(ctx, arch.translate(ctx, dest, pe), source, nelems)
+    arch.copy_to(ctx, arch.translate(ctx, dest, pe), source, nelems)
 
 
 @jit
 def get(ctx, dest, source, nelems, pe):
     """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. It begins with a barrier."""
     arch.check_reach("get", ctx.reach)
-    arch.copy(ctx, dest, arch.translate(ctx, source, pe), nelems)
+    arch.copy_from(ctx, dest, arch.translate(ctx, source, pe), nelems)
 
 
 @jit
 def put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe):
     """put of nblocks blocks of bsize elements, whose starts are dst and sst elements apart."""
     arch.check_reach("put_blocks", ctx.reach)
-    arch.copy_blocks(ctx, arch.translate(ctx, dest, pe), source, dst, sst, bsize, nblocks)
+    arch.copy_blocks_to(ctx, arch.translate(ctx, dest, pe), source, dst, sst, bsize, nblocks)
 
 
 @jit
 def get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe):
     """get of nblocks blocks of bsize elements, whose starts are dst and sst elements apart."""
     arch.check_reach("get_blocks", ctx.reach)
-    arch.copy_blocks(ctx, dest, arch.translate(ctx, source, pe), dst, sst, bsize, nblocks)
+    arch.copy_blocks_from(ctx, dest, arch.translate(ctx, source, pe), dst, sst, bsize, nblocks)
 
 
 # ---- elements: of one pointer or a block of them ----

@@ -295,7 +295,13 @@ def context_of(team: Team) -> Any:
     from pyshmem.host.device_context import device_context  # imports triton, which most programs do not need
 
     if team.meeting.spans:
-        refuse(UnreachableError, "device_context", "team", f"{team!r}, which spans nodes", "PEs whose heaps are mapped here")
+        refuse(
+            UnreachableError,
+            "device_context",
+            "team",
+            f"{team!r}, which spans nodes",
+            "PEs whose heaps are mapped here",
+        )
     return device_context(team, None)
 
 

@@ -49,7 +49,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
 
 def is_compiled_far(ctx: DeviceContext) -> bool:
     """Return whether compiled kernels reach some members of the team by requests."""
-    return ctx.reach.value == FAR and ctx.where.value != TARGETS.index("interpreter")
+    return bool(ctx.reach.value == FAR and ctx.where.value != TARGETS.index("interpreter"))
 
 
 def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:

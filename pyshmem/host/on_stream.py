@@ -250,7 +250,7 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
 
 def by_copy(engine: Any, nbytes: int) -> bool:
     """Return whether copy engines move blocks of ``nbytes``. engine: the caller's, or what other routines have there."""
-    return engine == "copy" or (engine == "auto" and first(tables().copies, nbytes).kind == COPY)
+    return engine == "copy" or (engine == "auto" and bool(first(tables().copies, nbytes).kind == COPY))
 
 
 def _planned(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int) -> Any:

@@ -9,7 +9,6 @@ import struct
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import torch.distributed as dist
 
 from pyshmem.runtime import bootstrap
 from pyshmem.runtime.areas import RESERVED, begin, clear, pool
@@ -201,7 +200,7 @@ class Team:
         ranks = _ranks("to_group", member("to_group", self))
         if ranks != sorted(ranks):
             refuse(ArgumentError, "to_group", "team", f"{self!r} with the ranks {ranks}", "PEs whose ranks ascend")
-        return dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        return bootstrap.group_of(ranks, backend)
 
     def create_ctx(self, options: int = 0) -> Any:
         """Return a new context on this team; CTX_INVALID if it is no team. Local.

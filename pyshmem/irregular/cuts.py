@@ -29,8 +29,8 @@ def begin_pieces(offsets, tile_begins, atom_begins, tiles, atoms, size, BEGINS: 
 class Cut:
     """A matrix cut into pieces. What products take from it is said in pyshmem.irregular.execution.
 
-    closed: the tiles that are split, ``splits`` in number. One begins in the piece opening[j] and ends in closing[j].
-    spread: over how many pieces after the first at most.  vacant: the number of tiles without atoms, if they are needed.
+    closed, opening, closing, joins: as in Splits. Tiles that are split are ``splits`` in number, and each goes on in at most
+    ``spread`` pieces after that in which it begins.  vacant: the number of tiles without atoms, if they are needed.
     """
 
     def __init__(self, matrix: CSR, schedule: Schedule, size: int):
@@ -43,7 +43,7 @@ class Cut:
         )
         self._storage: dict[Any, Any] = {}
         self.begins = atoms if schedule.flat else tiles
-        self.closing = self.opening = self.closed = self.numbers = tiles[:0]
+        self.closing = self.opening = self.closed = self.joins = self.numbers = tiles[:0]
         self.marked = Marked(tiles[:0], tiles[:0], tiles[:0])
         self.spread = self.splits = self.vacant = 0
         if schedule.flat:
@@ -55,13 +55,15 @@ class Cut:
             closing = (begun & (tiles[1:] > tiles[:-1])).nonzero()[:, 0]
             opening = torch.searchsorted(tiles[1:], tiles[closing])
             self.closed, self.splits = tiles[closing], closing.numel()
-            self.closing, self.opening = (each.to(offsets.dtype) for each in (closing, opening))
+            joins = torch.searchsorted(closing, torch.arange(self.pieces, device=offsets.device))
+            self.closing, self.opening, self.joins = (each.to(offsets.dtype) for each in (closing, opening, joins))
+            self.opening = torch.nn.functional.pad(self.opening, (0, 1), value=self.pieces)
             self.spread = int((closing - opening).max()) if closing.numel() else 0
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
 
-    def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return (heads, tails, queue) of a stream: the sums of split tiles' parts, and a zero.
+    def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, ...]:
+        """Return (heads, tails, arrived, queue) of a stream: the sums of split tiles' parts, their numbers, and a zero.
 
         Products on one stream follow each other, so they can share it.
         """
@@ -69,6 +71,6 @@ class Cut:
         if found is None:
             device = self.begins.device
             heads, tails = (torch.empty(self.pieces * width, dtype=dtype, device=device) for _ in range(2))
-            found = heads, tails, torch.zeros(1, dtype=torch.int32, device=device)
-            self._storage[stream, width, dtype] = found
+            arrived, queue = (torch.zeros(count, dtype=torch.int32, device=device) for count in (self.splits, 1))
+            found = self._storage[stream, width, dtype] = (heads, tails, arrived, queue)
         return found

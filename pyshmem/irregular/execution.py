@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ import triton.language as tl
 
 from pyshmem.irregular.choosing import choose
 from pyshmem.irregular.cuts import Cut
-from pyshmem.irregular.launching import Bound, Launch, kind_of, stream_of
+from pyshmem.irregular.launching import Bound, kind_of, stream_of
 from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
 from pyshmem.irregular.schedules import (
     Schedule,
@@ -60,9 +59,26 @@ class Work(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
+class Splits(NamedTuple):
+    """The tiles that pieces split: tile closed[j] begins in piece opening[j] and ends in closing[j].
+
+    The last of opening comes after all pieces.  joins: for each piece, the first j with closing[j] no less.
+    heads, tails: for each piece, the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
+    the piece.  arrived: of each tile the parts that are stored, 0 before and after a product.
+    """
+
+    closed: torch.Tensor
+    opening: torch.Tensor
+    closing: torch.Tensor
+    joins: torch.Tensor
+    heads: torch.Tensor
+    tails: torch.Tensor
+    arrived: torch.Tensor
+
+
 @triton.jit
 def go_through(
-    piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
+    piece, offsets, marks, filled, empty, begins, numbers, splits, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -78,35 +94,66 @@ def go_through(
                     operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH
                 )
             place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[:, None]
-            tl.store(heads + place, head)
-            tl.store(tails + place, tail)
+            tl.store(splits.heads + place, head)
+            tl.store(splits.tails + place, tail)
+            tl.debug_barrier()  # the stores precede the atomics of the thread that makes these
+            join_parts(piece, splits, operands, TILE, SUM, ROWS, WIDTH)
         else:
             in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-        share = tl.cast(vacant, tl.int64)
-        first, last = piece * share // pieces, (piece + 1) * share // pieces
-        finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
+        if vacant > 0:  # divisions cost as much as sixty atoms
+            share = tl.cast(vacant, tl.int64)
+            first, last = piece * share // pieces, (piece + 1) * share // pieces
+            finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
     else:
         side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
 
 
+@triton.jit
+def join_parts(
+    piece, splits, operands, TILE: tl.constexpr, SUM: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Say of the split tiles in which ``piece`` begins and ends that their parts are stored.
+
+    The program that says it last for a tile adds the parts, PARTS at a time, in the same order always, and finishes the
+    tile. No program waits.
+    """
+    lanes = tl.arange(0, WIDTH)[:, None]
+    number = tl.load(splits.joins + piece)
+    first = tl.load(splits.opening + number)
+    while first <= piece:
+        last = tl.load(splits.closing + number)
+        before = tl.atomic_add(splits.arrived + number, 1, sem="acq_rel")
+        if before == last - first:
+            tl.store(splits.arrived + number, 0)
+            sums = tl.zeros((WIDTH, PARTS), dtype=SUM)
+            for step in range(first, last, PARTS):
+                part = step + tl.arange(0, PARTS)[None, :]
+                sums += tl.load(splits.heads + part.to(tl.int64) * WIDTH + lanes, mask=part < last, other=0)
+            tail = tl.load(splits.tails + last.to(tl.int64) * WIDTH + lanes)
+            tile = tl.load(splits.closed + number + tl.zeros((1, 1), dtype=tl.int32))
+            TILE(operands, tile, lanes, tl.sum(sums, 1, keep_dims=True) + tail, tile >= 0)
+        number += 1
+        first = tl.load(splits.opening + number)
+
+
 @triton.jit(do_not_specialize=["pieces", "vacant", "stored"])
 def execute(
-    offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant, stored, operands,
+    offsets, marks, filled, empty, begins, numbers, queue, splits, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
     FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
+    """Go through pieces of a matrix.
 
     begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
-    heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
-    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
+    empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
+    ROWS: the tiles side by side; if FLAT, the parts of a split tile that are added at a time.
     """
     programs = tl.num_programs(0)
     piece = TAKE(queue, tl.program_id(0) - programs, programs)
     if QUEUED:
         while piece < pieces:
             go_through(
-                piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
+                piece, offsets, marks, filled, empty, begins, numbers, splits, pieces, vacant, stored, operands,
                 ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
             )  # fmt: skip
             piece = TAKE(queue, piece, programs)
@@ -114,33 +161,13 @@ def execute(
             tl.store(queue, 0)
     else:
         go_through(
-            piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
+            piece, offsets, marks, filled, empty, begins, numbers, splits, pieces, vacant, stored, operands,
             ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count"])
-def finish_split_tiles(
-    closed, opening, closing, heads, tails, count, operands,
-    TILE: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
-    lanes = tl.arange(0, WIDTH)[None, :]
-    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    live = number < count
-    first = tl.load(opening + number, mask=live, other=0)
-    last = tl.load(closing + number, mask=live, other=0)
-    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
-    for step in range(0, tl.max(last - first), LANES):
-        part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
-        place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
-        sums += tl.load(heads + place, mask=part < last[:, :, None], other=0)
-    tail = tl.load(tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
-    TILE(operands, tl.load(closed + number, mask=live, other=0), lanes, tl.sum(sums, axis=1) + tail, live)
-
-
 class Prepared(NamedTuple):
-    """How a work of a width and a type is launched. constants, finishing_constants: of the kernels, but those of the work.
+    """How a work of a width and a type is launched. constants: of the kernel, but those of the work.
 
     bound: by the stream, the work's functions and the kind of its operands.
     """
@@ -150,8 +177,6 @@ class Prepared(NamedTuple):
     grid: tuple[int, ...]
     constants: dict[str, Any]
     warps: int
-    finishing_grid: tuple[int, ...]
-    finishing_constants: dict[str, Any]
     bound: dict[Any, Bound]
 
 
@@ -199,16 +224,14 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     width = triton.next_power_of_2(work.width)
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
+    if schedule.flat:
+        rows = parts_at_once(cut.spread, nbytes)
     programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
-    kinds = {"SUM": _SUMS[work.dtype]}
-    constants = kinds | {
-        "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "BLOCK": block, "ROWS": rows, "WIDTH": width,
+    constants = {
+        "SUM": _SUMS[work.dtype], "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat,
+        "SPLITS": schedule.splits, "BLOCK": block, "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
-    rows, lanes = finishing(cut.spread, nbytes)
-    finishing_grid = (-(-cut.closing.numel() // rows),)
-    finishing_constants = {**kinds, "ROWS": rows, "LANES": lanes, "WIDTH": width}
-    return Prepared(cut, width, (programs,), constants, schedule.warps, finishing_grid, finishing_constants, {})
+    return Prepared(cut, width, (programs,), constants, schedule.warps, {})
 
 
 def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
@@ -216,24 +239,20 @@ def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
     key = kind_of(work.operands, stream, id(work.atom), id(work.tile))
     bound = found.bound.get(key)
     if bound is None:
-        bound = found.bound[key] = Bound(stream, list(_launches(found, work, matrix, stream)), work.operands)
+        bound = found.bound[key] = _bind(found, work, matrix, stream)
     bound(work.operands)
 
 
-def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator[Launch]:
-    """Yield the kernels of a work, with all but its operands."""
+def _bind(found: Prepared, work: Work, matrix: CSR, stream: int) -> Bound:
+    """Return the kernel of a work, with all but its operands."""
     cut = found.cut
-    heads, tails, queue = cut.storage(found.width, work.dtype, stream)
+    heads, tails, arrived, queue = cut.storage(found.width, work.dtype, stream)
+    splits = Splits(cut.closed, cut.opening, cut.closing, cut.joins, heads, tails, arrived)
     fixed = (
-        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant, matrix.atoms,
+        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, splits, cut.pieces, cut.vacant, matrix.atoms,
     )  # fmt: skip
     constants = {"ATOM": work.atom, "TILE": work.tile, **found.constants}
-    yield Launch(execute, found.grid, fixed, constants, {"num_warps": found.warps})
-    if cut.spread:
-        fixed = cut.closed, cut.opening, cut.closing, heads, tails, cut.splits
-        yield Launch(
-            finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {}
-        )
+    return Bound(execute, found.grid, stream, fixed, work.operands, constants, num_warps=found.warps)
 
 
 def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
@@ -251,10 +270,10 @@ def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int)
     return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
 
 
-def finishing(spread: int, nbytes: int) -> tuple[int, int]:
-    """Return (ROWS, LANES): the split tiles at a time, and the parts of each."""
-    lanes = 2 if spread <= 8 else 64
-    return max(2 * _BYTES // (lanes * nbytes), 1), lanes
+def parts_at_once(spread: int, nbytes: int) -> int:
+    """Return how many parts of a split tile are added at a time. Few numbers: each is compiled."""
+    wanted = 32 if spread <= 32 else 256 if spread <= 512 else 1024
+    return max(min(wanted, 4 * _BYTES // nbytes), 16)
 
 
 def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:

@@ -1,15 +1,15 @@
-"""Kernels of products: compiled once for each kind of operands, and launched from C with all other arguments bound."""
+"""The kernel of a product: compiled once for each kind of operands, and launched from C with all other arguments bound."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import kernel_key, launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, current_stream, refuse_launch, words_of
+from pyshmem.runtime.gpu.launch import CachedKernel, current_stream, refuse_launch, words_of
 from pyshmem.runtime.heap import views
 
 
@@ -23,57 +23,43 @@ def kind_of(operands: tuple[Any, ...], *others: int) -> Any:
     return kernel_key(views, others, (False,) * len(operands), operands)
 
 
-class Launch(NamedTuple):
-    """A kernel on a grid. Its parameters are ``fixed``, the operands, and the constants.
-
-    options: those of the compiler, as num_warps.
-    """
-
-    kernel: Any
-    grid: tuple[int, ...]
-    fixed: tuple[Any, ...]
-    constants: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-    def compiled(self, operands: tuple[Any, ...]) -> Loaded:
-        """Return the kernel for operands of this kind."""
-        return CachedKernel(self.kernel).find(*self.fixed, operands, *self.constants.values(), **self.options)
-
-    def plainly(self, stream: int, operands: tuple[Any, ...]) -> None:
-        """Enqueue the kernel by Triton."""
-        if interpreter.active():
-            self.kernel[self.grid](*self.fixed, operands, **self.constants)
-        else:
-            self.compiled(operands)(self.grid, stream, (*self.fixed, operands, *self.constants.values()))
-
-
 class Bound:
-    """Launches on a stream, one after the other. Call it with their operands, a NamedTuple."""
+    """``kernel`` on a grid and a stream. Call it with the operands, a NamedTuple, which follow what is fixed."""
 
-    __slots__ = ("_heads", "_kinds", "_launches", "_stream")
+    __slots__ = ("_general", "_head", "_held", "_kinds", "_stream")
 
-    def __init__(self, stream: int, launches: Sequence[Launch], operands: tuple[Any, ...]) -> None:
-        """Compile the kernels for operands of the kind of these."""
+    def __init__(
+        self, kernel: Any, grid: tuple[int, ...], stream: int, fixed: tuple[Any, ...], operands: tuple[Any, ...],
+        constants: Mapping[str, Any], **options: Any,
+    ) -> None:  # fmt: skip
+        """Compile the kernel for operands of the kind of these.
+
+        constants: in the order of the kernel's parameters.  options: those of the compiler, as num_warps.
+        """
+        self._head = b""
         self._stream = stream
-        self._launches = launches  # the kernels hold the addresses of what is fixed
-        self._heads: list[bytes] = []
         self._kinds: tuple[Any, ...] = ()
-        loaded = [] if interpreter.active() else [each.compiled(operands) for each in launches]
-        if loaded and all(each.plan is not None and not each.scratch for each in loaded):
-            for launch, found in zip(launches, loaded, strict=True):
-                count = len(launch.fixed)
-                words = words_of(launch.fixed, found.plan[:count])
-                self._heads.append(found.prepared(*launch.grid, words=tuple(words)))
-                self._kinds = found.plan[count]  # alike for all
+        self._held: tuple[Any, ...] = (fixed, constants)  # the kernel has their addresses, or their code
+        if interpreter.active():
+            self._general: Any = lambda given: kernel[grid](*fixed, given, **constants)
+            return
+        loaded = CachedKernel(kernel).find(*fixed, operands, *constants.values(), **options)
+        self._general = lambda given: loaded(grid, stream, (*fixed, given, *constants.values()))
+        if loaded.plan is not None and not loaded.scratch:
+            self._head = loaded.prepared(*grid, words=tuple(_words(fixed, loaded.plan[: len(fixed)])))
+            self._kinds = loaded.plan[len(fixed)]
 
     def __call__(self, operands: tuple[Any, ...]) -> None:
-        """Enqueue the kernels. Errors: LaunchError."""
-        if not self._heads:
-            for launch in self._launches:
-                launch.plainly(self._stream, operands)
+        """Enqueue the kernel. Errors: LaunchError."""
+        if not self._head:
+            self._general(operands)
             return
-        words = words_of(operands, self._kinds)
-        for head in self._heads:
-            code = launch_prepared(head, self._stream, *words)
-            if code:
-                refuse_launch("run", "the kernel of a work", code)
+        code = launch_prepared(self._head, self._stream, *words_of(operands, self._kinds))
+        if code:
+            refuse_launch("run", "the kernel of a work", code)
+
+
+def _words(values: tuple[Any, ...], kinds: tuple[Any, ...]) -> Iterator[int]:
+    """As words_of, which would keep tuples of tensors for ever."""
+    for value, kind in zip(values, kinds, strict=True):
+        yield from _words(value, kind) if isinstance(kind, tuple) else words_of((value,), (kind,))

@@ -14,15 +14,12 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, r
 VALUES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INDICES = (torch.int32, torch.int64)
 LARGEST_PIECE = 1 << 20
-ALIGNMENT = 16  # atoms: kernels read from multiples of it, in vectors of up to 16 bytes
+ALIGNMENT = 8  # atoms: kernels read from multiples of it, in vectors of 16 bytes
 _MOST = 2**31 - 2 * LARGEST_PIECE  # of rows and non-zeros with int32 indices: kernels add the size of a piece to them
 
 
 class Marked(NamedTuple):
-    """A byte for each atom, up to a multiple of ALIGNMENT: 1 for the first of its row, plus 2 for the last.
-
-    filled, empty: the rows with atoms, and those without.
-    """
+    """Two bits for each atom, 16 a word: 1 for the first of its row, 2 for the last. Rows with atoms, and those without."""
 
     marks: torch.Tensor
     filled: torch.Tensor
@@ -63,10 +60,10 @@ class CSR:
         lengths = self.offsets.diff()
         filled, empty = ((each).nonzero()[:, 0].to(self.offsets.dtype) for each in (lengths > 0, lengths == 0))
         firsts, ends = (self.offsets[filled.long() + i].long() for i in (0, 1))
-        marks = torch.zeros((self.atoms // ALIGNMENT + 1) * ALIGNMENT, dtype=torch.uint8, device=self.device)
-        marks[firsts] += 1
-        marks[ends - 1] += 2
-        return Marked(marks, filled, empty)
+        words = torch.zeros(self.atoms // 16 + 1, dtype=torch.int32, device=self.device)
+        for mark, atoms in ((1, firsts), (2, ends - 1)):  # sums of different bits have no carry
+            words.index_add_(0, atoms >> 4, (mark << (atoms & 15) * 2).int())
+        return Marked(words, filled, empty)
 
     def between(self, first: int, last: int) -> CSR:
         """Return the rows from ``first`` to before ``last``, of all columns. Columns and values are shared."""

@@ -59,8 +59,8 @@ def in_sequence(
     seen = tl.zeros((1, 1), dtype=tl.int32)  # how many tiles have begun in the piece
     for start in range(atom // ALIGNED * ALIGNED, atom_end, BLOCK):
         atoms, value, live = block_of(operands, start, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
-        mark = tl.where(live, tl.load(marks + atoms, mask=atoms < aligned_up(atom_end), other=0), 0)
-        first = tl.broadcast_to((mark & 1).to(tl.int32), (WIDTH, BLOCK))
+        mark = tl.load(marks + (atoms >> 4), mask=live, other=0) >> ((atoms & 15) * 2).to(tl.int32)
+        first = tl.broadcast_to(mark & 1, (WIDTH, BLOCK))
         place = tl.arange(0, BLOCK)[None, :]
         value += tl.where((place == 0) & (first == 0), head, 0)  # atoms outside the piece carry the sum on
         begun, sums = tl.associative_scan((first, value), 1, joined)
@@ -87,7 +87,8 @@ def both_added(head, tail, other_head, other_tail):
 @triton.jit
 def ends_tile(marks, atom):
     """Whether the atom before ``atom`` is the last of its tile."""
-    return tl.load(marks + tl.maximum(atom - 1, 0)) & 2 != 0
+    last = tl.maximum(atom - 1, 0)
+    return (tl.load(marks + (last >> 4)) >> ((last & 15) * 2).to(tl.int32)) & 2 != 0
 
 
 @triton.jit

@@ -35,6 +35,7 @@ from pyshmem.ops.torch_collectives import (
     gather_rows,
     reduce_on_stream,
 )
+from pyshmem.ops.torch_experts import moe_combine, moe_dispatch
 
 __all__ = [
     "all_gather_gemm",
@@ -50,6 +51,8 @@ __all__ = [
     "gemm_all_gather",
     "gemm_all_reduce",
     "gemm_reduce_scatter",
+    "moe_combine",
+    "moe_dispatch",
     "name_team",
     "reduce_on_stream",
     "reduce_scatter_rms_norm",
@@ -270,15 +273,15 @@ def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[
 @operator()
 def flash_decode(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None, *,
-    schedule: str = "auto", team: str = WORLD,
+    block_table: Tensor | None = None, schedule: str = "auto", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.flash_decode into a new tensor. team: a name."""
     group = team_of("flash_decode", team)
-    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule)
+    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule, block_table)
 
 
 @register_fake("pyshmem::flash_decode")
-def _(q, k, v, lengths=None, scale=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+def _(q, k, v, lengths=None, scale=None, *, block_table=None, schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)
 
 

@@ -7,7 +7,7 @@
  *
  * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, then it looks more and more rarely.
  * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
-enum { SLOTS = 64, SLOT_HEAD = 128, PIECE = 1 << 16 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
+enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
 enum { BUSY_NS = 200000, AWAKE_NS = 20000000, DROWSY_NS = 1000000000 };
 
 /* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.

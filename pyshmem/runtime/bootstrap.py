@@ -159,6 +159,21 @@ def ranks_of(group: Any) -> list[int]:
     return dist.get_process_group_ranks(group) if is_group(group) else []
 
 
+def group_of(ranks: list[int], backend: str | None) -> Any:
+    """Return a new process group. Its members alone call this.
+
+    Of a default group that is bound to a device, torch would split NCCL's communicator, for which NCCL waits for all
+    processes of that group. Unbound, it connects the members anew, at their first collective.
+    """
+    world = dist.group.WORLD
+    assert world is not None
+    bound, world.bound_device_id = world.bound_device_id, None
+    try:
+        return dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+    finally:
+        world.bound_device_id = bound
+
+
 def by_group(group: Any) -> Torch:
     """Connect the processes of a process group, whatever its backend."""
     return Torch(group.get_group_store(), dist.get_rank(group), dist.get_world_size(group))

@@ -10,5 +10,5 @@ UINT64 = TYPES.index("uint64")
 ATOMICS = {(op, kind): 16 * OPERATORS.index(op) + number for op in OPERATORS for number, kind in enumerate(TYPES)}
 
 # The ring of a process's kernels: SLOTS slots of SLOT_HEAD + PIECE bytes, words of 8 bytes at the head and data behind them.
-SLOTS, SLOT_HEAD, PIECE = 64, 128, 1 << 16
+SLOTS, SLOT_HEAD, PIECE = 32, 128, 1 << 18
 READY, DONE, FREE, OP, DETAIL, PLACE, NBYTES, VALUE, COND, RESULT = range(10)  # the words: see slot_t in _proxy.h

@@ -44,3 +44,11 @@ def test_attention_of_blocks_uses_the_matrix_units_and_loads_16_bytes_a_thread_w
 @pytest.mark.parametrize("dtype, width", [(torch.float32, 128), (torch.bfloat16, 256)], ids=str)
 def test_wide_heads_and_float32_spill_at_most_a_few_registers(dtype, width, target):
     assert spilled(compiled(target, dtype, width), target) <= SPILLED.get((target, dtype, width), 0)
+
+
+def test_keys_go_into_lds_past_the_registers_where_triton_is_told(monkeypatch):
+    """16 bytes at once on gfx950, 4 on gfx942."""
+    monkeypatch.setenv("TRITON_HIP_USE_ASYNC_COPY", "1")
+    for target, load in (("gfx950", r"buffer_load_dwordx4 .* lds$"), ("gfx942", r"buffer_load_dword .* lds$")):
+        found = compiled(target, torch.bfloat16, 128)
+        assert spilled(found, target) == 0 and places(instructions(text_of(found, target)), load)

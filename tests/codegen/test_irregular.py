@@ -5,13 +5,13 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles, finishing
+from pyshmem.irregular.execution import SCHEDULES, Splits, blocking, execute, parts_at_once
 from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
-INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
+INDICES = "offsets", "filled", "empty", "begins", "numbers"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -21,26 +21,25 @@ WORKS = {
 }  # fmt: skip
 
 
-def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32):
+def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32, spread=2):
     """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row."""
     chosen = SCHEDULES[schedule]
     atom, tile, kind, width = WORKS[work]
     kind = tl.float64 if dtype == torch.float64 else kind
     nbytes = width * (8 if kind == tl.float64 else 4)
     block, rows = blocking(TILES, ATOMS, chosen, chosen.size, nbytes)
-    if kernel is finish_split_tiles:
-        rows, block = finishing(2, nbytes)
+    rows = parts_at_once(spread, nbytes) if chosen.flat else rows
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
     sums = array(types[kind])
     fields = {"ctx": context(target), "counts": sums, "cache": array(torch.int64), "turn": array(torch.int32)}
     fields |= dict.fromkeys(("columns", "rows", "offsets"), array(index))
-    fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": 22, "depth": 9}
+    fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": tl.constexpr(22), "depth": 9}
     places = dict.fromkeys(INDICES, array(index))
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
-        "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
-        "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
+        "marks": array(torch.int32), "queue": array(torch.int32),
+        "splits": Splits(*[array(index)] * 4, sums, sums, array(torch.int32)), "pieces": 1 << 14, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
@@ -52,18 +51,21 @@ def atomics(found, target):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, target):
-    """One for the first piece of a program, one for each later piece."""
+def test_sums_are_made_without_atomics(schedule, target):
+    """A queue has one for the first piece of a program, and one for each later piece; split rows have one for each part."""
     found = compiled(execute, target, schedule)
-    assert len(atomics(found, target)) == (2 if SCHEDULES[schedule].queued else 0)
+    chosen = SCHEDULES[schedule]
+    assert len(atomics(found, target)) == (2 if chosen.queued else chosen.splits)
     assert spilled(found, target) == 0
 
 
 @pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
-def test_every_work_compiles_without_spills(work, target):
-    found = compiled(execute, target, "merge_path", work)
+@pytest.mark.parametrize("schedule", ["merge_path", "row_split"])
+def test_every_work_compiles_without_spills(schedule, work, target):
+    found = compiled(execute, target, schedule, work)
     assert spilled(found, target) == 0
-    assert bool(atomics(found, target)) == (work is degrees)
+    added = found.asm["ttir"].count("tt.atomic_rmw fadd")
+    assert added == 0
 
 
 def test_64_bits_of_values_and_indices_compile_without_spills(target):
@@ -71,7 +73,6 @@ def test_64_bits_of_values_and_indices_compile_without_spills(target):
 
 
 @pytest.mark.parametrize("schedule", SPLITTING)
-def test_split_rows_are_finished_without_atomics(schedule, target):
-    found = compiled(finish_split_tiles, target, schedule)
-    assert not atomics(found, target)
-    assert spilled(found, target) == 0
+@pytest.mark.parametrize("spread", [40, 4000])
+def test_the_parts_of_long_rows_are_added_without_spills(schedule, spread, target):
+    assert spilled(compiled(execute, target, schedule, spread=spread), target) == 0

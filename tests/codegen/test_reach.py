@@ -1,12 +1,14 @@
 """A device context of a team with PEs on other nodes: calls write requests; those on pointers and tiles are refused by name."""
 
+import re
+
 import kernels
 import pyshmem.device as dev
 import pytest
 import torch
 import triton
 import triton.language as tl
-from compiling import TARGETS, array, compile, context, in_order, instructions, specialise
+from compiling import TARGETS, array, assembly, compile, context, in_order, instructions, places, specialise
 from kernels import F32, I32, U64
 from pyshmem.device.arch.targets import FAR
 from triton.compiler.errors import CompilationError
@@ -90,12 +92,7 @@ def test_other_calls_write_requests(kernel, operands, target):
     """A ticket is taken, and the request is released to the host at system scope."""
     lines = instructions(compiled(kernel, target, operands).asm["ptx" if target == "nvidia" else "amdgcn"])
     if target == "nvidia":
-        in_order(
-            lines,
-            r"atom\.(relaxed\.)?gpu\.global\.add\.u64|atom.*\.gpu.*add\.u64",
-            r"bar\.sync",
-            r"st\.release\.sys\.global\.b64",
-        )
+        in_order(lines, r"atom\..*gpu.*\.add\.u64", r"bar\.sync", r"st\.release\.sys\.global\.b64")
     else:
         old = target == "gfx90a"
         store = r"global_store_dwordx2 .* off$" if old else r"global_store_dwordx2 .* off sc0 sc1$"
@@ -108,3 +105,24 @@ def test_other_calls_write_requests(kernel, operands, target):
             "s_waitcnt vmcnt\\(0\\)",
             store,
         )
+
+
+def test_a_request_is_released_after_what_all_threads_have_stored(target):
+    """Between the last word of the request and the word that makes it ready: all threads are done, and a release."""
+    lines = instructions(compiled(kernels.signal_set, target, (U64, 1)).asm["ptx" if target == "nvidia" else "amdgcn"])
+    (ready,) = places(lines, r"setp\.ne\.u32 .*st\.release\.sys\.global\.b64|v_cmp_ne_u32_e64 vcc, 0, v")
+    last_word = max(place for place in places(lines, r"st\.global|global_store|flat_store") if place < ready)
+    drained = r"s_waitcnt vmcnt\(0\)"
+    steps = [r"bar\.sync"] if target == "nvidia" else [drained, "s_barrier", "buffer_wbl2", drained]
+    in_order(lines[last_word:ready], *steps)
+
+
+@pytest.mark.parametrize(("kernel", "operands"), REQUESTED[:8], ids=[each[0].fn.__name__ for each in REQUESTED[:8]])
+def test_a_context_of_one_node_compiles_no_request(kernel, operands):
+    """Its ring is no parameter of the kernel, so that no instruction can use it."""
+    far, near = compiled(kernel, "nvidia", operands).asm["ptx"], assembly(kernel, "nvidia", *operands, by_table=True)
+    assert count_parameters(far) == count_parameters(near) + 1
+
+
+def count_parameters(ptx):
+    return len(set(re.findall(r"_param_\d+", ptx.split(")")[0])))

@@ -70,6 +70,7 @@ shmem.global_exit(4)
 
 FORKED = """
 import sys
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import pyshmem as shmem
@@ -86,6 +87,23 @@ def subgroup(rank):
     except shmem.ArgumentError as error:
         print("refused:", error, flush=True)
 
+def mute(rank):
+    # a backend whose collectives move nothing: the store alone connects, and nobody waits for a group of the default one
+    from torch.testing._internal.distributed import fake_pg  # which adds the backend
+    store = dist.FileStore(f"{sys.argv[1]}-mute", 3)
+    dist.init_process_group("fake", store=store, rank=rank, world_size=3)
+    shmem.init()
+    pair = shmem.Team.from_group(dist.new_group([0, 2]))
+    world, new_group, device = dist.group.WORLD, dist.new_group, torch.device("cuda", 0)
+    def unbound(*given, **more):
+        assert world.bound_device_id is None
+        return new_group(*given, **more)
+    world.bound_device_id, dist.new_group = device, unbound
+    if pair:
+        assert dist.get_process_group_ranks(pair.to_group()) == [0, 2] and world.bound_device_id == device
+    print(f"{rank} is {shmem.my_pe()} of {shmem.n_pes()}, {pair.my_pe()} of {pair.n_pes()}", flush=True)
+    shmem.barrier_all()
+
 def everybody(rank):
     connect(rank, "everybody")
     shmem.init()
@@ -95,7 +113,7 @@ def everybody(rank):
         shmem.global_exit(5)
     shmem.barrier_all()
 
-for main in (subgroup, everybody):
+for main in (subgroup, mute, everybody):
     workers = mp.start_processes(main, nprocs=3, join=False, start_method="fork")
     for each in workers.processes:
         each.join()
@@ -109,6 +127,8 @@ def test_a_process_group_is_a_job_and_global_exit_ends_it_where_nobody_else_does
     head, _, tail = out.partition("subgroup 0 0 0\n")
     assert {"0 is 0 of 2", "2 is 1 of 2"} <= set(head.splitlines()), (out, err)
     assert "comm: got int; wants an mpi4py intracommunicator or a torch ProcessGroup" in head
+    mute, _, tail = tail.partition("mute 0 0 0\n")
+    assert sorted(mute.splitlines()) == ["0 is 0 of 3, 0 of 2", "1 is 1 of 3, -1 of -1", "2 is 2 of 3, 1 of 2"], err
     assert sorted(tail.splitlines()) == ["0 is 0 of 3", "1 is 1 of 3", "2 is 2 of 3", "everybody -15 -15 5"], err
 
 

@@ -116,6 +116,20 @@ def test_tables_agree_with_ptr(me, npes):
     assert bases[me] == default().base and shmem.heap_bases("cpu").device.type == "cpu"
 
 
+def test_tables_follow_heaps_at_any_distances(me, npes, monkeypatch):
+    """As the driver places heaps that IPC handles map; loads and stores do not reach the PE on the right."""
+    x, heap = shmem.zeros(3), default()
+    away = {pe: 0 if pe == me else (pe + 1) * (1 << 40) + 64 * pe * pe - 12345 * 4096 for pe in range(npes)}
+    if npes > 1:
+        away.pop((me + 1) % npes)
+    with monkeypatch.context() as patched:
+        patched.setattr(heap, "deltas", away)
+        bases, addresses = shmem.heap_bases(), shmem.peer_addresses(x[1:])
+    for table, own in ((bases, heap.base), (addresses, x[1:].data_ptr())):
+        assert table.tolist() == [own + away[pe] if pe in away else 0 for pe in range(npes)]
+    shmem.barrier_all()
+
+
 def test_what_has_no_address_on_peers_is_refused():
     with pytest.raises(shmem.NotSymmetricError, match=r"^peer_addresses: PE \d+: target: got "):
         shmem.peer_addresses(torch.zeros(3))

@@ -111,7 +111,7 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
     puts = attention_schedules.put
 
     def late(*given):  # the others have made the tiles of their own keys by then
-        work((2000 if GPU else 2000000) if shmem.my_pe() == 0 else 0)
+        work((4000 if GPU else 4000000) // shmem.n_pes() if shmem.my_pe() == 0 else 0)
         puts(*given)
 
     monkeypatch.setattr(attention_schedules, "put", late)
@@ -128,12 +128,19 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
             case.check(result, turn)
 
 
+def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):
+    """As on a GPU of three, which each have heads in succession."""
+    whole = attention_schedules.machine()
+    monkeypatch.setattr(attention_schedules, "machine", lambda: whole._replace(chiplets=3))
+    case = Case(100, heads=4, kv_heads=2)
+    case.check(case.call())
+
+
 def test_teams_of_some_pes_share_their_tokens(smaller_teams):
     for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
-            case = Case(team=team, order="zigzag")
-            for _ in range(2):
-                case.check(case.call(schedule), schedule)
+            case = Case(heads=1, team=team, order="zigzag")
+            case.check(case.call(schedule), schedule)
 
 
 def test_results_without_out_lie_in_two_arrays_in_turn():

@@ -12,6 +12,10 @@ import pyshmem.device as dev
 from pyshmem.runtime.far import PIECE, SLOTS
 
 
+# kernels have no complex numbers, and those for NVIDIA's GPUs not every type of 8 bits
+SCALARS = [dtype for dtype in DTYPES if not dtype.is_complex and "fnuz" not in name_of(dtype)]
+
+
 @pytest.fixture(autouse=True)
 def several_nodes():
     if on_one_node():
@@ -48,7 +52,7 @@ def element_there_and_back(ctx, word, value, out, right):
     tl.store(out, dev.g(ctx, word, right))
 
 
-@pytest.mark.parametrize("dtype", [each for each in DTYPES if not each.is_complex], ids=name_of)
+@pytest.mark.parametrize("dtype", SCALARS, ids=name_of)
 def test_p_and_g_move_one_element_of_any_type(dtype):
     left, me, right = neighbours()
     word, whole = guarded(1, dtype)
@@ -210,13 +214,29 @@ def test_calls_of_the_host_after_a_fence_follow_the_requests_of_a_kernel(me):
 
 
 @triton.jit
-def every_collective(ctx, gathered, uneven, swapped, strided, top, sums, source, n, own, npes):
+def collected(ctx, gathered, uneven, source, n, own):
     dev.fcollect(ctx, gathered, source, n)
     dev.collect(ctx, uneven, source, own)
+
+
+@triton.jit
+def swapped_blocks(ctx, swapped, strided, gathered, n):
     dev.alltoall(ctx, swapped, gathered, n)
     dev.alltoalls(ctx, strided, gathered, 2, 1, n)
+
+
+@triton.jit
+def greatest(ctx, top, source, n):
     dev.max_reduce(ctx, top, source, n)
+
+
+@triton.jit
+def sums_before(ctx, sums, source, n):
     dev.sum_exscan(ctx, sums, source, n)
+
+
+@triton.jit
+def broadcast_after_sync(ctx, source, n, npes):
     dev.sync_all(ctx)
     dev.broadcast(ctx, source, source, n, npes - 1)
     dev.barrier_all(ctx)
@@ -230,8 +250,12 @@ def test_every_collective_on_arrays_reaches_every_node(count, me, npes):
     source.copy_(payload(me, 1, count, torch.int32))
     own = count - me % 2
     shmem.barrier_all()
-    arrays = gathered, uneven, swapped, strided, top, sums, source
-    every_collective[(1,)](shmem.device_context(), *arrays, count, own, npes)
+    ctx = shmem.device_context()
+    collected[(1,)](ctx, gathered, uneven, source, count, own)
+    swapped_blocks[(1,)](ctx, swapped, strided, gathered, count)
+    greatest[(1,)](ctx, top, source, count)
+    sums_before[(1,)](ctx, sums, source, count)
+    broadcast_after_sync[(1,)](ctx, source, count, npes)
     parts = torch.stack([payload(pe, 1, count, torch.int32) for pe in range(npes)])
     assert torch.equal(gathered.view(npes, count), parts)
     pieces = torch.cat([parts[pe, : count - pe % 2] for pe in range(npes)])

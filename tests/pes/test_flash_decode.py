@@ -5,6 +5,7 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, placed, random
 from pyshmem import ops
+from pyshmem.ops.models import decode_schedules
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.flash_decode import reference
@@ -35,10 +36,28 @@ class Case:
                 k[i, count:], v[i, count:] = float("nan"), float("nan")
             every.append((k, v, held))
         self.k, self.v, self.lengths = every[self.team.my_pe()]
-        self.wanted = reference(self.q, every)
+        self.wanted, self.table = reference(self.q, every), None
+
+    def in_pages(self, size):
+        """Deal the tokens to pages, in any order, among others; the table names no page behind the tokens."""
+        batch, room, *rest = self.k.shape
+        pages = -(-room // size)
+        order = torch.randperm(batch * pages + 3, generator=torch.Generator().manual_seed(1))[: batch * pages]
+        self.table = order.view(batch, pages).to(torch.int32).to(here())
+        for name in "kv":
+            whole = torch.full((batch, pages * size, *rest), float("nan"), dtype=self.dtype, device=here())
+            whole[:, :room] = getattr(self, name)
+            dealt = torch.full((batch * pages + 3, size, *rest), float("nan"), dtype=self.dtype, device=here())
+            dealt[self.table.flatten().long()] = whole.view(-1, size, *rest)
+            setattr(self, name, dealt)
+        behind = torch.arange(pages, device=here()) * size >= self.lengths[:, None]
+        self.table[behind] = 1 << 30
+        return self
 
     def call(self, schedule="auto", **more):
-        return ops.flash_decode(self.q, self.k, self.v, self.lengths, team=self.team, schedule=schedule, **more)
+        return ops.flash_decode(
+            self.q, self.k, self.v, self.lengths, team=self.team, schedule=schedule, block_table=self.table, **more
+        )
 
     def check(self, result, note=""):
         assert result.shape == self.wanted.shape and result.dtype == self.dtype
@@ -92,6 +111,22 @@ def test_without_lengths_all_tokens_count_and_lengths_are_cut_to_the_room(schedu
     case.check(case.call(schedule), "none")
     case.lengths = torch.full((2,), 1000, dtype=torch.int32, device=here())
     case.check(case.call(schedule), "too long")
+
+
+@pytest.mark.parametrize("page, block, schedule", [(16, 32, "fused"), (32, 16, "bulk_synchronous"), (48, 32, "fused")])
+def test_tokens_may_lie_in_pages_of_any_order(page, block, schedule, monkeypatch):
+    """A block of the kernel is of several pages, a part of one, or of parts of two."""
+    monkeypatch.setattr(decode_schedules, "INTERPRETED", (block, *decode_schedules.INTERPRETED[1:]))
+    case = Case(room=150, lengths=lambda pe, i: 149 - 50 * i - 31 * (pe % 3)).in_pages(page)
+    case.check(case.call(schedule))
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is slow")
+@pytest.mark.parametrize("page", [16, 64, 256])
+def test_pages_of_any_size_at_the_sizes_of_models(page):
+    case = Case(8, 32, 8, 128, 3000, torch.bfloat16).in_pages(page)
+    for _ in range(3):
+        case.check(case.call(out=torch.full_like(case.q, float("nan"))))
 
 
 @every_schedule
@@ -169,6 +204,12 @@ REFUSED = [
     (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
     (r"lengths: got shape \(3,\)", {"lengths": torch.ones(3, dtype=torch.int32)}),
     ("lengths: got torch.int64; wants one of torch.int32", {"lengths": torch.ones(2, dtype=torch.int64)}),
+    (
+        r"block_table: got shape \(3, 1\); wants shape \(batch 2, pages\)",
+        {"block_table": torch.ones(3, 1, dtype=torch.int32)},
+    ),
+    ("block_table: got torch.int64", {"block_table": torch.ones(2, 1, dtype=torch.int64)}),
+    ("k: got pages of 5 tokens; wants a multiple of 16", {"block_table": torch.ones(2, 1, dtype=torch.int32)}),
     ("scale: got 'half'", {"scale": "half"}),
     ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 4, 16, dtype=torch.bfloat16)}),

@@ -5,10 +5,30 @@ import re
 import pytest
 import torch
 import pyshmem as shmem
+import triton
+import triton.language as tl
 from pyshmem import irregular
 from matrices import LENGTHS, dense, numbers, sparse
 from support import here
 
+
+@triton.jit
+def from_the_last(queue, piece, programs):
+    """The pieces in the opposite order, one for each program."""
+    return -1 - tl.cast(piece, tl.int32)
+
+
+@triton.jit
+def plain(operands, tiles, lanes, sums, mask):
+    tl.store(operands.y + tiles + lanes, sums, mask=mask)
+
+
+@triton.jit
+def squared(operands, tiles, lanes, sums, mask):
+    tl.store(operands.y + tiles + lanes, sums * sums, mask=mask)
+
+
+BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
 SIZE = 6  # of a piece: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
@@ -33,7 +53,27 @@ def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch
         monkeypatch.setattr(irregular.execution, "_prepare", None)
 
 
-def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes):
+@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split"])
+def test_a_piece_that_is_longer_than_a_block_ends_the_row_of_the_piece_before(schedule, few_pes):
+    """That row ends in the first block of the piece, and others end in later ones."""
+    matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, schedule, 41)
+    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
+    """Operands of equal types, and sums of equal width and type: what is kept for one work is not used for the other."""
+    matrix = irregular.csr(sparse([3, 0, 9, 1]))
+    y, squares = torch.empty(4, device=here()), torch.empty(4, device=here())
+    for out, tile in ((y, plain), (squares, squared)) * 2:
+        operands = irregular.works.spmv.Operands(matrix.columns, matrix.values, numbers(17), out)
+        irregular.run(irregular.Work(irregular.works.spmv.product, tile, operands), matrix, "nonzero_split", SIZE)
+    wanted = dense(sparse([3, 0, 9, 1])) @ numbers(17).cpu().double()
+    assert torch.equal(y.cpu().double(), wanted) and torch.equal(squares.cpu().double(), wanted**2)
+
+
+def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes, monkeypatch):
+    monkeypatch.setattr(irregular.execution, "parts_at_once", lambda spread, nbytes: 16)
     matrix, x = sparse([3, 300, 0, 2]), numbers(17)
     y = irregular.spmv(irregular.csr(matrix), x, "nonzero_split", 4)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
@@ -180,6 +220,17 @@ def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, mon
     assert seen == [known, (*known, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3)) if gathers else known]
     irregular.spmv(found, x, "auto")
     assert len(seen) == 2, "the choice is kept"
+
+
+def test_split_rows_are_added_by_the_program_that_is_last_whichever_that_is(few_pes, monkeypatch):
+    """Pieces in the opposite order: the first piece of a row then finds that all other parts are there. Twice: the second
+    product finds no part of the first."""
+    monkeypatch.setattr(irregular.execution, "SCHEDULES", {"backwards": BACKWARDS})
+    matrix, x = irregular.csr(sparse([3, 30, 0, 40, 2])), numbers(17)
+    for turn in (1, 2):
+        y = irregular.spmv(matrix, x * turn, "backwards", 8)
+        assert torch.equal(y.cpu().double(), dense(sparse([3, 30, 0, 40, 2])) @ x.cpu().double() * turn)
+        y.fill_(0)
 
 
 def test_pieces_are_smaller_until_there_are_enough_of_them():

@@ -67,7 +67,7 @@ def test_the_cache_has_the_elements_of_other_pes_that_a_product_needed(me, npes)
         found = {}
         for pe in range(npes):
             for place in range(plan.starts[pe + 1] - plan.starts[pe]):
-                number = (pe << plan._multiply._bits) + place
+                number = (pe << plan._multiply._bits.value) + place
                 if tags[number]:
                     found[plan.starts[pe] + place] = (int(tags[number]), float(bits[number]))
         assert found == {c: (turn, float(x[c]) + turn) for c in away}

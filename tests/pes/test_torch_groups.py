@@ -1,4 +1,7 @@
-"""Teams of torch process groups and back, in a job that MPI has started. torch numbers the processes in reverse."""
+"""Teams of torch process groups and back, in a job that MPI has started. torch numbers the processes in reverse.
+
+With a GPU for each PE the groups are NCCL's, bound to these GPUs; else gloo's.
+"""
 
 import pytest
 import torch
@@ -6,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import pyshmem as shmem
+from pyshmem.runtime.heap import default
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +21,22 @@ def ranks():
     shmem.broadcast(port, torch.tensor([store.port if store else 0]), 0)
     store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False)
     shmem.free(port)
-    dist.init_process_group("gloo", store=store, rank=npes - 1 - me, world_size=npes)
+    bound = {"device_id": torch.device("cuda", torch.cuda.current_device())} if where() == "cuda" else {}
+    backend = "nccl" if bound else "gloo"
+    dist.init_process_group(backend, store=store, rank=npes - 1 - me, world_size=npes, **bound)
     yield list(range(npes))[::-1]
     shmem.barrier_all()
     dist.destroy_process_group()
     shmem.barrier_all()
 
 
+def where():
+    """The kind of memory that the groups' collectives take."""
+    return "cuda" if default().streams and torch.cuda.device_count() >= shmem.n_pes() else "cpu"
+
+
 def total(group, value):
-    number = torch.tensor([value])
+    number = torch.tensor([value], device=where())
     dist.all_reduce(number, group=group)
     return number.item()
 
@@ -61,7 +72,7 @@ def test_group_of_a_team_has_its_pes_as_ranks(ranks, me, npes):
 def test_dimensions_of_a_mesh_are_teams(ranks, me, npes):
     """Rows and columns of a mesh, where the number of PEs has a divisor."""
     rows = next(n for n in (2, 3, 1) if npes % n == 0)
-    mesh = init_device_mesh("cpu", (rows, npes // rows), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(where(), (rows, npes // rows), mesh_dim_names=("dp", "tp"))
     for name in ("dp", "tp"):
         team, group = shmem.Team.from_group(mesh[name]), mesh.get_group(name)
         assert (team.my_pe(), team.n_pes()) == (dist.get_rank(group), dist.get_world_size(group))

@@ -432,3 +432,23 @@ def test_norms_of_shares_are_compiled_in_one_graph(backend, me, npes):
     near(found[1], wanted[me][1])
     near(found[2], torch.cat([made for made, _ in wanted]))
     assert any("reduce_scatter_rms_norm" in each for each in seen)
+
+
+@backends
+def test_rows_go_to_experts_and_back_in_one_graph(backend, me, npes):
+    experts, seen = 2 * npes, []
+    x, weights = numbers(me, (5, 32)), numbers(me + 70, (5, 2)).abs()
+    indices = torch.stack([torch.arange(5) % experts, (torch.arange(5) + me + 1) % experts], 1).int().to(here())
+    indices[4, 1] = -1
+
+    def step(x, indices, weights):
+        rows, counts, offsets, *routing = library.moe_dispatch(x, indices, weights, experts)
+        found = library.moe_combine(rows * 2, [x, indices, weights], routing, experts)
+        return found, counts, offsets, rows
+
+    found, counts, offsets, rows = compiled(step, backend, seen)(x, indices, weights)
+    near(found, 2 * x.double() * (weights * (indices >= 0)).double().sum(1, keepdim=True))
+    wanted = ops.moe_dispatch(x, indices, weights, experts)
+    assert torch.equal(counts, wanted.counts) and torch.equal(offsets, wanted.offsets)
+    assert rows.shape == wanted.rows.shape and torch.equal(rows[: offsets[-1]], wanted.rows[: offsets[-1]])
+    assert any("moe_dispatch" in each for each in seen) and any("moe_combine" in each for each in seen)

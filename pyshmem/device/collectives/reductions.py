@@ -313,8 +313,13 @@ def fold_block(ctx, op: tl.constexpr, dest, source, lane, count, whole: tl.const
 
 @jit
 def combined(ctx, op: tl.constexpr, total, source, lane, count, whole: tl.constexpr):
-    """``total`` of the first PE combined with the others in their order. In a small team all loads are in flight at once."""
-    if ctx.members <= TOGETHER:
+    """``total`` of the first PE combined with the others in their order.
+
+    In a small team of one node all loads are in flight at once.
+    """
+    if (
+        ctx.members <= TOGETHER and ctx.reach == 0
+    ):  # DIRECT; the compiler would compare a global constant at each launch
         for pe in tl.static_range(1, ctx.members):
             value = load_from(ctx, source, tl.minimum(n_pes(ctx) - 1, pe), lane, count, whole)
             total = tl.where(n_pes(ctx) > pe, combine(op, total, value), total)

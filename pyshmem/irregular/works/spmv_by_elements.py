@@ -24,7 +24,8 @@ from pyshmem.irregular.works.spmv import element
 class Operands(NamedTuple):
     """columns: each the number of a PE, and in the low ``bits`` the place in its share.  cache: a word for each column.
 
-    turn: the number of the product, one word.
+    turn: the number of the product, one word.  bits: the last, since Triton 3.6 forgets the constants of a tuple in a
+    tuple if no constant follows.
     """
 
     ctx: Any
@@ -34,7 +35,7 @@ class Operands(NamedTuple):
     cache: torch.Tensor
     turn: torch.Tensor
     y: torch.Tensor
-    bits: int
+    bits: Any
 
 
 @triton.jit
@@ -42,7 +43,7 @@ def product(operands, atoms, lanes, mask):
     """An element of the matrix times its element of x, on whichever PE that is."""
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
     pe = (column >> operands.bits).to(tl.int32)
-    place = column & ((1 << operands.bits) - 1)
+    place = column - (column >> operands.bits << operands.bits)
     own = pe == dev.my_pe(operands.ctx)
     near = tl.load(operands.x + place, mask=mask & own, other=0)
     if operands.x.dtype.element_ty.primitive_bitwidth > 32:  # a word has no room for it
@@ -71,7 +72,7 @@ class ByElements:
 
     def __init__(self, matrix: CSR, bits: int):
         """Allocate the cache, which is private."""
-        self._matrix, self._bits = matrix, bits
+        self._matrix, self._bits = matrix, tl.constexpr(bits)
         words = matrix.shape[1] if matrix.values.dtype.itemsize <= 4 else 1
         self._cache = torch.zeros(words, dtype=torch.int64, device=matrix.device)
         self._turn = torch.zeros(1, dtype=torch.int32, device=matrix.device)

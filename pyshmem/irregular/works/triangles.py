@@ -24,7 +24,7 @@ from pyshmem.runtime.arguments import require_init
 class Operands(NamedTuple):
     """rows: of each edge.  offsets, columns: symmetric; columns as plans number them: a PE, and ``bits`` of its place.
 
-    depth: of a search in a row.
+    depth: of a search in a row.  bits: the last, as in spmv_by_elements.
     """
 
     ctx: Any
@@ -32,8 +32,8 @@ class Operands(NamedTuple):
     offsets: torch.Tensor
     columns: torch.Tensor
     counts: torch.Tensor
-    bits: int
     depth: int
+    bits: Any
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def common(operands, atoms, lanes, mask):
     first = tl.load(operands.offsets + tl.load(operands.rows + atoms, mask=mask, other=0), mask=mask, other=0)
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
     pe = (column >> operands.bits).to(tl.int32)
-    row = operands.offsets + (column & ((1 << operands.bits) - 1))
+    row = operands.offsets + column - (column >> operands.bits << operands.bits)
     begin = dev.load(operands.ctx, row, pe, mask=mask, other=0)
     length = dev.load(operands.ctx, row + 1, pe, mask=mask, other=0) - begin
     found = tl.zeros(atoms.shape, dtype=tl.int32)
@@ -90,7 +90,7 @@ def triangle_count(
     shmem.barrier_all()
     counts = torch.zeros(below.rows, dtype=torch.int64, device=device)
     ctx = shmem.device_context(device=device.type)
-    operands = Operands(ctx, row_of, *shared, counts, place_bits(starts), longest.bit_length())
+    operands = Operands(ctx, row_of, *shared, counts, longest.bit_length(), tl.constexpr(place_bits(starts)))
     run(Work(common, store, operands, dtype=torch.int64), below, schedule, size)
     total = shmem.full(1, int(counts.sum()), dtype=torch.int64, device=device.type)
     shmem.sum_reduce(total, total)  # all PEs have counted when it returns

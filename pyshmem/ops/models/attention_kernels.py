@@ -19,6 +19,7 @@ from pyshmem.ops import rounds
 from pyshmem.ops.copying import PITCH as FLAGS_PITCH
 from pyshmem.ops.models.decode_kernels import dot, fitted
 from pyshmem.ops.orders.chiplets import renumbered
+from pyshmem.ops.orders.heads import head_and_tile
 from pyshmem.ops.shares import share_size, share_start
 
 PITCH = tl.constexpr(FLAGS_PITCH)
@@ -43,8 +44,8 @@ def attend_blocks(
     factor = tl.where(scale == 0, 1.0, tl.abs(scale))  # a positive one is the same for the largest product
     row, lane = tl.arange(0, BM), tl.arange(0, PD)
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
-        place = renumbered(item, items, CHIPLETS)
-        tile, head, sequence = tiles - 1 - place % tiles, place // tiles % HEADS, place // tiles // HEADS
+        place, tile = head_and_tile(renumbered(item, items, CHIPLETS), tiles)
+        head, sequence = place % HEADS, place // HEADS
         first, height, here = tile_of(tile, early, tokens, size, me, n, PARTS, BM)
         start = ((tl.cast(sequence, tl.int64) * tokens + here) * HEADS + head) * D
         places = row[:, None] * (HEADS * D) + lane[None, :]

@@ -59,11 +59,11 @@ class Tile(NamedTuple):
 # (architecture, bytes of an element, whether heads have more than 128 elements)
 TILES = {
     ("interpreter", 2, False): Tile(32, 32, 4, 1),
-    ("nvidia", 2, False): Tile(128, 64, 8, 3),
+    ("nvidia", 2, False): Tile(64, 64, 4, 3),
     ("nvidia", 2, True): Tile(128, 32, 8, 3),
     ("nvidia", 4, False): Tile(64, 32, 8, 2),
     ("nvidia", 4, True): Tile(32, 32, 8, 2),
-    ("amd", 2, False): Tile(128, 64, 4, 1),
+    ("amd", 2, False): Tile(128, 64, 4, 2),
     ("amd", 2, True): Tile(64, 32, 4, 1),
     ("amd", 4, False): Tile(64, 32, 4, 1),
     ("amd", 4, True): Tile(32, 32, 4, 1),

@@ -17,13 +17,14 @@ from pyshmem.device.arch import jit
 
 @triton.jit
 def attend(
-    ctx, flags, slots, slot_logs, turns, tallies, values, logs, tokens, splits, groups, scale, q, k, v, lengths, out,
+    ctx, flags, slots, slot_logs, turns, tallies, values, logs, tokens, splits, groups, scale, q, k, v, lengths, table, out,
     HEADS: tl.constexpr, Q: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BT: tl.constexpr, PQ: tl.constexpr,
-    PD: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr, FUSED: tl.constexpr,
+    PD: tl.constexpr, CHUNK: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, FUSED: tl.constexpr,
 ):  # fmt: skip
     """Make the part of each group and split. If FUSED, the last program of a group combines it over splits and PEs.
 
     q, out: (groups, Q, D).  k, v: (sequences, tokens, HEADS, D).  lengths: the tokens of each sequence.
+    PAGE: None, or the tokens of a page: k, v are (pages, PAGE, HEADS, D), and table has the pages of each sequence.
     values, logs: (groups, splits, Q, D) and (groups, splits, Q), parts.  tallies: a count of programs for each group.
     BQ, PQ: powers of 2 from Q on, for tl.dot and for other blocks.  PD: that for D.  BT: tokens of a block.
     """
@@ -36,10 +37,14 @@ def attend(
         length = tl.minimum(tl.maximum(tl.load(lengths + group // HEADS), 0), tokens)
         each = tl.cdiv(tl.cdiv(length, splits), BT) * BT
         first = split * each
-        start = (tl.cast(group // HEADS, tl.int64) * tokens * HEADS + group % HEADS) * D
+        start, pages = tl.cast(group % HEADS * D, tl.int64), table
+        if PAGE is None:
+            start += tl.cast(group // HEADS, tl.int64) * tokens * (HEADS * D)
+        else:
+            pages += group // HEADS * (tokens // PAGE)
         value, log = attended(
-            queries, k + start, v + start, first, tl.minimum(first + each, length), scale,
-            HEADS, D, BQ, BT, PD, PRECISION,
+            queries, k + start, v + start, pages, first, tl.minimum(first + each, length), scale,
+            HEADS, D, BQ, BT, PD, PAGE, PRECISION,
         )  # fmt: skip
         tl.store(values + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
         tl.store(logs + item * Q + head, log, mask=head < Q)
@@ -55,29 +60,40 @@ def attend(
 
 @jit
 def attended(
-    queries, k, v, first, last, scale, HEADS: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BT: tl.constexpr,
-    PD: tl.constexpr, PRECISION: tl.constexpr,
+    queries, k, v, pages, first, last, scale, HEADS: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BT: tl.constexpr,
+    PD: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Return the part of the tokens from first to last - 1.  scale: of the products, for powers of 2."""
     token, lane = tl.arange(0, BT), tl.arange(0, PD)
     top = tl.full([BQ], float("-inf"), tl.float32)
     total, sums = tl.zeros([BQ], tl.float32), tl.zeros([BQ, PD], tl.float32)
-    places = token[:, None] * (HEADS * D) + lane[None, :]
     for start in range(first, last, BT):
-        away = tl.cast(start, tl.int64) * (HEADS * D)
+        places = rows_of(pages, start, token, last, BT, PAGE)[:, None] * (HEADS * D) + lane[None, :]
         inside = (start + token < last)[:, None] & (lane < D)[None, :]
-        keys = tl.load(k + away + places, mask=inside, other=0.0)
+        keys = tl.load(k + places, mask=inside, other=0.0)
         found = dot(queries, tl.trans(keys), tl.zeros([BQ, BT], tl.float32), PRECISION) * scale
         found = tl.where((start + token < last)[None, :], found, float("-inf"))
         peak = tl.maximum(top, tl.max(found, axis=1))
         weights, before = tl.exp2(found - peak[:, None]), tl.exp2(top - peak)
-        rows = tl.load(v + away + places, mask=inside, other=0.0)
+        rows = tl.load(v + places, mask=inside, other=0.0)
         sums = dot(fitted(weights, rows, PRECISION), rows, sums * before[:, None], PRECISION)
         total = total * before + tl.sum(weights, axis=1)
         top = peak
     some = total > 0
     log = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
     return sums / tl.where(some, total, 1.0)[:, None], log
+
+
+@jit
+def rows_of(pages, start, token, last, BT: tl.constexpr, PAGE: tl.constexpr):
+    """Return the rows of k and v that have the tokens from ``start``, a multiple of BT, on. token: 0 to BT - 1."""
+    if PAGE is None:
+        return tl.cast(start, tl.int64) + token
+    elif PAGE % BT == 0:
+        return tl.cast(tl.load(pages + start // PAGE), tl.int64) * PAGE + (start % PAGE + token)
+    else:
+        page = tl.load(pages + (start + token) // PAGE, mask=start + token < last, other=0)
+        return tl.cast(page, tl.int64) * PAGE + (start + token) % PAGE
 
 
 @jit

@@ -28,7 +28,7 @@ class Local:
     """The kernel for this PE's tokens: its parts and their splits."""
 
     def __init__(self, problem: Any, wanted: Wanted, given: tuple[torch.Tensor, ...], fused: bool) -> None:
-        """given: q, k, v, lengths and out."""
+        """given: q, k, v, lengths, the table of pages and out."""
         self.problem, self.space = problem, Workspace(NAME, problem.team, wanted)
         queries, width = problem.heads // problem.kv_heads, problem.width
         block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
@@ -49,7 +49,7 @@ class Local:
         sizes = {name: self.sizes[name] for name in ("PQ", "PD", "CHUNK")}
         constants = {
             "HEADS": problem.kv_heads, "Q": queries, "D": width, "BQ": power(queries, 16), "BT": block, **sizes,
-            "PRECISION": "widened" if widened else "ieee", "FUSED": fused,
+            "PAGE": problem.page, "PRECISION": "widened" if widened else "ieee", "FUSED": fused,
         }  # fmt: skip
         programs = 1 if interpreter.active() else min(self.groups * self.splits, slots())
         self.kernel = Prepared(
@@ -71,7 +71,7 @@ class Fused(Local):
         super().__init__(problem, wanted, given, True)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
-        """arrays: q, k, v, lengths and out."""
+        """arrays: q, k, v, lengths, the table of pages and out."""
         self.kernel(*arrays)
 
 

@@ -43,8 +43,7 @@ def dispatch(
     me, n, program, programs = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0), tl.num_programs(0)
     turn = tl.load(turns + program) + 1
     tables, away = tables + (turn & 1) * n * parts * local, (turn & 1) * n * room
-    their_experts, their_weights = their_experts + away * TOP, their_weights + away * TOP
-    slots += away * hidden
+    their_experts, their_weights, slots = their_experts + away * TOP, their_weights + away * TOP, slots + away * hidden
     for part in range(program, parts, programs):
         route(
             ctx, tables + (me * parts + part) * local, their_experts + me * room * TOP, their_weights + me * room * TOP,
@@ -53,16 +52,17 @@ def dispatch(
         )  # fmt: skip
         tell(ctx, flags + me * pitch + part, turn * STEPS + 1, n + 1)
     if program < pushers:
-        mine = slots + tl.cast(me * room, tl.int64) * hidden
-        for start in range(0, each, chunk):
-            for part in range(program, parts, pushers):
-                last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
-                push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
-                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + start // chunk, n)
+        push_parts(
+            ctx, flags + me * pitch, turn * STEPS + 2, slots + tl.cast(me * room, tl.int64) * hidden, tokens, hidden, local,
+            parts, each, chunk, pushers, first > 0, x, indices, TOP, PT, W, SENT,
+        )  # fmt: skip
     if program >= first:
         for pe in range(n):
             dev.wait_until_all(ctx, flags + pe * pitch, parts, None, dev.CMP_GE, turn * STEPS + 1)
-        totals = sum_rows(tables, 0, n * parts, local, PL, BR)
+        _, totals = sum_rows(tables, 0, 0, n * parts, local, PL, BR)
+        if first == 0:  # what tell waits for, the end of the stores, has come while tables were summed
+            for part in range(program, parts, programs):
+                tell(ctx, flags + me * pitch + part, turn * STEPS + 2 + (each - 1) // chunk, n)
         if program == first:
             divide(totals, local, capacity, strict, counts, offsets, faults, PL)
         for part in range(program - first, parts, programs - first):
@@ -124,6 +124,20 @@ def route(
 
 
 @jit
+def push_parts(
+    ctx, flags, step, mine, tokens, hidden, local, parts, each, chunk, pushers, tells, x, indices,
+    TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr, SENT: tl.constexpr,
+):  # fmt: skip
+    """Send rows of this program's parts to ``mine``. tells: the flag of a part becomes ``step`` + its chunk behind each."""
+    for start in range(0, each, chunk):
+        for part in range(tl.program_id(0), parts, pushers):
+            last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
+            push(ctx, mine, part * each + start, last, hidden, local, x, indices, TOP, PT, W, SENT)
+            if tells:
+                tell(ctx, flags + part, step + start // chunk, dev.n_pes(ctx))
+
+
+@jit
 def push(
     ctx, mine, begin, end, hidden, local, x, indices, TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr,
     AT_ONCE: tl.constexpr,
@@ -147,14 +161,16 @@ def push(
 
 
 @jit
-def sum_rows(table, begin, end, local, PL: tl.constexpr, BR: tl.constexpr):
-    """Return the sum of rows of ``local`` numbers."""
-    number, total = tl.arange(0, PL), tl.zeros([PL], tl.int32)
+def sum_rows(table, begin, middle, end, local, PL: tl.constexpr, BR: tl.constexpr):
+    """Return the sums of rows of ``local`` numbers: of those below ``middle``, and of all."""
+    number, early, every = tl.arange(0, PL), tl.zeros([PL], tl.int32), tl.zeros([PL], tl.int32)
     for start in range(begin, end, BR):
         row = start + tl.arange(0, BR)
         inside = (row < end)[:, None] & (number < local)[None, :]
-        total += tl.sum(tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0), axis=0)
-    return total
+        found = tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0)
+        early += tl.sum(tl.where((row < middle)[:, None], found, 0), axis=0)
+        every += tl.sum(found, axis=0)
+    return early, every
 
 
 @jit
@@ -179,13 +195,13 @@ def assign_all(
     """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
     before = tl.cumsum(totals, axis=0) - totals
     for pe in range(n):
-        base = before + sum_rows(tables, pe * parts, pe * parts + part, local, PL, BR)
-        before += sum_rows(tables, pe * parts, pe * parts + parts, local, PL, BR)
+        early, every = sum_rows(tables, pe * parts, pe * parts + part, pe * parts + parts, local, PL, BR)
         at = pe * room * TOP
         assign(
-            their_experts + at, their_weights + at, places + at, factors + at, base, begin, end, capacity,
-            TOP, PT, PL, BT,
+            their_experts + at, their_weights + at, places + at, factors + at, before + early, begin, end,
+            capacity, TOP, PT, PL, BT,
         )  # fmt: skip
+        before += every
 
 
 @jit

@@ -16,7 +16,7 @@ from pyshmem.runtime import interpreter
 
 NAME = "moe_dispatch"
 EACH = 16  # elements of a row that a thread has
-ROUTED, SUMMED = 4096, 4096  # elements of blocks that count rows
+ROUTED, SUMMED = 4096, 8192  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
 ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
@@ -109,7 +109,7 @@ class Fused:
             self.context, *words, self.turns, self.faults, tokens, problem.room, problem.hidden, problem.local, self.pitch,
             work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity, int(problem.strict),
         )  # fmt: skip
-        constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size)
+        constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size, work.each)
         constants |= {"W": self.width, "SENT": SENT, "SPREAD": SPREAD}
         return Prepared(kernels.dispatch, work.programs, fixed, arrays, constants, num_warps=self.warps)
 
@@ -196,10 +196,10 @@ class BulkSynchronous:
 SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
 
 
-def sizes_of(top: int, local: int, experts: int) -> dict[str, int]:
-    """Return the constants of kernels.dispatch that follow from numbers of experts."""
+def sizes_of(top: int, local: int, experts: int, each: int) -> dict[str, int]:
+    """Return the constants of kernels.dispatch that follow from numbers of experts, and of tokens of a part."""
     listed, mine, every = power(top), power(local), power(experts)
-    routed = max(min(ROUTED // (listed * max(every, listed)), 32), 1)
+    routed = max(min(ROUTED // (listed * max(every, listed)), 32, power(each)), 1)
     return {"TOP": top, "PT": listed, "PL": mine, "PN": every, "BT": routed, "BR": max(SUMMED // mine, 1)}
 
 

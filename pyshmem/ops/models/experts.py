@@ -65,9 +65,7 @@ def moe_dispatch(
     Spec: none.
     """
     given = (x, indices, weights)
-    asked = (*_kinds(given, tokens), experts, capacity, tokens, overflow, schedule)
-    make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
-    return plans.find(NAME, team, asked, make).dispatch(*given)  # type: ignore[no-any-return]
+    return plan_of(given, experts, capacity, tokens, overflow, team, schedule).dispatch(*given)
 
 
 def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -83,6 +81,15 @@ def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = N
     if not isinstance(handle, Handle):
         refuse(ArgumentError, BACK, "handle", type(handle).__name__, "the handle that moe_dispatch returned")
     return handle.plan.combine(rows, handle, out)
+
+
+def plan_of(
+    given: tuple[Any, ...], experts: Any, capacity: Any, tokens: Any, overflow: Any, team: Team | None, schedule: Any
+) -> Plan:
+    """Return the plan of such a dispatch. given: x, indices and weights. The first call makes it, collectively over team."""
+    asked = (*_kinds(given, tokens), experts, capacity, tokens, overflow, schedule)
+    make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
+    return plans.find(NAME, team, asked, make)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -122,13 +129,19 @@ class Plan:
         self._step = SCHEDULES[schedule](problem, faults.words())
         self.space = self._step.space
         self._turns = [0, 0]
-        self._dispatched = [self._results() for _ in range(2)]
-        self._combined = [new(problem.dtype, room, problem.hidden) for _ in range(2)]
+        self._dispatched: list[tuple[Any, ...]] = []
+        self._combined: list[torch.Tensor] = []
 
-    def dispatch(self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> Dispatched:
+    def dispatch(
+        self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
+    ) -> Dispatched:
+        """arrays: what results has returned, for this call alone. None: one of the plan's two in turn."""
         faults.raise_recorded()
-        self._turns[0] ^= 1
-        *results, routing = self._dispatched[self._turns[0]]
+        if not arrays:
+            self._dispatched = self._dispatched or [self.results() for _ in range(2)]
+            self._turns[0] ^= 1
+            arrays = self._dispatched[self._turns[0]]
+        *results, routing = arrays
         if self.problem.room:
             self._step.dispatch(len(x), x, indices, weights, *results, *routing)
         return Dispatched(*results, Handle(self, len(x), routing))
@@ -143,6 +156,8 @@ class Plan:
                 require_array(BACK, name, array, (shape, problem.hidden))
                 require_dtype(BACK, name, array, (problem.dtype,))  # type: ignore[arg-type]
         if out is None:
+            shape = (problem.room, problem.hidden)
+            self._combined = self._combined or [new(problem.dtype, *shape) for _ in range(2)]
             self._turns[1] ^= 1
             out = self._combined[self._turns[1]][:tokens]
         elif overlap(out, rows):
@@ -151,7 +166,8 @@ class Plan:
             self._step.combine(tokens, rows, *handle.routing, out)
         return out
 
-    def _results(self) -> tuple[Any, ...]:
+    def results(self) -> tuple[Any, ...]:
+        """Return new arrays for rows, counts, offsets, and the routing."""
         problem = self.problem
         senders, each = problem.team.size * problem.room, problem.top
         routing = Routing(

@@ -23,24 +23,29 @@ from pyshmem.runtime.job import job
 
 NAME = "flash_decode"
 MOST_WIDTH, MOST_QUERIES = 256, 64  # elements of a head; heads of queries that share one of keys
+PAGES = 16  # tokens of a page are a multiple of it
 
 
 def flash_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None = None, scale: float | None = None,
     out: torch.Tensor | None = None, team: Team | None = None, schedule: str = "auto",
+    block_table: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Return softmax(``q`` @ keysᵀ * scale) @ values, (batch, heads, dim), over the keys and values of all PEs, on all PEs.
 
     q: (batch, heads, dim), the same on all PEs.  k, v: (batch, tokens, kv_heads, dim), contiguous, this PE's tokens of each
         sequence; kv_heads divides heads. All are of one dtype: float32, float16 or bfloat16. tokens may differ between PEs.
     lengths: (batch,), int32, how many of them there are, 0 to tokens; None: all. It is read when the stream gets there.
-    scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: one of two arrays of the plan in turn.
-    team: None is TEAM_WORLD.  schedule: "auto", "fused" or "bulk_synchronous".
+    block_table: None, or (batch, pages), int32: the pages of this PE that have each sequence's tokens, in their order. Then
+        k and v are (all pages, page_size, kv_heads, dim), page_size a multiple of 16, and tokens is pages * page_size.
+        Numbers of pages are not checked; those behind the tokens are not read. Idea: vLLM's paged attention.
+    scale: None is 1 / sqrt(dim).  out: like q; None: one of two arrays of the plan in turn.  team: None is TEAM_WORLD.
+    schedule: "auto", "fused" or "bulk_synchronous".
     Order: collective over team, on torch's current stream. All PEs get the same bits; a sequence without tokens gets zeros.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
     Spec: none.
     """
-    given = (q, k, v, lengths, out)
+    given = (q, k, v, lengths, block_table, out)
     asked = (*map(operand, given), scale, schedule)
     return plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))(*given)  # type: ignore[no-any-return]
 
@@ -61,7 +66,7 @@ def reference(
 
 
 class Problem(NamedTuple):
-    """What a plan is made for. tokens: this PE's room for tokens.  width: the elements of a head."""
+    """What a plan is made for. tokens: this PE's room for tokens, in pages of ``page``.  width: the elements of a head."""
 
     team: Team
     sequences: int
@@ -71,6 +76,7 @@ class Problem(NamedTuple):
     tokens: int
     dtype: torch.dtype
     scale: float
+    page: int | None
 
 
 class Plan:
@@ -81,12 +87,12 @@ class Plan:
         self._whole = torch.full((problem.sequences,), problem.tokens, dtype=torch.int32, device=device())
         self._results = [torch.empty_like(given[0]) for _ in range(2)]
         self._turn = 0
-        *operands, lengths, out = given
-        lengths, out = (self._whole if lengths is None else lengths), (self._results[0] if out is None else out)
-        self._step = SCHEDULES[schedule](problem, (*operands, lengths, out))
+        *operands, lengths, table, out = given
+        integers = (self._whole if each is None else each for each in (lengths, table))
+        self._step = SCHEDULES[schedule](problem, (*operands, *integers, self._results[0] if out is None else out))
         self.space = self._step.space
 
-    def __call__(self, q: Any, k: Any, v: Any, lengths: Any, out: Any) -> torch.Tensor:
+    def __call__(self, q: Any, k: Any, v: Any, lengths: Any, table: Any, out: Any) -> torch.Tensor:
         if out is None:
             self._turn ^= 1
             out = self._results[self._turn]
@@ -95,20 +101,18 @@ class Plan:
                 if overlap(out, array):
                     refuse(ArgumentError, NAME, "out", f"memory of {name}", "memory of its own")
         if out.numel():
-            self._step(q, k, v, self._whole if lengths is None else lengths, out)
+            integers = (self._whole if each is None else each for each in (lengths, table))
+            self._step(q, k, v, *integers, out)
         return out  # type: ignore[no-any-return]
 
 
 def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
-    q, k, v, lengths, out = given
+    q, k, v, lengths, table, out = given
     require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None})
     require_dtype(NAME, "q", q, DTYPES)
     sequences, heads, width = q.shape
-    require_array(NAME, "k", k, {"batch": sequences, "tokens": None, "kv_heads": None, "dim": width})
-    require_dtype(NAME, "k", k, (q.dtype,))
-    require_array(NAME, "v", v, tuple(k.shape))
-    require_dtype(NAME, "v", v, (q.dtype,))
+    tokens, page = _require_cache(k, v, table, q)
     kv_heads = k.shape[2]
     if not 1 <= width <= MOST_WIDTH:
         refuse(ArgumentError, NAME, "q", f"heads of {width} elements", f"1 to {MOST_WIDTH}")
@@ -128,6 +132,26 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
     if chosen not in SCHEDULES:
         refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
     factor = width**-0.5 if scale is None else float(scale)
-    problem = Problem(team, sequences, heads, kv_heads, width, k.shape[1], q.dtype, factor)
+    problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
     text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
     return text, partial(Plan, problem, chosen, given)
+
+
+def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> tuple[int, int | None]:
+    """Return the room for tokens of a sequence and the tokens of a page. Errors: ArgumentError, DtypeError."""
+    sequences, width = q.shape[0], q.shape[2]
+    if table is None:
+        require_array(NAME, "k", k, {"batch": sequences, "tokens": None, "kv_heads": None, "dim": width})
+    else:
+        require_array(NAME, "block_table", table, {"batch": sequences, "pages": None})
+        require_dtype(NAME, "block_table", table, (torch.int32,))
+        require_array(NAME, "k", k, {"all pages": None, "page_size": None, "kv_heads": None, "dim": width})
+    require_dtype(NAME, "k", k, (q.dtype,))
+    require_array(NAME, "v", v, tuple(k.shape))
+    require_dtype(NAME, "v", v, (q.dtype,))
+    room = int(k.shape[1])
+    if table is None:
+        return room, None
+    if not room or room % PAGES:
+        refuse(ArgumentError, NAME, "k", f"pages of {room} tokens", f"a multiple of {PAGES}")
+    return int(table.shape[1]) * room, room

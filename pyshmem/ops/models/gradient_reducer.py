@@ -17,7 +17,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops.agreement import require_alike, require_no_capture
 from pyshmem.ops.models.gradient_buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
-from pyshmem.ops.models.gradient_schedules import SCHEDULES, slot_bytes
+from pyshmem.ops.models.gradient_schedules import SCHEDULES, slot_bytes, words_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime.arguments import require_init
@@ -52,14 +52,18 @@ class GradientReducer:
         held = cut(parameters, bucket_bytes)
         lengths = [length_of(each) for each in held]
         dtypes = [each[0][1].dtype for each in held]
-        most = max(slot_bytes(*each, group.size) for each in zip(lengths, [d.itemsize for d in dtypes], strict=True))
+        sizes = [(length, dtype.itemsize, group.size) for length, dtype in zip(lengths, dtypes, strict=True)]
+        most = max(slot_bytes(*each) for each in sizes)
         wanted: Wanted = {f"bucket {i}": ((lengths[i],), dtype) for i, dtype in enumerate(dtypes)}
+        wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
         wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
         self._space, self._generation = Workspace(NAME, group, wanted), job.generation
         self._buckets = [Bucket(each, self._space[f"bucket {i}"]) for i, each in enumerate(held)]
         slots, divisor = [self._space["slots 0"], self._space["slots 1"]], group.size if average else 1
+        make = SCHEDULES[_chosen(schedule, group)]
         self._steps = [
-            SCHEDULES[_chosen(schedule, group)](self._team, each.flat, divisor, slots) for each in self._buckets
+            make(self._team, each.flat, divisor, slots, self._space[f"words {i}"])
+            for i, each in enumerate(self._buckets)
         ]
         self._side, self._streams = Side(), set[Any]()
         self._synced, self._task, self._next = True, -1, 0

@@ -98,11 +98,10 @@ class Plan:
         """One of two sets of arrays in turn."""
         if not self._results:
             for turn in range(2):
-                found = {
-                    name: self.space[f"{name} {turn}"] if f"{name} {turn}" in self.space
-                    else torch.empty(shape, dtype=kind, device=device())
-                    for name, (shape, kind) in self.problem.results.items()
-                }  # fmt: skip
+                found = {}
+                for name, (shape, kind) in self.problem.results.items():
+                    piece = self.space.get(f"{name} {turn}")
+                    found[name] = torch.empty(shape, dtype=kind, device=device()) if piece is None else piece
                 self._results.append((found["out"], found["sums"], found.get("scales", self._none)))
         self._turn ^= 1
         return self._results[self._turn]

@@ -26,6 +26,7 @@ from pyshmem.device.arch.gpu.checks import (
     expect,
     fits,
 )
+from pyshmem.device.arch.gpu.copies import copy
 from pyshmem.device.arch.gpu.instructions import threads
 from pyshmem.device.arch.gpu.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.gpu.ordering import fence, join
@@ -42,8 +43,10 @@ from pyshmem.device.arch.gpu.reaching import (
     add_signal,
     atomic,
     compare_swap,
-    copy,
-    copy_blocks,
+    copy_blocks_from,
+    copy_blocks_to,
+    copy_from,
+    copy_to,
     load_block,
     quiet,
     read,

@@ -1,7 +1,7 @@
 """Access to peers, on GPUs: by mapped memory, or for a team with PEs on other nodes by requests where an address is a place.
 
-A context of reach DIRECT compiles to the access by mapped memory alone. Otherwise the kernel decides, since PEs are numbers of
-the run: one address is on one PE, and of a block the near elements are accessed together, and the far ones one by one.
+A context of reach DIRECT compiles to the access by mapped memory alone. Otherwise the kernel decides, since PEs are numbers
+of the run. The elements of a block of atomics are then accessed one by one, near ones too.
 """
 
 from __future__ import annotations
@@ -19,29 +19,47 @@ from pyshmem.device.arch.targets import is_direct
 
 
 @triton.jit
-def copy(ctx, dest, source, nelems):
-    """Copy elements between memory here and a peer's, as copies.copy does. It begins with a barrier."""
+def copy_to(ctx, there, source, nelems):
+    """Copy elements from memory here to a peer's, as copies.copy does. It begins with a barrier."""
     if is_direct(ctx.reach):
-        copies.copy(ctx, dest, source, nelems)
-    elif is_place(dest):
-        requests.put(ctx, dest, source, nelems)
-    elif is_place(source):
-        requests.get(ctx, dest, source, nelems)
+        copies.copy(ctx, there, source, nelems)
+    elif is_place(there):
+        requests.put(ctx, there, source, nelems)
     else:
-        copies.copy(ctx, dest, source, nelems)
+        copies.copy(ctx, there, source, nelems)
 
 
 @triton.jit
-def copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks):
-    """Copy blocks between memory here and a peer's, as copies.copy_blocks does."""
+def copy_from(ctx, dest, there, nelems):
+    """Copy elements from a peer's memory to memory here, as copies.copy does. It begins with a barrier."""
     if is_direct(ctx.reach):
-        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
-    elif is_place(dest):
-        requests.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
-    elif is_place(source):
-        requests.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
+        copies.copy(ctx, dest, there, nelems)
+    elif is_place(there):
+        requests.get(ctx, dest, there, nelems)
     else:
-        copies.copy_blocks(ctx, dest, source, dst, sst, bsize, nblocks)
+        copies.copy(ctx, dest, there, nelems)
+
+
+@triton.jit
+def copy_blocks_to(ctx, there, source, dst, sst, bsize, nblocks):
+    """Copy blocks from memory here to a peer's, as copies.copy_blocks does."""
+    if is_direct(ctx.reach):
+        copies.copy_blocks(ctx, there, source, dst, sst, bsize, nblocks)
+    elif is_place(there):
+        requests.put_blocks(ctx, there, source, dst, sst, bsize, nblocks)
+    else:
+        copies.copy_blocks(ctx, there, source, dst, sst, bsize, nblocks)
+
+
+@triton.jit
+def copy_blocks_from(ctx, dest, there, dst, sst, bsize, nblocks):
+    """Copy blocks from a peer's memory to memory here, as copies.copy_blocks does."""
+    if is_direct(ctx.reach):
+        copies.copy_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
+    elif is_place(there):
+        requests.get_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
+    else:
+        copies.copy_blocks(ctx, dest, there, dst, sst, bsize, nblocks)
 
 
 @triton.jit
@@ -93,7 +111,7 @@ def read(ctx, pointer):
     if is_direct(ctx.reach):
         return gpu.read(ctx, pointer)
     else:
-        if is_place(pointer):
+        if is_place(pointer):  # noqa: SIM108  Triton compiles no conditional expression of a number of the run
             value = requests.read(ctx, pointer)
         else:
             value = gpu.read(ctx, pointer)

@@ -1,8 +1,8 @@
-"""Requests of kernels on GPUs to far PEs, see pyshmem/runtime/_proxy.h: a kernel writes them into a ring, the proxy sends them.
+"""Requests of kernels on GPUs to far PEs. A kernel writes them into a ring, and the proxy sends them: see _proxy.h.
 
 All threads of the program make a request together. ``place`` is the address of memory on a far PE, or a pointer that holds
 one. The data of a put lie in the slot when the request is written, so its source is free at once; a get copies them from
-there. Every wait has the limit of ctx: after it, or if a request fails, the record is filled and the kernel goes on to its end.
+there. Every wait has the limit of ctx. After it, or if a request fails, the record is filled and the kernel goes on.
 """
 
 from __future__ import annotations

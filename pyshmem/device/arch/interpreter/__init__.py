@@ -28,7 +28,10 @@ from pyshmem.device.arch.interpreter.checks import (
 )
 from pyshmem.device.arch.interpreter.copies import (
     copy,
-    copy_blocks,
+    copy_blocks_from,
+    copy_blocks_to,
+    copy_from,
+    copy_to,
     load_block,
     read,
     store_block,

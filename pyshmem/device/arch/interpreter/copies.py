@@ -32,6 +32,10 @@ def copy_blocks(ctx: Any, dest: Any, source: Any, dst: Any, sst: Any, bsize: Any
     _native.copy_strided(number(dest), number(source), *steps, number(nblocks))
 
 
+copy_to = copy_from = copy
+copy_blocks_to = copy_blocks_from = copy_blocks
+
+
 def read(ctx: Any, pointer: Any) -> Any:
     """Load one element from memory."""
     return far.load(pointer, (), 1) if far.is_far(pointer) else tl.load(pointer)
