@@ -12,6 +12,7 @@ from pyshmem.ops.multiplying import Product
 from pyshmem.ops.problem import Problem, operand_of
 from pyshmem.ops.scaling import LINES, NONE
 
+SHORTEST = 32  # K of 8-bit floats: cuBLAS has no kernel for 16
 Multiply = Callable[..., Any]  # of a, b, out, and the scales of a and b, if there are any
 
 
@@ -37,8 +38,8 @@ def lacks(problem: Problem) -> str:
         return ""
     if not (problem.a.along and problem.b.along and problem.a.aligned and problem.b.aligned):
         return "of 8-bit floats it takes contiguous rows of a and columns of b, at multiples of 16 bytes"
-    if problem.n % 16 or problem.k % 16 or not problem.k or min(problem.m, problem.M // problem.n_pes) < 1:
-        return "of 8-bit floats it takes N and K that are multiples of 16"
+    if problem.n % 16 or problem.k % 16 or problem.k < SHORTEST or min(problem.m, problem.M // problem.n_pes) < 1:
+        return "of 8-bit floats it takes N and K that are multiples of 16, K from 32 on"
     if {problem.a.dtype, problem.b.dtype} <= {torch.float8_e5m2, torch.float8_e5m2fnuz}:
         return f"it multiplies no two matrices of {problem.a.dtype}"
     if problem.scaling == LINES and problem.dtype is not torch.bfloat16:

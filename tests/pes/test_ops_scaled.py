@@ -85,7 +85,7 @@ def test_the_library_gives_the_scaled_product(operator, split, schedule, form, m
     scaled, called = torch._scaled_mm, []
     monkeypatch.setattr(torch, "_scaled_mm", lambda *args, **more: called.append(args) or scaled(*args, **more))
     n = shmem.n_pes()
-    case = Scaled(operator, split, (256 * n + 1, 16 * n, 16 * n), form, by_columns=True)
+    case = Scaled(operator, split, (256 * n + 1, 32 * n, 64 * n), form, by_columns=True)
     plan = ops.plan(operator, case.a, case.b, **case.arguments(schedule=schedule, out_dtype=None))
     assert "our kernel" not in plan.why
     case.check(case.call(schedule=schedule, out_dtype=None), 1e-2)

@@ -75,7 +75,7 @@ class MultiplyGathered:
         if problem.scaling != NONE:
             self.scales = scales_of_pes(problem, self.space["scales"])
             self.place = self.scales[problem.me]
-            self.send_scales = sender(problem, self.space["words"], self.place, self.place, first=True, own=True)
+            self.send_scales = sender(problem, self.space["words"], self.place, self.place, own=True)
             blocks = [rows_of(problem, pe) for pe in range(problem.n_pes)]
         self.steps = [(i, j, multiply(problem, self.gathered[i:j], b, i, problem.corner[1])) for i, j in blocks]
 

@@ -6,12 +6,10 @@ import itertools
 
 import torch
 
-import pyshmem as shmem
 from pyshmem.ops.copying import Pieces, beginner
 from pyshmem.ops.exchanges import Sum, peers_of, put, put_part, put_rows, rows_of, scales_of_pes, sender
 from pyshmem.ops.libraries import multiply
-from pyshmem.ops.multiplying import Product
-from pyshmem.ops.problem import Problem, operand_of
+from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
 from pyshmem.ops.scaling import NONE, gathered_scales, of_rows
 from pyshmem.ops.streams import Side, await_mark
@@ -20,8 +18,8 @@ from pyshmem.ops.workspace import workspace_of
 # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
 WAVE = 132 * 128 * 256
 STEP = 128  # rows
-ORDER = "data_parallel"
 HALF = 0.95  # of a wave: of smaller pieces, a half leaves too much of the GPU idle
+MANY = 6  # waves, from which on two short pieces at the end are better than a short one at the begin
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
 AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
@@ -39,11 +37,14 @@ def waves_in(rows: int, columns: int) -> int:
 
 
 def gathered_pieces(first: int, last: int, columns: int) -> list[tuple[int, int]]:
-    """Cut rows into pieces of one or two waves: one first, so that copies begin early; what is sent last is not hidden."""
+    """Cut rows into pieces of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
     count = waves_in(last - first, columns)
     if count == 2 and (last - first) * columns >= 2 * HALF * WAVE:
-        return cut(first, last, (2, 1, 1))
-    return cut(first, last, (1,) * count if count < 4 else (1, *(2,) * ((count - 2) // 2), *(1,) * (count % 2), 1))
+        return cut(first, last, (5, 2, 1))
+    if count < 4:
+        return cut(first, last, (1,) * count)
+    twos, odd = (2,) * ((count - 2) // 2), (1,) * (count % 2)
+    return cut(first, last, (*twos, *odd, 1, 1) if count >= MANY else (1, *twos, *odd, 1))
 
 
 class GatherRows:
@@ -79,49 +80,6 @@ class GatherRows:
             side.join()
         i, j = self.pieces[-1]
         self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
-
-
-class GatherRowsStored:
-    """As GatherRows, but our kernel makes the last piece, and stores its tiles on all PEs."""
-
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem = problem
-        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
-        self.first, last = rows_of(problem, problem.me)
-        self.pieces = gathered_pieces(self.first, last, problem.N)
-        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces[:-1]]
-        self.begin, self.gate = beginner(problem, self.space["words"]), Side()
-        self.sides = {pe: Side() for pe in peers_of(problem.team)}
-        i, j = self.pieces[-1]
-        rows = a[i - self.first : j - self.first]
-        self.product = Product(problem, ORDER, j - i, operand_of(rows), False)
-        words, none = self.space["words"], torch.empty(0, dtype=problem.dtype, device=a.device)
-        count = max(self.product.tiles - self.product.whole, 1)
-        self.tallies = shmem.zeros(count, dtype=torch.uint64)
-        places = (words, self.tallies, none, none, words)
-        self.store = self.product.prepare(1, places, rows, b, self.space["result 0"], (i, 0))
-        nothing = self.space["result 0"][i:i]
-        self.meet = sender(problem, words, nothing, nothing)
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        team = self.problem.team
-        with self.gate.after():
-            self.begin()  # peers may write to out
-            ready = self.gate.mark()
-        for (i, j), step in zip(self.pieces, self.multiply, strict=False):
-            above, below = i - self.first, j - self.first
-            step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
-            for pe, side in self.sides.items():
-                with side.after():
-                    await_mark(ready)
-                    put_rows(team, out, i, j, pe)
-        self.gate.join()
-        i, j = self.pieces[-1]
-        above, below = i - self.first, j - self.first
-        self.store(a[above:below], b, out, *of_rows(scales, above, below))
-        for side in self.sides.values():
-            side.join()
-        self.meet(out[i:i], out[i:i])
 
 
 class MultiplyGathered:
