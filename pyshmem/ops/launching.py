@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -31,6 +32,7 @@ class Prepared:
         constants: in the order of the kernel's parameters.
         early: the kernel may begin before its predecessor has ended, and waits for it itself.
         """
+        _require_constants(kernel, len(fixed) + len(arrays), constants)
         self._fixed = fixed  # the kernel holds their addresses
         counts = grid if isinstance(grid, tuple) else (grid,)
         self._tail: tuple[int, ...] = ()
@@ -55,3 +57,15 @@ class Prepared:
         code = launch_prepared(self._head, stream, *[array.data_ptr() for array in arrays], *self._tail)
         if code:
             refuse_launch("ops", "a plan's kernel", code)
+
+
+def _require_constants(kernel: Any, bound: int, constants: Mapping[str, Any]) -> None:
+    """Refuse what the interpreter takes and a launch leaves out. None is a constant of any kernel. Errors: TypeError."""
+    notes = inspect.get_annotations(kernel.fn)
+    wanted = kernel.arg_names[bound : bound + len(constants)]
+    if list(constants) != wanted or not all(
+        constants[name] is None or "constexpr" in str(notes.get(name)) for name in wanted
+    ):
+        raise TypeError(
+            f"{kernel.__name__}: constants {list(constants)} in place of {wanted}, which must be tl.constexpr"
+        )
