@@ -79,8 +79,12 @@ def gather_and_multiply(
             theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
             WHOLE, PRECISION,
         )  # fmt: skip
-        factor = scales_of(scales, M, n, pe, EACH)
-        store_tile(tile, factor, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
+        theirs_a = scale_a  # None where there are no scales
+        if scales is not None:
+            theirs_a = scales_of(scales, M, n, pe, EACH)
+        store_tile(
+            tile, theirs_a, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH
+        )
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
 

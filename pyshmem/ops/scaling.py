@@ -57,10 +57,11 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
 
 
 def of_rows(scales: Scales, first: int, last: int) -> Scales:
-    """Return the scales of the product of rows first to last - 1 of a."""
+    """Return the scales of the product of rows first to last - 1 of a, where libraries take them: at multiples of 16."""
     if not scales or scales[0].numel() == 1:
         return scales
-    return scales[0][first:last], scales[1]
+    rows = scales[0][first:last]
+    return rows.clone() if rows.data_ptr() % 16 else rows, scales[1]
 
 
 def gathered_scales(problem: Any) -> dict[str, tuple[tuple[int, int], torch.dtype]]:
@@ -72,11 +73,8 @@ def gathered_scales(problem: Any) -> dict[str, tuple[tuple[int, int], torch.dtyp
 
 @triton.jit
 def scales_of(scales, M, n, pe, EACH: tl.constexpr):
-    """Return where the gathered scales of the rows of a PE are, if there are any. Libraries take addresses of 16 bytes."""
-    if scales is None:
-        return None
-    else:
-        return scales + pe * (tl.cdiv(tl.cdiv(M, n), 4) * 4 if EACH else 4)
+    """Return where the gathered scales of the rows of a PE are. Libraries take addresses of 16 bytes."""
+    return scales + pe * (tl.cdiv(tl.cdiv(M, n), 4) * 4 if EACH else 4)
 
 
 def parameters(form: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("plans_closed")
 TILE = (16, 16, 32)  # an NVIDIA GPU multiplies 32 bytes of K at once
 ODD = (19, 20, 44)  # M, N and K, of which N is of one PE in all_gather_gemm
 FORMS = ["tensors", "lines"]
+LIBRARY = 5e-4  # its sums of float32 have the 14 bits of a GPU's matrix units within a step of K
 E4, E5 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
@@ -264,4 +265,4 @@ def test_graphs_replay_scaled_products_with_the_scales_of_then(operator, split, 
     graph.replay()
     torch.cuda.synchronize()
     for result in results[1:]:
-        case.check(result)
+        case.check(result, LIBRARY if schedule in ("bulk_synchronous", "copy_engine") else 1e-5)

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from operands import close_to
 
 import pyshmem as shmem
 from pyshmem import ops
@@ -149,7 +150,9 @@ def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend,
 
     result = compiled(function, backend, seen)(*every[me], scales[me])
     decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
-    near(result, MODULES[name].reference(decoded, me, *more) + 1)
+    close_to(
+        result, MODULES[name].reference(decoded, me, *more) + 1, 5e-4
+    )  # a GPU's matrix units keep 14 bits of a sum
     assert [each for each in seen if "scaled_" + name in each]
 
 

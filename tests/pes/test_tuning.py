@@ -11,7 +11,7 @@ from pyshmem.ops.tuning.measuring import ProductTimer
 from pyshmem.runtime.heap import default
 
 BF16, F32 = torch.bfloat16, torch.float32
-SHAPE = (160, 96, 128)  # 15 tiles of 32 x 32 in the interpreter
+SHAPE = (160, 96, 4096 if torch.cuda.is_available() else 128)  # 15 tiles of 32 x 32 in the interpreter
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +60,10 @@ def test_orders_come_from_the_record_and_say_why(programs):
 def test_shapes_that_were_not_measured_stream_a_last_wave_of_few_tiles(programs):
     row, most = configuration(machine().arch, BF16, None), machine().programs
     assert most >= 2
-    assert tuning.order_for((row.BM * most, row.BN, 64), BF16)[0] == "data_parallel"
-    order, why = tuning.order_for((row.BM * (most + 1), row.BN, 64), BF16)
+    deep = 2 * row.least * row.BK
+    assert tuning.order_for((row.BM * most, row.BN, deep), BF16)[0] == "data_parallel"
+    assert tuning.order_for((row.BM * (most + 1), row.BN, deep - row.BK), BF16)[0] == "data_parallel"
+    order, why = tuning.order_for((row.BM * (most + 1), row.BN, deep), BF16)
     assert order == "halves" and "few tiles" in why
 
 
