@@ -45,8 +45,7 @@ def gather_and_multiply(
     """
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, CHIPLETS)
-    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    number = rounds.enter(ctx, words)
+    me, n, number = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, words)
     longest = tl.cdiv(M, n)
     high, columns = tl.cdiv(longest, BM), tl.cdiv(N, BN)
     depth = tl.cdiv(K, BK)
@@ -79,12 +78,9 @@ def gather_and_multiply(
             theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
             WHOLE, PRECISION,
         )  # fmt: skip
-        theirs_a = scale_a  # None where there are no scales
-        if scales is not None:
-            theirs_a = scales_of(scales, M, n, pe, EACH)
-        store_tile(
-            tile, theirs_a, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH
-        )
+        store_theirs(
+            tile, scales, M, n, pe, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH,
+        )  # fmt: skip
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
 
@@ -192,6 +188,21 @@ def store_tile(
     mask = (inner + r < height) & (column + q < N) if EDGES else (r >= 0) & (q >= 0)
     places = c + tl.cast(above + inner, tl.int64) * pitch + column + r * pitch + q
     tl.store(places, tile.to(c.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def store_theirs(
+    tile, scales, M, n, pe, scale_b, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr,
+    BN: tl.constexpr, EDGES: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """Store a tile of the rows of ``pe``, whose scales are gathered, if there are any."""
+    if scales is None:
+        store_tile(tile, None, None, c, above, inner, column, height, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
+    else:
+        scale_a = scales_of(scales, M, n, pe, EACH)
+        store_tile(
+            tile, scale_a, scale_b, c, above, inner, column, height, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH
+        )
 
 
 @triton.jit
