@@ -18,7 +18,8 @@ send_activations(x, pe=) and recv_activations(x, pe=), see docs/training.md.
 Sums are made in float32. Operands of 8-bit floats have scales, scale_a and scale_b, and out_dtype=. Calls are enqueued on
 torch's current stream; a result is complete for this PE when the stream gets there. Calls follow each other without
 barriers, and CUDA graphs capture them after a first call. The first call of a kind makes a plan, collectively over the
-team. Idea: Iris (arXiv 2511.12500); schedules: docs/overlap.md.
+team. On GPUs the PEs of a team are in one node; otherwise the first call raises UnreachableError. Idea: Iris (arXiv
+2511.12500); schedules: docs/overlap.md.
 """
 
 from __future__ import annotations

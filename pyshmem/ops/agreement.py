@@ -9,7 +9,7 @@ import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops.problem import Problem
-from pyshmem.runtime.errors import ArgumentError, ShmemError, refuse
+from pyshmem.runtime.errors import ArgumentError, ShmemError, UnreachableError, refuse
 from pyshmem.runtime.heap import default
 
 _NOTE, _HEAD = 256, 33  # bytes that a PE shares: whether it refuses, a digest, and the beginning of the text
@@ -20,6 +20,12 @@ def require_no_capture(routine: str) -> None:
     if default().streams and torch.cuda.is_current_stream_capturing():
         wants = "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
         refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
+
+
+def require_near(routine: str, team: Team) -> None:
+    """Errors: UnreachableError, on all PEs of the team, where kernels on GPUs would have to store tiles on other nodes."""
+    if default().streams and team.meeting.spans:
+        refuse(UnreachableError, routine, "team", f"{team!r}, which spans nodes", "a team whose GPUs are in one node")
 
 
 def require_alike(

@@ -164,6 +164,7 @@ def plan(
 
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
+    agreement.require_near(problem.operator, problem.team)
     while len(_plans) >= MOST_PLANS:
         _plans.popitem(last=False)[1].close()
     made = _plans[key] = Plan(problem, a, b, key)

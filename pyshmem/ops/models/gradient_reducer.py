@@ -15,7 +15,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.ops.agreement import require_alike, require_no_capture
+from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.models.gradient_buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.models.gradient_schedules import SCHEDULES, slot_bytes, words_of
 from pyshmem.ops.streams import Side
@@ -158,6 +158,7 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
     parameters: list[Any] = []
     try:
         require_no_capture(NAME)
+        require_near(NAME, team)
         parameters = trained(model)
         if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
             refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
@@ -174,8 +175,7 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
 def _chosen(schedule: str, team: Team) -> str:
     if schedule != "auto":
         return schedule
-    copied = default().streams and team.size > 1 and not team.meeting.spans
-    return "copy_engine" if copied else "reduce_on_stream"
+    return "copy_engine" if default().streams and team.size > 1 else "reduce_on_stream"
 
 
 def _twin(team: Team) -> Team:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.ops.agreement import require_alike, require_no_capture
+from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
@@ -71,6 +71,7 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -
     error, maker = None, None
     try:
         require_no_capture(routine)
+        require_near(routine, team)
         text, maker = make(team)
     except ShmemError as problem:
         error, text = problem, str(problem)
