@@ -1,6 +1,7 @@
 """Operands and wanted results for the operators of pyshmem.ops, and how results are compared."""
 
 import pyshmem as shmem
+import pytest
 import torch
 from pyshmem import ops
 from pyshmem.ops.shares import share_of, start_of
@@ -33,6 +34,31 @@ def equal_on_all_pes(result, note=""):
     for pe in range(shmem.n_pes()):
         assert torch.equal(from_pe(result, pe), result), f"{note}: PE {pe} has other bits than PE {shmem.my_pe()}"
     shmem.barrier_all()
+
+
+def refused_on_all_pes(operator, given, name):
+    """Assert that all PEs refuse a call in which PE 1 has ``name`` in another type. operator: its name in pyshmem.ops."""
+    if shmem.n_pes() < 2:
+        pytest.skip("there is no other PE")
+    message = f"{name}: got torch.float16"
+    if shmem.my_pe() == 1:
+        given[name] = given[name].to(torch.float16)
+    else:
+        message = f"team: got a refusal of PE 1 .*{message}"
+    with pytest.raises(shmem.ShmemError, match=rf"^{operator}: PE \d+: {message}"):
+        getattr(ops, operator)(**given)
+
+
+def replayed(call):
+    """Return what the last two of three calls in a graph have returned, after 20 replays. The call is made once before."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = [call() for _ in range(3)]
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    return results[1:]
 
 
 def mine(size):

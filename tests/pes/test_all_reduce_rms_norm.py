@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, placed, random
+from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import all_reduce_rms_norm as norm
@@ -219,16 +219,7 @@ def test_two_shot_refuses_private_results():
 
 def test_a_refusal_of_one_pe_is_raised_on_all():
     """The others would wait in a kernel for it."""
-    if shmem.n_pes() < 2:
-        pytest.skip("there is no other PE")
-    given = operands()
-    if shmem.my_pe() == 1:
-        given["weight"] = given["weight"].to(torch.float16)
-    message = (
-        "weight: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*weight: got torch.float16"
-    )
-    with pytest.raises(shmem.ShmemError, match=rf"^all_reduce_rms_norm: PE \d+: {message}"):
-        ops.all_reduce_rms_norm(**given)
+    refused_on_all_pes("all_reduce_rms_norm", operands(), "weight")
 
 
 def test_pes_that_call_differently_are_refused_on_all():
@@ -246,12 +237,5 @@ def test_pes_that_call_differently_are_refused_on_all():
 def test_graphs_capture_and_replay_every_schedule(schedule):
     case = Case(9, 1024, torch.bfloat16)
     case.x = shmem.array(case.x)
-    case.call(schedule)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = [case.call(schedule) for _ in range(3)]
-    for _ in range(20):
-        graph.replay()
-    torch.cuda.synchronize()
-    for result in results[1:]:
+    for result in replayed(lambda: case.call(schedule)):
         case.check(result)

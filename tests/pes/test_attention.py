@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, placed, random
+from operands import close_to, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.models import attention_schedules
 from pyshmem.ops.models.attention import places_of, reference
@@ -198,14 +198,7 @@ def test_a_result_in_memory_of_q_is_refused():
 
 def test_a_refusal_of_one_pe_is_raised_on_all():
     """The others would wait for its keys."""
-    if shmem.n_pes() < 2:
-        pytest.skip("there is no other PE")
-    given = operands()
-    if shmem.my_pe() == 1:
-        given["v"] = given["v"].to(torch.float16)
-    message = "v: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*v: got torch.float16"
-    with pytest.raises(shmem.ShmemError, match=rf"^attention: PE \d+: {message}"):
-        ops.attention(**given)
+    refused_on_all_pes("attention", operands(), "v")
 
 
 def test_calls_that_differ_between_pes_are_refused_on_all():
@@ -220,12 +213,5 @@ def test_calls_that_differ_between_pes_are_refused_on_all():
 @every_order
 def test_graphs_capture_and_replay_every_schedule(schedule, order):
     case = Case(1500, 2, 8, 2, 128, torch.bfloat16, order=order)
-    case.call(schedule)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = [case.call(schedule) for _ in range(3)]
-    for _ in range(20):
-        graph.replay()
-    torch.cuda.synchronize()
-    for result in results[1:]:
+    for result in replayed(lambda: case.call(schedule)):
         case.check(result)

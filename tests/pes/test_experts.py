@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, placed, random
+from operands import close_to, placed, random, refused_on_all_pes
 from pyshmem import ops
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import expert_schedules as schedules
@@ -356,14 +356,7 @@ def test_experts_that_the_pes_cannot_share_equally_are_refused():
 
 def test_a_refusal_of_one_pe_is_raised_on_all():
     """The others would wait in a kernel for it."""
-    if shmem.n_pes() < 2:
-        pytest.skip("there is no other PE")
-    given = operands()
-    if shmem.my_pe() == 1:
-        given["weights"] = given["weights"].to(torch.float16)
-    message = "weights: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*weights: got"
-    with pytest.raises(shmem.ShmemError, match=rf"^moe_dispatch: PE \d+: {message}"):
-        ops.moe_dispatch(**given)
+    refused_on_all_pes("moe_dispatch", operands(), "weights")
 
 
 def test_wrong_arguments_of_combine_are_refused_with_their_name():

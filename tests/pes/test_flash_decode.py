@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, placed, random
+from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.models import decode_schedules
 from pyshmem.ops.models import plans as plans_of_models
@@ -233,26 +233,12 @@ def test_a_result_in_memory_of_q_is_refused():
 
 def test_a_refusal_of_one_pe_is_raised_on_all():
     """The others would wait in a kernel for it."""
-    if shmem.n_pes() < 2:
-        pytest.skip("there is no other PE")
-    given = operands()
-    if shmem.my_pe() == 1:
-        given["v"] = given["v"].to(torch.float16)
-    message = "v: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*v: got torch.float16"
-    with pytest.raises(shmem.ShmemError, match=rf"^flash_decode: PE \d+: {message}"):
-        ops.flash_decode(**given)
+    refused_on_all_pes("flash_decode", operands(), "v")
 
 
 @pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
 @every_schedule
 def test_graphs_capture_and_replay_every_schedule(schedule):
     case = Case(3, 32, 8, 128, 500, torch.bfloat16)
-    case.call(schedule)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = [case.call(schedule) for _ in range(3)]
-    for _ in range(20):
-        graph.replay()
-    torch.cuda.synchronize()
-    for result in results[1:]:
+    for result in replayed(lambda: case.call(schedule)):
         case.check(result)

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, placed, random
+from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.models import plans as plans_of_models
@@ -245,16 +245,7 @@ def test_gathered_rows_are_not_stored_in_private_memory(schedule):
 
 
 def test_a_refusal_of_one_pe_is_raised_on_all():
-    if shmem.n_pes() < 2:
-        pytest.skip("there is no other PE")
-    given = operands()
-    if shmem.my_pe() == 1:
-        given["weight"] = given["weight"].to(torch.float16)
-    message = (
-        "weight: got torch.float16" if shmem.my_pe() == 1 else "team: got a refusal of PE 1 .*weight: got torch.float16"
-    )
-    with pytest.raises(shmem.ShmemError, match=rf"^reduce_scatter_rms_norm: PE \d+: {message}"):
-        ops.reduce_scatter_rms_norm(**given)
+    refused_on_all_pes("reduce_scatter_rms_norm", operands(), "weight")
 
 
 @pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
@@ -263,12 +254,5 @@ def test_a_refusal_of_one_pe_is_raised_on_all():
 def test_graphs_capture_and_replay_every_schedule(schedule, name):
     case = Case(name, 9, 1024, torch.bfloat16)
     case.x = shmem.array(case.x)
-    case.call(schedule)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = [case.call(schedule) for _ in range(3)]
-    for _ in range(20):
-        graph.replay()
-    torch.cuda.synchronize()
-    for result in results[1:]:
+    for result in replayed(lambda: case.call(schedule)):
         case.check(result)

@@ -18,7 +18,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.attention_schedules import NAME, ORDERS, SCHEDULES, Problem, pieces_of, tokens_at
 from pyshmem.ops.models.flash_decode import MOST_WIDTH
-from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array, require_dtype
+from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -80,9 +80,7 @@ class Plan:
             self._turn ^= 1
             out = self._results[self._turn]
         else:
-            for name, array in (("q", q), ("k", k), ("v", v)):
-                if overlap(out, array):
-                    refuse(ArgumentError, NAME, "out", f"memory of {name}", "memory of its own")
+            require_own(NAME, out, q=q, k=k, v=v)
         if self._step.room:
             self._step(q, k, v, out)
         return out  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from pyshmem.ops.configurations import device, machine
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.expert_faults import faults
 from pyshmem.ops.models.expert_schedules import SCHEDULES, Routing
-from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array, require_dtype
+from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -160,8 +160,8 @@ class Plan:
             self._combined = self._combined or [new(problem.dtype, *shape) for _ in range(2)]
             self._turns[1] ^= 1
             out = self._combined[self._turns[1]][:tokens]
-        elif overlap(out, rows):
-            refuse(ArgumentError, BACK, "out", "memory of rows", "memory of its own")
+        else:
+            require_own(BACK, out, rows=rows)
         if problem.room:
             self._step.combine(tokens, rows, *handle.routing, out)
         return out

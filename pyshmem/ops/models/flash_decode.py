@@ -17,7 +17,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops.configurations import device
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.decode_schedules import SCHEDULES
-from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array, require_dtype
+from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -97,9 +97,7 @@ class Plan:
             self._turn ^= 1
             out = self._results[self._turn]
         else:
-            for name, array in (("q", q), ("k", k), ("v", v)):
-                if overlap(out, array):
-                    refuse(ArgumentError, NAME, "out", f"memory of {name}", "memory of its own")
+            require_own(NAME, out, q=q, k=k, v=v)
         if out.numel():
             integers = (self._whole if each is None else each for each in (lengths, table))
             self._step(q, k, v, *integers, out)

@@ -99,6 +99,13 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return starts[0] < starts[1] + other.nbytes and starts[1] < starts[0] + one.nbytes
 
 
+def require_own(routine: str, out: torch.Tensor, **read: torch.Tensor) -> None:
+    """Errors: ArgumentError if out is in memory of an array that is read, which is named."""
+    for name, array in read.items():
+        if overlap(out, array):
+            refuse(ArgumentError, routine, "out", f"memory of {name}", "memory of its own")
+
+
 def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...]) -> None:
     """Check a contiguous tensor beside the heap. shape: its own, or the names of dimensions, with lengths where they matter.
 

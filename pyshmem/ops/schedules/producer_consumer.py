@@ -6,9 +6,8 @@ import itertools
 
 import torch
 
-import pyshmem as shmem
 from pyshmem.ops import rounds
-from pyshmem.ops.exchanges import peers_of, rows_of, scales_of_pes, world_pe
+from pyshmem.ops.exchanges import peers_of, put, rows_of, scales_of_pes
 from pyshmem.ops.gathering import Gathering
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.scaling import NONE
@@ -38,7 +37,7 @@ class CopyThenMultiply:
     """The copy engine brings the rows of all PEs, a flag behind each piece; one kernel multiplies them as they come."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem = problem
+        self.team = problem.team
         self.multiply = gathering = Gathering(problem, a, b, sends=False)
         self.space, self.pieces, self.flags = gathering.space, gathering.pieces, gathering.flags
         self.gathered = gathering.gathered
@@ -47,22 +46,21 @@ class CopyThenMultiply:
         self.stamp = gathering.words[rounds.STAMP.value : rounds.STAMP.value + 1]
         self.stamp.view(torch.int64).fill_(1)
         self.first, _ = rows_of(problem, problem.me)
-        self.sides = [(world_pe(problem.team, pe), Side(), Side()) for pe in reversed(peers_of(problem.team))]
+        self.sides = [(pe, Side(), Side()) for pe in reversed(peers_of(problem.team))]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
         rows = a if a.is_contiguous() else a.contiguous()
         size = rows.shape[0]
         cuts = [start_of(size, piece, self.pieces) for piece in range(self.pieces + 1)]
-        for world, side, behind in self.sides:
+        for pe, side, behind in self.sides:
             with side.after():
-                if scales and scales[0].numel():
-                    shmem.put(self.scales, scales[0], world)
+                if scales:
+                    put(self.team, self.scales, scales[0], pe)
                 for piece, (i, j) in enumerate(itertools.pairwise(cuts)):
-                    if j > i:
-                        shmem.put(self.gathered[self.first + i : self.first + j], rows[i:j], world)
+                    put(self.team, self.gathered[self.first + i : self.first + j], rows[i:j], pe)
                     with behind.after():  # beside the next piece: a copy takes 4 us to begin
-                        shmem.put(self.flags[self.problem.me, piece : piece + 1], self.stamp, world)
+                        put(self.team, self.flags[self.team.me, piece : piece + 1], self.stamp, pe)
         self.multiply(a, b, out, *scales)
         for _, side, behind in self.sides:
             side.join()
