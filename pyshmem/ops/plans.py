@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
+from pyshmem.ops.kept import Kept
 from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
@@ -22,7 +22,7 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 64
+MOST_PLANS = 64  # of a team
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
@@ -44,7 +44,8 @@ class Plan:
         self._scaled = problem.scaling != NONE
         self._turn = 0
         self._results: list[torch.Tensor] = []
-        self._team, self._shape, self._dtype, self._device = (
+        self._layouts = _layouts(a, b)
+        self.team, self._shape, self._dtype, self._device = (
             problem.team,
             torch.Size(problem.result),
             problem.dtype,
@@ -58,7 +59,17 @@ class Plan:
         scale_b: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
-        if self._steps is None or self._generation != job.generation or not self._team:
+        if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _layouts(a, b) == self._layouts):
+            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
+            refuse(ArgumentError, self.problem.operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
+        return self.enqueue(a, b, out, scale_a, scale_b)
+
+    def enqueue(
+        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
+        scale_b: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Call the plan with operands like those it was made for."""
+        if self._steps is None or self._generation != job.generation or not self.team:
             wants = "one that is open, of a live team"
             refuse(ArgumentError, self.problem.operator, "plan", "a plan that has ended", wants)
         if out is None:
@@ -108,7 +119,20 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+def _layouts(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
+    """What a plan's kernels depend on of the operands. Errors: AttributeError for other objects."""
+    aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
+    return (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
+
+
+def _spelled(operand: Any) -> str:
+    if not isinstance(operand, torch.Tensor):
+        return type(operand).__name__
+    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
+    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
+
+
+_plans = Kept(MOST_PLANS, Plan.close)
 
 
 def call(
@@ -124,12 +148,12 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options)
     if plan is None:
-        return find(operator, a, b, team, split, options, scales)(a, b, out, *scales)
+        return find(operator, a, b, team, split, options, scales).enqueue(a, b, out, *scales)
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
     if _key(operator, a, b, team or plan.problem.team, split, options, scales) != plan.key:
         refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
-    return plan(a, b, out, *scales)
+    return plan.enqueue(a, b, out, *scales)
 
 
 def find(
@@ -137,11 +161,13 @@ def find(
 ) -> Plan:
     """Return the plan for these arguments. The first call makes it, collectively over the team."""
     key = _key(operator, a, b, team, split, options, scales)
-    found = _plans.get(key)
-    if found is None or found._steps is None or not found.problem.team:
+    try:
+        found = _plans.live(key)
+    except TypeError:  # an option that cannot be a key
+        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
+        raise
+    if found is None or found._steps is None:
         found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
-    elif len(_plans) > 1:
-        _plans.move_to_end(key)
     return found
 
 
@@ -165,8 +191,7 @@ def plan(
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
     agreement.require_near(problem.operator, problem.team)
-    while len(_plans) >= MOST_PLANS:
-        _plans.popitem(last=False)[1].close()
+    _plans.make_room(problem.team)
     made = _plans[key] = Plan(problem, a, b, key)
     return made
 
@@ -177,8 +202,7 @@ def _key(
     """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
     group = TEAM_WORLD if team is None else team
     try:
-        aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
-        places: tuple[Any, ...] = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
+        places = _layouts(a, b)
         for each in scales:
             places += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
         wires = group.meeting.wires
@@ -196,6 +220,5 @@ def clear() -> None:
     Errors: NotInitializedError.
     Spec: none.
     """
-    while _plans:
-        _plans.popitem(last=False)[1].close()
+    _plans.close_all()
     models.clear()

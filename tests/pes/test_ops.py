@@ -210,6 +210,12 @@ REFUSED = [
     ("a: got strides", {"a": torch.ones(6, 4)}),  # every other element of it
     ("schedule: got 'quick', no schedule; wants auto or copy_engine", {"schedule": "quick"}),
     ("order: got 'other'; wants auto or data_parallel", {"order": "other"}),
+    ("order: got None; wants 'auto' or a name", {"order": None}),
+    (r"schedule: got \['fused'\]; wants 'auto' or a name", {"schedule": ["fused"]}),
+    (r"tile: got \[16, 16, 16\]; wants a tuple of three powers of two", {"tile": [16, 16, 16]}),
+    (r"tile: got \(16, 24, 16\); wants a tuple of three powers of two", {"tile": (16, 24, 16)}),
+    (r"tile: got \(16, 8, 16\); wants .*, each 16 or more", {"tile": (16, 8, 16)}),
+    (r"tile: got \(16, 16\); wants a tuple of three", {"tile": (16, 16)}),
     ("split: got 'diagonal'", {"split": "diagonal"}),
     ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
