@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
+from pyshmem.ops.kept import Kept
 from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
@@ -22,7 +22,7 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 64
+MOST_PLANS = 64  # of a team
 MOST_READY = 256
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
@@ -39,7 +39,7 @@ class Plan:
         self.problem, self.why = choose(problem)
         self.key, self.schedule, self.order = key, self.problem.options.schedule, self.problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
-        self.used = 0  # the number of its last use among those of all plans
+        self.team = problem.team
         self._generation = job.generation
         self._steps: Any = schedules.steps_of(self.problem, a, b)
         self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
@@ -63,7 +63,7 @@ class Plan:
     @property
     def live(self) -> bool:
         """Whether neither the plan nor its team nor the library has ended."""
-        return self._steps is not None and self._generation == job.generation and self.problem.team.size > 0
+        return self._steps is not None and self._generation == job.generation and self.team.size > 0
 
     def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
         """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
@@ -76,15 +76,13 @@ class Plan:
             got = ", ".join(f"{'no' if each is None else 'a'} {name}" for name, each in given)
             wants = "scale_a and scale_b" if scaled else "no scales"
             refuse(ArgumentError, operator, "scale_a", got, f"{wants}, as the plan was made for")
-        if _places(a, b, scales) != self.key[2]:
-            refuse(
-                ArgumentError, operator, "plan", f"{self!r} for other arguments", "a plan of these operands and options"
-            )
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or _places(a, b, scales) != self.key[2]:
+            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
+            refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         if out is not None:
             require_out(self.problem, out)
 
     def _enqueue(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
-        self.used = next(_uses)
         if out is None:
             out = self._result()
         self._call(a, b, out, *scales)
@@ -114,9 +112,8 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-_plans: dict[tuple[Any, ...], Plan] = {}
+_plans = Kept(MOST_PLANS, Plan.close)
 _ready: dict[tuple[Any, ...], Plan] = {}  # by the arguments of calls that a plan has taken
-_uses = count(1)
 
 
 def call(
@@ -133,13 +130,18 @@ def call(
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
     asked = (operator, split, layout(views, out, a, b, *scales), id(group), *options.items())
-    found = _ready.get(asked)
+    try:
+        found = _ready.get(asked)
+    except TypeError:  # an option that cannot be in a key
+        found = find(operator, a, b, group, split, options, scales)  # says what is wrong
     if found is None or not found.live or (plan is not None and plan is not found):
         found = _required(operator, a, b, out, group, plan, split, options, scales)
         if len(_ready) >= MOST_READY:
             _ready.clear()
         if asked[2] is not None:
             _ready[asked] = found
+    elif len(_plans) > 1:
+        _plans.move_to_end(found.key)
     return found._enqueue(a, b, out, scales)
 
 
@@ -163,10 +165,13 @@ def find(
 ) -> Plan:
     """Return the plan for these arguments. The first call makes it, collectively over the team."""
     key = _key(operator, a, b, TEAM_WORLD if team is None else team, split, options, scales)
-    found = _plans.get(key)
+    try:
+        found = _plans.live(key)
+    except TypeError:
+        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
+        raise
     if found is None or not found.live:
         found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
-    found.used = next(_uses)
     return found
 
 
@@ -190,8 +195,8 @@ def plan(
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
     agreement.require_near(problem.operator, problem.team)
-    while len(_plans) >= MOST_PLANS:
-        _plans.pop(min(_plans, key=lambda each: _plans[each].used)).close()
+    _plans.make_room(problem.team)
+    _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
     made = _plans[key] = Plan(problem, a, b, key)
     return made
 
@@ -213,6 +218,13 @@ def _places(a: Any, b: Any, scales: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0) for each in every)
 
 
+def _spelled(operand: Any) -> str:
+    if not isinstance(operand, torch.Tensor):
+        return type(operand).__name__
+    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
+    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
+
+
 def clear() -> None:
     """Close all plans, which frees their memory.
 
@@ -220,8 +232,6 @@ def clear() -> None:
     Errors: NotInitializedError.
     Spec: none.
     """
-    for each in sorted(_plans.values(), key=lambda each: each.used):
-        each.close()
-    _plans.clear()
+    _plans.close_all()
     _ready.clear()
     models.clear()

@@ -210,6 +210,12 @@ REFUSED = [
     ("a: got strides", {"a": torch.ones(6, 4)}),  # every other element of it
     ("schedule: got 'quick', no schedule; wants auto or copy_engine", {"schedule": "quick"}),
     ("order: got 'other'; wants auto or data_parallel", {"order": "other"}),
+    ("order: got None; wants 'auto' or a name", {"order": None}),
+    (r"schedule: got \['fused'\]; wants 'auto' or a name", {"schedule": ["fused"]}),
+    (r"tile: got \[16, 16, 16\]; wants a tuple of three powers of two", {"tile": [16, 16, 16]}),
+    (r"tile: got \(16, 24, 16\); wants a tuple of three powers of two", {"tile": (16, 24, 16)}),
+    (r"tile: got \(16, 8, 16\); wants .*, each 16 or more", {"tile": (16, 8, 16)}),
+    (r"tile: got \(16, 16\); wants a tuple of three", {"tile": (16, 16)}),
     ("split: got 'diagonal'", {"split": "diagonal"}),
     ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
@@ -294,15 +300,17 @@ def test_a_plan_serves_its_own_arguments_until_it_is_closed():
         plan(a, b)
 
 
-def test_a_plan_refuses_operands_of_another_kind_as_it_has_compiled_kernels_for_its_own():
+def test_operands_at_another_alignment_have_a_plan_of_their_own():
+    """Kernels are compiled for addresses that are multiples of 16."""
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    shifted = torch.ones(33, device=here())[1:].view(4, 8)
     plan = ops.plan("gemm_all_gather", a, b)
-    shifted = torch.ones(33, device=here())[1:].view(4, 8)  # not at a multiple of 16 bytes
     for _ in range(2):
         assert (plan(a, b) == 8).all()
-        for other in (torch.ones(5, 8, device=here()), a.half(), torch.ones(8, 4, device=here()).T, shifted):
-            with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
-                plan(other, b)
+        with pytest.raises(
+            shmem.ArgumentError, match="^gemm_all_gather: PE .*: a: got .*no multiple of 16.*; wants .*made for"
+        ):
+            plan(shifted, b)
     assert ops.plan("gemm_all_gather", shifted, b) is not plan
 
 
@@ -323,13 +331,16 @@ def test_a_ready_plan_looks_at_out_in_every_call():
             call(out)
 
 
-def test_the_plan_that_was_used_least_recently_is_closed_for_a_new_one(monkeypatch):
-    monkeypatch.setattr(plans, "MOST_PLANS", 3)
+def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_ready(monkeypatch):
+    monkeypatch.setattr(plans._plans, "most", 3)
     b = torch.ones(8, 8, device=here())
     operands = [torch.ones(rows, 8, device=here()) for rows in (1, 2, 3, 4)]
+    for each in operands[:3]:
+        for _ in range(2):
+            ops.gemm_reduce_scatter(each, b)
     made = [ops.plan("gemm_reduce_scatter", each, b) for each in operands[:3]]
-    ops.gemm_reduce_scatter(operands[0], b)
-    made[1](operands[1], b)
+    for each in operands[:2]:
+        ops.gemm_reduce_scatter(each, b)
     made.append(ops.plan("gemm_reduce_scatter", operands[3], b))
     assert [plan.live for plan in made] == [True, True, False, True]
     assert ops.plan("gemm_reduce_scatter", operands[0], b) is made[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -10,13 +9,14 @@ import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
+from pyshmem.ops.kept import Kept
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 128
+MOST_PLANS = 128  # of a team
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -38,7 +38,12 @@ class Operand(NamedTuple):
     aligned: bool  # its address is a multiple of 16
 
 
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+def _close(plan: Plan) -> None:
+    if job.generation == plan.generation:
+        plan.space.close()
+
+
+_plans = Kept(MOST_PLANS, _close)
 
 
 def operand(array: Any) -> Any:
@@ -59,11 +64,11 @@ def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
     key = (routine, asked, group.meeting.wires, job.generation)
-    found = _plans.get(key)
-    if found is None or not found.team:
-        found = _plans[key] = _agreed(routine, group, make)()
-        while len(_plans) > MOST_PLANS:
-            _close(_plans.popitem(last=False)[1])
+    found = _plans.live(key)
+    if found is None:
+        maker = _agreed(routine, group, make)
+        _plans.make_room(group)
+        found = _plans[key] = maker()
     return found
 
 
@@ -79,15 +84,9 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -
     return maker
 
 
-def _close(plan: Plan) -> None:
-    if job.generation == plan.generation:
-        plan.space.close()
-
-
 def clear() -> None:
     """Close all plans. Collective over all PEs, which have made the same plans."""
-    while _plans:
-        _close(_plans.popitem(last=False)[1])
+    _plans.close_all()
 
 
 # ---- checks that operators share

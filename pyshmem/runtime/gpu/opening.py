@@ -70,6 +70,7 @@ def open_heap(world: Comm, node: Comm, asked_bytes: int | None) -> None:
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
         kinds = set(world.allgather((gpu.arch, gpu.shared)))
         gpu.reduces = not gpu.shared and len(kinds) == 1
+        gpu.in_turn = driver.takes_turns()
         choice = _choice(driver, world, gpu.arch)
         cap = _cap(world, node, choice, asked_bytes, properties.total_memory)
         gpu.open(driver, world, node, job.node_pes, cap, choice)
@@ -96,7 +97,8 @@ def _require_access(driver: Driver, world: Comm, node: Comm, own: str) -> None:
     missing = []
     with together(world):
         missing = [peer for peer in every if driver.reaches(peer) is False]
-    gpu.shared = len(set(every)) < len(every)
+    gpus = list(zip(job.hosts, world.allgather(own), strict=True))
+    gpu.shared = len(set(gpus)) < len(gpus)
     for pairs in world.allgather([(own, peer) for peer in missing]):
         if pairs:
             one, other = pairs[0]
