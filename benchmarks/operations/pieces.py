@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 import pyshmem as shmem
 from benchmarks.accelerator import Accelerator
-from benchmarks.in_job import GRAPH, ITSELF, Case
+from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations import ops
 from benchmarks.operations.ops import CALLS, DTYPE, ENGINE, GEMM, LEAD, OURS
 from pyshmem.ops.copying import beginner
@@ -28,47 +29,53 @@ BESIDE = 3  # products, which outlast the copies beside them
 SMALL = 16  # elements
 
 
-def name_of(waves: Waves, lanes: int = 1, last: str = "kernel") -> str:
-    """Name a cut. lanes: streams of copies to a peer.  last: what sends the last piece."""
-    return ":".join(map(str, waves)) + (f", {lanes} streams" if lanes > 1 else "") + (", engine" * (last == "engine"))
+def name_of(waves: Waves, streams: int = 1) -> str:
+    """Name a cut. streams: on which products are enqueued, in turn."""
+    return ":".join(map(str, waves)) + (f", {streams} streams" if streams > 1 else "")
 
 
 class Trial:
-    """The schedule copy_engine with any cut. lanes: streams of copies to each peer, in turn.
+    """The schedule copy_engine with any cut. Products are on one stream, or in turn on two of them."""
 
-    last: "kernel" sends the last piece and meets; with "engine" it only meets, behind a copy.
-    """
-
-    def __init__(self, problem: Any, space: Any, a: torch.Tensor, b: torch.Tensor, waves: Waves, lanes: int, last: str):
+    def __init__(self, problem: Any, space: Any, a: torch.Tensor, b: torch.Tensor, waves: Waves, streams: int):
         self.team, self.first = problem.team, rows_of(problem, problem.me)[0]
         self.pieces = [(i, j) for i, j in cut(*rows_of(problem, problem.me), waves) if i < j]
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin, self.gate = beginner(problem, space["words"]), Side()
-        self.lanes = [{pe: Side() for pe in peers_of(problem.team)} for _ in range(lanes)]
-        i, j = self.pieces[-1]
-        self.last = slice(i, j) if last == "kernel" else slice(i, i + 1)
-        self.copied = self.pieces if last == "engine" else self.pieces[:-1]
+        self.begin, self.gate, self.other, self.streams = beginner(problem, space["words"]), Side(), Side(), streams
+        self.sides = {pe: Side() for pe in peers_of(problem.team)}
+        self.last = slice(*self.pieces[-1])
         sample = space["result 0"][self.last]
         self.send = sender(problem, space["words"], sample, sample)
 
+    def stream_of(self, number: int) -> Any:
+        """The last product is on the current stream."""
+        return self.other.again() if (len(self.pieces) - 1 - number) % self.streams else nullcontext()
+
     def products(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        for (i, j), step in zip(self.pieces, self.multiply, strict=True):
-            step(a[i - self.first : j - self.first], b, out[i:j])
+        if self.streams > 1:
+            with self.other.after():
+                pass
+        for number, ((i, j), step) in enumerate(zip(self.pieces, self.multiply, strict=True)):
+            with self.stream_of(number):
+                step(a[i - self.first : j - self.first], b, out[i:j])
+        self.other.join()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         with self.gate.after():
             self.begin()
             ready = self.gate.mark()
+        if self.streams > 1:
+            with self.other.after():
+                pass
         for number, ((i, j), step) in enumerate(zip(self.pieces, self.multiply, strict=True)):
-            step(a[i - self.first : j - self.first], b, out[i:j])
-            for pe, side in self.lanes[number % len(self.lanes)].items() if (i, j) in self.copied else ():
-                with side.after():
-                    await_mark(ready)
-                    put_rows(self.team, out, i, j, pe)
-        self.gate.join()
-        for lane in self.lanes:
-            for side in lane.values():
-                side.join()
+            with self.stream_of(number):
+                step(a[i - self.first : j - self.first], b, out[i:j])
+                for pe, side in self.sides.items() if (i, j) != self.pieces[-1] else ():
+                    with side.after():
+                        await_mark(ready)
+                        put_rows(self.team, out, i, j, pe)
+        for side in (self.gate, self.other, *self.sides.values()):
+            side.join()
         self.send(out[self.last], out[self.last])
 
 
@@ -86,31 +93,36 @@ class Operations(ops.Operations):
         self.space = None
         super().release()
 
-    def parts(
-        self, nbytes: int, cuts: Sequence[Waves], more: Sequence[tuple[Waves, int, str]], *sizes: int
-    ) -> ops.Ways:
-        """cuts: tried as they are.  more: with their streams and what sends the last piece.  sizes: M, N and K."""
+    def _prepared(self, *sizes: int) -> tuple[ops.Problem, Any, torch.Tensor]:
+        """The operands, their problem as the library sees it, and the result."""
         given = self._problem("gemm_all_gather", "rows", *sizes)
-        a, b = given.a, given.b
         out = self._symmetric(torch.zeros(given.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
-        problem = choose(problem_of("gemm_all_gather", a, b, None, "rows", {"schedule": "copy_engine"}))[0]
+        problem = problem_of("gemm_all_gather", given.a, given.b, None, "rows", {"schedule": "copy_engine"})
         self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
+        return given, choose(problem)[0], out
+
+    def wholes(self, nbytes: int, trials: Sequence[tuple[Waves, int]], *sizes: int) -> ops.Ways:
+        """trials: cuts, with the streams of their products.  sizes: M, N and K."""
+        given, problem, out = self._prepared(*sizes)
         ways: ops.Ways = {OURS: self._planned(given, out, {"schedule": "copy_engine"}), GEMM: self._alone(given)}
-        ways |= {ENGINE: self._engine(given), "fused": self._able(given, out, {"schedule": "fused"})}
-        for waves in cuts:
-            trial = Trial(problem, self.space, a, b, waves, 1, "kernel")
-            ways[f"products {name_of(waves)}"] = self._part(lambda trial=trial: trial.products(a, b, out))
+        ways["fused"] = self._able(given, out, {"schedule": "fused"})
+        for waves, streams in trials:
+            trial, name = Trial(problem, self.space, given.a, given.b, waves, streams), name_of(waves, streams)
+            ways[f"products {name}"] = self._part(lambda trial=trial: trial.products(given.a, given.b, out))
+            ways[name] = self._case(given, "", lambda trial=trial: trial(given.a, given.b, out), out)
+        return ways
+
+    def parts(self, nbytes: int, *sizes: int) -> ops.Ways:
+        """What the GPU does beside and behind the products."""
+        given, problem, out = self._prepared(*sizes)
+        ways: ops.Ways = {OURS: self._planned(given, out, {"schedule": "copy_engine"}), ENGINE: self._engine(given)}
         for mib in SENT:
             ways[f"send {mib} MiB"] = self._sent(problem, out, (mib << 20) // DTYPE.itemsize)
         ways["meet"] = self._sent(problem, out, SMALL)
-        ways |= self._starts(out) | self._beside(given, problem, out)
-        for waves, lanes, last in [*((each, 1, "kernel") for each in cuts), *more]:
-            trial = Trial(problem, self.space, a, b, waves, lanes, last)
-            ways[name_of(waves, lanes, last)] = self._case(given, "", lambda trial=trial: trial(a, b, out), out)
-        return ways
+        return ways | self._starts(out) | self._beside(given, problem, out)
 
-    def _part(self, step: Callable[[], object], how: str = GRAPH, calls: int = CALLS) -> Case:
-        return Case("", step, lambda: "", how, calls, lead=LEAD, ahead=self.ahead if how == GRAPH else 0.0)
+    def _part(self, step: Callable[[], object], calls: int = CALLS) -> Case:
+        return Case("", step, lambda: "", GRAPH, calls, lead=LEAD, ahead=self.ahead)
 
     def _sent(self, problem: Any, out: torch.Tensor, count: int) -> Case:
         """The kernel that sends and meets, alone."""
@@ -132,43 +144,19 @@ class Operations(ops.Operations):
         return {"kernel": self._part(word.zero_), "kernel and copy": self._part(copy)}
 
     def _beside(self, given: ops.Problem, problem: Any, out: torch.Tensor) -> ops.Ways:
-        """The copies of all rows beside products, by one and by two streams to each peer; a product beside copies."""
-        if self.accelerator.interpreted:
-            return {}
+        """Products, and the same beside copies that end with the last of them, or later."""
         first, last = rows_of(problem, problem.me)
-        peers, result = peers_of(problem.team), torch.empty(last - first, problem.N, dtype=DTYPE, device=out.device)
-        lanes = [torch.cuda.Stream(priority=-1) for _ in range(2)]
-        outlast = 1 + int(
-            1.5 * BESIDE * (problem.flops / 650e12) / (problem.bytes_sent / 385e9)
-        )  # copies, the products
+        result, side = torch.empty(last - first, problem.N, dtype=DTYPE, device=out.device), Side()
+        turns = max(round(BESIDE * problem.flops / 650e12 / (problem.bytes_sent / 385e9)), 1)
 
-        def copy(used: list[Any], turns: int) -> None:
-            for number, (i, j) in enumerate(turns * cut(first, last, (1,) * (4 * len(used)))):
-                with torch.cuda.stream(used[number % len(used)]):
-                    for pe in peers:
+        def together(copies: int) -> None:
+            with side.after():
+                for i, j in copies * cut(first, last, (1,) * 4):
+                    for pe in peers_of(problem.team):
                         put_rows(problem.team, out, i, j, pe)
-            for lane in used[1:]:
-                used[0].wait_stream(lane)
-
-        def multiply_all() -> None:
             for _ in range(BESIDE):
                 given.multiply(given.a, given.b, result)
+            side.join()
 
-        def together(used: list[Any], turns: int, of_copies: bool) -> float:
-            """Seconds of a turn of copies, or of a product."""
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            main = torch.cuda.current_stream()
-            for lane in used:
-                lane.wait_stream(main)
-            begin.record(used[0] if of_copies else main)
-            multiply_all()
-            copy(used, turns)
-            end.record(used[0] if of_copies else main)
-            torch.cuda.synchronize()
-            return begin.elapsed_time(end) / 1e3 / (turns if of_copies else BESIDE)
-
-        return {
-            "copies beside products": self._part(lambda: together(lanes[:1], 1, True), ITSELF, 5),
-            "copies by 2 streams beside products": self._part(lambda: together(lanes, 1, True), ITSELF, 5),
-            "product beside copies": self._part(lambda: together(lanes[:1], outlast, False), ITSELF, 5),
-        }
+        counts = {f"{BESIDE} products": 0} | {f"beside {count} copies": count for count in (turns // 2, 2 * turns)}
+        return {name: self._part(lambda copies=copies: together(copies), 2) for name, copies in counts.items()}
