@@ -292,12 +292,18 @@ def test_a_plan_serves_its_own_arguments_until_it_is_closed():
     plan = ops.plan("gemm_all_gather", a, b)
     assert plan.schedule in ABLE["gemm_all_gather"] and plan.why
     assert plan.flops == 2 * 4 * 8 * 8 and plan.bytes_sent == 4 * 8 * 4 * (shmem.n_pes() - 1)
-    assert (ops.gemm_all_gather(a, b, plan=plan) == 8).all()
+    for _ in range(2):
+        assert (ops.gemm_all_gather(a, b, plan=plan) == 8).all()
+        assert (plan(a, b) == 8).all()
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
+        ops.gemm_all_gather(a, b, plan=ops.plan("gemm_all_gather", a, b, schedule="fused"))
     with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
         ops.gemm_all_gather(torch.ones(5, 8, device=here()), b, plan=plan)
     plan.close()
-    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*ended"):
-        plan(a, b)
+    for call in (lambda: plan(a, b), lambda: ops.gemm_all_gather(a, b, plan=plan)):
+        with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*ended"):
+            call()
+    assert (ops.gemm_all_gather(a, b) == 8).all()  # by a new plan
 
 
 def test_operands_at_another_alignment_have_a_plan_of_their_own():
