@@ -19,6 +19,6 @@ To add a row, add it to the suite's table, and a method of its operation's name 
 module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the
 host suite, add a module in peers/ and an entry in peers/__init__.py.
 
-Reports stand beside the suites: tile_orders.py, with a model of the time in streaming_model.py; irregular.py, with its
-matrices in matrices.py; and l2.py, a simulation.
+Reports stand beside the suites: tile_orders.py, with a model of the time in streaming_model.py; pieces.py, on the parts of
+gemm_all_gather; irregular.py, with its matrices in matrices.py; and l2.py, a simulation.
 """
