@@ -32,6 +32,7 @@ class Step:
 
     each = FEW
     most = 2
+    registers = 0  # the most of a thread on NVIDIA's GPUs, for rows of 16 bits; 0: as many as the compiler takes
 
     def __init__(self, problem: Problem, wanted: Wanted, rows: int) -> None:
         """rows: that programs divide."""
@@ -44,8 +45,10 @@ class Step:
     def prepare(self, kernel: Any, arrays: tuple[torch.Tensor, ...], *fixed: Any, **constants: Any) -> None:
         """Compile ``kernel`` for arrays like those of a call. fixed: before tokens.  constants: after EARLY."""
         warps, early = warps_of(self.block // self.each), may_be_early()
+        fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
+        few = {"maxnreg": self.registers} if fewer else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
-        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps)
+        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """arrays: x, residual, weight, out, the new residual and scales."""
@@ -76,6 +79,8 @@ class Words(Step):
 
 class Push(Step):
     """Rows go into slots on all peers, each with a flag."""
+
+    registers = 64  # so that two programs of 512 threads fit
 
     def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
         rows = problem.team.size * problem.tokens

@@ -33,10 +33,12 @@ def send_words(
         send_row(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, PARTS, WIDTH)
     for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
         places = tl.cast(row, tl.int64) * hidden
+        own = load_parts(x + places, hidden, PARTS, WIDTH)
         rests = load_parts(residual + places, hidden, PARTS, WIDTH)
         gains = load_gains(weight, hidden, element, PARTS, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
-        finish_row(ctx, first, turn, rests, gains, sums + places, out + places, scales + row, hidden, eps, PARTS, WIDTH)
+        found = await_rows(ctx, first, turn, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
+        finish_row(ctx, found, rests, gains, sums + places, out + places, scales + row, hidden, eps, PARTS, WIDTH)
     arch.join(ctx)
     tl.store(turns + tl.program_id(0), turn)
 
@@ -71,11 +73,11 @@ def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH
 
 @jit
 def send_row(ctx, mine, turn, row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Send a row to ``mine``, the place of this PE's words, on all PEs, the next one first."""
+    """Send a row to ``mine``, the place of this PE's words, on all PEs, the next one first; of two PEs, on the other one."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
     words = load_parts(row, hidden, PARTS, WIDTH)  # all before the first store, which no load may pass
     pe = dev.my_pe(ctx)
-    for step in tl.static_range(ctx.members):
+    for step in tl.static_range(1 if ctx.members == 2 else ctx.members):
         pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
         there = transport.piece_on(ctx, mine, pe)
         for part in tl.static_range(PARTS):
@@ -85,15 +87,31 @@ def send_row(ctx, mine, turn, row, hidden, PARTS: tl.constexpr, WIDTH: tl.conste
 
 
 @jit
+def await_rows(ctx, first, turn, own, most, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Wait for the words of all PEs, from ``first`` on, and return them: of each part those of PE 0, 1, ...
+
+    own: this PE's, for which nobody waits where there are two PEs.  most: the last place that is sent.
+    """
+    lane, me = tl.arange(0, WIDTH), dev.my_pe(ctx)
+    if ctx.members == 2:
+        others = arch.await_parts(ctx, "all_reduce", first + (1 - me) * ctx.piece, lane, most, turn, 1, PARTS)
+        found = ()
+        for part in tl.static_range(PARTS):
+            one, two = own[part], others[part][0]
+            found = found + ((tl.where(me == 0, one, two), tl.where(me == 0, two, one)),)
+        return found
+    else:
+        return arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
+
+
+@jit
 def finish_row(
-    ctx, first, turn, rests, gains, kept_row, out_row, scale_at, hidden, eps, PARTS: tl.constexpr, WIDTH: tl.constexpr
+    ctx, found, rests, gains, kept_row, out_row, scale_at, hidden, eps, PARTS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Wait for the words of all PEs, from ``first`` on, add them and the residual, normalise and store."""
+    """Add the words of all PEs and the residual, normalise and store."""
     element: tl.constexpr = kept_row.dtype.element_ty
     shared: tl.constexpr = shared_by(2, element)
     lane = tl.arange(0, WIDTH)
-    most = tl.cdiv(hidden, shared) - 1
-    found = arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
     kept, square = (), tl.zeros([WIDTH], tl.float32)
     for part in tl.static_range(PARTS):
         inside = (part * WIDTH + lane) * shared < hidden
