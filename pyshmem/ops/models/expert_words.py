@@ -114,10 +114,10 @@ def key_of(ctx, expert, pe, at, listed, local):
 @jit
 def before(keys, limits):
     """Return how many of the keys are below each of a block of limits."""
-    found = (keys[0][:, None] < limits[None, :]).to(tl.int32)
+    found = (keys[0][None, :] < limits[:, None]).to(tl.int32)  # a thread has few keys, and all limits
     for i in tl.static_range(1, len(keys)):
-        found += (keys[i][:, None] < limits[None, :]).to(tl.int32)
-    return tl.sum(found, axis=0)
+        found += (keys[i][None, :] < limits[:, None]).to(tl.int32)
+    return tl.sum(found, axis=1)
 
 
 @jit
