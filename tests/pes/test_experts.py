@@ -408,7 +408,10 @@ REFUSED = [
     ("x: got rows of 0 elements; wants 1 to", {"x": torch.ones(3, 0)}),
     (r"x.values: got torch.uint8", {"x": Scaled(torch.ones(3, 16, dtype=torch.uint8), torch.ones(3))}),
     (r"x.scales: got shape \(2,\); wants shape \(3,\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(2))}),
-    (r"x.scales: got shape \(3, 2\); wants shape \(3, 1\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3, 2))}),
+    (
+        r"x.scales: got shape \(3, 2\); wants shape \(3, 1\)",
+        {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3, 2))},
+    ),
     ("x.scales: got torch.float16", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3).half())}),
     (r"indices: got shape \(2, 2\); wants shape \(tokens 3, top_k\)", {"indices": torch.ones(2, 2, dtype=torch.int32)}),
     ("indices: got torch.int16", {"indices": torch.ones(3, 2, dtype=torch.int16)}),

@@ -10,6 +10,7 @@ import triton.language as tl
 import pyshmem.device as dev
 from pyshmem.device.arch import jit
 
+
 @jit
 def route(
     ctx, table, their_experts, their_weights, faults, begin, end, tokens, local, indices, weights, hits,

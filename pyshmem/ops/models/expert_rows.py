@@ -1,7 +1,7 @@
 """How kernels of experts move rows: out of an array to slots on peers, and from there to the rows of experts.
 
-A row is ``hidden`` elements and, where they are numbers of 8 bits, S scales; S is 0 for others. So the rows of x, of slots and
-of results are pairs of pointers, to elements and to scales, of which the second one is not used without scales.
+A row is ``hidden`` elements and, where they are numbers of 8 bits, S scales; S is 0 for others. So the rows of x, of slots
+and of results are pairs of pointers, to elements and to scales, of which the second one is not used without scales.
 """
 
 from __future__ import annotations

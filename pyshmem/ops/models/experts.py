@@ -53,8 +53,7 @@ def moe_dispatch(
 ) -> Dispatched:  # fmt: skip
     """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
 
-    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands, or a Scaled, which makes rows one.  T may
-        differ between PEs and be 0.
+    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands, or a Scaled: so are rows then.  T: any.
     indices: (T, top_k), int32 or int64, the experts of each token, -1 for none.  weights: (T, top_k), float32.
     experts: of all PEs, which have equal blocks of them: PE p of n has those from p * experts / n on.
     capacity: the rows of a result; None is enough unless a token lists an expert twice.  overflow: what is done with more:
@@ -74,8 +73,9 @@ def moe_dispatch(
 def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return (T, hidden): for each token of moe_dispatch the sum of its experts' ``rows``, times its weights.
 
-    rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 for a Scaled: what the experts made of those of the dispatch, at the same places.
-    handle: of a dispatch whose results still live.  out: (T, hidden) of the same; None: one of two arrays of the plan in turn.
+    rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 where x was a Scaled: what the experts made of those of the
+        dispatch, at the same places.
+    handle: of a dispatch whose results still live.  out: (T, hidden); None: one of two arrays of the plan in turn.
     Order: collective over the team, on torch's current stream. The sums of a PE's rows are made in float32 in the order of
         experts and rounded where they cross; those of PEs are added in their order. The same call gives the same bits.
     Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel.

@@ -48,7 +48,9 @@ class Step:
         fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
         few = {"maxnreg": self.registers} if fewer else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
-        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few)
+        self.kernel = Prepared(
+            kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few
+        )
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """arrays: x, residual, weight, out, the new residual and scales."""
