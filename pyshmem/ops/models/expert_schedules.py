@@ -123,7 +123,8 @@ class Fused:
         words = [space[name] for name in ("flags", "tables", "experts", "weights")]
         fixed = (
             self.context, *words, *self._slots(), self.turns, self.faults, tokens, problem.room, problem.hidden,
-            problem.local, self.pitch, work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity, int(problem.strict),
+            problem.local, self.pitch, work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity,
+            int(problem.strict),
         )  # fmt: skip
         constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size, work.each)
         constants |= {"W": self.width, "S": problem.each, "SENT": SENT, "SPREAD": SPREAD}
