@@ -57,11 +57,11 @@ def _(x, indices, weights, experts, capacity=None, *, tokens=None, overflow="err
 
 @operator()
 def scaled_moe_dispatch(
-    x: Tensor, scales: Tensor, indices: Tensor, weights: Tensor, experts: int, capacity: int | None = None, *,
+    x: list[Tensor], indices: Tensor, weights: Tensor, experts: int, capacity: int | None = None, *,
     tokens: int | None = None, overflow: str = "error", schedule: str = "auto", team: str = WORLD,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """moe_dispatch of ops.Scaled(x, scales): rows and their scales, and the same five tensors behind them."""
-    given = Scaled(x.contiguous(), scales.contiguous()), indices.contiguous(), weights.contiguous()
+    """moe_dispatch of ops.Scaled(*x): rows and their scales, and the same five tensors behind them."""
+    given = Scaled(*(each.contiguous() for each in x)), indices.contiguous(), weights.contiguous()
     plan = _plan(routed.NAME, given, experts, capacity, tokens, (overflow, schedule, team))
     *results, routing = plan.results()
     plan.dispatch(*given, (*results, routing))
@@ -69,9 +69,10 @@ def scaled_moe_dispatch(
 
 
 @register_fake("pyshmem::scaled_moe_dispatch")
-def _(x, scales, indices, weights, experts, capacity=None, *, tokens=None, overflow="error", schedule="auto", team):  # type: ignore[no-untyped-def]
+def _(x, indices, weights, experts, capacity=None, *, tokens=None, overflow="error", schedule="auto", team):  # type: ignore[no-untyped-def]
     count, others = _sizes(indices, experts, capacity, tokens, team)
-    return x.new_empty((count, x.shape[1]), dtype=KIND), scales.new_empty((count, *scales.shape[1:])), *others
+    values, scales = x
+    return values.new_empty((count, values.shape[1]), dtype=KIND), scales.new_empty((count, *scales.shape[1:])), *others
 
 
 @operator()

@@ -465,7 +465,7 @@ def test_rows_of_8_bits_go_to_experts_with_their_scales_in_one_graph(backend, me
     indices = torch.stack([torch.arange(5) % experts, (torch.arange(5) + me + 1) % experts], 1).int().to(here())
 
     def step(x, scales, indices, weights):
-        rows, scales, counts, offsets, *routing = library.scaled_moe_dispatch(x, scales, indices, weights, experts)
+        rows, scales, counts, offsets, *routing = library.scaled_moe_dispatch([x, scales], indices, weights, experts)
         results = ops.Scaled(rows, scales).to(torch.bfloat16)
         return library.moe_combine(results, [x, given.scales, indices, weights], routing, experts), offsets
 

@@ -69,10 +69,9 @@ def dispatch(
         for part in range(program - first, parts, programs - first):
             begin, end = part * each, tl.minimum(part * each + each, room)
             assign_all(
-                n, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local,
+                ctx, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local,
                 capacity, TOP, PT, PL, BT, BR,
             )  # fmt: skip
-            arch.join(ctx)  # other threads have written the places
             spread(source, places + me * room * TOP, target, begin, end, hidden, TOP, W, S, SPREAD)
             for start in range(begin, end, chunk):
                 spread_arrivals(

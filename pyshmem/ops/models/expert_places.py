@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton.language as tl
 
 import pyshmem.device as dev
+from pyshmem.device import arch
 from pyshmem.device.arch import jit
 
 
@@ -80,12 +81,12 @@ def divide(totals, local, capacity, strict, counts, offsets, faults, PL: tl.cons
 
 @jit
 def assign_all(
-    n, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local, capacity,
+    ctx, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local, capacity,
     TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
     before = tl.cumsum(totals, axis=0) - totals
-    for pe in range(n):
+    for pe in range(dev.n_pes(ctx)):
         early, every = sum_rows(tables, pe * parts, pe * parts + part, pe * parts + parts, local, PL, BR)
         at = pe * room * TOP
         assign(
@@ -93,6 +94,7 @@ def assign_all(
             capacity, TOP, PT, PL, BT,
         )  # fmt: skip
         before += every
+    arch.join(ctx)  # other threads read the places
 
 
 @jit

@@ -100,12 +100,12 @@ class Fused:
         """The memory that is wanted beside that of all such schedules."""
         return {}
 
-    def dispatch(
-        self, tokens: int, x: Any, scales: Any, indices: Any, weights: Any, rows: Any, row_scales: Any, *results: Any
-    ) -> None:
-        """results: counts, offsets and those of the routing. Scales are None where rows have none."""
-        given, made = self.none if scales is None else scales, self.none if row_scales is None else row_scales
-        arrays = (x, given, indices, weights, rows, made, *results)
+    def dispatch(self, tokens: int, x: Any, indices: Any, weights: Any, rows: Any, *results: Any) -> None:
+        """x, rows: pairs of elements and scales, None for none.  results: counts, offsets and those of the routing."""
+        (x, scales), (rows, made) = x, rows
+        if scales is None:
+            scales = made = self.none
+        arrays = (x, scales, indices, weights, rows, made, *results)
         self._kernel("dispatch", tokens, arrays)(*arrays)
 
     def combine(self, tokens: int, *arrays: torch.Tensor) -> None:
@@ -183,9 +183,9 @@ class BulkSynchronous:
         self.faults = faults
 
     def dispatch(
-        self, tokens: int, x: Any, scales: Any, indices: Any, weights: Any, rows: Any, row_scales: Any, counts: Any,
-        offsets: Any, *routing: Any,
-    ) -> None:  # fmt: skip
+        self, tokens: int, x: Any, indices: Any, weights: Any, rows: Any, counts: Any, offsets: Any, *routing: Any
+    ) -> None:
+        (x, scales), (rows, row_scales) = x, rows
         problem, space, team = self.problem, self.space, self.problem.team
         known = (indices >= 0) & (indices < problem.local * team.size)
         space["x"][:tokens].copy_(x)

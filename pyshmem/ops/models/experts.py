@@ -162,7 +162,7 @@ class Plan:
         rows, *numbers, routing = arrays
         tokens = len(indices)
         if self.problem.room:
-            self._step.dispatch(tokens, *_bits(x), indices, weights, *_bits(rows), *numbers, *routing)
+            self._step.dispatch(tokens, _bits(x), indices, weights, _bits(rows), *numbers, *routing)
         return Dispatched(rows, *numbers, Handle(self, tokens, routing))
 
     def combine(self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None) -> torch.Tensor:
