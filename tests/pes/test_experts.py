@@ -294,6 +294,22 @@ def test_two_calls_write_different_slots(schedule):
     assert not held[0][0].any() and held[1][0].any() == (case.n > 1)
 
 
+@one_kernel
+def test_two_dispatches_write_different_slots_scales_and_lists(schedule):
+    """A PE that is ahead sends those of its next call while another one still reads these."""
+    case, held = Case(scales=(1,)), []
+    names = ["bits", "scales", *["words"] * (schedule == "words")]
+    for _ in range(2):
+        plan = case.dispatch(schedule).handle.plan
+        shmem.barrier_all()
+        held.append({name: plan.space[name].view(-1).view(torch.uint8).view(2, -1).clone() for name in names})
+        shmem.barrier_all()
+    for name in names:
+        (unused, first), (second, kept) = held[0][name], held[1][name]
+        assert torch.equal(first, kept), f"{name}: the second call wrote what the first one had"
+        assert not unused.any() and second.any() == (case.n > 1 or name == "words"), name
+
+
 def guard_results(monkeypatch):
     """Results have three more rows than a plan knows of. Return the list of these, which hold 77."""
     guarded, new = [], experts.new
