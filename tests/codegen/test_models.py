@@ -78,6 +78,7 @@ def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, target)
         "slots": array(torch.int64),
         "PARTS": parts,
         "WIDTH": 1024,
+        "CUT": 1,
     }
     found = compiled(norm_words.send_words, target, dtype, 1024, n_pes=n_pes, **constants)
     assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
@@ -187,7 +188,7 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, s
     values = arrays | work | sizes_of(8, 32, 64, 83) | {"flags": array(torch.uint64)}
     if way == "dispatch_words":
         kernel = dispatch_words
-        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4}
+        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4, "SOON": True}
         values |= {"ctx": context(target, 0, 2)._replace(piece=16 * 2048)}
     else:
         kernel = getattr(expert_kernels, way)

@@ -28,7 +28,8 @@ def route(
         held = room & (token < tokens)[:, None]
         listed = tl.load(indices + places, mask=held, other=-1)
         given = tl.load(weights + places, mask=held, other=0.0)
-        expert = checked(listed, token[:, None], local * n, faults)
+        expert = known(listed, local * n)
+        note_others(listed, token[:, None], local * n, faults)
         found += tl.sum((tl.reshape(expert, [BT * PT])[:, None] == number[None, :]).to(tl.int32), axis=0)
         for i in range(1, n + 1):
             pe = (me + i) % n
@@ -42,14 +43,18 @@ def route(
 
 
 @jit
-def checked(listed, token, experts, faults):
-    """Return the experts that a block of entries of ``token`` names, -1 for none and for numbers that are noted."""
-    known = (listed >= 0) & (listed < experts)
-    wrong = tl.max(tl.ravel(tl.where(known | (listed == -1), 0, token + 1)), axis=0)
+def known(listed, experts):
+    """Return the experts that entries name, -1 for numbers of none."""
+    return tl.where((listed >= 0) & (listed < experts), listed, -1).to(tl.int32)
+
+
+@jit
+def note_others(listed, token, experts, faults):
+    """Record the last ``token`` of which an entry is no expert's number, and not -1."""
+    wrong = tl.max(tl.ravel(tl.where((listed < -1) | (listed >= experts), token + 1, 0)), axis=0)
     if wrong > 0:
         tl.store(faults + 3, experts)
         tl.store(faults + 2, wrong)
-    return tl.where(known, listed, -1).to(tl.int32)
 
 
 @jit

@@ -12,6 +12,7 @@ from pyshmem.ops.configurations import device, machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models import expert_kernels as kernels
 from pyshmem.ops.models.expert_words import dispatch_words
+from pyshmem.ops.models.norm_schedules import may_be_early
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
 
@@ -21,6 +22,7 @@ ROUTED, SUMMED = 4096, 8192  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
 ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
+SOON = True
 MOST_LISTED = 8192  # entries of the lists of all PEs, which each program of "words" reads
 MOST_BLOCKS = 16  # of those entries: a thread has one of each in registers
 LEAST_THREADS = 128  # of such a program
@@ -158,9 +160,10 @@ class Words(Fused):
             problem.hidden, problem.local, self.pitch, problem.capacity, int(problem.strict),
         )  # fmt: skip
         constants = words_of(problem.top, problem.local, problem.room, problem.hidden)
-        constants |= {"W": self.width, "S": problem.each}
+        early = may_be_early()
+        constants |= {"W": self.width, "S": problem.each, "SOON": SOON, "EARLY": early}
         warps = warps_of(threads_of(problem.hidden))
-        return Prepared(dispatch_words, self.there.programs, fixed, arrays, constants, num_warps=warps)
+        return Prepared(dispatch_words, self.there.programs, fixed, arrays, constants, early, num_warps=warps)
 
 
 class BulkSynchronous:

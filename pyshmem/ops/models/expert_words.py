@@ -12,8 +12,9 @@ import triton.language as tl
 import pyshmem.device as dev
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
+from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.ops.models.expert_kernels import STEPS
-from pyshmem.ops.models.expert_places import checked, keep_places
+from pyshmem.ops.models.expert_places import keep_places, known, note_others
 from pyshmem.ops.models.expert_rows import load_row, rows_from, send_row, spread, spread_arrivals, tell
 
 NOWHERE = tl.constexpr(0x7FFFFFFF)  # behind all rows
@@ -24,7 +25,7 @@ def dispatch_words(
     ctx, words, flags, slots, slot_scales, turns, faults, tokens, room, hidden, local, pitch, capacity, strict,
     x, scales, indices, weights, rows, row_scales, counts, offsets, places, factors, hits,
     TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, W: tl.constexpr,
-    S: tl.constexpr,
+    S: tl.constexpr, SOON: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts.
 
@@ -32,6 +33,8 @@ def dispatch_words(
     PARTS times WIDTH lanes hold the experts of all tokens of a PE.  flags: (PEs, pitch), of programs.  Others: as in
     expert_kernels.dispatch.
     """
+    if EARLY:
+        gpu.follow()
     me, n, program, programs = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0), tl.num_programs(0)
     turn = tl.load(turns + program) + 1
     lists = words.to(tl.int64) + (turn & 1) * n * ctx.piece
@@ -45,10 +48,13 @@ def dispatch_words(
     keys = keys_of(ctx, lists, turn, room * TOP, local, WIDTH, PARTS)
     for token in range(program, room, programs):
         place_token(ctx, lists, turn, keys, token, room, local, capacity, places, factors, TOP, PT)
+    if SOON:
+        tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)
     arch.join(ctx)  # other threads have written the places
     for token in range(program, tokens, programs):
         spread(source, places + me * room * TOP, target, token, token + 1, hidden, TOP, W, S, 1)
-    tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)
+    if not SOON:
+        tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)
     if program == 0:
         divide_keys(ctx, keys, room * TOP, local, capacity, strict, counts, offsets, faults, PL)
     for token in range(program, room, programs):
@@ -67,11 +73,12 @@ def send_lists(ctx, lists, turn, faults, at, tokens, room, local, indices, weigh
     token, sent = at // TOP, at < room * TOP
     listed = tl.load(indices + at, mask=token < tokens, other=-1)
     given = tl.load(weights + at, mask=token < tokens, other=0.0).to(tl.int32, bitcast=True)
-    expert = checked(listed, token, local * n, faults)
+    expert = known(listed, local * n)
     for i in range(1, n + 1):
         there = transport.piece_on(ctx, lists + me * ctx.piece, (me + i) % n)
         transport.store_words(ctx, there, at, 0, expert, turn, sent)
         transport.store_words(ctx, there, room * TOP + at, 0, given, turn, sent)
+    note_others(listed, token, local * n, faults)
 
 
 @jit
@@ -141,18 +148,18 @@ def place_token(
     ctx, lists, turn, keys, token, room, local, capacity, places, factors, TOP: tl.constexpr, PT: tl.constexpr
 ):
     """Give the rows of this token of each PE their places and weights."""
-    item, listed = tl.arange(0, PT), room * TOP
-    at, held = token * TOP + item, item < TOP
-    expert = arch.await_words(ctx, "all_gather", lists, at, turn, held, ctx.members)
-    given = arch.await_words(ctx, "all_gather", lists, listed + at, turn, held, ctx.members)
-    for pe in tl.static_range(ctx.members):
-        if pe < dev.n_pes(ctx):
-            key = tl.where(held, key_of(ctx, expert[pe], pe, at, listed, local), NOWHERE)
-            place = before(keys, key)
-            place = tl.where(key == NOWHERE, -1, tl.where(place < capacity, place, -2))
-            first = (pe * room + token) * TOP
-            weight = given[pe].to(tl.float32, bitcast=True)
-            order = tl.where(key == NOWHERE, -1, key)  # as that of experts
-            keep_places(
-                places + first, factors + first, order[None, :], place[None, :], weight[None, :], held[None, :]
-            )  # fmt: skip
+    members: tl.constexpr = ctx.members
+    lane, listed = tl.arange(0, 2 * members * PT), room * TOP  # of each entry its expert, then its weight
+    item, sender = lane // 2 % PT, lane // (2 * PT)
+    word = sender * (ctx.piece // 8) + lane % 2 * listed + token * TOP + item
+    inside = (item < TOP) & (sender < dev.n_pes(ctx))
+    found = arch.await_words(ctx, "all_gather", lists, word, turn, inside, 1)[0]
+    expert, given = tl.split(tl.reshape(found, [members, PT, 2]))
+    pe, item = tl.arange(0, members)[:, None], tl.arange(0, PT)[None, :]
+    held = (item < TOP) & (pe < dev.n_pes(ctx))
+    key = tl.where(held, key_of(ctx, expert, pe, token * TOP + item, listed, local), NOWHERE)
+    place = tl.reshape(before(keys, tl.ravel(key)), [members, PT])
+    place = tl.where(key == NOWHERE, -1, tl.where(place < capacity, place, -2))
+    order = tl.where(key == NOWHERE, -1, key)  # as that of experts
+    first = (pe * room + token) * TOP
+    keep_places(places + first, factors + first, order, place, given.to(tl.float32, bitcast=True), held)

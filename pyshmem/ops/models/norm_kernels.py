@@ -85,24 +85,30 @@ def push_rows(
     inside = lane < hidden
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots + (turn & 1) * n * tokens * hidden
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
-        there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
-        for i in range(1, n):
-            dev.store(ctx, there, values, (me + i) % n, inside)
-        tell_peers(ctx, flags + me * tokens + row, turn)
     gains = tl.load(weight + lane, mask=inside, other=0.0)
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        places = tl.cast(row, tl.int64) * hidden + lane
-        before = tl.load(residual + places, mask=inside, other=0.0)
-        for i in range(1, n):
-            dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + row, dev.CMP_GE, turn)
-        own = tl.load(x + places, mask=inside, other=0.0)
-        total = row_of_slots(ctx, own, here + tl.cast(row, tl.int64) * hidden + lane, tokens, hidden, inside)
-        kept, made, scale = normalised(total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty)
-        store_row(places, kept, made, scale, sums, out, scales, row, inside)
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    for row in range(program, tokens + programs, programs):
+        if row < tokens:
+            values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
+            there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
+            for i in range(1, n):
+                dev.store(ctx, there, values, (me + i) % n, inside)
+        made_row = row - programs  # while this one is on its way, for whose end the flag waits
+        if (made_row >= 0) & (made_row < tokens):
+            places = tl.cast(made_row, tl.int64) * hidden + lane
+            before = tl.load(residual + places, mask=inside, other=0.0)
+            for i in range(1, n):
+                dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + made_row, dev.CMP_GE, turn)
+            own = tl.load(x + places, mask=inside, other=0.0)
+            total = row_of_slots(ctx, own, here + places, tokens, hidden, inside)
+            kept, made, scale = normalised(
+                total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty
+            )
+            store_row(places, kept, made, scale, sums, out, scales, made_row, inside)
+        if row < tokens:
+            tell_peers(ctx, flags + me * tokens + row, turn)
     arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + tl.program_id(0), turn)
+    tl.store(turns + program, turn)
 
 
 @jit
