@@ -68,7 +68,7 @@ class Words(Step):
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
         room = 2 * problem.tokens * problem.team.size * parts * width
-        cut = pieces_of(parts, problem.tokens)
+        cut = 1 if problem.kind.itemsize == 1 else pieces_of(parts, problem.tokens)
         super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens * cut)
         self.turns = counts(self.programs)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)

@@ -21,7 +21,7 @@ def send_words(
     """push_rows by words that are their own flags, for few rows: a word of 8 bytes has 4 bytes of data and the turn.
 
     A row is PARTS times WIDTH lanes of 4 bytes: two elements of 16 bits, or one of 32. A thread has one lane of each part.
-    CUT: the pieces of a row, of PARTS / CUT parts. Who has one sends and stores it alone, and adds the whole row.
+    CUT: the pieces of a row, of PARTS / CUT parts, 1 for results of 8 bits. A program sends and stores one, and adds all.
     slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
     """
     element: tl.constexpr = x.dtype.element_ty
@@ -35,10 +35,11 @@ def send_words(
         send_piece(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, first_lane, PARTS // CUT, WIDTH)
     for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
         row, piece = item // CUT, item % CUT
+        lane = piece * (PARTS // CUT * WIDTH) * shared_by(2, element)
         places = tl.cast(row, tl.int64) * hidden
         own = load_parts(x + places, hidden, PARTS, WIDTH)
         rests = load_parts(residual + places, hidden, PARTS, WIDTH)
-        gains = load_gains(weight, hidden, element, PARTS, WIDTH)
+        gains = load_gains(weight + lane, hidden - lane, element, PARTS // CUT, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
         found = await_rows(ctx, first, turn, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
         kept, made, scale = sums + places, out + places, scales + row
@@ -138,12 +139,15 @@ def finish_row(
         factor = factor_of(tl.max(largest, axis=0))
         tl.store(scale_at, factor)
         scale = scale / factor
-    for part in tl.static_range(PARTS):
-        lanes = part * WIDTH + lane
-        inside = (lanes * shared < hidden) & (part // (PARTS // CUT) == piece)
+    for part in tl.static_range(PARTS // CUT):
+        lanes = (piece * (PARTS // CUT) + part) * WIDTH + lane
+        inside = lanes * shared < hidden
         low, high = kept[part]
+        for other in tl.static_range(1, CUT):
+            one, two = kept[other * (PARTS // CUT) + part]
+            low, high = tl.where(piece == other, one, low), tl.where(piece == other, two, high)
         store_lanes(kept_row, lanes, low, high, inside, shared)
-        low, high = scaled_lanes(kept[part], gains[part], scale, element)
+        low, high = scaled_lanes((low, high), gains[part], scale, element)
         store_lanes(out_row, lanes, low, high, inside, shared)
 
 
