@@ -51,7 +51,8 @@ ROWS = {
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
     ("nvidia", "two_shot", torch.float32): 32, ("nvidia", "push shares", torch.bfloat16): 40,
-    ("nvidia", 2, torch.bfloat16): 24, ("nvidia", 2, torch.float32): 8, ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
+    ("nvidia", 2, torch.bfloat16): 24, ("nvidia", 2, torch.float32): 8,
+    ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
     ("nvidia", "dispatch", torch.bfloat16): 8, ("nvidia", "dispatch", torch.float32): 4,  # by Triton 3.6
     ("nvidia", "combine", torch.float32): 192,
 }  # fmt: skip

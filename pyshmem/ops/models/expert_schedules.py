@@ -23,7 +23,7 @@ INTERPRETED_PARTS = 3
 ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
 SOON = True
-MOST_LISTED = 8192  # entries of the lists of all PEs, which each program of "words" reads
+MOST_LISTED = 4096  # entries of the lists of all PEs, which each program of "words" reads
 MOST_BLOCKS = 16  # of those entries: a thread has one of each in registers
 LEAST_THREADS = 128  # of such a program
 
