@@ -45,8 +45,8 @@ help:
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
-	@echo "make bench        tables, JSON and pictures in build/bench: 4 to 6 min on 2 cores"
-	@echo "make bench-gpu    the same on GPUs: three suites, a minute each; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
+	@echo "make bench        tables, JSON and pictures in build/bench: 5 to 8 min on 2 cores"
+	@echo "make bench-gpu    the same on GPUs: three suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(NATIVE)

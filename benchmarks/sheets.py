@@ -192,7 +192,7 @@ def _quotient(row: Run, ours: str, name: str) -> str:
 
 
 def _change(row: Run, ours: str, earlier: Earlier) -> str:
-    new, old = Figure(samples=list(_figure(row, ours).get("samples", ()))), earlier.get(row["key"], Figure())
+    new, old = Figure.read(_figure(row, ours)), earlier.get(row["key"], Figure())
     if not (new.samples and old.samples):
         return ""
     return f"{two(new.median / old.median)} {change(new, old)}".strip()
