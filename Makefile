@@ -69,7 +69,7 @@ test: $(VENV)/.installed
 # compilers take one core each; a file's tests share what they have compiled
 BY_CORES := -q -n auto --dist loadfile
 test-jobs: $(VENV)/.installed
-	$(PART) $(BIN)/python -m pytest tests/jobs -q
+	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES)
 test-codegen: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
 test-oldest-triton: $(OLDEST_TRITON)
