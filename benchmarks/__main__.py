@@ -94,15 +94,26 @@ def _run(command_line: list[str], limit: float) -> str:
 
 def _read(options: argparse.Namespace) -> int:
     """Show what a file holds, beside the earlier run where there is one."""
-    found = record.read_all(options.file)
+    found = [run for file in options.file for run in record.read_all(file)]
     names = {module for name in options.suite or SUITES for module in SUITES[name]}
-    found = [run for run in found if run["suite"] in names]
+    found = _of_suites([run for run in found if run["suite"] in names])
     earlier = {run["suite"] for run in record.read_all(options.compare)} if options.compare else set()
     for run in found:
         name = run["suite"]
         sheets.show(table.terminal(), run, record.read(options.compare, name)[1] if name in earlier else None)
     _publish(options, found)
     return 0
+
+
+def _of_suites(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one run for each suite."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for run in found:
+        of.setdefault(run["suite"], []).append(run)
+    return [
+        each[0] if len(each) == 1 else record.as_json(runs.together(each, _suite(suite).rows))
+        for suite, each in of.items()
+    ]
 
 
 def _publish(options: argparse.Namespace, found: list[dict[str, Any]]) -> None:
@@ -174,7 +185,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="draw the sweeps, with the ceilings as lines")
     parser.add_argument("--compare", metavar="FILE", help="print the ratios to an earlier run's --json FILE")
     parser.add_argument("--write-docs", metavar="PAGE", help="write the tables between their marks in PAGE")
-    parser.add_argument("--from", dest="file", metavar="FILE", help="measure nothing: take the runs of a --json FILE")
+    parser.add_argument(
+        "--from", dest="file", nargs="+", metavar="FILE", help="measure nothing: take --json FILEs together"
+    )
     return parser
 
 

@@ -44,5 +44,10 @@ def _pooled(figures: Sequence[Figure]) -> Figure:
     note = "; ".join(dict.fromkeys(figure.note for figure in figures if figure.note))
     if wrong or not timed:
         return Figure(figures[0].statement, note, wrong, figures[0].missing)
-    runs = [figure.median for figure in timed] if len(timed) > 1 else list(timed[0].runs)
-    return Figure(timed[0].statement, note, samples=[each for figure in timed for each in figure.samples], runs=runs)
+    runs = [each for figure in timed for each in figure.runs or [figure.median]]
+    return Figure(
+        timed[0].statement,
+        note,
+        samples=[each for figure in timed for each in figure.samples],
+        runs=runs if len(runs) > 1 else [],
+    )

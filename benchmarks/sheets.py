@@ -210,4 +210,4 @@ def _machine(run: Run) -> str:
 
 
 def _versions(run: Run) -> str:
-    return ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    return ", ".join(f"{name} {version}" for name, version in run["versions"].items() if version)
