@@ -137,7 +137,8 @@ def test_rows_measured_out_of_turn_are_reported_in_their_order(tmp_path):
     rows = [Row(group, f"{group}{n}", "put") for group in "ab" for n in (1, 2)]
     suite = Suite("gpu", rows, Effort(0.0, 1, 1), Effort(0.0, 1, 1))
     report = Report("gpu", ["pyshmem"], 2, {})
-    assert suite.run(Immediate(), suite.parser("").parse_args(["--budget", "60"]), report) == 0
+    options = suite.parser("").parse_args(["--budget", "60"])
+    assert suite.run(Immediate(), options, report, agreed=lambda seconds: 0.0) == 0
     assert order == ["a1", "b1", "a2", "b2"] and list(report.results) == rows
 
 
