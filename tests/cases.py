@@ -2,7 +2,7 @@
 
 import zlib
 
-MANY = 8  # the cases of a test from which on the two share them
+MANY = 4  # the cases of a test from which on the two share them
 
 
 def shared(items, n_pes):

@@ -34,7 +34,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Without a GPU, 3 and 4 PEs share the cases of a test that has many, of types for example; 1 and 2 PEs run them all.
 
-    So on two cores these two runs take half as long, each test runs on 1, 2, 3 and 4 PEs, and each case on three of them.
+    So these two runs take two thirds of the time, each test runs on 1, 2, 3 and 4 PEs, and each case on three of them.
     PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes have other cases, and run all.
     """
     n = shmem.n_pes()
