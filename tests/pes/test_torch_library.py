@@ -179,10 +179,8 @@ def whole_gradients(name, npes, weights, rows):
     [("a", None), ("b", None), ("ab", None), ("a", "aot_eager"), ("ab", "aot_eager"), ("ab", "inductor")],
 )
 @pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
-def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes, request):
+def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes):
     """For one PE more rows than for the others, as far as the operator has such operands."""
-    if backend == "inductor":
-        request.getfixturevalue("few_pes")
     uneven = name == "all_gather_gemm"
 
     def rows(pe):
