@@ -11,7 +11,7 @@ from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, trian
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
-INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
+INDICES = "offsets", "filled", "empty", "begins", "numbers", "lasts", "closed", "opening", "closing"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -39,7 +39,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
         "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
