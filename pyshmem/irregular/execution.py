@@ -39,11 +39,11 @@ SCHEDULES: dict[str, Schedule] = {
     "dynamic": dynamic.SCHEDULE,
 }
 AUTO = "auto"
-_SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
+SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
 _LEAST, _MOST = (16, 16) if interpreter.active() else (128, 2048)  # atoms at a time; the interpreter scans one by one
-_WAVES = 8  # programs of a queue for each multiprocessor
-_PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+WAVES = 8  # programs of a queue for each multiprocessor
+PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
 
 
@@ -201,16 +201,20 @@ def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[S
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
-    size = (
-        fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
-    )
-    if not 1 <= size <= LARGEST_PIECE:
-        refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
+    size = fitting(chosen, matrix.rows, matrix.atoms, PIECES * multiprocessors(matrix.device)) if size is None else size
+    require_size(size)
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"
         )
     return chosen, size
+
+
+def require_size(size: int) -> int:
+    """Return ``size``, of a piece. Errors: ArgumentError."""
+    if not 1 <= size <= LARGEST_PIECE:
+        refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
+    return size
 
 
 def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared:
@@ -220,8 +224,8 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     width = triton.next_power_of_2(work.width)
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
-    programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
-    kinds = {"SUM": _SUMS[work.dtype]}
+    programs = min(cut.pieces, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.pieces
+    kinds = {"SUM": SUMS[work.dtype]}
     early = not interpreter.active() and bool(early_launcher())
     constants = kinds | {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
@@ -288,6 +292,6 @@ def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:
     return size
 
 
-def _multiprocessors(device: torch.device) -> int:
+def multiprocessors(device: torch.device) -> int:
     """How many there are. In the interpreter programs run one after the other."""
     return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)
