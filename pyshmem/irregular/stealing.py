@@ -20,7 +20,7 @@ from pyshmem.irregular.execution import PIECES, SUMS, WAVES, blocking, fitting, 
 from pyshmem.irregular.launching import Bound, Launch, stream_of
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.plans import Plan, meeting
-from pyshmem.irregular.schedules.row_blocks import SCHEDULE
+from pyshmem.irregular.schedules.dynamic import SCHEDULE
 from pyshmem.irregular.segments import Segment, largest_share, symmetric_copy
 from pyshmem.irregular.walking import in_sequence, last_tile
 from pyshmem.irregular.works import sums_of, wide
@@ -105,6 +105,7 @@ class StealingPlan(Plan):
             multiply, (WAVES * multiprocessors(rows.device),), fixed, constants, {"num_warps": SCHEDULE.warps}
         )
         self._bound: dict[int, Bound] = {}
+        self._vacant = cut.vacant  # rows without elements, which no piece has
         self._meet = meeting()
         shmem.barrier_all()
 
@@ -120,7 +121,8 @@ class StealingPlan(Plan):
         self._check(x)
         self._own.copy_(x)
         self._queue.zero_()
-        self._result.zero_()  # of rows without elements
+        if self._vacant:
+            self._result.zero_()
         self._meet()
         for pe, _, place, count in self.segments:
             part = self._vector[place : place + count]

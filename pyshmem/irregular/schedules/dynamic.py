@@ -1,6 +1,7 @@
 """Dynamic: programs take the next block of rows from a queue, an atomic counter, when they have finished one.
 
-A program with a long block takes fewer blocks. Which program takes a block does not change the result.
+A program with a long block takes fewer blocks. Which program takes a block does not change the result. Blocks are several
+times those of row_blocks, since each costs an atomic and the wait for it.
 """
 
 from __future__ import annotations
@@ -17,4 +18,4 @@ def from_queue(queue, piece, programs):
     return tl.atomic_add(queue, 1, sem="relaxed")
 
 
-SCHEDULE = row_blocks.SCHEDULE._replace(take=from_queue, queued=True)
+SCHEDULE = row_blocks.SCHEDULE._replace(size=4 * row_blocks.SCHEDULE.size, take=from_queue, queued=True)

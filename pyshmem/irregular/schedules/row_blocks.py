@@ -26,4 +26,4 @@ def first_tile_from(offsets, tiles, atoms, piece, size):
     return low, tl.load(offsets + low)
 
 
-SCHEDULE = Schedule(first_tile_from, equal_atoms, size=768, flat=True, of_atoms=True)
+SCHEDULE = Schedule(first_tile_from, equal_atoms, size=896, flat=True, of_atoms=True)
