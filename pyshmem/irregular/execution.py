@@ -41,7 +41,9 @@ SCHEDULES: dict[str, Schedule] = {
 AUTO = "auto"
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
-_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 2048)  # atoms at a time; the interpreter scans one by one
+# atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
+# scans one by one
+_LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
 WAVES = 8  # programs of a queue for each multiprocessor
 PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
@@ -272,7 +274,7 @@ def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int)
     mean = -(-atoms // tiles) or 1
     if schedule.flat:
         block = triton.next_power_of_2(size if schedule.of_atoms else size * mean)
-        return min(max(block, _LEAST), _MOST, max(2 * most, 16)), 1
+        return min(max(block, _LEAST), _MOST[schedule.of_atoms], max(2 * most, 16)), 1
     beside = min(triton.next_power_of_2(mean), 64)
     rows = max(most // beside, 4)
     return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled

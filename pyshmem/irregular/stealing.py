@@ -94,7 +94,9 @@ class StealingPlan(Plan):
         kind, device = rows.values.dtype, rows.device.type
         self._queue = shmem.zeros(1, dtype=torch.int32, device=device)
         self._vector = shmem.zeros(shmem.n_pes() * room, dtype=kind, device=device)
-        self._result = shmem.zeros(room, dtype=kind, device=device)
+        self._result = shmem.zeros(
+            room, dtype=kind, device=device
+        )  # no piece has rows without elements: they stay zeros
         self._own = self._vector[me * room : me * room + self.rows]
         counts = [end - start for start, end in pairwise(starts)]
         self.segments = [Segment(pe, 0, pe * room, count) for pe, count in enumerate(counts) if pe != me and count]
@@ -105,7 +107,6 @@ class StealingPlan(Plan):
             multiply, (WAVES * multiprocessors(rows.device),), fixed, constants, {"num_warps": SCHEDULE.warps}
         )
         self._bound: dict[int, Bound] = {}
-        self._vacant = cut.vacant  # rows without elements, which no piece has
         self._meet = meeting()
         shmem.barrier_all()
 
@@ -121,8 +122,6 @@ class StealingPlan(Plan):
         self._check(x)
         self._own.copy_(x)
         self._queue.zero_()
-        if self._vacant:
-            self._result.zero_()
         self._meet()
         for pe, _, place, count in self.segments:
             part = self._vector[place : place + count]

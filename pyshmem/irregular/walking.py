@@ -111,8 +111,7 @@ def last_tile(
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum the atoms of one whole tile, number ``number`` of ``filled``, without a scan, and finish it."""
-    ATOMS: tl.constexpr = 2 * BLOCK if WIDTH == 1 else BLOCK
-    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, ATOMS, WIDTH)
+    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
     tile = tl.full((1, 1), tl.load(filled + number), filled.dtype.element_ty)
     TILE(operands, tile, tl.arange(0, WIDTH)[:, None], whole, tile >= 0)
 
