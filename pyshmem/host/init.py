@@ -208,9 +208,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     job.my_pe, job.n_pes = comm.rank, comm.size
     try:
         nodes.find(mpi, comm)
-        node = job.node_comm
-        assert node is not None
-        _open_heaps(comm, node, heap_size, device)
+        _open_heaps(comm, heap_size, device)
         open_routes()
         gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
     except ShmemError:
@@ -227,7 +225,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     whereabouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
 
 
-def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str | None) -> None:
+def _open_heaps(comm: Comm, heap_size: int | str | None, device: str | None) -> None:
     answers = gather(comm, lambda: _read_settings(heap_size, device))
     job.device = opening.decide([answer[3:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
@@ -235,7 +233,10 @@ def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str
     job.staging = _one_size("PYSHMEM_STAGING", [answer[2] for answer in answers])
     # the default size depends on free memory, which each PE reads at a different time
     size = min(gather(comm, lambda: environment.heap_bytes(nbytes, job.host_pes, job.device == "cpu")))
+    driver = opening.find(comm) if job.device == "cuda" else None
     job.set_spins()
+    node = job.node_comm
+    assert node is not None
     try:
         cpu.open(comm, node, job.node_pes, size)
     except DescriptorError as error:
@@ -243,8 +244,8 @@ def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str
     except OSError as error:
         got = f"{size} bytes a PE, and from the system: {error}"
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
-    if job.device == "cuda":
-        opening.open_heap(comm, node, nbytes)
+    if driver is not None:
+        opening.open_heap(driver, comm, node, nbytes)
         open_tables(comm)
 
 

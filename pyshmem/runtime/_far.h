@@ -265,6 +265,32 @@ static link_t *far_get(char *dest, uint64_t place, uint64_t nbytes, int wait) {
     return link_leave(l, ask_for(l, place, dest, nbytes) || (wait && link_await(l, l->sent)));
 }
 
+/* The two halves of a get, between which others may be asked for. number: of the request. */
+static link_t *far_ask(char *dest, uint64_t place, uint64_t nbytes, uint64_t *number) {
+    link_t *l = link_to(place);
+    if (link_enter(l)) return l;
+    int failed = ask_for(l, place, dest, nbytes);
+    *number = l->sent;
+    return link_leave(l, failed);
+}
+
+static link_t *await_request(uint64_t place, uint64_t number) {
+    link_t *l = link_to(place);
+    if (link_enter(l)) return l;
+    return link_leave(l, link_await(l, number));
+}
+
+/* Reads what has come of a request's reply. Returns 1 if all of it has, 0 if not, -1 for a failure, as after the limit without progress. */
+static int look_for(link_t *l, uint64_t number, int64_t *since) {
+    if (link_enter(l)) return -1;
+    int read = l->executed < number ? link_read(l) : 1;
+    if (read > 0) *since = now_ns();
+    else if (!read && far->limit && now_ns() - *since > far->limit) read = link_fail(l, ETIMEDOUT);
+    int here = l->executed >= number;
+    link_leave(l, 0);
+    return here ? 1 : read < 0 ? -1 : 0;
+}
+
 static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step, uint64_t own_step, uint64_t item, uint64_t count) {
     link_t *l = link_to(place);
     char packed[CHUNK];
@@ -388,6 +414,19 @@ FAR_METHOD(far_put_strided, "iput", 6, far_put_strided(a[0], (char *)a[1], a[2],
 FAR_METHOD(far_get_strided, "iget", 6, far_get_strided((char *)a[0], a[1], a[2], a[3], a[4], a[5]))
 FAR_METHOD(far_put_signal, "put_signal", 6, far_put_signal(a[0], (char *)a[1], a[2], a[3], (uint32_t)a[4], a[5]))
 FAR_METHOD(far_quiet, "quiet", 0, far_quiet())
+FAR_METHOD(far_await, "get", 2, await_request(a[0], a[1]))
+
+/* far_ask(dest, place, nbytes) -> the number of a request for data, which are in dest after far_await(place, number). */
+static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t a[4], number = 0;
+    if (!words_of("far_ask", args, n, 3, a)) return NULL;
+    PyThreadState *released = PyEval_SaveThread();
+    PyObject *done = far_result(released, far_ask((char *)a[0], a[1], a[2], &number), "get");
+    if (!done) return NULL;
+    Py_DECREF(done);
+    return PyLong_FromUnsignedLongLong(number);
+}
 
 /* far_quiet_pe(pe) */
 static link_t *quiet_pe(uint64_t pe) {

@@ -53,6 +53,7 @@ static const struct { uint64_t item; uint64_t (*apply)(uint32_t, void *, uint64_
 /* What _far_gpu.h defines. The functions return the driver's code. */
 static int is_within_gpu(uint64_t offset, uint64_t nbytes);
 static int gpu_copy(void *to, const void *from, uint64_t nbytes);
+static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
 static char *gpu_address(uint64_t offset), *gpu_staging(void);
 static void stop_proxy(void); /* of _proxy.h */
@@ -153,11 +154,7 @@ static int flush_out(peer_t *p) {
     while (p->out_at < p->out_end || p->tail_left) {
         const char *tail = p->tail;
         uint64_t most = p->tail_left;
-        if (p->tail_on_gpu && most) { /* what the socket does not take is copied again, since other peers use the buffer meanwhile */
-            tail = gpu_staging();
-            if (most > STAGE) most = STAGE;
-            if (gpu_result(p, gpu_copy(gpu_staging(), p->tail, most))) return -1;
-        }
+        if (p->tail_on_gpu && most && gpu_result(p, gpu_hold(p, &tail, &most))) return -1;
         struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
         struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
         ssize_t k = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -98,9 +98,9 @@ VARIABLES = {
         Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: by its number on the host"),
         Variable(
             "PYSHMEM_PEER_MAP",
-            one_of("auto", "vmm", "ipc"),
+            one_of("auto", "vmm", "ipc", "none"),
             "auto",
-            "how PEs map each other's GPU memory",
+            "how PEs map each other's GPU memory; none: they do not, and each PE is a node of its own",
         ),
         Variable(
             "PYSHMEM_HIP_MEMORY",

@@ -38,6 +38,7 @@ class GpuHeap(Heap):
     device = "cuda"
     streams = True
     shared = False  # whether some PEs of the node share a GPU
+    divided = False  # whether PEs of one host are on several nodes, because they do not map each other's GPU memory
 
     def open(
         self,
