@@ -41,6 +41,7 @@ from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport.mpi.carriers import carrier
 from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -264,7 +265,8 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any
         job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
-    environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
+    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR"):
+        environment.read(name)  # refused here, on all PEs
     ranges.check()
     return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
 
@@ -282,6 +284,8 @@ def _announce(mpi: Any) -> None:
         print(f"{info_get_name()}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}", flush=True)
     if environment.read("SHMEM_INFO"):
         settled = {"SHMEM_SYMMETRIC_SIZE": str(default().size), "PYSHMEM_HEAP": job.device}
+        if cpu.far_deltas:
+            settled["PYSHMEM_FAR"] = carrier.name
         if gpu.size:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")
@@ -291,6 +295,8 @@ def _announce(mpi: Any) -> None:
         print(environment.listing(settled), flush=True)
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
+        if cpu.far_deltas:
+            print(f"Large data to other nodes: {carrier.name}: {carrier.why}", flush=True)
 
 
 def _report() -> None:

@@ -10,7 +10,7 @@ typedef struct far_gpu {
     uint64_t length; /* of this PE's part, with the areas; it grows */
     uint64_t attach, device, relax, copy, synchronize, stream; /* attach(device) makes the GPU current, relax admits graph captures */
     int is_hip, entered;
-    char *staging; /* pinned memory: STAGE bytes for data, and a word for the result of an atomic */
+    char *staging; /* pinned memory: STAGE bytes for data, 64 for the result of an atomic, and those of a message */
     const peer_t *holder; /* whose data are in it still, those of the heap from `held` to `held_end`, or NULL */
     const char *held, *held_end;
     uint64_t plans[PLANS][HEAD];
@@ -24,6 +24,7 @@ static int is_within_gpu(uint64_t offset, uint64_t nbytes) {
 }
 
 static char *gpu_staging(void) { far->gpu->holder = NULL; return far->gpu->staging; }
+static char *gpu_room(void) { return far->gpu->staging + STAGE + 64; } /* for MESSAGE bytes */
 static char *gpu_address(uint64_t offset) { return far->gpu->base + (offset & ~FAR_GPU); }
 
 /* Makes the GPU current in the service thread, before its first call. Another thread may capture a graph meanwhile. */

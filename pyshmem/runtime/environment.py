@@ -141,6 +141,12 @@ VARIABLES = {
             None,
             "the network interface for PEs of other nodes, such as eth0; unset: one that all nodes share",
         ),
+        Variable(
+            "PYSHMEM_FAR",
+            one_of("auto", "tcp", "mixed"),
+            "auto",
+            "how data reach other nodes; mixed: large ones as messages of MPI; auto: the faster, by a measurement at init",
+        ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
