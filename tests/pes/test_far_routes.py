@@ -149,6 +149,25 @@ def test_strided_copies_touch_their_items_alone(item, step, own_step, count, eit
         assert not back[each * own_step + item : (each + 1) * own_step].any()
 
 
+def test_large_data_of_several_pes_do_not_mix(from_cpu, gpu):
+    """They pass through one buffer of the target."""
+    _, me, n = *neighbours()[:2], shmem.n_pes()
+    nbytes = gpu.heap.size // n
+    source, back = values(me, nbytes), np.zeros(nbytes, np.uint8)
+    for turn in range(1, 6):
+        source[:8] = turn
+        for pe in [(me + 1 + i) % n for i in range(n - 1)]:
+            from_cpu.put(place(pe, me * nbytes), source.ctypes.data, nbytes)
+            from_cpu.get(back.ctypes.data, place(pe, me * nbytes), nbytes)
+            assert (back == source).all()
+    shmem.barrier_all()
+    for pe in set(range(n)) - {me}:
+        wanted = values(pe, nbytes)
+        wanted[:8] = 5
+        assert (gpu.heap[pe * nbytes :][:nbytes] == wanted).all()
+    shmem.barrier_all()
+
+
 def test_atomics_act_on_the_far_word(to, gpu):
     left, me, right = neighbours()
     atomics = to.atomics
