@@ -75,7 +75,7 @@ class Carrier:
         if self._comm is not None:
             _native.far_messages(0, 0, 0, 0, 0)
             self._comm.Free()
-        self.__init__()  # type: ignore[misc]
+        self.name, self.why, self._comm = "tcp", "", None
 
 
 def _functions() -> list[Any]:
