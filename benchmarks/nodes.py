@@ -29,14 +29,15 @@ STATES = ("in a wait", "asleep", "in Python")  # of the target
 SMALL = {"put": 1.5, "get": 1.5, "p": 1.5, "g": 1.5, "atomic_fetch_add": 1.0}  # times as long as mpi4py, at most
 # mpi4py's data must not take the shared memory of this machine
 OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
-# a mount namespace of its own keeps the hosts of this job apart from others; they are removed when its last process ends,
-# which holds the other end of hosts.sh's standard input
+# a mount namespace of its own keeps the hosts of this job apart from others; hosts.sh removes them, with what still runs
+# there, when the shell ends, which alone holds the other end of its standard input
 IN_HOSTS = f"""mount -t tmpfs hosts /run
 mkfifo /run/alive
 {HOSTS} up 2 < /run/alive > /run/up &
 exec 9> /run/alive
 until grep -q up /run/up; do sleep 0.02; done
-exec {HOSTS} enter 0 "$@\""""
+{HOSTS} enter 0 "$@" 9>&-
+exit $?"""
 
 
 def _far(place: str) -> Iterator[Row]:
