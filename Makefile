@@ -90,10 +90,11 @@ OF_NODES := memory ordering rma teams wait device_far device_far_calls
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
+CARRIER_1 := mixed
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
-	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
+	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
 # These need root: the hosts are namespaces.
 test-hosts: $(VENV)/.installed
