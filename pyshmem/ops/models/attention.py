@@ -100,12 +100,10 @@ def _prepare(
         if name not in OPTIONS:
             refuse(ArgumentError, NAME, "options", name, "one of " + ", ".join(OPTIONS))
     schedule, order, size = (options.get(name, usual) for name, usual in OPTIONS.items())
-    if order not in ORDERS:
+    if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
-    chosen = usual if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
     factor = width**-0.5 if scale is None else float(scale)

@@ -215,9 +215,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    chosen = _usual(team) if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    chosen = plans.schedule_of(NAME, schedule, _usual(team), SCHEDULES)
     wanted = {
         "hidden": hidden,
         "top": top,

@@ -126,9 +126,7 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
     if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
         refuse(ArgumentError, NAME, "scale", repr(scale), "a number, or None")
     usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
-    chosen = usual if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
     factor = width**-0.5 if scale is None else float(scale)
     problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
     text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -64,7 +64,10 @@ def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
     key = (routine, asked, group.meeting.wires, job.generation)
-    found = _plans.live(key)
+    try:
+        found = _plans.live(key)
+    except TypeError:
+        found = None  # an argument that cannot be in a key, which make refuses
     if found is None:
         maker = _agreed(routine, group, make)
         _plans.make_room(group)
@@ -90,6 +93,15 @@ def clear() -> None:
 
 
 # ---- checks that operators share
+
+
+def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str]) -> str:
+    """Return the name of the schedule, ``usual`` for "auto". Errors: ArgumentError if it is not ``known``."""
+    if schedule == "auto":
+        return usual
+    if not isinstance(schedule, str) or schedule not in known:
+        refuse(ArgumentError, routine, "schedule", repr(schedule), "auto or " + ", ".join(known))
+    return schedule
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
