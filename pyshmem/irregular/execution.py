@@ -24,6 +24,7 @@ from pyshmem.irregular.schedules import (
 )
 from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, side_by_side, within_tile
 from pyshmem.runtime import interpreter
+from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 SCHEDULES: dict[str, Schedule] = {
@@ -167,7 +168,10 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
     Spec: none.
     """
     key = (schedule, size, work.width, work.dtype)
-    found = matrix.kept.get(key)
+    try:
+        found = matrix.kept.get(key)
+    except TypeError:
+        found = None  # an argument that cannot be in a key, which is refused
     if found is None:
         chosen, size = _checked(matrix, schedule, size)
         if not matrix.rows:
@@ -184,8 +188,8 @@ def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[S
     size = (
         fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
     )
-    if not 1 <= size <= LARGEST_PIECE:
-        refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
+    if not is_int(size) or not 1 <= size <= LARGEST_PIECE:
+        refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_PIECE}")
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"

@@ -14,7 +14,7 @@ from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, divided, largest_share, place_bits
 from pyshmem.irregular.works.spmv import spmv
 from pyshmem.irregular.works.spmv_by_elements import ByElements
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
 
@@ -119,8 +119,10 @@ def plan(
     """
     require_init("plan")
     found = csr(matrix)
-    if fetch not in FETCHES:
+    if not isinstance(fetch, str) or fetch not in FETCHES:
         refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
+    if not is_int(gap) or gap < 0:
+        refuse(ArgumentError, "plan", "gap", repr(gap), "a number of elements, 0 or more")
     rows, starts = divided("plan", found, cut)
     return Plan(rows, starts, fetch, schedule, size, gap)
 
