@@ -227,6 +227,15 @@ def test_two_calls_write_different_slots():
 
 
 @every_schedule
+def test_a_handle_of_a_plan_that_is_closed_is_refused(schedule):
+    """Its slots are free memory."""
+    found = Case().dispatch(schedule)
+    ops.clear()
+    with pytest.raises(shmem.ArgumentError, match=r"^moe_combine: PE \d+: handle: got .* plan that ops\.clear has closed"):
+        ops.moe_combine(found.rows, found.handle)
+
+
+@every_schedule
 def test_rows_beyond_the_capacity_are_dropped_by_choice_and_never_written(schedule, monkeypatch):
     """The first rows in order are kept; sums lack the others, and what is behind the result stays as it was."""
     guarded, new = [], experts.new
