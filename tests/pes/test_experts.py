@@ -231,7 +231,9 @@ def test_a_handle_of_a_plan_that_is_closed_is_refused(schedule):
     """Its slots are free memory."""
     found = Case().dispatch(schedule)
     ops.clear()
-    with pytest.raises(shmem.ArgumentError, match=r"^moe_combine: PE \d+: handle: got .* plan that ops\.clear has closed"):
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^moe_combine: PE \d+: handle: got .* plan that ops\.clear has closed"
+    ):
         ops.moe_combine(found.rows, found.handle)
 
 
