@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -117,9 +118,22 @@ def require_own(routine: str, out: torch.Tensor, **read: torch.Tensor) -> None:
             refuse(ArgumentError, routine, "out", f"memory of {name}", "memory of its own")
 
 
-def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...]) -> None:
+def factor_of(routine: str, scale: Any, width: int) -> float:
+    """Return what products of queries and keys of ``width`` elements are multiplied by. Errors: ArgumentError."""
+    if scale is None:
+        return float(width**-0.5)
+    if not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+        refuse(ArgumentError, routine, "scale", repr(scale), "a number, or None")
+    return float(scale)
+
+
+def require_array(
+    routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...] = (),
+) -> None:  # fmt: skip
     """Check a contiguous tensor beside the heap. shape: its own, or the names of dimensions, with lengths where they matter.
 
+    dtypes: those that it may have; none are given where any may be.
     Errors: ArgumentError, DtypeError.
     """
     wanted = shape if isinstance(shape, tuple) else tuple(shape.values())
@@ -132,6 +146,8 @@ def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int |
         refuse(ArgumentError, routine, name, f"strides {array.stride()}", "a contiguous tensor")
     if array.device.type != default().device:
         refuse(ArgumentError, routine, name, f"a tensor on {array.device}", f"one on {default().device}")
+    if dtypes:
+        require_dtype(routine, name, array, dtypes)
 
 
 def require_dtype(routine: str, name: str, array: torch.Tensor, wanted: tuple[torch.dtype, ...]) -> None:
