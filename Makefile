@@ -40,7 +40,7 @@ help:
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
-	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
+	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
