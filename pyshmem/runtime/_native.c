@@ -498,6 +498,7 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
     return PyCapsule_New(m, "dltensor", drop_capsule);
 }
 
+#include "_messages.h"
 #include "_far.h"
 #include "_service.h"
 #include "_loops.h"
@@ -577,6 +578,8 @@ static PyMethodDef methods[] = {
     ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared) ROW("launch_graph", py_launch_graph)
     ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("layout", py_layout) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
+    ROW("far_ask", py_far_ask) ROW("far_await", py_far_await) ROW("far_messages", py_far_messages)
+    ROW("far_use_messages", py_far_use_messages)
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
     ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
     ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu) ROW("proxy_open", py_proxy_open)

@@ -4,7 +4,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem import ops
-from pyshmem.ops import plans, workspace
+from pyshmem.ops import plans
 from pyshmem.ops.models import plans as plans_of_models
 from support import here
 
@@ -26,15 +26,6 @@ def norm(rows, team=None):
 
 KINDS = [(product, plans._plans), (norm, plans_of_models._plans)]
 kinds = pytest.mark.parametrize("call, kept", KINDS, ids=[call.__name__ for call, _ in KINDS])
-
-
-@pytest.fixture
-def reserve(monkeypatch):
-    """The memory of plans of smaller teams; an earlier test's is freed."""
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())
-    ops.reserve(1 << 16)
-    yield workspace._reserve
-    ops.clear()
 
 
 @kinds
