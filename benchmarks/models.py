@@ -31,12 +31,13 @@ LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 
 ROWS = (
     *(
-        Row("all_reduce_rms_norm", f"{tokens} tokens of {HIDDEN}", "rms_norm", parameters=(tokens, HIDDEN),
+        Row("all_reduce_rms_norm", f"all-reduce, {tokens} tokens of {HIDDEN}", "rms_norm", parameters=(tokens, HIDDEN),
             goals=(at_most(goal * 1e-6),))
         for tokens, goal in NORM.items()
     ),
     *(
-        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}", f"{tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
+        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}",
+            f"reduce-scatter{', all-gather' * gathers}, {tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
             "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled), goals=() if scaled else (times(1, "NCCL"),))
         for gathers in (False, True) for scaled in (False, True) for tokens in (64, 512, 4096)
     ),

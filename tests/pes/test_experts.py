@@ -310,6 +310,17 @@ def test_two_dispatches_write_different_slots_scales_and_lists(schedule):
         assert not unused.any() and second.any() == (case.n > 1 or name == "words"), name
 
 
+@every_schedule
+def test_a_handle_of_a_plan_that_is_closed_is_refused(schedule):
+    """Its slots are free memory."""
+    found = Case().dispatch(schedule)
+    ops.clear()
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^moe_combine: PE \d+: handle: got .* plan that ops\.clear has closed"
+    ):
+        ops.moe_combine(found.rows, found.handle)
+
+
 def guard_results(monkeypatch):
     """Results have three more rows than a plan knows of. Return the list of these, which hold 77."""
     guarded, new = [], experts.new

@@ -168,8 +168,9 @@ class Plan:
     def combine(self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None) -> torch.Tensor:
         faults.raise_recorded()
         problem, tokens = self.problem, handle.tokens
-        if self.generation != job.generation or not self.team:
-            refuse(ArgumentError, BACK, "handle", "one of a team or an init that has ended", "one of a live team")
+        if self.generation != job.generation or not self.team or self.space.closed:
+            ended = "one of a team or an init that has ended, or of a plan that ops.clear has closed"
+            refuse(ArgumentError, BACK, "handle", ended, "one of a live team and plan")
         for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
             if array is not None or name == "rows":
                 require_array(BACK, name, array, (shape, problem.hidden))
@@ -239,8 +240,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    if schedule != "auto" and schedule not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    plans.schedule_of(NAME, schedule, "auto", SCHEDULES)
     wanted = {
         "hidden": hidden,
         "top": top,
