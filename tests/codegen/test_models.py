@@ -191,7 +191,7 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, s
     values = arrays | work | sizes_of(8, 32, 64, 83) | {"flags": array(torch.uint64)}
     if way == "dispatch_words":
         kernel = dispatch_words
-        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4, "SOON": True}
+        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4}
         values |= {"ctx": context(target, 0, 2)._replace(piece=16 * 2048)}
     else:
         kernel = getattr(expert_kernels, way)

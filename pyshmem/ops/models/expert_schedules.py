@@ -22,7 +22,6 @@ ROUTED, SUMMED = 4096, 8192  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
 ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
-SOON = True
 MOST_LISTED = 4096  # entries of the lists of all PEs, which each program of "words" reads
 MOST_BLOCKS = 16  # of those entries: a thread has one of each in registers
 LEAST_THREADS = 128  # of such a program
@@ -161,7 +160,7 @@ class Words(Fused):
         )  # fmt: skip
         constants = words_of(problem.top, problem.local, problem.room, problem.hidden)
         early = may_be_early()
-        constants |= {"W": self.width, "S": problem.each, "SOON": SOON, "EARLY": early}
+        constants |= {"W": self.width, "S": problem.each, "EARLY": early}
         warps = warps_of(threads_of(problem.hidden))
         return Prepared(dispatch_words, self.there.programs, fixed, arrays, constants, early, num_warps=warps)
 

@@ -25,7 +25,7 @@ def dispatch_words(
     ctx, words, flags, slots, slot_scales, turns, faults, tokens, room, hidden, local, pitch, capacity, strict,
     x, scales, indices, weights, rows, row_scales, counts, offsets, places, factors, hits,
     TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, W: tl.constexpr,
-    S: tl.constexpr, SOON: tl.constexpr, EARLY: tl.constexpr,
+    S: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts.
 
@@ -48,13 +48,10 @@ def dispatch_words(
     keys = keys_of(ctx, lists, turn, room * TOP, local, WIDTH, PARTS)
     for token in range(program, room, programs):
         place_token(ctx, lists, turn, keys, token, room, local, capacity, places, factors, TOP, PT)
-    if SOON:
-        tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)
     arch.join(ctx)  # other threads have written the places
     for token in range(program, tokens, programs):
         spread(source, places + me * room * TOP, target, token, token + 1, hidden, TOP, W, S, 1)
-    if not SOON:
-        tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)
+    tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)  # the rows have arrived while others were spread
     if program == 0:
         divide_keys(ctx, keys, room * TOP, local, capacity, strict, counts, offsets, faults, PL)
     for token in range(program, room, programs):
