@@ -119,6 +119,7 @@ def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
 def test_groups_share_the_budget_and_jobs_of_their_own_come_last():
     rows = [Row(group, f"{group}{n}", "put", pes=pes) for group, pes in (("a", 0), ("b", 4), ("c", 0)) for n in (1, 2)]
     assert [row.name for row in in_turn(rows)] == ["a1", "c1", "a2", "c2", "b1", "b2"]
+    assert [row.name for row in in_turn(rows, 1, 2)] == ["c2", "b1", "b2", "a1", "c1", "a2"]
 
 
 def test_rows_measured_out_of_turn_are_reported_in_their_order(tmp_path):
