@@ -40,7 +40,7 @@ help:
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
-	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
+	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
@@ -90,10 +90,11 @@ OF_NODES := memory ordering rma teams wait device_far device_far_calls
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
+CARRIER_1 := mixed
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
-	$(PART) env PYSHMEM_NODE_SIZE=$* $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
+	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
 # These need root: the hosts are namespaces.
 test-hosts: $(VENV)/.installed

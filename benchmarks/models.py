@@ -20,6 +20,7 @@ NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in 
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
 EXPERTS = {128: (18, 18), 2048: (130, 130), 8192: (450, 450)}  # tokens of a PE: microseconds of either way
 LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
+BLOCKS = 56  # scales of a token of 8 bits, one for each 128 elements
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
 ATTENTION = (
     (8, "zigzag", True),
@@ -55,6 +56,10 @@ ROWS = (
         Row(f"moe_{way}", f"{way}, {tokens} tokens", way,
             parameters=(tokens, *LAYER), goals=(at_most(goal * 1e-6),))
         for tokens, goals in EXPERTS.items() for way, goal in zip(("dispatch", "combine"), goals, strict=True)
+    ),
+    *(
+        Row("moe_dispatch", f"dispatch, {tokens} tokens of 8 bits", "dispatch", parameters=(tokens, *LAYER, BLOCKS))
+        for tokens in EXPERTS
     ),
     Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
         parameters=(LAYERS, MODEL_WIDTH, TOKENS), goals=(times(0.5, "NCCL"),)),

@@ -120,16 +120,25 @@ def plans_closed():
 
 
 @pytest.fixture
-def smaller_teams(monkeypatch):
-    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+def reserve(monkeypatch):
+    """The memory of plans of smaller teams; an earlier test's is freed."""
     from pyshmem import ops
     from pyshmem.ops import workspace
+
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())
+    ops.reserve(1 << 20)
+    yield workspace._reserve
+    ops.clear()
+
+
+@pytest.fixture
+def smaller_teams(reserve):
+    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+    from pyshmem import ops
 
     n = shmem.n_pes()
     if n < 2:
         pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
 
     def teams():
         for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
