@@ -147,7 +147,7 @@ def test_samples_of_several_runs_are_taken_together():
     both = [record.as_json(run()), record.as_json(run(1.5))]
     both[0]["left_out"] = [BARRIERS[2].key, "other"]
     del both[0]["rows"][-1]
-    both[1]["rows"][0]["figures"]["memcpy"] = {"missing": "no memory"}
+    both[1]["rows"][0]["figures"] |= {"memcpy": {"missing": "no memory"}, "rival": {"samples": [1e-6]}}
     found = runs.together(both, [*PUT, RATE, *BARRIERS])
     assert list(found.results) == [*PUT, RATE, *BARRIERS] and found.left_out == ["other"]
     ours = found.results[PUT[0]]["pyshmem"]
