@@ -66,7 +66,8 @@ def _measure(options: argparse.Namespace) -> int:
         for turn in range(1, options.runs + 1):
             for module in modules:
                 path = Path(folder, f"{module}-{turn}.json")
-                command_line = [*_launcher(module, gpus), *_passed(options, module), "--json", str(path)]
+                command_line = [*_launcher(module, gpus), *_passed(options, module), "--turn", str(turn)]
+                command_line += ["--json", str(path)]
                 print(f"{module}: run {turn} of {options.runs}", file=sys.stderr)
                 status = _run(command_line, options.limit)
                 failed += [f"{module} ({status})"] if status else []

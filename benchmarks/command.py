@@ -38,6 +38,7 @@ class Suite:
         parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
         parser.add_argument("--budget", type=float, metavar="S", help="begin no row after S seconds")
         parser.add_argument("--of-runs", type=int, default=1, metavar="N", help="take an Nth of the samples")
+        parser.add_argument("--turn", type=int, default=1, metavar="K", help="of the runs, which it is (1)")
         parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
         parser.add_argument("--list", action="store_true", help="print the rows and exit")
         parser.add_argument("--alone", action="store_true", help="without peers")
@@ -66,7 +67,7 @@ class Suite:
         effort = (self.quick if options.quick else self.full).part(options.of_runs)
         with progress(speaks) as bar:
             task = bar.add_task(self.name, total=len(rows))
-            for row in in_turn(rows) if options.budget else rows:
+            for row in in_turn(rows, options.turn - 1, options.of_runs) if options.budget else rows:
                 spent = agreed(time.monotonic() - _BEGUN)
                 if options.budget and spent > options.budget:
                     break

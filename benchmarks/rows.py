@@ -136,14 +136,19 @@ def select(
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
 
 
-def in_turn(rows: Sequence[Row]) -> list[Row]:
-    """Return the first row of each group, then the second of each, and so on; at the end the rows with jobs of their own."""
+def in_turn(rows: Sequence[Row], turn: int = 0, turns: int = 1) -> list[Row]:
+    """Return the first row of each group, then the second of each, and so on; at the end the rows with jobs of their own.
+
+    Each turn begins at another place, so that the later ones reach the rows for which the first had no time.
+    """
     seen: Counter[str] = Counter()
     places = {}
     for row in rows:
         places[row] = (row.pes > 0, 0 if row.pes else seen[row.group])
         seen[row.group] += 1
-    return sorted(rows, key=lambda row: places[row])
+    found = sorted(rows, key=lambda row: places[row])
+    start = len(found) * turn // turns
+    return found[start:] + found[:start]
 
 
 def size(nbytes: int, unit: str = "") -> str:

@@ -119,6 +119,7 @@ def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
 def test_groups_share_the_budget_and_jobs_of_their_own_come_last():
     rows = [Row(group, f"{group}{n}", "put", pes=pes) for group, pes in (("a", 0), ("b", 4), ("c", 0)) for n in (1, 2)]
     assert [row.name for row in in_turn(rows)] == ["a1", "c1", "a2", "c2", "b1", "b2"]
+    assert [row.name for row in in_turn(rows, 1, 2)] == ["c2", "b1", "b2", "a1", "c1", "a2"]
 
 
 def test_rows_measured_out_of_turn_are_reported_in_their_order(tmp_path):
@@ -146,7 +147,7 @@ def test_samples_of_several_runs_are_taken_together():
     both = [record.as_json(run()), record.as_json(run(1.5))]
     both[0]["left_out"] = [BARRIERS[2].key, "other"]
     del both[0]["rows"][-1]
-    both[1]["rows"][0]["figures"]["memcpy"] = {"missing": "no memory"}
+    both[1]["rows"][0]["figures"] |= {"memcpy": {"missing": "no memory"}, "rival": {"samples": [1e-6]}}
     found = runs.together(both, [*PUT, RATE, *BARRIERS])
     assert list(found.results) == [*PUT, RATE, *BARRIERS] and found.left_out == ["other"]
     ours = found.results[PUT[0]]["pyshmem"]
