@@ -17,12 +17,13 @@ from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.scaling import NONE, Scales, taken
 from pyshmem.ops.selection import ABLE, choose
 from pyshmem.ops.workspace import RESULTS
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
 MOST_PLANS = 64  # of a team
+MOST_READY = 256
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
@@ -38,62 +39,54 @@ class Plan:
         self.problem, self.why = choose(problem)
         self.key, self.schedule, self.order = key, self.problem.options.schedule, self.problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
+        self.team = problem.team
         self._generation = job.generation
         self._steps: Any = schedules.steps_of(self.problem, a, b)
         self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
-        self._scaled = problem.scaling != NONE
         self._turn = 0
         self._results: list[torch.Tensor] = []
-        self._layouts = _layouts(a, b)
-        self.team, self._shape, self._dtype, self._device = (
-            problem.team,
-            torch.Size(problem.result),
-            problem.dtype,
-            device(),
-        )
-        self._nbytes = self._shape.numel() * problem.dtype.itemsize
-        self._heap = default() if problem.symmetric else None
+        self._accepted: set[bytes] = set()  # layouts of out, a, b and the scales
 
     def __call__(
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
         scale_b: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
-        if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _layouts(a, b) == self._layouts):
-            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
-            refuse(ArgumentError, self.problem.operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
-        return self.enqueue(a, b, out, scale_a, scale_b)
+        places = layout(views, out, a, b, scale_a, scale_b)
+        scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
+        if places not in self._accepted or not self.live:
+            self.require(a, b, out, scales)
+            if places is not None:
+                self._accepted.add(places)
+        return self._enqueue(a, b, out, scales)
 
-    def enqueue(
-        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
-        scale_b: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
-        """Call the plan with operands like those it was made for."""
-        if self._steps is None or self._generation != job.generation or not self.team:
-            wants = "one that is open, of a live team"
-            refuse(ArgumentError, self.problem.operator, "plan", "a plan that has ended", wants)
+    @property
+    def live(self) -> bool:
+        """Whether neither the plan nor its team nor the library has ended."""
+        return self._steps is not None and self._generation == job.generation and self.team.size > 0
+
+    def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
+        """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
+        operator = self.problem.operator
+        if not self.live:
+            refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
+        scaled = self.problem.scaling != NONE
+        if scaled is not bool(scales) or any(each is None for each in scales):
+            given = zip(("scale_a", "scale_b"), scales or (None, None), strict=True)
+            got = ", ".join(f"{'no' if each is None else 'a'} {name}" for name, each in given)
+            wants = "scale_a and scale_b" if scaled else "no scales"
+            refuse(ArgumentError, operator, "scale_a", got, f"{wants}, as the plan was made for")
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or _places(a, b, scales) != self.key[2]:
+            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
+            refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
+        if out is not None:
+            require_out(self.problem, out)
+
+    def _enqueue(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
         if out is None:
             out = self._result()
-        elif not self._takes(out):
-            require_out(self.problem, out)
-        if scale_a is None and scale_b is None and not self._scaled:
-            self._call(a, b, out)
-        elif scale_a is None or scale_b is None or not self._scaled:
-            wants = "scale_a and scale_b" if self._scaled else "no scales"
-            got = f"{'no' if scale_a is None else 'a'} scale_a, {'no' if scale_b is None else 'a'} scale_b"
-            refuse(ArgumentError, self.problem.operator, "scale_a", got, f"{wants}, as the plan was made for")
-        else:
-            self._call(a, b, out, scale_a, scale_b)
+        self._call(a, b, out, *scales)
         return out
-
-    def _takes(self, out: Any) -> bool:
-        """Whether ``out`` certainly passes require_out, at a fifth of its cost."""
-        if type(out) is not torch.Tensor or out.shape != self._shape or out.dtype is not self._dtype:
-            return False
-        address, heap = out.data_ptr(), self._heap
-        if address & 15 or not out.is_contiguous():
-            return False
-        return out.device == self._device if heap is None else heap.allocator.covers(address - heap.base, self._nbytes)
 
     def _result(self) -> torch.Tensor:
         """One of two arrays in turn."""
@@ -119,20 +112,8 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-def _layouts(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
-    """What a plan's kernels depend on of the operands. Errors: AttributeError for other objects."""
-    aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
-    return (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
-
-
-def _spelled(operand: Any) -> str:
-    if not isinstance(operand, torch.Tensor):
-        return type(operand).__name__
-    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
-    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
-
-
 _plans = Kept(MOST_PLANS, Plan.close)
+_ready: dict[tuple[Any, ...], Plan] = {}  # by the arguments of calls that a plan has taken
 
 
 def call(
@@ -146,27 +127,50 @@ def call(
     options: dict[str, Any],
 ) -> torch.Tensor:
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
-    scales = taken(options)
+    scales = taken(options) if options else ()
+    group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
+    asked = (operator, split, layout(views, out, a, b, *scales), id(group), *options.items())
+    try:
+        found = _ready.get(asked)
+    except TypeError:  # an option that cannot be in a key
+        found = find(operator, a, b, group, split, options, scales)  # says what is wrong
+    if found is None or not found.live or (plan is not None and plan is not found):
+        found = _required(operator, a, b, out, group, plan, split, options, scales)
+        if len(_ready) >= MOST_READY:
+            _ready.clear()
+        if asked[2] is not None:
+            _ready[asked] = found
+    elif len(_plans) > 1:
+        _plans.move_to_end(found.key)
+    return found._enqueue(a, b, out, scales)
+
+
+def _required(
+    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Plan | None, split: str, options: Mapping[str, Any],
+    scales: Scales,
+) -> Plan:  # fmt: skip
+    """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
     if plan is None:
-        return find(operator, a, b, team, split, options, scales).enqueue(a, b, out, *scales)
-    if type(plan) is not Plan:
+        plan = find(operator, a, b, team, split, options, scales)
+    elif type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    if _key(operator, a, b, team or plan.problem.team, split, options, scales) != plan.key:
+    elif _key(operator, a, b, team, split, options, scales) != plan.key:
         refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
-    return plan.enqueue(a, b, out, *scales)
+    plan.require(a, b, out, scales)
+    return plan
 
 
 def find(
     operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
 ) -> Plan:
     """Return the plan for these arguments. The first call makes it, collectively over the team."""
-    key = _key(operator, a, b, team, split, options, scales)
+    key = _key(operator, a, b, TEAM_WORLD if team is None else team, split, options, scales)
     try:
         found = _plans.live(key)
-    except TypeError:  # an option that cannot be a key
+    except TypeError:
         problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
         raise
-    if found is None or found._steps is None:
+    if found is None or not found.live:
         found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
     return found
 
@@ -192,25 +196,33 @@ def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tens
     agreement.require_no_capture(problem.operator)
     agreement.require_near(problem.operator, problem.team)
     _plans.make_room(problem.team)
+    _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
     made = _plans[key] = Plan(problem, a, b, key)
     return made
 
 
 def _key(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
+    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
 ) -> tuple[Any, ...]:
-    """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
-    group = TEAM_WORLD if team is None else team
+    """What a plan depends on. The plan keeps the team, whose id is not another's meanwhile. Errors: those of problem_of."""
     try:
-        places = _layouts(a, b)
-        for each in scales:
-            places += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
-        wires = group.meeting.wires
+        return (operator, split, _places(a, b, scales), id(team), *options.items())
     except AttributeError:
-        require_init(operator)
         problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
         raise
-    return (operator, split, *places, wires, job.generation, *options.items())
+
+
+def _places(a: Any, b: Any, scales: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How the operands lie in memory."""
+    every = (a, b, *scales)
+    return tuple((each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0) for each in every)
+
+
+def _spelled(operand: Any) -> str:
+    if not isinstance(operand, torch.Tensor):
+        return type(operand).__name__
+    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
+    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
 
 
 def clear() -> None:
@@ -221,4 +233,5 @@ def clear() -> None:
     Spec: none.
     """
     _plans.close_all()
+    _ready.clear()
     models.clear()

@@ -158,6 +158,13 @@ def launch_function(vendor: str, operation: str) -> int:
     return int(ctypes.cast(getattr(ctypes.CDLL(default_library(vendor)), str(symbol)), c_void_p).value or 0)
 
 
+def cuda_version() -> int:
+    """Return the version of CUDA that the driver supports, as 12030 for 12.3. No heap need be open."""
+    found = c_int()
+    ctypes.CDLL(default_library("cuda")).cuDriverGetVersion(ctypes.byref(found))
+    return found.value
+
+
 class Driver:
     """The driver of one vendor for one device. Handles, addresses and streams are ints."""
 
