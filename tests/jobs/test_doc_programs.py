@@ -70,3 +70,12 @@ def test_ring_in_triton_prints_the_same_as_the_ring(tmp_path):
     status, out, err = run("pyshmemrun -n 4 ring_triton.py", tmp_path)
     assert status == 0, err
     assert sorted(out.splitlines()) == sorted(shown.splitlines())
+
+
+def test_the_blocks_of_model_operators_are_one_program(tmp_path):
+    """They follow each other on the page, and all PEs come to the end."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/model-operators.md").read_text(), re.DOTALL)
+    assert len(blocks) > 4
+    (tmp_path / "page.py").write_text("\n".join([*blocks, "print(tuple(y.shape))"]))
+    status, out, err = run("pyshmemrun -n 2 page.py", tmp_path)
+    assert (status, out.splitlines()) == (0, ["(6, 64)"] * 2), err
