@@ -117,7 +117,7 @@ def execute(
     lasts: the atom from which on it is one long tile, the last of the piece; its end if that is not long.
     heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
     the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
-    ALONE: whether there are such tiles.  EARLY: the kernel begins before the one in front has ended, and lets the next do so.
+    ALONE: whether there are such tiles.  EARLY: the kernel begins before the one in front ends, and lets the next do so.
     """
     programs = tl.num_programs(0)
     if QUEUED and EARLY:
