@@ -34,7 +34,17 @@ setup(
             ["pyshmem/runtime/_native.c"],
             depends=[
                 f"pyshmem/runtime/_{part}.h"
-                for part in ("collectives", "far", "far_gpu", "launch", "loops", "proxy", "quick", "service")
+                for part in (
+                    "collectives",
+                    "far",
+                    "far_gpu",
+                    "launch",
+                    "loops",
+                    "messages",
+                    "proxy",
+                    "quick",
+                    "service",
+                )
             ],
             py_limited_api=True,
             extra_compile_args=[

@@ -2,7 +2,7 @@
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.nodes [--quick] [--only TEXT ...] [--json FILE]
 PE 0 acts on PE 1, which sleeps, computes in Python or waits in C; mpi4py's target is always inside MPI. Hosts need root.
-Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP.
+Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, MPI's messages too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ from benchmarks.runner import Effort
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
-MPI, TCP, ALONE = "mpi4py", "TCP", "one-node job"
+MPI, TCP, ALONE, MIXED = "mpi4py", "TCP", "one-node job", "pyshmem, mixed"  # mixed: PYSHMEM_FAR
 PRETENDED, HOST, NEAR, BARRIER = "Pretended nodes", "Two hosts", "Near", "Barrier"
 STATES = ("in a wait", "asleep", "in Python")  # of the target
 SMALL = {"put": 1.5, "get": 1.5, "p": 1.5, "g": 1.5, "atomic_fetch_add": 1.0}  # times as long as mpi4py, at most
 # mpi4py's data must not take the shared memory of this machine
 OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
-# a mount namespace of its own keeps the hosts of this job apart from others and removes them with its last process
-IN_HOSTS = f'mount -t tmpfs hosts /run && {HOSTS} up 2 && exec {HOSTS} enter 0 "$@"'
+# a mount namespace of its own keeps the hosts of this job apart from others; hosts.sh removes them, with what still runs
+# there, when the shell ends, which alone holds the other end of its standard input
+IN_HOSTS = f"""mount -t tmpfs hosts /run
+mkfifo /run/alive
+{HOSTS} up 2 < /run/alive > /run/up &
+exec 9> /run/alive
+until grep -q up /run/up; do sleep 0.02; done
+{HOSTS} enter 0 "$@" 9>&-
+exit $?"""
 
 
 def _far(place: str) -> Iterator[Row]:
@@ -76,7 +83,8 @@ def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
         launcher = ["unshare", "--mount", "sh", "-ec", IN_HOSTS, "hosts", *here]
         launcher += ["-launcher", "rsh", "-launcher-exec", str(HOSTS.with_name("rsh.sh"))]
         launcher += ["-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-iface", "eth0"]
-        yield peer("pyshmem", "nodes", launcher, **OVER_TCP), 2
+        yield peer("pyshmem", "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="tcp"), 2
+        yield peer(MIXED, "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="mixed"), 2
         yield peer(MPI, "mpi_calls", launcher, **OVER_TCP), 2
         yield peer(TCP, "tcp", launcher, **OVER_TCP, BENCHMARKS_ADDRESS="10.77.0.2"), 2
     else:
@@ -105,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
         return SUITE.print_list(options.only)
     command.check_files(options, SUITE.name)
     mpiexec = peers.find(options.mpiexec)
-    report = Report(SUITE.name, ["pyshmem", MPI, TCP, ALONE], 2, record.facts())
+    report = Report(SUITE.name, ["pyshmem", MIXED, MPI, TCP, ALONE], 2, record.facts())
     clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
     return cpu.run(SUITE, clock, options, report)
 

@@ -41,6 +41,7 @@ from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
+from pyshmem.transport.mpi.carriers import carrier
 from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -208,9 +209,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     job.my_pe, job.n_pes = comm.rank, comm.size
     try:
         nodes.find(mpi, comm)
-        node = job.node_comm
-        assert node is not None
-        _open_heaps(comm, node, heap_size, device)
+        _open_heaps(comm, heap_size, device)
         open_routes()
         gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
     except ShmemError:
@@ -227,7 +226,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     whereabouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
 
 
-def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str | None) -> None:
+def _open_heaps(comm: Comm, heap_size: int | str | None, device: str | None) -> None:
     answers = gather(comm, lambda: _read_settings(heap_size, device))
     job.device = opening.decide([answer[3:] for answer in answers])
     nbytes = _one_size("heap_size", [answer[0] for answer in answers])
@@ -235,7 +234,10 @@ def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str
     job.staging = _one_size("PYSHMEM_STAGING", [answer[2] for answer in answers])
     # the default size depends on free memory, which each PE reads at a different time
     size = min(gather(comm, lambda: environment.heap_bytes(nbytes, job.host_pes, job.device == "cpu")))
+    driver = opening.find(comm) if job.device == "cuda" else None
     job.set_spins()
+    node = job.node_comm
+    assert node is not None
     try:
         cpu.open(comm, node, job.node_pes, size)
     except DescriptorError as error:
@@ -243,8 +245,8 @@ def _open_heaps(comm: Comm, node: Comm, heap_size: int | str | None, device: str
     except OSError as error:
         got = f"{size} bytes a PE, and from the system: {error}"
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
-    if job.device == "cuda":
-        opening.open_heap(comm, node, nbytes)
+    if driver is not None:
+        opening.open_heap(driver, comm, node, nbytes)
         open_tables(comm)
 
 
@@ -263,7 +265,8 @@ def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any
         job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
     wish = device or environment.read("PYSHMEM_HEAP")
     scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
-    environment.read("PYSHMEM_DUMP")  # refused here, on all PEs
+    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR"):
+        environment.read(name)  # refused here, on all PEs
     ranges.check()
     return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
 
@@ -281,6 +284,8 @@ def _announce(mpi: Any) -> None:
         print(f"{info_get_name()}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}", flush=True)
     if environment.read("SHMEM_INFO"):
         settled = {"SHMEM_SYMMETRIC_SIZE": str(default().size), "PYSHMEM_HEAP": job.device}
+        if cpu.far_deltas:
+            settled["PYSHMEM_FAR"] = carrier.name
         if gpu.size:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")
@@ -290,6 +295,8 @@ def _announce(mpi: Any) -> None:
         print(environment.listing(settled), flush=True)
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
+        if cpu.far_deltas:
+            print(f"Large data to other nodes: {carrier.name}: {carrier.why}", flush=True)
 
 
 def _report() -> None:

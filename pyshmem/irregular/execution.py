@@ -26,6 +26,7 @@ from pyshmem.irregular.schedules import (
 )
 from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, last_tile, side_by_side, within_tile
 from pyshmem.runtime import interpreter
+from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.gpu.launch import early_launcher
 
@@ -190,7 +191,10 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
     Spec: none.
     """
     key = (schedule, size, work.width, work.dtype)
-    found = matrix.kept.get(key)
+    try:
+        found = matrix.kept.get(key)
+    except TypeError:
+        found = None  # an argument that cannot be in a key, which is refused
     if found is None:
         chosen, size = _checked(matrix, schedule, size)
         if not matrix.rows:
@@ -213,10 +217,10 @@ def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[S
     return chosen, size
 
 
-def require_size(size: int) -> int:
+def require_size(size: Any) -> int:
     """Return ``size``, of a piece. Errors: ArgumentError."""
-    if not 1 <= size <= LARGEST_PIECE:
-        refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
+    if not is_int(size) or not 1 <= size <= LARGEST_PIECE:
+        refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_PIECE}")
     return size
 
 

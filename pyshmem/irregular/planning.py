@@ -10,7 +10,7 @@ from pyshmem.irregular.plans import Plan
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.segments import FETCHES, divided
 from pyshmem.irregular.stealing import STEALING, StealingPlan
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 GAP = 16  # elements: at most a line of 128 bytes is fetched in vain to save a get
@@ -34,8 +34,10 @@ def plan(
     """
     require_init("plan")
     found = csr(matrix)
-    if fetch not in FETCHES:
+    if not isinstance(fetch, str) or fetch not in FETCHES:
         refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
+    if not is_int(gap) or gap < 0:
+        refuse(ArgumentError, "plan", "gap", repr(gap), "a number of elements, 0 or more")
     if schedule == STEALING and fetch != "whole":
         refuse(ArgumentError, "plan", "fetch", repr(fetch), "'whole' with the schedule 'stealing'")
     rows, starts = divided("plan", found, cut)

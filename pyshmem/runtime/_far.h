@@ -10,9 +10,11 @@ enum { FAR_SHIFT = 48, STAGE = 1 << 18, CHUNK = 8192, SPIN_NS = 50000, QUEUE = 1
 enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
 enum { OP_FETCH, OP_SET, OP_SWAP, OP_ADD, OP_AND, OP_OR, OP_XOR, OP_COMPARE_SWAP, OP_COUNT }; /* as in pyshmem.transport.mpi */
 
+enum { BY_MPI = 1 };
 #define FAR_GPU (UINT64_C(1) << 47) /* of an offset: it is in the GPU heap */
 
 /* offset, nbytes: the memory at the target. asks: whether the target acknowledges the request at once. PUT: nbytes follow.
+ * If detail is BY_MPI, the data of a PUT or a GET go as messages of MPI, see _messages.h; a GET is acknowledged then.
  * PUT_STRIDED: nbytes of items follow, which are `value` bytes apart at the target; detail: bytes of an item. GET_STRIDED alike.
  * UPDATE, FETCH: detail is operator * 16 + type. POST: cond is the offset of the word that tells whether the target sleeps. */
 typedef struct { uint16_t op, asks; uint32_t detail; uint64_t offset, nbytes, value, cond; } request_t;
@@ -245,16 +247,44 @@ static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
     return link_write(l, v, nbytes ? 2 : 1);
 }
 
+/* Sends or receives the data of a request as messages. Replies are read meanwhile, which also shows that the PE is still there. */
+static int carry(link_t *l, int op, char *data, uint64_t nbytes) {
+    int64_t since = now_ns();
+    while (nbytes) {
+        message_t m;
+        int ended = message_begin(&m, op == PUT, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
+        while (!ended && !(ended = message_ended(&m))) {
+            int read = link_read(l);
+            if (read < 0) return -1;
+            if (read) since = now_ns();
+            if (far->limit && now_ns() - since > far->limit) return link_fail(l, ETIMEDOUT);
+            if (far->spins <= CROWDED) sched_yield();
+        }
+        if (ended < 0) return link_fail(l, EIO);
+        since = now_ns();
+        data += m.nbytes, nbytes -= m.nbytes;
+    }
+    return 0;
+}
+
+/* Sends a put with its data. The link is locked. */
+static int send_put(link_t *l, uint64_t place, const char *source, uint64_t nbytes) {
+    request_t r = {.op = PUT, .detail = is_large(nbytes) ? BY_MPI : 0, .offset = offset_of(place), .nbytes = nbytes};
+    if (!r.detail) return request(l, &r, source, nbytes);
+    return request(l, &r, NULL, 0) || carry(l, PUT, (char *)source, nbytes);
+}
+
 static link_t *far_put(uint64_t place, const char *source, uint64_t nbytes) {
     link_t *l = link_to(place);
     if (link_enter(l)) return l;
-    request_t r = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
-    return link_leave(l, request(l, &r, source, nbytes));
+    return link_leave(l, send_put(l, place, source, nbytes));
 }
 
-/* Sends a request for data, without the wait for them. The link is locked. */
+/* Sends a request for data, without the wait for them; data that go as messages are here on return, since MPI would not move them
+ * meanwhile. The link is locked. */
 static int ask_for(link_t *l, uint64_t place, char *dest, uint64_t nbytes) {
-    request_t r = {.op = GET, .offset = offset_of(place), .nbytes = nbytes};
+    request_t r = {.op = GET, .detail = is_large(nbytes) ? BY_MPI : 0, .offset = offset_of(place), .nbytes = nbytes};
+    if (r.detail) return request(l, &r, NULL, 0) || carry(l, GET, dest, nbytes);
     return expect(l, (expected_t){.seq = l->sent + 1, .nbytes = nbytes, .dest = dest}) || request(l, &r, NULL, 0);
 }
 
@@ -265,6 +295,32 @@ static link_t *far_get(char *dest, uint64_t place, uint64_t nbytes, int wait) {
     return link_leave(l, ask_for(l, place, dest, nbytes) || (wait && link_await(l, l->sent)));
 }
 
+/* The two halves of a get, between which others may be asked for. number: of the request. */
+static link_t *far_ask(char *dest, uint64_t place, uint64_t nbytes, uint64_t *number) {
+    link_t *l = link_to(place);
+    if (link_enter(l)) return l;
+    int failed = ask_for(l, place, dest, nbytes);
+    *number = l->sent;
+    return link_leave(l, failed);
+}
+
+static link_t *await_request(uint64_t place, uint64_t number) {
+    link_t *l = link_to(place);
+    if (link_enter(l)) return l;
+    return link_leave(l, link_await(l, number));
+}
+
+/* Reads what has come of a request's reply. Returns 1 if all of it has, 0 if not, -1 for a failure, as after the limit without progress. */
+static int look_for(link_t *l, uint64_t number, int64_t *since) {
+    if (link_enter(l)) return -1;
+    int read = l->executed < number ? link_read(l) : 1;
+    if (read > 0) *since = now_ns();
+    else if (!read && far->limit && now_ns() - *since > far->limit) read = link_fail(l, ETIMEDOUT);
+    int here = l->executed >= number;
+    link_leave(l, 0);
+    return here ? 1 : read < 0 ? -1 : 0;
+}
+
 static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step, uint64_t own_step, uint64_t item, uint64_t count) {
     link_t *l = link_to(place);
     char packed[CHUNK];
@@ -273,10 +329,10 @@ static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step
     int failed = 0;
     for (uint64_t i = 0; i < count && !failed; i += at_once) {
         uint64_t n = count - i < at_once ? count - i : at_once;
-        request_t r = {.op = item > CHUNK ? PUT : PUT_STRIDED, .detail = (uint32_t)item, .offset = offset_of(place + i * step),
-                       .nbytes = n * item, .value = step};
-        for (uint64_t j = 0; j < n && r.op == PUT_STRIDED; j++) memcpy(packed + j * item, source + (i + j) * own_step, item);
-        failed = request(l, &r, r.op == PUT ? source + i * own_step : packed, n * item);
+        if (item > CHUNK) { failed = send_put(l, place + i * step, source + i * own_step, item); continue; }
+        request_t r = {.op = PUT_STRIDED, .detail = (uint32_t)item, .offset = offset_of(place + i * step), .nbytes = n * item, .value = step};
+        for (uint64_t j = 0; j < n; j++) memcpy(packed + j * item, source + (i + j) * own_step, item);
+        failed = request(l, &r, packed, n * item);
     }
     return link_leave(l, failed);
 }
@@ -314,6 +370,7 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
     request_t put = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
     request_t update = {.op = UPDATE, .detail = detail, .offset = offset_of(word), .value = value};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&update, sizeof update}};
+    if (is_large(nbytes)) return link_leave(l, send_put(l, place, source, nbytes) || request(l, &update, NULL, 0));
     l->sent += 2;
     update.asks = l->asked <= l->executed;
     if (update.asks) l->asked = l->sent;
@@ -327,6 +384,10 @@ static link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, uin
     request_t put = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
     request_t post = {.op = POST, .offset = offset_of(word), .value = epoch, .cond = offset_of(asleep)};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&post, sizeof post}};
+    if (is_large(nbytes)) {
+        if (send_put(l, place, source, nbytes)) return link_leave(l, -1);
+        nbytes = 0;
+    }
     int skipped = nbytes ? 0 : 2;
     l->sent += nbytes ? 2 : 1;
     return link_leave(l, link_write(l, v + skipped, 3 - skipped));
@@ -388,6 +449,19 @@ FAR_METHOD(far_put_strided, "iput", 6, far_put_strided(a[0], (char *)a[1], a[2],
 FAR_METHOD(far_get_strided, "iget", 6, far_get_strided((char *)a[0], a[1], a[2], a[3], a[4], a[5]))
 FAR_METHOD(far_put_signal, "put_signal", 6, far_put_signal(a[0], (char *)a[1], a[2], a[3], (uint32_t)a[4], a[5]))
 FAR_METHOD(far_quiet, "quiet", 0, far_quiet())
+FAR_METHOD(far_await, "get", 2, await_request(a[0], a[1]))
+
+/* far_ask(dest, place, nbytes) -> the number of a request for data, which are in dest after far_await(place, number). */
+static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t a[4], number = 0;
+    if (!words_of("far_ask", args, n, 3, a)) return NULL;
+    PyThreadState *released = PyEval_SaveThread();
+    PyObject *done = far_result(released, far_ask((char *)a[0], a[1], a[2], &number), "get");
+    if (!done) return NULL;
+    Py_DECREF(done);
+    return PyLong_FromUnsignedLongLong(number);
+}
 
 /* far_quiet_pe(pe) */
 static link_t *quiet_pe(uint64_t pe) {

@@ -10,7 +10,9 @@ typedef struct far_gpu {
     uint64_t length; /* of this PE's part, with the areas; it grows */
     uint64_t attach, device, relax, copy, synchronize, stream; /* attach(device) makes the GPU current, relax admits graph captures */
     int is_hip, entered;
-    char *staging; /* pinned memory: STAGE bytes for data, and a word for the result of an atomic */
+    char *staging; /* pinned memory: STAGE bytes for data, 64 for the result of an atomic, and those of a message */
+    const peer_t *holder; /* whose data are in it still, those of the heap from `held` to `held_end`, or NULL */
+    const char *held, *held_end;
     uint64_t plans[PLANS][HEAD];
 } far_gpu_t;
 
@@ -21,7 +23,8 @@ static int is_within_gpu(uint64_t offset, uint64_t nbytes) {
     return offset <= length && nbytes <= length - offset;
 }
 
-static char *gpu_staging(void) { return far->gpu->staging; }
+static char *gpu_staging(void) { far->gpu->holder = NULL; return far->gpu->staging; }
+static char *gpu_room(void) { return far->gpu->staging + STAGE + 64; } /* for MESSAGE bytes */
 static char *gpu_address(uint64_t offset) { return far->gpu->base + (offset & ~FAR_GPU); }
 
 /* Makes the GPU current in the service thread, before its first call. Another thread may capture a graph meanwhile. */
@@ -43,6 +46,20 @@ static int gpu_copy(void *to, const void *from, uint64_t nbytes) {
     if (g->is_hip) code = ((int (*)(void *, const void *, size_t, int, void *))g->copy)(to, from, nbytes, 4, (void *)g->stream);
     else code = ((int (*)(uint64_t, uint64_t, size_t, void *))g->copy)((uint64_t)to, (uint64_t)from, nbytes, (void *)g->stream);
     return gpu_finish(g, code);
+}
+
+/* Finds the next data of a reply in the staging memory, and copies them there if they are not: a socket that is full takes a part
+ * of them, and the rest is sent later, if no other request has used the memory meanwhile. */
+static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes) {
+    far_gpu_t *g = far->gpu;
+    int code = 0;
+    if (g->holder != p || p->tail >= g->held_end) {
+        uint64_t most = p->tail_left < STAGE ? p->tail_left : STAGE;
+        code = gpu_copy(gpu_staging(), p->tail, most);
+        g->holder = p, g->held = p->tail, g->held_end = p->tail + most;
+    }
+    *from = g->staging + (p->tail - g->held), *nbytes = (uint64_t)(g->held_end - p->tail);
+    return code;
 }
 
 static int gpu_run(int plan, const uint64_t *arguments, int n) {
@@ -76,17 +93,18 @@ static int gpu_apply(const request_t *r, uint64_t *old) {
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload) {
     uint64_t old = 0;
     int code = 0;
+    char *staging = gpu_staging();
     p->executed++;
     switch (r->op) {
     case PUT: case PUT_STRIDED:
-        memcpy(far->gpu->staging, payload, r->nbytes);
+        memcpy(staging, payload, r->nbytes);
         code = gpu_move(r, 0);
         break;
     case GET: case GET_STRIDED:
         reply(p, 0, r->nbytes);
         if (r->nbytes > CHUNK) { p->tail = gpu_address(r->offset), p->tail_left = r->nbytes, p->tail_on_gpu = 1; return 0; }
         code = gpu_move(r, 1);
-        memcpy(p->out + p->out_end, far->gpu->staging, r->nbytes);
+        memcpy(p->out + p->out_end, staging, r->nbytes);
         p->out_end += r->nbytes;
         return code;
     case UPDATE: case FETCH:

@@ -8,6 +8,7 @@
  * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, then it looks more and more rarely.
  * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
 enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
+enum { MOST_ASKED = 16 }; /* gets at once: the data of the next travel while the kernel takes those of the first */
 enum { BUSY_NS = 200000, AWAKE_NS = 20000000, DROWSY_NS = 1000000000 };
 
 /* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.
@@ -25,7 +26,9 @@ typedef struct proxy {
     pthread_t thread;
     char *ring;
     int64_t *record, code; /* code: of a request, for the record */
-    uint64_t executed;     /* requests */
+    uint64_t executed, asked; /* requests; with the gets behind them whose data are on their way */
+    struct { link_t *link; uint64_t number; } gets[MOST_ASKED]; /* the number of each on its link */
+    int64_t since;         /* the last progress of the first of them */
     int wake, leaving;
 } proxy_t;
 
@@ -44,7 +47,6 @@ static link_t *perform_request(slot_t *s) {
     char *data = (char *)s + SLOT_HEAD;
     switch (s->op) {
     case PUT: return far_put(s->place, data, s->nbytes);
-    case GET: return far_get(data, s->place, s->nbytes, 1);
     case PUT_STRIDED: return far_put_strided(s->place, data, s->value, s->detail, s->detail, s->nbytes / s->detail);
     case GET_STRIDED: return far_get_strided(data, s->place, s->detail, s->value, s->detail, s->nbytes / s->detail);
     case UPDATE: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, NULL);
@@ -61,15 +63,37 @@ static void tell_failure(proxy_t *x, int64_t pe, int error) {
     __atomic_store_n(&x->record[RECORD_ROUTINE], x->code, __ATOMIC_RELEASE);
 }
 
-/* Executes a request. One that fails ends too: the kernel must not wait for it until its limit. */
-static void execute_request(proxy_t *x, slot_t *s, uint64_t number) {
+/* Ends a request. One that has failed ends too: the kernel must not wait for it until its limit. */
+static void end_request(proxy_t *x, slot_t *s, link_t *failed) {
     int replies = s->op == GET || s->op == GET_STRIDED || s->op == FETCH;
-    if (!is_sound(s)) tell_failure(x, (int64_t)(s->place >> FAR_SHIFT) - 1, EINVAL);
-    else {
-        link_t *failed = perform_request(s);
-        if (failed) tell_failure(x, failed->pe, failed->error);
-    }
-    __atomic_store_n(replies ? &s->done : &s->free, number + 1, __ATOMIC_RELEASE);
+    if (failed) tell_failure(x, failed->pe, failed->error);
+    __atomic_store_n(replies ? &s->done : &s->free, x->executed + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&x->executed, x->executed + 1, __ATOMIC_RELEASE);
+}
+
+static void execute_request(proxy_t *x, slot_t *s) {
+    int sound = is_sound(s);
+    if (!sound) tell_failure(x, (int64_t)(s->place >> FAR_SHIFT) - 1, EINVAL);
+    x->asked++;
+    end_request(x, s, sound ? perform_request(s) : NULL);
+}
+
+/* Asks for the data of a get. The next gets may be asked for before these have come. */
+static void ask_for_get(proxy_t *x, slot_t *s) {
+    uint64_t at = x->asked++ % MOST_ASKED;
+    x->gets[at].link = link_to(s->place), x->gets[at].number = 0;
+    if (x->asked == x->executed + 1) x->since = now_ns();
+    far_ask((char *)s + SLOT_HEAD, s->place, s->nbytes, &x->gets[at].number); /* a failure stays with the link: it is seen below */
+}
+
+/* Ends the first get whose data are on their way, if they have come. Returns whether it has. */
+static int end_get(proxy_t *x) {
+    uint64_t at = x->executed % MOST_ASKED;
+    link_t *l = x->gets[at].link;
+    int here = look_for(l, x->gets[at].number, &x->since);
+    if (!here) return 0;
+    end_request(x, slot_of(x, x->executed), here < 0 ? l : NULL);
+    return 1;
 }
 
 /* Waits for a moment, the longer the longer nothing has come. A wake ends it. */
@@ -86,11 +110,12 @@ static void *run_proxy(void *arg) {
     proxy_t *x = arg;
     int64_t since = now_ns();
     while (!__atomic_load_n(&x->leaving, __ATOMIC_ACQUIRE)) {
-        uint64_t number = x->executed;
-        slot_t *s = slot_of(x, number);
-        if (__atomic_load_n(&s->ready, __ATOMIC_ACQUIRE) != number + 1) { nap(x, &since); continue; }
-        execute_request(x, s, number);
-        __atomic_store_n(&x->executed, number + 1, __ATOMIC_RELEASE);
+        uint64_t waiting = x->asked - x->executed;
+        slot_t *s = slot_of(x, x->asked);
+        int ready = __atomic_load_n(&s->ready, __ATOMIC_ACQUIRE) == x->asked + 1;
+        if (ready && s->op == GET && is_sound(s) && waiting < MOST_ASKED) ask_for_get(x, s);
+        else if (waiting ? !end_get(x) : !ready) { nap(x, &since); continue; }
+        else if (!waiting) execute_request(x, s);
         since = now_ns();
     }
     return NULL;

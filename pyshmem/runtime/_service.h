@@ -13,6 +13,8 @@ typedef struct peer {
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
     const char *tail;
+    int moves; /* the operation whose data go as messages now, or 0: `into` and `rest` are theirs, and later requests wait */
+    message_t message;
     char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
 } peer_t;
 
@@ -20,6 +22,8 @@ typedef struct service {
     pthread_t thread;
     int listener, epoll, wake, strangers; /* strangers: connections without a greeting */
     int leaving;                          /* this PE is about to end: connections may do so too */
+    int moving;                           /* peers whose data go as messages now */
+    peer_t *room_of;                      /* whose message is in the pinned memory for messages, or NULL */
     peer_t *peers;
 } service_t;
 
@@ -53,8 +57,9 @@ static const struct { uint64_t item; uint64_t (*apply)(uint32_t, void *, uint64_
 /* What _far_gpu.h defines. The functions return the driver's code. */
 static int is_within_gpu(uint64_t offset, uint64_t nbytes);
 static int gpu_copy(void *to, const void *from, uint64_t nbytes);
+static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
-static char *gpu_address(uint64_t offset), *gpu_staging(void);
+static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
 static void stop_proxy(void); /* of _proxy.h */
 
 /* Whether the bytes are in this PE's part of the GPU heap, or for other offsets of the CPU heap. */
@@ -67,7 +72,7 @@ static int is_within(uint64_t offset, uint64_t nbytes) {
 static int is_valid(const request_t *r) {
     uint64_t item = r->detail, type = r->detail % 16;
     switch (r->op) {
-    case PUT: case GET: return is_within(r->offset, r->nbytes);
+    case PUT: case GET: return is_within(r->offset, r->nbytes) && (!r->detail || (r->detail == BY_MPI && mpi.open && r->nbytes));
     case PUT_STRIDED: case GET_STRIDED:
         return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value < FAR_GPU &&
                is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
@@ -146,6 +151,46 @@ static int store_part(peer_t *p, const char *data, uint64_t nbytes) {
     return execute(p, &end, NULL);
 }
 
+/* ---- data that go as messages ---- */
+
+static void begin_move(peer_t *p, const request_t *r) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    p->on_gpu = (r->offset & FAR_GPU) != 0;
+    p->into = p->on_gpu ? gpu_address(r->offset) : far->base + r->offset;
+    p->rest = r->nbytes, p->asks = r->asks || r->op == GET, p->moves = r->op, p->message.nbytes = 0;
+    far->service->moving++;
+}
+
+/* Ends a message whose data have all come or gone. Returns -1 for a failure. */
+static int end_message(service_t *s, peer_t *p) {
+    uint64_t nbytes = p->message.nbytes;
+    if (p->on_gpu && p->moves == PUT && gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes))) return -1;
+    if (s->room_of == p) s->room_of = NULL;
+    p->into += nbytes, p->rest -= nbytes, p->message.nbytes = 0;
+    if (p->rest) return 0;
+    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
+    p->moves = 0, s->moving--;
+    return execute(p, &end, NULL);
+}
+
+/* Goes on with the messages of a request as far as they are. Returns -1 for a failure. */
+static int move(service_t *s, peer_t *p) {
+    while (p->moves) {
+        if (!p->message.nbytes) {
+            char *data = p->on_gpu ? gpu_room() : p->into;
+            uint64_t nbytes = p->rest < MESSAGE ? p->rest : MESSAGE;
+            if (p->on_gpu && s->room_of) return 0;
+            if (p->on_gpu) s->room_of = p;
+            if (p->on_gpu && p->moves == GET && gpu_result(p, gpu_copy(data, p->into, nbytes))) return -1;
+            if (message_begin(&p->message, p->moves == GET, data, nbytes, p->pe, p->moves)) return -1;
+        }
+        int ended = message_ended(&p->message);
+        if (ended <= 0) return ended;
+        if (end_message(s, p)) return -1;
+    }
+    return 0;
+}
+
 /* ---- connections ---- */
 
 /* Sends what waits. Returns 1 if all has been sent, 0 if the socket is full, -1 if the connection has ended. */
@@ -153,11 +198,7 @@ static int flush_out(peer_t *p) {
     while (p->out_at < p->out_end || p->tail_left) {
         const char *tail = p->tail;
         uint64_t most = p->tail_left;
-        if (p->tail_on_gpu && most) { /* what the socket does not take is copied again, since other peers use the buffer meanwhile */
-            tail = gpu_staging();
-            if (most > STAGE) most = STAGE;
-            if (gpu_result(p, gpu_copy(gpu_staging(), p->tail, most))) return -1;
-        }
+        if (p->tail_on_gpu && most && gpu_result(p, gpu_hold(p, &tail, &most))) return -1;
         struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
         struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
         ssize_t k = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -199,6 +240,11 @@ static int execute_all(peer_t *p) {
             if (!sent) break;
         }
         const char *payload = p->in + at + sizeof r;
+        if ((r.op == PUT || r.op == GET) && r.detail == BY_MPI) {
+            begin_move(p, &r);
+            at += sizeof r;
+            continue;
+        }
         uint64_t here = p->have - at - sizeof r, data = r.op == PUT || r.op == PUT_STRIDED ? r.nbytes : 0;
         if (data > CHUNK) {
             uint64_t now = here < data ? here : data;
@@ -228,7 +274,7 @@ static int serve(service_t *s, peer_t *p) {
         p->writing = 0;
         if (p->have && p->pe >= 0 && execute_all(p)) return -1;
         if (p->tail_left || p->out_end) continue;
-        if (!budget) return 1;
+        if (!budget || p->moves) return 1;
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
         char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
         if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
@@ -246,7 +292,7 @@ static int serve(service_t *s, peer_t *p) {
 }
 
 static void watch(service_t *s, peer_t *p, int op) {
-    struct epoll_event e = {.events = p->writing ? EPOLLOUT : EPOLLIN, .data.ptr = p};
+    struct epoll_event e = {.events = (p->writing ? EPOLLOUT : EPOLLIN) | EPOLLRDHUP, .data.ptr = p};
     epoll_ctl(s->epoll, op, p->fd, &e);
 }
 
@@ -265,7 +311,8 @@ static void admit(service_t *s) {
 static void dismiss(service_t *s, peer_t *p) {
     for (peer_t **at = &s->peers; *at; at = &(*at)->next)
         if (*at == p) { *at = p->next; break; }
-    s->strangers -= p->pe < 0;
+    s->strangers -= p->pe < 0, s->moving -= p->moves != 0;
+    if (s->room_of == p) s->room_of = NULL;
     close(p->fd);
     free(p);
 }
@@ -287,21 +334,32 @@ static void expel(service_t *s) {
     }
 }
 
+/* Serves a connection on which something has happened, or whose messages may go on. */
+static void attend(service_t *s, peer_t *p, uint32_t events) {
+    int writing = p->writing;
+    int ended = p->moves && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ? -1 : move(s, p); /* its end is not read while data go as messages */
+    if (ended < 0 || serve(s, p) < 0) {
+        if (p->pe >= 0 && !p->left) lose(s, p);
+        dismiss(s, p);
+    } else if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
+}
+
 static void *run_service(void *arg) {
     service_t *s = arg;
     struct epoll_event events[64];
     for (;;) {
-        int n = epoll_wait(s->epoll, events, 64, s->strangers ? 500 : -1);
+        int n = epoll_wait(s->epoll, events, 64, s->moving ? 0 : s->strangers ? 500 : -1);
         for (int i = 0; i < n; i++) {
             peer_t *p = events[i].data.ptr;
             if ((void *)p == (void *)&s->wake) return NULL;
-            if ((void *)p == (void *)&s->listener) { admit(s); continue; }
-            int writing = p->writing;
-            if (serve(s, p) < 0) {
-                if (p->pe >= 0 && !p->left) lose(s, p);
-                dismiss(s, p);
-            } else if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
+            if ((void *)p == (void *)&s->listener) admit(s);
+            else attend(s, p, events[i].events);
         }
+        for (peer_t *p = s->moving ? s->peers : NULL, *next; p; p = next) {
+            next = p->next;
+            if (p->moves) attend(s, p, 0);
+        }
+        if (s->moving && far->spins <= CROWDED) sched_yield();
         if (s->strangers) expel(s);
     }
 }

@@ -98,9 +98,9 @@ VARIABLES = {
         Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: by its number on the host"),
         Variable(
             "PYSHMEM_PEER_MAP",
-            one_of("auto", "vmm", "ipc"),
+            one_of("auto", "vmm", "ipc", "none"),
             "auto",
-            "how PEs map each other's GPU memory",
+            "how PEs map each other's GPU memory; none: they do not, and each PE is a node of its own",
         ),
         Variable(
             "PYSHMEM_HIP_MEMORY",
@@ -140,6 +140,12 @@ VARIABLES = {
             str,
             None,
             "the network interface for PEs of other nodes, such as eth0; unset: one that all nodes share",
+        ),
+        Variable(
+            "PYSHMEM_FAR",
+            one_of("auto", "tcp", "mixed"),
+            "auto",
+            "how data reach other nodes; mixed: large ones as messages of MPI; auto: the faster, by a measurement at init",
         ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),

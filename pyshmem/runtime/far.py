@@ -1,8 +1,9 @@
-"""Numbers of requests to far PEs, which Python and the C code share: _far.h, and _proxy.h for those of kernels on GPUs."""
+"""Numbers of requests to far PEs, which Python and the C code share: _far.h, _messages.h, _proxy.h."""
 
 SHIFT = 48  # a place is (PE + 1) << SHIFT, plus an offset
 GPU = 1 << 47  # of an offset: it is in the GPU heap
 CHUNK, STAGE = 8192, 1 << 18  # the most bytes that a kernel moves for a request, and that the copy engine moves at once
+LARGE, MESSAGE = 1 << 16, 1 << 22  # the fewest bytes that go as messages of MPI, and the most of one message
 PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH = range(1, 9)  # operations
 OPERATORS = ("fetch", "set", "swap", "add", "and", "or", "xor", "compare_swap")  # of atomics, by number
 TYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # of atomics, by number

@@ -24,10 +24,24 @@ def find(mpi: Any, comm: Any) -> None:
     job.on_one_host, job.host_pes, job.host_rank = host.size == comm.size, host.size, host.rank
     job.host_cores = len(set().union(*host.allgather(os.sched_getaffinity(0))))  # each PE may be bound to one core
     host.Free()
-    leaders = comm.allgather(node.bcast(comm.rank))
+    job.hosts = tuple(comm.allgather(os.uname().nodename))
+    _number(comm)
+
+
+def divide(comm: Any, group: int) -> None:
+    """Divide this node: its PEs of one ``group`` remain a node. Collective over ``comm``. Errors: ArgumentError."""
+    whole: Any = job.node_comm
+    job.node_comm = whole.Split(group, comm.rank)
+    whole.Free()
+    _number(comm)
+
+
+def _number(comm: Any) -> None:
+    """Set the job's nodes from the communicator of each. Errors: ArgumentError, on all PEs alike."""
+    assert job.node_comm is not None
+    leaders = comm.allgather(job.node_comm.bcast(comm.rank))
     numbers = {leader: number for number, leader in enumerate(sorted(set(leaders)))}
     job.nodes = tuple(numbers[leader] for leader in leaders)
-    job.hosts = tuple(comm.allgather(os.uname().nodename))
     job.node_pes = tuple(pe for pe in range(comm.size) if job.nodes[pe] == job.nodes[comm.rank])
     most = max(job.nodes.count(number) for number in set(job.nodes))
     if len(numbers) > 1 and (comm.size > MOST_PES or most > MOST_NODE_PES or len(numbers) > MOST_NODES):

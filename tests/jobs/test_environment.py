@@ -90,6 +90,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_DUMP": None,
         "PYSHMEM_NODE_SIZE": 0,
         "PYSHMEM_INTERFACE": None,
+        "PYSHMEM_FAR": "auto",
         "PYSHMEM_REPORT": False,
         "PYSHMEM_NVTX": False,
         "PYSHMEM_QUIET": False,

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from jobs import mpiexec
+from pyshmem.runtime.gpu.opening import groups
 
 PLACEMENT = """
 import sys
@@ -168,3 +169,70 @@ def test_different_node_sizes_are_refused_on_all_pes(tmp_path):
     )
     status, _, err = mpiexec(2, program, tmp_path=tmp_path)
     assert status != 0 and len(re.findall("PYSHMEM_NODE_SIZE: got different values; wants one value", err)) >= 2, err
+
+
+ALL = ()
+
+
+@pytest.mark.parametrize(
+    "pes, wanted",
+    [
+        ([("a", ALL, False), ("b", ALL, False), ("c", ALL, False)], [0, 0, 0]),
+        ([("a", "cd", False), ("b", "cd", False), ("c", "ab", False), ("d", "ab", False)], [0, 0, 1, 1]),
+        ([("a", "bd", False), ("b", "ac", False), ("c", "bd", False), ("d", "ac", False)], [0, 1, 0, 1]),
+        ([("a", ALL, False), ("b", "a", False)], [0, 1]),  # access in one direction
+        ([("a", "b", False), ("b", ALL, False)], [0, 1]),
+        ([("a", ALL, False), ("b", "c", False), ("c", "b", False)], [0, 0, 1]),  # a reaches both, b and c do not
+        ([("a", "b", False), ("a", "b", False), ("b", "a", False)], [0, 0, 1]),  # two PEs on one GPU
+        ([("a", ALL, True), ("b", ALL, False), ("c", ALL, False)], [0, 1, 1]),
+        ([("a", ALL, True), ("b", ALL, True)], [0, 1]),
+    ],
+)
+def test_near_pes_are_those_whose_gpus_all_access_each_other(pes, wanted):
+    assert groups(pes) == wanted
+
+
+APART = """
+import sys
+import torch
+import pyshmem as shmem
+import pyshmem.device as dev
+import triton
+from pyshmem.runtime import nodes
+
+group = [int(each) for each in sys.argv[1]]
+whole = nodes.find
+
+
+def find(mpi, comm):  # as the GPUs would decide
+    whole(mpi, comm)
+    nodes.divide(comm, group[comm.rank])
+
+
+@triton.jit
+def pass_on(ctx, page, word, n):
+    right = (dev.my_pe(ctx) + 1) % dev.n_pes(ctx)
+    dev.put_signal(ctx, page + n, page, n, word, 1, dev.SIGNAL_ADD, right)
+    dev.signal_wait_until(ctx, word, dev.CMP_GE, 1)
+
+
+nodes.find = find
+shmem.init()
+me, n = shmem.my_pe(), shmem.n_pes()
+near = [pe for pe in range(n) if group[pe] == group[me]]
+page, word = shmem.full(8, me), shmem.zeros(1, dtype=torch.uint64)
+assert [shmem.ptr(page, pe) is not None for pe in range(n)] == [pe in near for pe in range(n)]
+assert all(shmem.pe_accessible(pe) and shmem.addr_accessible(page, pe) for pe in range(n))
+shared = [shmem.TEAM_SHARED.translate_pe(i, shmem.TEAM_WORLD) for i in range(shmem.TEAM_SHARED.n_pes())]
+assert me in shared and set(shared) <= set(near)
+pass_on[(1,)](shmem.device_context(), page, word, 4)
+assert page.tolist() == [me] * 4 + [(me - 1) % n] * 4
+assert [shmem.g(page[:1], pe) for pe in range(n)] == list(range(n))
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize("group", ["01", "0011", "0101", "0012"])
+def test_a_divided_host_is_several_nodes(group, tmp_path):
+    status, _, err = mpiexec(len(group), APART, group, tmp_path=tmp_path)
+    assert status == 0, err

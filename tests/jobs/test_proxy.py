@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from far_peer import N_PES, Service
+from far_peer import GET, N_PES, REPLY, REQUEST, Service
 from pyshmem.runtime import _native, comparisons, far, timeouts
 from pyshmem.runtime.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
 from test_service import processor_time
@@ -28,7 +28,12 @@ class Kernel:
 
     def __init__(self):
         listener, refusing = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
-        known = address_of(listener.getsockname()[1]), None, None, address_of(refusing.getsockname()[1])
+        self.played = socket.create_server(("127.0.0.1", 0))  # PE 2, which a test may play
+        known = (
+            address_of(listener.getsockname()[1]),
+            None,
+            *map(address_of, (self.played.getsockname()[1], refusing.getsockname()[1])),
+        )
         refusing.close()  # nobody listens at the address of PE 3
         self.service = Service(addresses=known, listener=listener)
         self.heap = self.service.heap
@@ -96,6 +101,7 @@ def kernel():
     playing = Kernel()
     yield playing
     playing.service.close()
+    playing.played.close()
 
 
 def test_every_request_does_what_the_call_of_the_host_does(kernel):
@@ -137,6 +143,57 @@ def test_a_slot_is_not_free_before_its_data_are_sent(kernel):
         kernel.request(far.PUT, 8 * number, payload=struct.pack("=Q", number))
     kernel.flush()
     assert kernel.service.words[: 5 * SLOTS].tolist() == list(range(5 * SLOTS))
+
+
+def played(kernel):
+    """The connection of the proxy to PE 2, which is welcome."""
+    connection, _ = kernel.played.accept()
+    connection.settimeout(20)
+    connection.recv(40, socket.MSG_WAITALL)
+    connection.sendall(REPLY.pack(1, 2, 0))
+    return connection
+
+
+def test_gets_are_asked_for_before_the_data_of_the_first_have_come_and_end_in_order(kernel):
+    """Each with data of its own; the request behind them waits for all."""
+    for place in range(8):
+        ticket = kernel.take()
+        kernel.write(ticket, far.GET, 8 * place, PIECE, pe=2)
+        kernel.ready(ticket)
+    last = kernel.take()
+    kernel.write(last, far.PUT, 0, pe=0, payload=b"the last")
+    kernel.ready(last)
+    connection = played(kernel)
+    asked = [REQUEST.unpack(connection.recv(REQUEST.size, socket.MSG_WAITALL)) for _ in range(8)]
+    assert [(op, offset, nbytes) for op, _, _, offset, nbytes, _, _ in asked] == [(GET, 8 * i, PIECE) for i in range(8)]
+    for place in range(8):
+        assert _native.fetch_int64(kernel.word(place, DONE)) == 0
+        assert _native.fetch_int64(kernel.word(last, FREE)) == 0
+        connection.sendall(REPLY.pack(place + 2, 0, PIECE) + bytes([place + 1]) * PIECE)
+        kernel.wait(place, DONE, place + 1)
+        assert (kernel.ring[place, SLOT_HEAD:] == place + 1).all()
+    kernel.wait(last, FREE, last + 1)
+    connection.close()
+
+
+def test_a_lost_connection_ends_every_get_that_waits_for_it(kernel):
+    for _ in range(3):
+        ticket = kernel.take()
+        kernel.write(ticket, far.GET, 0, PIECE, pe=2)
+        kernel.ready(ticket)
+    connection = played(kernel)
+    connection.recv(3 * REQUEST.size, socket.MSG_WAITALL)
+    connection.sendall(REPLY.pack(2, 0, PIECE) + bytes(PIECE // 2))
+    connection.close()
+    kernel.wait(2, DONE, 3)
+    assert "for world PE 2, on another node" in kernel.failure()
+
+
+def test_gets_of_more_than_the_ring_holds_are_all_right(kernel):
+    kernel.heap[:] = np.arange(1 << 20) // 4096
+    for turn in range(5 * SLOTS):
+        offset = turn * 4096
+        assert kernel.request(far.GET, offset, 4096) == bytes([turn % 256]) * 4096
 
 
 def test_a_slot_with_a_reply_is_not_free_before_the_kernel_has_read_it(kernel):

@@ -143,6 +143,21 @@ def test_parts_of_long_payloads_do_not_mix(gpu, service, peer):
     other.leave()
 
 
+def test_data_that_a_full_socket_does_not_take_are_not_copied_from_the_gpu_again(gpu, peer):
+    for _ in range(16):
+        peer.send(GET, GPU, 1 << 20)
+    for _ in range(16):
+        assert len(peer.reply()[2]) == 1 << 20
+    assert sum(int(call.split()[1]) for call in gpu.done if call.startswith("copy")) == 16 << 20
+
+
+def test_a_later_get_of_the_same_memory_reads_it_anew(gpu, peer):
+    for turn in range(1, 4):
+        gpu.heap[:] = turn
+        peer.send(GET, GPU, 100_000)
+        assert peer.reply()[2] == bytes([turn]) * 100_000
+
+
 def test_the_heap_grows(service):
     gpu = Gpu(length=4096)
     service.open_gpu(gpu)

@@ -3,6 +3,8 @@
 Run by `make test-hosts`, as root.
 """
 
+import re
+
 import pytest
 from hosts import PES, SECONDS, STACKS, TWO, hosts, needs_hosts, received, start  # noqa: F401
 
@@ -24,11 +26,18 @@ shmem.finalize()
 """
 
 
+@pytest.mark.parametrize("carrier", ["auto", "tcp", "mixed"])
 @pytest.mark.parametrize("stack", STACKS)
-def test_data_go_over_the_network(stack, start):
+def test_data_go_over_the_network(stack, carrier, start):
     before = [received(host) for host in (0, 1)]
-    job = start(TWO, MEGABYTES, stack=stack)
+    job = start(TWO, MEGABYTES, stack=stack, PYSHMEM_FAR=carrier, SHMEM_INFO="1")
     assert job.end() == 0, job.err
+    why = (
+        r"\w+: 1048576 bytes take [\d.]+ ms by MPI and [\d.]+ ms over TCP"
+        if carrier == "auto"
+        else f"{carrier}: requested"
+    )
+    assert re.search(f"^Large data to other nodes: {why}$", job.out, re.MULTILINE), job.out
     for host in (0, 1):
         assert received(host) - before[host] > 2 * 20_000_000, "two PEs put 20 MB each"
 

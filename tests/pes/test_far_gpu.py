@@ -157,6 +157,24 @@ def test_a_get_reads_what_a_far_pe_has_computed_before_its_signal(me):
         shmem.barrier_all()
 
 
+@pytest.mark.parametrize("nbytes", [4 * MIB, 4 * MIB + 1, 13 * MIB + 20])
+def test_every_piece_of_a_long_copy_arrives_at_its_place(nbytes, me):
+    left, _, right = far_neighbours()
+    target, found = shmem.zeros(nbytes, dtype=torch.uint8), torch.zeros(nbytes, dtype=torch.uint8, device="cuda")
+
+    def data(pe):
+        return (torch.arange(nbytes, device="cuda") // 4096 * 7 + torch.arange(nbytes, device="cuda") + pe).to(
+            torch.uint8
+        )
+
+    shmem.put(target, data(me), right)
+    shmem.barrier_all()
+    assert_same(target, data(left))
+    shmem.get(found, target, right)
+    assert_same(found, data(me))
+    shmem.barrier_all()
+
+
 def test_requests_reach_memory_that_the_heap_has_grown_by(me):
     left, _, right = far_neighbours()
     large = shmem.zeros(gpu.size + MIB, dtype=torch.uint8)

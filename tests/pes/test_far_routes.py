@@ -75,7 +75,7 @@ def to(gpu, monkeypatch):
     monkeypatch.setattr(module, "_PIECE", PIECE)
     done = []
     route = module.FromGpu(Heap(done))
-    route._staged = types.SimpleNamespace(memory=torch.empty(PIECE, dtype=torch.uint8))
+    route._staged = types.SimpleNamespace(memory=torch.empty(2 * PIECE, dtype=torch.uint8))
     return route
 
 
@@ -97,7 +97,7 @@ def values(pe, count):
     return (np.arange(count) * 7 + pe * 31 + 1).astype(np.uint8)
 
 
-@pytest.mark.parametrize("nbytes", [1, 4, 8, 100, PIECE, 3 * PIECE + 5, 20_000])
+@pytest.mark.parametrize("nbytes", [1, 4, 8, 100, PIECE, 3 * PIECE + 5, 20_000, 70_001])
 def test_a_put_is_there_after_quiet_and_a_get_brings_it_back(nbytes, either, gpu):
     left, me, right = neighbours()
     source, back = values(me, nbytes), np.zeros(nbytes, np.uint8)
@@ -108,6 +108,25 @@ def test_a_put_is_there_after_quiet_and_a_get_brings_it_back(nbytes, either, gpu
     assert (gpu.heap[64 : 64 + nbytes] == values(left, nbytes)).all() and not gpu.heap[64 + nbytes :].any()
     either.get(back.ctypes.data, place(right, 64), nbytes)
     assert (back == source_again).all()
+
+
+def test_a_piece_travels_while_the_copy_engine_has_another(to, gpu, monkeypatch):
+    """A get asks for the next piece before it waits for the last; a put sends a piece while the next is copied."""
+    _, _, right = neighbours()
+    done, own = to.heap.done, np.zeros(3 * PIECE, np.uint8)
+
+    def noted(name):
+        return lambda *arguments: (done.append(name), getattr(_native, name)(*arguments))[1]
+
+    calls = types.SimpleNamespace(**{name: noted(name) for name in ("far_ask", "far_await", "far_put")})
+    monkeypatch.setattr(module, "_native", calls)
+    to.get(own.ctypes.data, place(right, 0), own.size)
+    take = ["far_await", "copy", "synchronize"]
+    assert done == ["far_ask", "far_ask", *take, "far_ask", *take, *take]
+    done.clear()
+    to.put(place(right, 0), own.ctypes.data, own.size)
+    assert done == ["copy", "synchronize", *["copy", "far_put", "synchronize"] * 2, "far_put"]
+    shmem.barrier_all()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +147,25 @@ def test_strided_copies_touch_their_items_alone(item, step, own_step, count, eit
     for each in range(count):
         assert (back[each * own_step :][:item] == source[each * own_step :][:item]).all()
         assert not back[each * own_step + item : (each + 1) * own_step].any()
+
+
+def test_large_data_of_several_pes_do_not_mix(from_cpu, gpu):
+    """They pass through one buffer of the target."""
+    _, me, n = *neighbours()[:2], shmem.n_pes()
+    nbytes = gpu.heap.size // n
+    source, back = values(me, nbytes), np.zeros(nbytes, np.uint8)
+    for turn in range(1, 6):
+        source[:8] = turn
+        for pe in [(me + 1 + i) % n for i in range(n - 1)]:
+            from_cpu.put(place(pe, me * nbytes), source.ctypes.data, nbytes)
+            from_cpu.get(back.ctypes.data, place(pe, me * nbytes), nbytes)
+            assert (back == source).all()
+    shmem.barrier_all()
+    for pe in set(range(n)) - {me}:
+        wanted = values(pe, nbytes)
+        wanted[:8] = 5
+        assert (gpu.heap[pe * nbytes :][:nbytes] == wanted).all()
+    shmem.barrier_all()
 
 
 def test_atomics_act_on_the_far_word(to, gpu):

@@ -206,7 +206,8 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
     for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
         with pytest.raises(shmem.ArgumentError, match=rf"^spmv: PE {me}: x: got .*; wants a contiguous torch.float32"):
             irregular.spmv(matrix, x)
-    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None)):
+    odd = ((["merge_path"], None), ("merge_path", "8"), ("merge_path", [8]), ("merge_path", 8.0))
+    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None), *odd):
         with pytest.raises(shmem.ArgumentError, match=rf"^run: PE {me}: s(chedul|iz)e: got "):
             irregular.spmv(matrix, numbers(17), schedule, size)
 

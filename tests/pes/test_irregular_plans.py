@@ -221,6 +221,8 @@ def test_plan_refuses_what_does_not_fit_together(me, npes):
         ({"cut": "columns"}, "cut: got 'columns'; wants 'rows' or 'nonzeros' or the starts of all shares"),
         ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole' or 'elements'"),
         ({"schedule": "stealing"}, "fetch: got 'needed'; wants 'whole' with the schedule 'stealing'"),
+        ({"fetch": ["needed"]}, "fetch: got ['needed']; wants 'needed' or"),
+        ({"gap": -1}, "gap: got -1; wants a number of elements, 0 or more"),
         ({"cut": [0]}, f"cut: got [0]; wants {npes + 1} rows that never fall, from 0 on"),
         ({"cut": [0] * (npes + 1)}, "matrix: got 17 rows; wants 0, as cut says"),
         ({"matrix": sparse([1, 2])}, "matrix: got 17 columns and 2 rows in all; wants a square matrix"),

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice:
-    """Choose by PYSHMEM_PEER_MAP (auto, vmm, ipc) and PYSHMEM_HIP_MEMORY (auto, coarse, fine, uncached).
+    """Choose by PYSHMEM_PEER_MAP (auto, vmm, ipc, none) and PYSHMEM_HIP_MEMORY (auto, coarse, fine, uncached).
 
     Errors: ValueError if the driver does not support them.
     """

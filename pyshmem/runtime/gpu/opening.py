@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from pyshmem.runtime import environment, interpreter
-from pyshmem.runtime.agreement import DescriptorError, together
+from pyshmem.runtime import environment, interpreter, nodes
+from pyshmem.runtime.agreement import DescriptorError, gather, together
+from pyshmem.runtime.bootstrap import StoreComm
 from pyshmem.runtime.descriptors import refuse_descriptors
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, UnreachableError, refuse
 from pyshmem.runtime.gpu.driver import Driver, DriverError
@@ -17,6 +18,8 @@ from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyshmem.runtime.bootstrap import Comm
 
 _IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
@@ -48,39 +51,54 @@ def why_not(wish: str | None) -> str:
     return ""
 
 
-def open_heap(world: Comm, node: Comm, asked_bytes: int | None) -> None:
-    """Choose a GPU and map the heaps of the node. Collective over ``world``.
+def find(world: Comm) -> Driver:
+    """Choose this PE's GPU. PEs of a node whose GPUs cannot access each other become nodes of their own. Collective over
+    ``world``.
 
-    asked_bytes: the most bytes of each PE; None means all memory of the GPU, or 1 GiB if the heap cannot grow.
-    Errors, on all PEs: LaunchError, ArgumentError, UnreachableError, HeapExhaustedError.
+    Errors, on all PEs: LaunchError, ArgumentError, HeapExhaustedError; UnreachableError in a job without MPI.
     """
     index, problem = _device()
     for found in world.allgather(problem):
         if found:
             refuse(LaunchError, "init", "PYSHMEM_DEVICE", found, "a GPU that torch sees")
-    vendor = "hip" if torch.version.hip else "cuda"
     try:
         with together(world):
             torch.cuda.set_device(index)
-            properties = torch.cuda.get_device_properties(index)
             torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
-            driver = Driver(vendor, index)
-            own = driver.bus_id()
-        _require_access(driver, world, node, own)
-        gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if vendor == "hip" else "nvidia"
+            driver = Driver("hip" if torch.version.hip else "cuda", index)
+        _divide(driver, world)
+    except (DriverError, OSError, RuntimeError) as error:
+        _refuse_driver(error)
+    return driver
+
+
+def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) -> None:
+    """Map the heaps of the node. Collective over ``world``.
+
+    asked_bytes: the most bytes of each PE; None means all memory of the GPU, or 1 GiB if the heap cannot grow.
+    Errors, on all PEs: ArgumentError, HeapExhaustedError.
+    """
+    try:
+        properties = torch.cuda.get_device_properties(driver.device)
+        gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if driver.vendor == "hip" else "nvidia"
         kinds = set(world.allgather((gpu.arch, gpu.shared)))
         gpu.reduces = not gpu.shared and len(kinds) == 1
+        gpu.in_turn = driver.takes_turns()
         choice = _choice(driver, world, gpu.arch)
         cap = _cap(world, node, choice, asked_bytes, properties.total_memory)
         gpu.open(driver, world, node, job.node_pes, cap, choice)
     except DescriptorError as error:
         refuse_descriptors(error)
     except (DriverError, OSError, RuntimeError) as error:
-        if isinstance(error, ShmemError):
-            raise
-        wants = "a smaller heap_size or SHMEM_SYMMETRIC_SIZE, another PYSHMEM_PEER_MAP, or PYSHMEM_HEAP=cpu"
-        refuse(HeapExhaustedError, "init", "heap", f"an error of the GPU driver: {error}", wants)
+        _refuse_driver(error)
     heaps["cuda"] = gpu
+
+
+def _refuse_driver(error: Exception) -> NoReturn:
+    if isinstance(error, ShmemError):
+        raise error
+    wants = "a smaller heap_size or SHMEM_SYMMETRIC_SIZE, another PYSHMEM_PEER_MAP, or PYSHMEM_HEAP=cpu"
+    refuse(HeapExhaustedError, "init", "heap", f"an error of the GPU driver: {error}", wants)
 
 
 def _device() -> tuple[int, str]:
@@ -91,17 +109,46 @@ def _device() -> tuple[int, str]:
     return asked, "" if asked < count else f"{asked} on PE {job.my_pe}, which has {count} GPUs"
 
 
-def _require_access(driver: Driver, world: Comm, node: Comm, own: str) -> None:
-    every = node.allgather(own)
-    missing = []
+def _divide(driver: Driver, world: Comm) -> None:
+    """Divide this node into the groups of PEs whose GPUs all access each other: what is near is mapped."""
+    assert job.node_comm is not None
     with together(world):
-        missing = [peer for peer in every if driver.reaches(peer) is False]
-    gpu.shared = len(set(every)) < len(every)
-    for pairs in world.allgather([(own, peer) for peer in missing]):
-        if pairs:
-            one, other = pairs[0]
-            wants = "GPUs with peer access, or PYSHMEM_HEAP=cpu"
-            refuse(UnreachableError, "init", "device", f"the GPU {one}, which cannot load from {other}", wants)
+        own = driver.bus_id()
+    every = job.node_comm.allgather(own)
+    apart: list[str] = []
+    with together(world):
+        apart = [peer for peer in every if driver.reaches(peer) is False]
+    alone = gather(world, lambda: bool(environment.read("PYSHMEM_PEER_MAP") == "none"))[job.my_pe]
+    group = groups(job.node_comm.allgather((own, apart, alone)))
+    gpu.divided = any(world.allgather(max(group) > 0))
+    if gpu.divided:
+        if isinstance(world, StoreComm):
+            got = f"GPUs that cannot all access each other: {', '.join(sorted(set(every)))}"
+            wants = "GPUs with peer access, a start by MPI, or PYSHMEM_HEAP=cpu"
+            refuse(UnreachableError, "init", "device", got, wants)
+        nodes.divide(world, group[job.node_comm.rank])
+    gpus = list(zip(job.hosts, world.allgather(own), strict=True))
+    gpu.shared = len(set(gpus)) < len(gpus)
+
+
+def groups(pes: Sequence[tuple[str, Sequence[str], bool]]) -> list[int]:
+    """Return the group of each PE of a node. Each joins the first whose members' GPUs and its own access each other.
+
+    pes: of each, its GPU, the GPUs that this one cannot access, and whether the PE is to be alone.
+    """
+    found: list[list[int]] = []
+
+    def fits(pe: int, members: list[int]) -> bool:
+        own, apart, alone = pes[pe]
+        others = [pes[member] for member in members]
+        return not alone and not any(away or other in apart or own in theirs for other, theirs, away in others)
+
+    for pe in range(len(pes)):
+        members = next((members for members in found if fits(pe, members)), None)
+        if members is None:
+            found.append(members := [])
+        members.append(pe)
+    return [next(number for number, members in enumerate(found) if pe in members) for pe in range(len(pes))]
 
 
 def _choice(driver: Driver, world: Comm, arch: str) -> Choice:
@@ -116,6 +163,8 @@ def _choice(driver: Driver, world: Comm, arch: str) -> Choice:
             refuse(ArgumentError, "init", "PYSHMEM_PEER_MAP", each, "auto, or a method that the driver supports")
     if any(each.way != mine.way for each in every):
         mine = next(each for each in every if each.way == "ipc")
+    if gpu.divided:
+        mine = Choice(*mine)._replace(why=f"{mine.why}; PEs that do not map each other's are nodes of their own")
     return Choice(*mine)
 
 

@@ -1,5 +1,6 @@
 """The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
-other; the requests go over TCP connections. See _far.h and _service.h.
+other; the requests go over TCP connections, and large data there too or as messages of MPI, see carriers.py. See _far.h and
+_service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order.
@@ -29,6 +30,7 @@ from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.transport.direct import Direct
 from pyshmem.transport.direct.cpu import INTEGERS, NUMBERS
 from pyshmem.transport.mpi import interfaces
+from pyshmem.transport.mpi.carriers import carrier
 from pyshmem.transport.mpi.proxy import proxy
 
 _ETIMEDOUT, _EACCES = 110, 13
@@ -103,8 +105,12 @@ class Far(Direct):
 
 
 def open_service() -> None:
-    """Start the service thread. Collective over the job, whose heaps are open. Errors: UnreachableError, OSError."""
+    """Start the service thread. Collective over the job, whose heaps are open.
+
+    Errors: UnreachableError, ArgumentError, LaunchError, OSError.
+    """
     assert job.comm is not None
+    wish = carrier.agree()
     offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
     addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
     token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
@@ -119,11 +125,13 @@ def open_service() -> None:
         *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
         *(listener.detach(), _refuse, known, hosts),
     )  # fmt: skip
+    carrier.open(wish)
 
 
 def close_service() -> None:
     """Stop the service thread. Every PE has completed its requests and passed a barrier since."""
     _native.far_close()
+    carrier.close()
     proxy.close()
 
 

@@ -15,7 +15,7 @@ import torch
 from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.far import STAGE
+from pyshmem.runtime.far import MESSAGE, STAGE
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.job import job
 from pyshmem.transport.direct import Direct
@@ -92,7 +92,7 @@ class FromGpu(FromCpu):
         assert job.comm is not None
         heap = self.heap
         self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
-        self._service = torch.zeros(STAGE + 64, dtype=torch.uint8, device="cpu", pin_memory=True)
+        self._service = torch.zeros(STAGE + 64 + MESSAGE, dtype=torch.uint8, device="cpu", pin_memory=True)
         stream = int(self._stream.cuda_stream)
         plans = gather(job.comm, lambda: requests.plans(stream))[job.my_pe]
         driver = heap.driver
@@ -114,26 +114,41 @@ class FromGpu(FromCpu):
         if nbytes in WORDS:  # which some copy engines tear
             _native.far_put(place, direct.fetch(source, nbytes), nbytes)
             return
+        ready: tuple[int, int, int] | None = None  # the piece before: (place, its address in pinned memory, bytes)
         for first, size, at, stream in self._pieces(nbytes):
             self.heap.driver.copy(at, source + first, size, stream)
+            if ready:  # while the copy engine copies this one
+                _native.far_put(*ready)
             self.heap.driver.synchronize(stream)
-            _native.far_put(place + first, at, size)
+            ready = place + first, at, size
+        if ready:
+            _native.far_put(*ready)
 
     def _get(self, dest: int, place: int, nbytes: int) -> None:
+        asked: tuple[int, ...] = ()  # the piece before: what _take takes of it
         for first, size, at, stream in self._pieces(nbytes):
-            _native.far_get(at, place + first, size)
-            self.heap.driver.copy(dest + first, at, size, stream)
-            self.heap.driver.synchronize(stream)
+            number = _native.far_ask(at, place + first, size)
+            if asked:  # while the data of this one travel
+                self._take(*asked)
+            asked = place, number, dest + first, at, size, stream
+        if asked:
+            self._take(*asked)
+
+    def _take(self, place: int, number: int, dest: int, at: int, nbytes: int, stream: int) -> None:
+        """Wait for a piece that was asked for, and copy it to the GPU."""
+        _native.far_await(place, number)
+        self.heap.driver.copy(dest, at, nbytes, stream)
+        self.heap.driver.synchronize(stream)
 
     def _pieces(self, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (first byte, bytes, address of pinned memory, current stream) of each piece."""
+        """Yield (first byte, bytes, address of pinned memory, current stream) of each piece, with two addresses in turn."""
         self.heap.direct.refuse_capture("a call to a PE of another node")
         stream, staged = self.heap.stream(), self._staged
         if not hasattr(staged, "memory"):
-            staged.memory = torch.empty(_PIECE, dtype=torch.uint8, device="cpu", pin_memory=True)
+            staged.memory = torch.empty(2 * _PIECE, dtype=torch.uint8, device="cpu", pin_memory=True)
         at = staged.memory.data_ptr()
         for first in range(0, nbytes, _PIECE):
-            yield first, min(_PIECE, nbytes - first), at, stream
+            yield first, min(_PIECE, nbytes - first), at + first % (2 * _PIECE), stream
 
     def _put_strided(self, place: int, source: int, place_step: int, source_step: int, item: int, count: int) -> None:
         self._wait()

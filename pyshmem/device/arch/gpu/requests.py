@@ -20,6 +20,9 @@ from pyshmem.runtime import comparisons, far
 SHIFT, SLOTS, PIECE, HEAD = (tl.constexpr(each) for each in (far.SHIFT, far.SLOTS, far.PIECE, far.SLOT_HEAD))
 READY, DONE, FREE = tl.constexpr(far.READY), tl.constexpr(far.DONE), tl.constexpr(far.FREE)
 PUT, GET, PUT_STRIDED, GET_STRIDED = (tl.constexpr(op) for op in (far.PUT, far.GET, far.PUT_STRIDED, far.GET_STRIDED))
+BATCH = tl.constexpr(
+    8
+)  # pieces of a get that travel at once: a quarter of the ring, and half of what the proxy asks for
 UPDATE, FETCH, FLUSH = tl.constexpr(far.UPDATE), tl.constexpr(far.FETCH), tl.constexpr(far.FLUSH)
 
 
@@ -35,11 +38,26 @@ def is_place(address):
 @triton.jit
 def begin(ctx):
     """Take the next slot, and wait until its last request has ended. Returns: (address of the slot, ticket)."""
-    words = ctx.ring.to(tl.pointer_type(tl.int64))
-    ticket = tl.atomic_add(words, 1, sem="relaxed", scope="gpu")
-    slot = tl.load(words + 1) + (ticket % SLOTS) * (HEAD + PIECE)
+    ticket = take(ctx, 1)
+    slot = slot_of(ctx, ticket)
     await_word(ctx, slot, FREE, ticket + 1 - SLOTS)
-    return tl.multiple_of(slot, 128), ticket
+    return slot, ticket
+
+
+@triton.jit
+def take(ctx, count):
+    """Take the next tickets, and return the first. Their slots may still be in use.
+
+    A program that waits for a slot has no ticket behind that slot's, so programs never wait for each other in a circle.
+    """
+    return tl.atomic_add(ctx.ring.to(tl.pointer_type(tl.int64)), count, sem="relaxed", scope="gpu")
+
+
+@triton.jit
+def slot_of(ctx, ticket):
+    """Return the address of a ticket's slot."""
+    ring = tl.load(ctx.ring.to(tl.pointer_type(tl.int64)) + 1)
+    return tl.multiple_of(ring + (ticket % SLOTS) * (HEAD + PIECE), 128)
 
 
 @triton.jit
@@ -108,16 +126,25 @@ def put(ctx, place, source, nelems):
 
 @triton.jit
 def get(ctx, dest, place, nelems):
-    """Copy elements from a place, in pieces. Every thread has its part when it returns."""
+    """Copy elements from a place, in pieces. Every thread has its part when it returns.
+
+    All pieces of a batch are asked for before the first is awaited, so that they travel while others are copied.
+    """
     size: tl.constexpr = bytes_of(dest.dtype.element_ty)
+    most: tl.constexpr = PIECE // size
     n = blocks.number(0, tl.int64) + nelems
-    for first in range(0, n, PIECE // size):
-        count = tl.minimum(n - first, PIECE // size)
-        slot, ticket = begin(ctx)
-        post(ctx, slot, ticket, GET, place.to(tl.int64) + first * size, count * size)
-        await_word(ctx, slot, DONE, ticket + 1)
-        copies.copy(ctx, dest + first, data_of(slot, dest), count)
-        tell(ctx, slot, FREE, ticket + 1)
+    for start in range(0, n, BATCH * most):
+        pieces = tl.minimum(tl.cdiv(n - start, most), BATCH)
+        ticket = take(ctx, pieces)
+        for i in range(pieces):
+            first, slot = start + i * most, slot_of(ctx, ticket + i)
+            await_word(ctx, slot, FREE, ticket + i + 1 - SLOTS)
+            post(ctx, slot, ticket + i, GET, place.to(tl.int64) + first * size, tl.minimum(n - first, most) * size)
+        for i in range(pieces):
+            first, slot = start + i * most, slot_of(ctx, ticket + i)
+            await_word(ctx, slot, DONE, ticket + i + 1)
+            copies.copy(ctx, dest + first, data_of(slot, dest), tl.minimum(n - first, most))
+            tell(ctx, slot, FREE, ticket + i + 1)
 
 
 @triton.jit

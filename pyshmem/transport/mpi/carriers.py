@@ -1,0 +1,134 @@
+"""What carries the data of large puts and gets between nodes: TCP, as all requests and replies, or messages of MPI.
+
+TCP wakes the service thread of the target, and MPI moves nothing without a thread that polls. So requests always go over
+TCP, and MPI, which may be much faster on the fabric of a cluster, is polled only while the data of a large request travel.
+See _messages.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import numpy as np
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.agreement import gather
+from pyshmem.runtime.bootstrap import StoreComm
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, grouped, listed, refuse
+from pyshmem.runtime.far import LARGE
+from pyshmem.runtime.job import job
+
+_MULTIPLE = 3  # MPI_THREAD_MULTIPLE
+_PROBE = 1 << 20  # bytes of a put of the measurement
+_ROUNDS = 5
+_MARGIN = 0.8  # of the time over TCP: what messages must take at most to be chosen
+
+
+class Carrier:
+    """What this job uses. One per process, named ``carrier``.
+
+    name: "tcp" or "mixed".  why: the reason, for SHMEM_INFO.
+    """
+
+    def __init__(self) -> None:
+        self.name, self.why = "tcp", ""
+        self._comm: Any = None
+
+    def agree(self) -> str:
+        """Return PYSHMEM_FAR. Collective over the job. Errors, on all PEs: ArgumentError, LaunchError."""
+        assert job.comm is not None
+        answers = gather(job.comm, lambda: (read("PYSHMEM_FAR"), _no_messages()))
+        wishes = grouped({pe: wish for pe, (wish, _) in enumerate(answers)})
+        if len(wishes) > 1:
+            got = " and ".join(f"{wish} on {listed(pes)}" for wish, pes in wishes.items())
+            refuse(ArgumentError, "init", "PYSHMEM_FAR", got, "one value on all PEs")
+        wish = answers[0][0]
+        lacks = next((f"on PE {pe} {reason}" for pe, (_, reason) in enumerate(answers) if reason), "")
+        if wish == "mixed" and lacks:
+            refuse(LaunchError, "init", "PYSHMEM_FAR", f"mixed, but {lacks}", "MPI with THREAD_MULTIPLE, or tcp")
+        self.name, self.why = "tcp", "requested" if wish == "tcp" else lacks
+        if wish == "auto" and not lacks and job.on_one_host and read("PYSHMEM_NODE_SIZE"):
+            self.why = "the nodes are pretended"
+        return "tcp" if self.why else str(wish)
+
+    def open(self, wish: str) -> None:
+        """Use what ``agree`` has returned. The services of all PEs run. Collective over the job."""
+        if wish == "tcp":
+            return
+        from mpi4py import MPI
+
+        assert job.comm is not None
+        self._comm = job.comm.Dup()  # type: ignore[attr-defined]
+        functions = [ctypes.cast(each, ctypes.c_void_p).value for each in _functions()]
+        handles = (MPI._handleof(each) % (1 << 64) for each in (MPI.BYTE, self._comm))
+        _native.far_messages(*functions, *handles)
+        job.comm.Barrier()
+        self.name, self.why = ("mixed", "requested") if wish == "mixed" else job.comm.bcast(_compare())
+        _native.far_use_messages(self.name == "mixed")
+
+    def close(self) -> None:
+        """The service has ended, and no data travel."""
+        if self._comm is not None:
+            _native.far_messages(0, 0, 0, 0, 0)
+            self._comm.Free()
+        self.name, self.why, self._comm = "tcp", "", None
+
+
+def _functions() -> list[Any]:
+    """Return MPI_Isend, MPI_Irecv and MPI_Test of the library that mpi4py has loaded. Errors: AttributeError, OSError."""
+    from mpi4py import MPI
+
+    library = ctypes.CDLL(MPI.__file__)
+    return [library.MPI_Isend, library.MPI_Irecv, library.MPI_Test]
+
+
+def _no_messages() -> str:
+    """Return why data cannot go as messages; "" if they can."""
+    if isinstance(job.comm, StoreComm):
+        return "there is no MPI"
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < _MULTIPLE:
+        return "MPI has no THREAD_MULTIPLE"
+    try:
+        _functions()
+    except (AttributeError, OSError) as error:
+        return f"MPI's functions are not found: {error}"
+    return ""
+
+
+def _compare() -> tuple[str, str]:
+    """Return what is faster from PE 0 to the first PE of another node, and the times. Other PEs return at once.
+
+    The data are zeros, as is the memory of the heap to which they go.
+    """
+    nbytes = min(_PROBE, cpu.size)
+    if job.my_pe or nbytes < LARGE:
+        return "tcp", f"the heap has only {nbytes} bytes"
+    source = np.zeros(nbytes, np.uint8)
+    place = cpu.base + cpu.far_deltas[min(cpu.far_deltas)]
+    try:
+        tcp, messages = (_seconds(on, place, source) for on in (False, True))
+    except ShmemError as error:  # the first call to that PE raises it
+        return "tcp", f"not measured: {error}"
+    name = "mixed" if messages < _MARGIN * tcp else "tcp"
+    return name, f"{nbytes} bytes take {messages * 1e3:.2f} ms by MPI and {tcp * 1e3:.2f} ms over TCP"
+
+
+def _seconds(messages: bool, place: int, source: np.ndarray) -> float:
+    """Return the shortest of the times of some puts, after one that connects."""
+    _native.far_use_messages(messages)
+    times = []
+    for _ in range(_ROUNDS + 1):
+        begun = time.perf_counter()
+        _native.far_put(place, source.ctypes.data, source.nbytes)
+        _native.far_quiet()
+        times.append(time.perf_counter() - begun)
+    return min(times[1:])
+
+
+carrier = Carrier()

@@ -1,0 +1,210 @@
+"""What carries large data between nodes, PYSHMEM_FAR: both carriers do the same, all PEs agree on one, and no lost PE is waited for."""
+
+import re
+import time
+
+import pytest
+from jobs import mpiexec
+
+NODES = {"PYSHMEM_NODE_SIZE": "1", "PYSHMEM_WAIT_TIMEOUT": "60"}
+KIB = 1024
+
+CALLS = """
+import sys
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, n, nbytes = shmem.my_pe(), shmem.n_pes(), int(sys.argv[1])
+left, right = (me - 1) % n, (me + 1) % n
+numbers = (torch.arange(nbytes) // 5).to(torch.uint8)
+
+
+def data(pe, turn):
+    return numbers + (31 * pe + turn)
+
+
+page, arrived, taken = shmem.zeros(nbytes + 8, dtype=torch.uint8), *shmem.zeros(2, dtype=torch.uint64)
+found, wide = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(2, nbytes // 2, dtype=torch.uint8)
+
+
+def put(turn):
+    shmem.put(page, data(me, turn), right)
+    shmem.signal_set(arrived, turn, right)
+
+
+def put_nbi(turn):
+    shmem.put_nbi(page, data(me, turn), right)
+    shmem.fence()
+    shmem.signal_set(arrived, turn, right)
+
+
+def put_signal(turn):
+    shmem.put_signal(page, data(me, turn), right, arrived, turn, shmem.SIGNAL.SET)
+
+
+def ibput(turn):
+    shmem.ibput(page, data(me, turn), right, nbytes // 2, nbytes // 2, nbytes // 2, 2)
+    shmem.signal_set(arrived, turn, right)
+
+
+def get_nbi():
+    shmem.get_nbi(found, page, left, size=nbytes)
+    shmem.quiet()
+
+
+turn = 0
+for send in (put, put_nbi, put_signal, ibput):
+    for _ in range(2):
+        turn += 1
+        send(turn)
+        shmem.signal_wait_until(arrived, ">=", turn)
+        assert torch.equal(page[:nbytes], data(left, turn)), (send.__name__, turn)
+        assert not page[nbytes:].any()
+        for get in (lambda: shmem.get(found, page, left, size=nbytes), get_nbi):
+            found.zero_()
+            shmem.barrier_all()
+            get()
+            assert torch.equal(found, data((left - 1) % n, turn)), get
+        shmem.signal_set(taken, turn, left)  # left may write to page
+        shmem.signal_wait_until(taken, ">=", turn)
+        shmem.barrier_all()
+total = shmem.zeros(nbytes // 4, dtype=torch.int32)
+shmem.sum_reduce(total, shmem.full(nbytes // 4, me + 1, dtype=torch.int32))
+assert (total == n * (n + 1) // 2).all()
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "mixed"])
+@pytest.mark.parametrize("npes, nbytes", [(2, 64 * KIB), (3, 65 * KIB + 8), (2, 5 << 20)])
+def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_data(carrier, npes, nbytes, tmp_path):
+    """64 KiB is the fewest, 4 MiB the most of a message."""
+    environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_SYMMETRIC_SIZE": "64m"}
+    status, _, err = mpiexec(npes, CALLS, str(nbytes), tmp_path=tmp_path, environment=environment)
+    assert status == 0, err
+
+
+SMALL_MEANWHILE = """
+import threading
+import time
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, n = shmem.my_pe(), shmem.n_pes()
+pages, word, done = shmem.zeros(n, 1 << 20, dtype=torch.uint8), shmem.zeros(1, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
+source = torch.full((1 << 20,), me, dtype=torch.uint8)
+if me == 0:  # its service serves all the others at once
+    shmem.wait_until(done, ">=", n - 1)
+    assert word.item() == 40 * (n - 1)
+    assert all((pages[pe] == pe).all() for pe in range(1, n))
+else:
+    for _ in range(40):
+        shmem.put(pages[me], source, 0)
+        shmem.atomic_inc(word, 0)
+        back = torch.zeros(1 << 20, dtype=torch.uint8)
+        shmem.get(back, pages[me], 0)
+        assert torch.equal(back, source)
+    shmem.atomic_inc(done, 0)
+shmem.barrier_all()
+"""
+
+
+def test_a_service_moves_the_data_of_several_pes_at_once(tmp_path):
+    status, _, err = mpiexec(4, SMALL_MEANWHILE, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": "mixed"})
+    assert status == 0, err
+
+
+INFO = """
+import sys
+import pyshmem as shmem
+
+shmem.init(thread_level=int(sys.argv[1]))
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize(
+    "carrier, level, said",
+    [
+        ("auto", 3, "tcp: the nodes are pretended"),
+        ("tcp", 3, "tcp: requested"),
+        ("mixed", 3, "mixed: requested"),
+        ("auto", 1, "tcp: on PE 0 MPI has no THREAD_MULTIPLE"),
+    ],
+)
+def test_shmem_info_names_the_carrier_and_why(carrier, level, said, tmp_path):
+    environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_INFO": "1"}
+    status, out, err = mpiexec(2, INFO, str(level), tmp_path=tmp_path, environment=environment)
+    assert status == 0, err
+    assert f"Large data to other nodes: {said}\n" in out
+    assert re.search(rf"^ +{said.partition(':')[0]}  PYSHMEM_FAR ", out, re.MULTILINE)
+
+
+MEASURED = """
+import pyshmem as shmem
+from pyshmem.transport.mpi import carriers
+
+carriers.read = lambda name: "auto" if name == "PYSHMEM_FAR" else 0  # as if the nodes were real
+shmem.init()
+page = shmem.zeros(1 << 17)
+assert not page.any()
+shmem.barrier_all()
+if shmem.my_pe() == 0:
+    print(carriers.carrier.why)
+"""
+
+
+def test_auto_measures_both_ways_and_leaves_the_heap_clear(tmp_path):
+    status, out, err = mpiexec(2, MEASURED, tmp_path=tmp_path, environment=NODES)
+    assert status == 0, err
+    assert re.fullmatch(r"1048576 bytes take [\d.]+ ms by MPI and [\d.]+ ms over TCP\n", out), out
+
+
+def test_different_carriers_are_refused_on_all_pes(tmp_path):
+    program = "import os\nos.environ['PYSHMEM_FAR'] = ['tcp', 'mixed'][int(os.environ['PMI_RANK']) % 2]\n" + INFO
+    status, _, err = mpiexec(3, program, "3", tmp_path=tmp_path, environment=NODES)
+    said = "PYSHMEM_FAR: got tcp on PEs 0 and 2 and mixed on PE 1; wants one value on all PEs"
+    assert status != 0 and err.count(said) >= 2, err
+
+
+@pytest.mark.parametrize("npes, environment", [(1, {}), (2, NODES)])
+def test_an_unknown_carrier_is_refused_by_name_on_one_node_too(npes, environment, tmp_path):
+    status, _, err = mpiexec(npes, INFO, "3", tmp_path=tmp_path, environment=environment | {"PYSHMEM_FAR": "rdma"})
+    assert status != 0 and "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or mixed" in err
+
+
+def test_messages_without_thread_multiple_are_refused_by_name(tmp_path):
+    status, _, err = mpiexec(2, INFO, "2", tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": "mixed"})
+    wants = "PYSHMEM_FAR: got mixed, but on PE 0 MPI has no THREAD_MULTIPLE; wants MPI with THREAD_MULTIPLE, or tcp"
+    assert status != 0 and f"PE 1: LaunchError: init: PE 1: {wants}" in err
+
+
+LOST = """
+import os
+import signal
+import sys
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me = shmem.my_pe()
+page, source = shmem.zeros(16 << 20, dtype=torch.uint8), torch.ones(16 << 20, dtype=torch.uint8)
+shmem.barrier_all()
+if me == int(sys.argv[2]):
+    import threading
+
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+while True:
+    shmem.put(page, source, 1 - me) if sys.argv[1] == "put" else shmem.get(source, page, 1 - me)
+"""
+
+
+@pytest.mark.parametrize("call", ["put", "get"])
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_pe_killed_while_its_data_go_as_messages_ends_the_job(call, killed, tmp_path):
+    begun = time.monotonic()
+    environment = NODES | {"PYSHMEM_FAR": "mixed", "SHMEM_SYMMETRIC_SIZE": "32m"}
+    status, _, _ = mpiexec(2, LOST, call, str(killed), tmp_path=tmp_path, environment=environment)
+    assert status != 0 and time.monotonic() - begun < 60
