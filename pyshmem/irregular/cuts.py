@@ -53,7 +53,7 @@ class Cut:
             self.marked = matrix.marked
             self.vacant = self.marked.empty.numel()
             self.numbers = torch.searchsorted(offsets[self.marked.filled.long()], atoms).to(offsets.dtype)
-        if schedule.flat and not schedule.splits:
+        if schedule.of_atoms and not schedule.splits:
             self.lasts = self._before_long_tiles(offsets, atoms)
         if schedule.splits:
             begun = atoms[:-1] > offsets[tiles[:-1].long()]

@@ -71,14 +71,14 @@ class Work(NamedTuple):
 def go_through(
     piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
-    EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through a piece. The arguments are those of ``execute``."""
     begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
     if FLAT:
         number, after = tl.load(numbers + piece), tl.load(numbers + piece + 1)
     if FLAT and not SPLITS:
-        final = tl.load(lasts + piece)
+        final = tl.load(lasts + piece) if ALONE else end
     if EARLY:  # where pieces lie never changes; all else may come from the kernel in front
         gpu.follow()
     if FLAT:
@@ -94,8 +94,9 @@ def go_through(
             tl.store(tails + place, tail)
         else:
             in_sequence(operands, marks, filled, begin, final, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-            if final < end:
-                last_tile(operands, marks, filled, final, end, stored, after - 1, ATOM, TILE, SUM, BLOCK, WIDTH)
+            if ALONE:
+                if final < end:
+                    last_tile(operands, marks, filled, final, end, stored, after - 1, ATOM, TILE, SUM, BLOCK, WIDTH)
         if vacant > 0:  # divisions cost as much as many atoms
             share = tl.cast(vacant, tl.int64)
             first, last = piece * share // pieces, (piece + 1) * share // pieces
@@ -108,8 +109,8 @@ def go_through(
 def execute(
     offsets, marks, filled, empty, begins, numbers, lasts, queue, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
-    FLAT: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
+    FLAT: tl.constexpr, SPLITS: tl.constexpr, ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
 
@@ -117,7 +118,7 @@ def execute(
     lasts: the atom from which on it is one long tile, the last of the piece; its end if that is not long.
     heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
     the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
-    EARLY: the kernel may begin before the one in front has ended, and lets the next begin so.
+    ALONE: whether there are such tiles.  EARLY: the kernel begins before the one in front ends, and lets the next do so.
     """
     programs = tl.num_programs(0)
     if QUEUED and EARLY:
@@ -127,7 +128,7 @@ def execute(
         while piece < pieces:
             go_through(
                 piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored,
-                operands, ATOM, TILE, SUM, FLAT, SPLITS, False, BLOCK, ROWS, WIDTH,
+                operands, ATOM, TILE, SUM, FLAT, SPLITS, ALONE, False, BLOCK, ROWS, WIDTH,
             )  # fmt: skip
             piece = TAKE(queue, piece, programs)
         if piece == pieces + programs - 1:  # no program takes from the queue after this one
@@ -135,7 +136,7 @@ def execute(
     else:
         go_through(
             piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
-            ATOM, TILE, SUM, FLAT, SPLITS, EARLY, BLOCK, ROWS, WIDTH,
+            ATOM, TILE, SUM, FLAT, SPLITS, ALONE, EARLY, BLOCK, ROWS, WIDTH,
         )  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     early = not interpreter.active() and bool(early_launcher())
     constants = kinds | {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "EARLY": early, "BLOCK": block, "ROWS": rows, "WIDTH": width,
+        "ALONE": schedule.of_atoms and not schedule.splits, "EARLY": early, "BLOCK": block, "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
     rows, lanes = finishing(cut.spread, nbytes)
     finishing_grid = (-(-cut.closing.numel() // rows),)

@@ -111,7 +111,8 @@ def last_tile(
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum the atoms of one whole tile, number ``number`` of ``filled``, without a scan, and finish it."""
-    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
+    FEWER: tl.constexpr = BLOCK // 2 if BLOCK > 512 else BLOCK  # of registers there are none to spare
+    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, FEWER, WIDTH)
     tile = tl.full((1, 1), tl.load(filled + number), filled.dtype.element_ty)
     TILE(operands, tile, tl.arange(0, WIDTH)[:, None], whole, tile >= 0)
 

@@ -40,7 +40,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
         "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "ALONE": chosen.of_atoms and not chosen.splits, "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_pieces_are_taken_from_the_queues_of_all_pes_without_spills(index, targe
         "ctx": context(target), "queue": array(torch.int32), "marks": array(torch.uint8), "entries": floats, "y": floats,
         "operands": stealing.Operands(floats), "SUM": tl.float32, "BLOCK": 1024,
     }  # fmt: skip
-    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=4)
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=8)
     found = compile(source, target=TARGETS[target], options=options.__dict__)
     assert len(atomics(found, target)) == 2 if target == "nvidia" else 1 <= len(atomics(found, target)) <= 2  # joined
     assert spilled(found, target) == 0

@@ -61,7 +61,7 @@ def test_a_piece_that_is_longer_than_a_block_ends_the_row_of_the_piece_before(sc
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
-@pytest.mark.parametrize("schedule", ["group_mapped", "row_blocks", "dynamic"])
+@pytest.mark.parametrize("schedule", ["row_blocks", "dynamic"])
 def test_a_long_row_at_the_end_of_a_piece_is_summed_by_itself(schedule, few_pes, monkeypatch):
     """Behind shorter rows of the piece, before an empty one, and alone."""
     monkeypatch.setattr(irregular.cuts, "LONG", 20)

@@ -18,4 +18,4 @@ def from_queue(queue, piece, programs):
     return tl.atomic_add(queue, 1, sem="relaxed")
 
 
-SCHEDULE = row_blocks.SCHEDULE._replace(size=4 * row_blocks.SCHEDULE.size, take=from_queue, queued=True)
+SCHEDULE = row_blocks.SCHEDULE._replace(size=4 * row_blocks.SCHEDULE.size, take=from_queue, queued=True, warps=8)
