@@ -17,8 +17,8 @@ MINUTES_test-codegen := 6
 MINUTES_test-oldest-triton := 1
 MINUTES_test-1 := 3
 MINUTES_test-2 := 3
-MINUTES_test-3 := 4
-MINUTES_test-4 := 6
+MINUTES_test-3 := 3
+MINUTES_test-4 := 5
 MINUTES_test-many := 1
 MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
@@ -40,13 +40,13 @@ help:
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
-	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-2-host is a part of it"
+	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
-	@echo "make bench        tables, JSON and pictures in build/bench: 4 to 6 min on 2 cores"
-	@echo "make bench-gpu    the same on GPUs: three suites, a minute each; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
+	@echo "make bench        tables, JSON and pictures in build/bench: 5 to 8 min on 2 cores"
+	@echo "make bench-gpu    the same on GPUs: three suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(NATIVE)
@@ -69,7 +69,7 @@ test: $(VENV)/.installed
 # compilers take one core each; a file's tests share what they have compiled
 BY_CORES := -q -n auto --dist loadfile
 test-jobs: $(VENV)/.installed
-	$(PART) $(BIN)/python -m pytest tests/jobs -q
+	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES)
 test-codegen: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
 test-oldest-triton: $(OLDEST_TRITON)

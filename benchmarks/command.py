@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import record, sheets, table
 from benchmarks.figures import Report
-from benchmarks.rows import Row, select
+from benchmarks.rows import Row, in_turn, select
 from benchmarks.runner import Clock, Effort, measure
 
 _BEGUN = time.monotonic()  # the budget's clock: imports and the start of the job count too
@@ -37,6 +37,7 @@ class Suite:
         parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
         parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
         parser.add_argument("--budget", type=float, metavar="S", help="begin no row after S seconds")
+        parser.add_argument("--of-runs", type=int, default=1, metavar="N", help="take an Nth of the samples")
         parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
         parser.add_argument("--list", action="store_true", help="print the rows and exit")
         parser.add_argument("--alone", action="store_true", help="without peers")
@@ -58,14 +59,14 @@ class Suite:
     ) -> int:
         """Measure the selected rows, print and write them. In a job all PEs call this, and one of them prints.
 
-        Rows that would begin after --budget are listed as left out. agreed: gives all PEs the time of one of them.
+        Rows that would begin after --budget are listed as left out; groups share it. agreed: gives all PEs the time of one.
         """
         rows = select(self.rows, options.only, report.n_pes, options.full, options.quick)
         report.left_out = [row.key for row in rows]
-        effort = self.quick if options.quick else self.full
+        effort = (self.quick if options.quick else self.full).part(options.of_runs)
         with progress(speaks) as bar:
             task = bar.add_task(self.name, total=len(rows))
-            for row in rows:
+            for row in in_turn(rows) if options.budget else rows:
                 spent = agreed(time.monotonic() - _BEGUN)
                 if options.budget and spent > options.budget:
                     break
@@ -77,8 +78,11 @@ class Suite:
                 if speaks and options.json:
                     record.write(options.json, report)  # now, for a run that does not end
                 bar.advance(task)
+        report.results = {row: report.results[row] for row in rows if row in report.results}
         if speaks:
-            publish(report, options, self.sweeps)
+            show(report, options.compare, self.sweeps)
+            if options.json:
+                record.write(options.json, report)
         return int(report.wrong)
 
 
@@ -88,22 +92,20 @@ def progress(speaks: bool) -> Progress:
     return Progress(*columns, console=Console(stderr=True, quiet=not speaks), transient=True)
 
 
-def publish(report: Report, options: argparse.Namespace, sweeps: bool) -> None:
-    """Print the report, beside the earlier run where there is one, and write its JSON."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
+def show(report: Report, compare: str | None, sweeps: bool) -> None:
+    """Print the report, beside the run of the file ``compare``."""
+    console = table.terminal()
     table.describe(console, report)
     earlier = None
-    if options.compare:
-        found, earlier = record.read(options.compare, report.suite)
+    if compare:
+        found, earlier = record.read(compare, report.suite)
         if found["n_pes"] != report.n_pes:
-            console.print(f"{options.compare} was measured on {found['n_pes']} PEs", style="red")
+            console.print(f"{compare} was measured on {found['n_pes']} PEs", style="red")
     if sweeps:
         sheets.show(console, record.as_json(report), earlier)
-        table.remarks(console, report, earlier, options.compare)
+        table.remarks(console, report, earlier, compare or "")
     else:
-        table.show(console, report, earlier, options.compare)
-    if options.json:
-        record.write(options.json, report)
+        table.show(console, report, earlier, compare or "")
 
 
 def check_files(options: argparse.Namespace, suite: str) -> None:

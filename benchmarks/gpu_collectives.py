@@ -11,31 +11,45 @@ import sys
 
 from benchmarks.command import Suite
 from benchmarks.in_job import EVENTS, GRAPH, main
-from benchmarks.rows import KIB, MIB, Row, all_reduce, at_most, once, others, rate, shares, sweep
+from benchmarks.rows import KIB, MIB, Goal, Row, all_reduce, at_most, beyond, once, others, rate, shares, sweep
 from benchmarks.runner import Effort
 
+ENGINE, BARE = "copy engine, all at once", "bare launch"
+BOUND = MIB  # bytes from which the link and not latency bounds an all_reduce
 # bytes: microseconds in a graph that a prototype reached on four H200s
 REDUCE = {16: 2.2, KIB: 2.4, 32 * KIB: 3.0, 128 * KIB: 4.7, MIB: 11.8, 16 * MIB: 79, 256 * MIB: 1155}
-EAGER = {16: 5.5, KIB: 5.5, 32 * KIB: 5.5, 128 * KIB: 0}
+PAIR = {16: at_most(1.5e-6), MIB: at_most(8e-6), 16 * MIB: rate(0.85, ENGINE), 256 * MIB: rate(0.92, ENGINE)}
+EAGER = (16, KIB, 32 * KIB, 128 * KIB)
 BRIEF = {  # name: the bytes of its rows that --quick measures too
-    "all_reduce, graph": (16, 32 * KIB, MIB, 256 * MIB),
+    "all_reduce, graph": (16, 32 * KIB, MIB, 16 * MIB, 256 * MIB),
     "all_reduce, eager": (16, 128 * KIB),
     "Movement": (32 * MIB,),
     "Movement by size": (64, 4 * KIB, 256 * KIB, 16 * MIB),
 }
 
 
-def _reduce(name: str, how: str, nbytes: int, goal: float) -> Row:
-    goals = (at_most(goal * 1e-6),) if goal else ()
-    alias = "reduction_on_stream, osu_allreduce" if how == GRAPH else ""
+def _reduce(name: str, how: str, nbytes: int, goals: tuple[Goal, ...], alias: str = "") -> Row:
+    ceiling = ENGINE if nbytes >= BOUND else ""
     brief = nbytes in BRIEF[name]
-    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals, alias=alias, brief=brief)
+    return Row("all_reduce", name, "reduce", nbytes, (how,), bus=all_reduce, goals=goals, ceiling=ceiling, alias=alias,
+               brief=brief)  # fmt: skip
+
+
+def _in_graph(nbytes: int) -> tuple[Goal, ...]:
+    of_four = at_most(REDUCE[nbytes] * 1e-6).of(4)
+    return (of_four, PAIR[nbytes].of(2)) if nbytes in PAIR else (of_four,)
 
 
 ROWS = (
     Row("all_reduce", "no kernel but an empty one, graph", "empty_kernel"),
-    *(_reduce("all_reduce, graph", GRAPH, nbytes, goal) for nbytes, goal in REDUCE.items()),
-    *(_reduce("all_reduce, eager", EVENTS, nbytes, goal) for nbytes, goal in EAGER.items()),
+    *(
+        _reduce("all_reduce, graph", GRAPH, nbytes, _in_graph(nbytes), "reduction_on_stream, osu_allreduce")
+        for nbytes in REDUCE
+    ),
+    *(
+        _reduce("all_reduce, eager", EVENTS, nbytes, (beyond(1.5e-6, BARE),) if nbytes == 16 else ())
+        for nbytes in EAGER
+    ),
     *(
         Row(
             "Movement",

@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks import record
 from benchmarks.accelerator import issued
+from benchmarks.floors import BY_COLUMNS, EACH_ONCE, EMPTY, FLOORS, floors
 from benchmarks.matrices import FAMILIES, Recipe, files, population, varied
 from pyshmem import irregular
 from pyshmem.irregular.features import features
@@ -35,10 +36,12 @@ from pyshmem.irregular.features import features
 NO_FIGURES = "There is no GPU: a tiny population tries the method in Triton's interpreter. Its times are no figures."
 CAPTION = (
     "speedup: geometric mean of the library's time divided by the schedule's. uneven: the quarter of the matrices with the "
-    "greatest standard deviation of row lengths, divided by their mean. fastest: the part of the matrices."
+    "greatest standard deviation of row lengths, divided by their mean. fastest: the part of the matrices. each byte once, "
+    "x by columns: the same loads and stores by a kernel that knows no rows, the most that a product could reach."
 )
 LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
-OTHERS = (LIBRARY, CUPY, SCIPY)
+OTHERS = (LIBRARY, CUPY, SCIPY, *FLOORS)
+STATIC = {"row_blocks": "the same pieces, a program for each", "program_mapped": "equal numbers of rows"}
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
 TOLERANCE = 5e-5  # of sums of positive numbers in float32
 CALLS, ATOMS = (
@@ -171,8 +174,9 @@ class Bench:
         wanted = host.astype(np.float64) @ vector.astype(np.float64)
         first: dict[str, float] = {}
         calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted, first)
+        least = floors(matrix, x)
         repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
-        seconds = self.clock.seconds(calls, repeats)
+        seconds = self.clock.seconds(calls | least, repeats)
         seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
         issue = {name: self.issued(call) for name, call in calls.items()}
         described = features(matrix)._asdict()
@@ -250,7 +254,7 @@ def schedule_table(every: Sequence[Found]) -> Table:
         table.add_row(name, f"{won:.0%}", *(f"{speedup(group, [name]):.2f}" for group in groups))
     table.add_section()
     table.add_row("the fastest of these", "", *(f"{speedup(group, names):.2f}" for group in groups), style="bold")
-    for name in (LIBRARY, CUPY, SCIPY):
+    for name in (*FLOORS[:2], LIBRARY, CUPY, SCIPY):
         if any(name in each.seconds for each in every):
             table.add_row(name, "", *(f"{speedup(group, [name]):.2f}" for group in groups))
     table.add_row("matrices", "", *(str(len(group)) for group in groups))
@@ -288,18 +292,27 @@ def size_table(every: Sequence[Found]) -> Table:
 def lines(every: Sequence[Found]) -> Iterable[str]:
     """The figures in words."""
     names = names_of(every)
+    uneven = most_uneven(every)
     dynamic = [name for name in names if name.startswith("dynamic")]
-    static = [name for name in names if name.startswith("group_mapped")]
     graphs = of_family(every, "power law")
     yield (
         f"fastest of ours over the library: {speedup(every, names):.2f} on all {len(every)} matrices, "
-        f"{speedup(most_uneven(every), names):.2f} on the quarter with the most uneven rows"
+        f"{speedup(uneven, names):.2f} on the quarter with the most uneven rows"
     )
-    if graphs:
+    for floor in (EACH_ONCE, BY_COLUMNS):
         yield (
-            f"dynamic over group_mapped, the same without the queue, on the {len(graphs)} of a power law: "
-            f"{speedup(graphs, dynamic, static):.2f}"
+            f"share of the floor ({floor}), all and uneven: the fastest of ours {speedup(every, names, [floor]):.0%}, "
+            f"{speedup(uneven, names, [floor]):.0%}; the library {speedup(every, [LIBRARY, CUPY], [floor]):.0%}, "
+            f"{speedup(uneven, [LIBRARY, CUPY], [floor]):.0%}"
         )
+    yield f"an empty kernel in a graph: {geometric_mean(each.seconds.get(EMPTY, 0) for each in every) * 1e6:.2f} µs"
+    for static, what in STATIC.items():
+        against = [name for name in names if name.startswith(static)]
+        if graphs and against:
+            yield (
+                f"dynamic over {static}, {what}, on the {len(graphs)} of a power law: "
+                f"{speedup(graphs, dynamic, against):.2f}"
+            )
     for name in (*names, LIBRARY, CUPY):
         issue = [each.issue[name] for each in every if name in each.issue]
         first = [each.first[name] for each in every if name in each.first]

@@ -20,6 +20,7 @@ NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in 
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
 EXPERTS = {128: (18, 18), 2048: (130, 130), 8192: (450, 450)}  # tokens of a PE: microseconds of either way
 LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
+BLOCKS = 56  # scales of a token of 8 bits, one for each 128 elements
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
 ATTENTION = (
     (8, "zigzag", True),
@@ -30,12 +31,13 @@ LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 
 ROWS = (
     *(
-        Row("all_reduce_rms_norm", f"{tokens} tokens of {HIDDEN}", "rms_norm", parameters=(tokens, HIDDEN),
+        Row("all_reduce_rms_norm", f"all-reduce, {tokens} tokens of {HIDDEN}", "rms_norm", parameters=(tokens, HIDDEN),
             goals=(at_most(goal * 1e-6),))
         for tokens, goal in NORM.items()
     ),
     *(
-        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}", f"{tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
+        Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}",
+            f"reduce-scatter{', all-gather' * gathers}, {tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
             "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled), goals=() if scaled else (times(1, "NCCL"),))
         for gathers in (False, True) for scaled in (False, True) for tokens in (64, 512, 4096)
     ),
@@ -54,6 +56,10 @@ ROWS = (
         Row(f"moe_{way}", f"{way}, {tokens} tokens", way,
             parameters=(tokens, *LAYER), goals=(at_most(goal * 1e-6),))
         for tokens, goals in EXPERTS.items() for way, goal in zip(("dispatch", "combine"), goals, strict=True)
+    ),
+    *(
+        Row("moe_dispatch", f"dispatch, {tokens} tokens of 8 bits", "dispatch", parameters=(tokens, *LAYER, BLOCKS))
+        for tokens in EXPERTS
     ),
     Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
         parameters=(LAYERS, MODEL_WIDTH, TOKENS), goals=(times(0.5, "NCCL"),)),

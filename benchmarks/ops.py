@@ -29,6 +29,7 @@ SHAPES = {  # M, N, K
     "T0": (8192, 8192, 4096),
     "T1": (16384, 4096, 2048),
 }
+FOUR = {name: (8192, N, K) for name, (_, N, K) in SHAPES.items() if name[0] == "S"}
 BOUNDS = ("GEMM alone", "copy engine")
 NCCL = "GEMM, then NCCL"
 LEAD = 10.0  # milliseconds
@@ -50,6 +51,12 @@ GOALS: dict[tuple[str, str], list[tuple[Goal, ...]]] = {
     ("gemm_reduce_scatter", "rows"): [*map(percent, (88, 90, 95, 96, 85, 75))],
     ("gemm_all_reduce", "rows"): [faster(1.2), faster(1.2), (), (), faster(1.35), faster(1.35)],
 }
+# the same on four H200s with NVLink, against NCCL without multicast, in the order of FOUR
+GOALS_OF_FOUR = {
+    ("gemm_all_gather", "rows"): (1.39, 1.43, 1.18, 1.21),
+    ("all_gather_gemm", "rows"): (1.61, 1.64, 1.74, 1.82),
+    ("gemm_reduce_scatter", "rows"): (1.52, 1.42, 1.19, 1.24),
+}
 
 
 def _name(operator: str, split: str) -> str:
@@ -63,6 +70,12 @@ ROWS = (
         Row(_name(*called), f"{_name(*called)} {shape}", "product", parameters=(*called, *sizes), goals=goals, bound=BOUNDS)
         for called, every in GOALS.items()
         for (shape, sizes), goals in zip(SHAPES.items(), every, strict=True)
+    ),
+    *(
+        Row("Four GPUs", f"{_name(*called)} {shape}, M = {sizes[0]}", "product", parameters=(*called, *sizes),
+            goals=faster(goal), bound=BOUNDS, least_pes=4)
+        for called, every in GOALS_OF_FOUR.items()
+        for (shape, sizes), goal in zip(FOUR.items(), every, strict=True)
     ),
     *(
         Row(f"fp8 {_name(*called)}", f"fp8 {_name(*called)} {shape}", "scaled_product",

@@ -47,7 +47,9 @@ def _by_size(run: Mapping[str, Any], group: str, rows: Sequence[Mapping[str, Any
             axes.plot(*zip(*points, strict=True), label=f"{name} (ceiling)" if ceiling else name, **style)
         axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel=unit)
         axes.grid(visible=True, which="major", alpha=0.3)
-    left.legend(fontsize="small")
+    names = left.get_legend_handles_labels()
+    figure.set_figheight(4.2 + 0.2 * -(-len(names[1]) // 3))  # of the legend below, which hides no line
+    figure.legend(*names, loc="outside lower center", ncols=3, fontsize="small")
     figure.suptitle(_title(run, group))
     return save(figure, path)
 

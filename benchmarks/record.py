@@ -79,8 +79,7 @@ def read(path: str, suite: str) -> tuple[dict[str, Any], dict[str, Figure]]:
     ours = found["peers"][0]
     figures = {}
     for row in found["rows"]:
-        fields = row["figures"].get(ours, {})
-        figures[row["key"]] = Figure(fields.get("statement", ""), samples=list(fields.get("samples", ())))
+        figures[row["key"]] = Figure.read(row["figures"].get(ours, {}))
     return dict(found), figures
 
 
@@ -114,6 +113,7 @@ def _figure(row: Row, figure: Figure, n_pes: int) -> dict[str, Any]:
     fields: dict[str, Any] = {name: text for name, text in texts.items() if text}
     if figure.samples:
         fields |= {"median": figure.median, "spread": figure.spread, "samples": figure.samples}
+        fields |= {"runs": figure.runs} if figure.runs else {}
         bandwidth = busbw(row, figure, n_pes)
         if bandwidth:
             fields |= {"algbw": row.nbytes / figure.median / 1e9, "busbw": bandwidth / 1e9}

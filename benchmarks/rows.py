@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -13,12 +14,22 @@ class Goal:
     """The median is at most ``most`` times that of the peer ``against``.
 
     Without a peer ``most`` is in the row's own unit or, if ``against`` is PER_BYTE, in seconds for each byte on the
-    busiest link. Ratios are compared with the two digits that are printed.
+    busiest link. Ratios are compared with the two digits that are printed. beyond: the median is at most ``most`` seconds
+    more than the peer's.  pes: for jobs of as many alone, 0: for all.
     """
 
     most: float
     against: str
     text: str
+    beyond: bool = False
+    pes: int = 0
+
+    @property
+    def of_ratio(self) -> bool:
+        return self.against not in ("", PER_BYTE) and not self.beyond
+
+    def of(self, pes: int) -> Goal:
+        return replace(self, pes=pes)
 
 
 PER_BYTE = "seconds per byte"
@@ -26,6 +37,11 @@ PER_BYTE = "seconds per byte"
 
 def at_most(seconds: float) -> Goal:
     return Goal(seconds, "", f"≤ {seconds * 1e6:g} µs")
+
+
+def beyond(seconds: float, peer: str) -> Goal:
+    """The time is at most ``seconds`` longer than the peer's."""
+    return Goal(seconds, peer, f"≤ {peer} + {seconds * 1e6:g} µs", beyond=True)
 
 
 def times(most: float, peer: str) -> Goal:
@@ -108,14 +124,26 @@ def sweep(least: int, most: int) -> dict[int, bool]:
 def select(
     rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None, dense: bool = True, quick: bool = False
 ) -> list[Row]:
-    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run.
+    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run, with the goals for them.
 
     dense: with those of --full.  quick: without ``only``, the brief rows alone.
     """
     able = [row for row in rows if (n_pes is None or n_pes >= row.least_pes) and (dense or not row.dense)]
+    if n_pes is not None:
+        able = [replace(row, goals=tuple(goal for goal in row.goals if goal.pes in (0, n_pes))) for row in able]
     if quick and not only:
         return [row for row in able if row.brief]
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
+
+
+def in_turn(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each group, then the second of each, and so on; at the end the rows with jobs of their own."""
+    seen: Counter[str] = Counter()
+    places = {}
+    for row in rows:
+        places[row] = (row.pes > 0, 0 if row.pes else seen[row.group])
+        seen[row.group] += 1
+    return sorted(rows, key=lambda row: places[row])
 
 
 def size(nbytes: int, unit: str = "") -> str:

@@ -23,6 +23,10 @@ class Effort(NamedTuple):
     most: int
     repeats: int = 1
 
+    def part(self, runs: int) -> Effort:
+        """That of one of ``runs`` runs, whose samples are taken together."""
+        return self._replace(least=max(2, -(-self.least // runs)), most=max(2, -(-self.most // runs)))
+
 
 class Contender(NamedTuple):
     """A peer in one row, checked and warmed up. It is not timed if its figure is wrong or missing.

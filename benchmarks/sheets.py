@@ -192,7 +192,7 @@ def _quotient(row: Run, ours: str, name: str) -> str:
 
 
 def _change(row: Run, ours: str, earlier: Earlier) -> str:
-    new, old = Figure(samples=list(_figure(row, ours).get("samples", ()))), earlier.get(row["key"], Figure())
+    new, old = Figure.read(_figure(row, ours)), earlier.get(row["key"], Figure())
     if not (new.samples and old.samples):
         return ""
     return f"{two(new.median / old.median)} {change(new, old)}".strip()
@@ -210,4 +210,4 @@ def _machine(run: Run) -> str:
 
 
 def _versions(run: Run) -> str:
-    return ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    return ", ".join(f"{name} {version}" for name, version in run["versions"].items() if version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 
@@ -10,19 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, of_ceiling, ratio
-from benchmarks.rows import KIB, PER_BYTE, Goal, Row, size
+from benchmarks.rows import KIB, Goal, Row, size
 
 OTHER = "other"  # the peer that --against adds
 RATED = 64 * KIB  # least bytes of payload for which a rate is printed
+LEAST = 0.02  # what is no change, however small the spreads are: GPUs at another clock differ by as much
+WIDE = 400  # columns where the output is no terminal: no cell is cut
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 Earlier = dict[str, Figure]  # our figures of an earlier run, by the row's key
 
 
 def show(console: Console, report: Report, earlier: Earlier | None = None, earlier_name: str = "") -> None:
     """Print one line for each row, and one more for each further peer or goal."""
-    title = (
-        f"{report.suite}: slowest of {report.n_pes} PEs, median ± half the interquartile range; ratio: ours / theirs"
-    )
+    title = f"{report.suite}: slowest of {report.n_pes} PEs, median ± spread; ratio: ours / theirs"
     table = Table(title=f"{report.no_figures}\n{title}" if report.no_figures else title)
     table.add_column("row", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
@@ -36,9 +37,10 @@ def show(console: Console, report: Report, earlier: Earlier | None = None, earli
     table.add_column("goal", no_wrap=True)
     group = ""
     for row in report.results:
-        if group and row.group != group:
+        if row.group != group:
+            group = row.group
             table.add_section()
-        group = row.group
+            table.add_row(f"[bold]{escape(group)}[/]")
         for line in _lines(row, report, earlier):
             table.add_row(*line)
     console.print(table)
@@ -107,11 +109,11 @@ def two(value: float | None) -> str:
 
 
 def change(new: Figure | None, old: Figure | None) -> str:
-    """Return "slower" or "faster" if the difference exceeds the sum of both spreads, else ""."""
+    """Return "slower" or "faster" if the difference exceeds the sum of both spreads and LEAST, else ""."""
     quotient = ratio(new, old)
     if quotient is None or new is None or old is None:
         return ""
-    noise = new.spread + old.spread
+    noise = max(new.spread + old.spread, LEAST)
     return "slower" if quotient - 1 > noise else "faster" if 1 - quotient > noise else ""
 
 
@@ -125,7 +127,9 @@ def _verdict(row: Row, goal: Goal, report: Report) -> str:
     figures = report.results[row]
     reached = met(row, goal, figures, report)
     value = judged(row, goal, figures, report)
-    seen = f" ({two(value)})" if value is not None and goal.against not in ("", PER_BYTE) else ""
+    seen = ""
+    if value is not None and (goal.of_ratio or goal.beyond):
+        seen = f" (+ {value * 1e6:.2f} µs)" if goal.beyond else f" ({two(value)})"
     return escape(f"{goal.text}{seen}: ") + (
         "?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]"
     )
@@ -173,6 +177,11 @@ def _goals(report: Report) -> Iterator[str]:
     parts += [f"missed: {', '.join(missed)}"] if missed else []
     parts += [f"not compared: {', '.join(unknown)}"] if unknown else []
     yield "; ".join(parts)
+
+
+def terminal() -> Console:
+    """Return stdout; where it is no terminal, as wide as tables are."""
+    return Console(width=None if sys.stdout.isatty() else WIDE)
 
 
 def describe(console: Console, report: Report) -> None:

@@ -202,7 +202,8 @@ def launch(
         gets the number returned; use Triton's do_not_specialize=["epoch"] so that it is not compiled for each number.
     grid: an int or up to three; it may differ between PEs.  options: other arguments by name, and the compiler's, as
         num_warps=8.
-    cooperative: raise an error if the programs of the grid cannot all run at once, which dev.barrier_all_grid needs.
+    cooperative: raise an error if the programs of the grid cannot all run at once, which dev.barrier_all_grid needs, or if
+        PEs share a GPU without taking turns.
     Returns: the number of earlier launches of the team.
     Order: collective over team, a sync without quiet: earlier puts may not have arrived when a kernel starts on another PE.
         The kernel may still run on return.

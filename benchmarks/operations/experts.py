@@ -26,30 +26,39 @@ Ways = dict[str, "Case | str"]
 class Experts(Together):
     """Rows of random tokens with ``top`` different experts of ``experts`` each."""
 
-    def dispatch(self, nbytes: int, tokens: int, hidden: int, experts: int, top: int) -> Ways:
+    def dispatch(self, nbytes: int, tokens: int, hidden: int, experts: int, top: int, scales: int = 0) -> Ways:
+        """scales: of a token, whose elements have 8 bits then, by ours alone."""
         operands, experts, room = self._tokens(tokens, hidden, experts, top)
-        rows, counts = reference(operands, experts, self.me)
+        if scales:
+            operands = [(_eight_bits(x, self.accelerator.cut(scales, 1)), *lists) for x, *lists in operands]
+        every = [[(part, *lists) for part in _parts(x)] for x, *lists in operands]
+        wanted = [reference(each, experts, self.me) for each in zip(*every, strict=True)]
 
         def ours(schedule: str) -> Case:
             def step() -> Any:
                 return ops.moe_dispatch(*operands[self.me], experts, room, schedule=schedule)
 
             def right() -> str:
-                step().rows.fill_(float("nan")), step().rows.fill_(float("nan"))
+                for _ in range(2):
+                    for part in _parts(step().rows):
+                        part.fill_(127)
                 found = step()
-                same = found.counts.tolist() == counts and torch.equal(found.rows[: len(rows)], rows)
+                same = all(
+                    found.counts.tolist() == counts and torch.equal(part[: len(rows)], rows)
+                    for part, (rows, counts) in zip(_parts(found.rows), wanted, strict=True)
+                )
                 return "" if same else "rows or counts differ; "
 
             return self._timed("the operator", step, right)
 
         ways: Ways = {name: ours("auto" if name == OURS else name) for name in (OURS, *SCHEDULES)}
-        if self.rivals is None:
-            return ways | dict.fromkeys((NCCL, EXCHANGED), self.reason)
+        if self.rivals is None or scales:
+            return ways | dict.fromkeys((NCCL, EXCHANGED), "of rows of 16 bits alone" if scales else self.reason)
         theirs = Rows(self.rivals.dist, *operands[self.me], experts // self.n)
-        wanted = torch.cat([_of_experts(x, listed, experts // self.n, self.me) for x, listed, _ in operands])
+        moved = torch.cat([_of_experts(x, listed, experts // self.n, self.me) for x, listed, _ in operands])
 
         def same(step: Callable[[], torch.Tensor]) -> Callable[[], str]:
-            return lambda: "" if torch.equal(step(), wanted) else "rows differ; "
+            return lambda: "" if torch.equal(step(), moved) else "rows differ; "
 
         ways[NCCL] = self._timed("index_select; all_to_all_single", theirs.dispatch, same(theirs.dispatch))
         counting = theirs.dispatch_and_count
@@ -106,6 +115,17 @@ class Experts(Together):
             return wrong
 
         return Case(statement, step, check, GRAPH, self.accelerator.cut(CALLS, 1))
+
+
+def _eight_bits(x: torch.Tensor, scales: int) -> ops.Scaled:
+    """Numbers of 8 bits near x, with scales that say whose they are."""
+    own = torch.arange(len(x) * scales, dtype=torch.float32, device=x.device).view(len(x), scales)
+    return ops.Scaled(x.to(torch.float8_e4m3fn), own)
+
+
+def _parts(rows: torch.Tensor | ops.Scaled) -> tuple[torch.Tensor, ...]:
+    """What can be compared of rows."""
+    return (rows.values.view(torch.uint8), rows.scales) if isinstance(rows, ops.Scaled) else (rows,)
 
 
 def _of_experts(x: torch.Tensor, listed: torch.Tensor, local: int, pe: int) -> torch.Tensor:

@@ -10,10 +10,11 @@ import torch
 import pyshmem as shmem
 from benchmarks import gpu_kernels as kernels
 from benchmarks.accelerator import Accelerator
+from benchmarks.gpu_collectives import BARE, BOUND, ENGINE
 from benchmarks.in_job import EVENTS, GRAPH, Case
 from benchmarks.operations.rivals import DTYPE, NCCL, ONE_SHOT, TWO_SHOT, Step, Way
 from benchmarks.operations.together import Together, differ
-from benchmarks.rows import MIB
+from benchmarks.rows import KIB, MIB
 
 OURS, HAND = "pyshmem", "by hand"
 TURNS = 500  # in a kernel
@@ -26,7 +27,7 @@ Move = tuple[str, Callable[..., object], torch.Tensor]  # statement, call, resul
 class Operations(Together):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
-    peers = (OURS, NCCL, ONE_SHOT, TWO_SHOT, HAND)
+    peers = (OURS, ENGINE, BARE, NCCL, ONE_SHOT, TWO_SHOT, HAND)
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
@@ -46,14 +47,50 @@ class Operations(Together):
             step()
             return "" if word.item() == 1 else "it stored nothing; "
 
-        return {OURS: Case("a kernel of one store", step, check, GRAPH, 20)}
+        return {OURS: Case("a kernel of one store", step, check, GRAPH, _calls(0))}
+
+    def _bare_launch(self, calls: int) -> Case | str:
+        """The least that a call from Python can take: the driver's launch of a kernel, from C."""
+        word = torch.zeros(1, dtype=torch.int32, device=self.accelerator.device)
+        step = self.accelerator.bare(kernels.nothing, word, captured=False)
+        if step is None:
+            return "there is no GPU"
+
+        def check() -> str:
+            step()
+            return "" if word.item() == 1 else "it stored nothing; "
+
+        return Case("the driver's launch of a kernel of one store", step, check, EVENTS, calls)
+
+    def _copies(self, nbytes: int, how: str, calls: int) -> Case | str:
+        """As many bytes as an all_reduce sends, from each PE to all others at the same time, by the copy engines alone."""
+        count = 2 * nbytes // DTYPE.itemsize // self.n
+        source = self._random(self.me, count)
+        target = self._symmetric(torch.zeros((self.n, count), dtype=DTYPE, device=self.accelerator.device))
+        others = [pe for pe in range(self.n) if pe != self.me]
+        there = [shmem.ptr(target[self.me], pe) for pe in others]
+        if not all(self.comm.allgather(all(each is not None for each in there))):
+            return "not all PEs reach each other's memory"
+
+        def step() -> None:
+            for each in there:
+                self.accelerator.copy(each.data_ptr(), source.data_ptr(), source.nbytes)
+
+        def check() -> str:
+            self._meet()
+            step()
+            self._meet()
+            wrong = [pe for pe in others if not torch.equal(target[pe], self._random(pe, count))]
+            return f"PE {self.me} has other elements from PEs {wrong}; " if wrong else ""
+
+        return Case("the driver's copies to all others", step, check, how, calls)
 
     def reduce(self, nbytes: int, how: str) -> Ways:
         count = nbytes // DTYPE.itemsize
         source = self._symmetric(self._random(self.me, count))
         target = self._symmetric(torch.zeros_like(source))
         wanted = sum((self._random(pe, count).double() for pe in range(1, self.n)), self._random(0, count).double())
-        calls = (20 if nbytes < 8 * MIB else 2) if how == GRAPH else 200
+        calls = _calls(nbytes) if how == GRAPH else 200
 
         def ours() -> None:
             shmem.reduce_on_stream(target, source)
@@ -68,6 +105,10 @@ class Operations(Together):
             return wrong
 
         ways: Ways = {OURS: Case("reduce_on_stream(target, source)", ours, check, how, calls)}
+        if nbytes >= BOUND:
+            ways[ENGINE] = self._copies(nbytes, how, calls)
+        if how == EVENTS:
+            ways[BARE] = self._bare_launch(calls)
         if self.rivals is None:
             return ways | dict.fromkeys((NCCL, ONE_SHOT, TWO_SHOT), self.reason)
         for name, way in self.rivals.reductions(count).items():
@@ -114,7 +155,7 @@ class Operations(Together):
                 shmem.barrier_on_stream()
             return wrong
 
-        return {OURS: Case("barrier_on_stream()", shmem.barrier_on_stream, check, how, 20)}
+        return {OURS: Case("barrier_on_stream()", shmem.barrier_on_stream, check, how, _calls(0))}
 
     def all_gather(self, nbytes: int, how: str = EVENTS) -> Ways:
         source, target, theirs = self._movement(nbytes, self.n)
@@ -280,3 +321,11 @@ class Operations(Together):
         bits = self.comm.allgather(result.view(torch.int16).to(torch.int64).sum().item())
         wrong = "" if error < ERROR else f"PE {self.me} has a relative error of {error:.1e}; "
         return wrong + ("" if len(set(bits)) == 1 else f"PE {self.me} sees different bits on the PEs; ")
+
+
+def _calls(nbytes: int) -> int:
+    """Calls in a graph: GPUs start it up to some ten microseconds after each other, which is to be lost in its time.
+
+    In a graph of 200 small calls each of NCCL's took twice as long as in one of 20.
+    """
+    return 40 if nbytes <= 64 * KIB else 20 if nbytes < 8 * MIB else 2

@@ -11,7 +11,8 @@ import sys as _sys
 
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
-from pyshmem.irregular.plans import Plan, plan
+from pyshmem.irregular.planning import plan
+from pyshmem.irregular.plans import Plan
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step

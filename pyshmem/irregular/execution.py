@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.choosing import choose
 from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.launching import Bound, Launch, kind_of, stream_of
@@ -20,27 +21,33 @@ from pyshmem.irregular.schedules import (
     merge_path,
     nonzero_split,
     program_mapped,
+    row_blocks,
     row_split,
 )
-from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, side_by_side, within_tile
+from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, last_tile, side_by_side, within_tile
 from pyshmem.runtime import interpreter
+from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.gpu.launch import early_launcher
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
     "row_split": row_split.SCHEDULE,
     "group_mapped": group_mapped.SCHEDULE,
+    "row_blocks": row_blocks.SCHEDULE,
     "merge_path": merge_path.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
 }
 AUTO = "auto"
-_SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
+SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
-_LEAST, _MOST = (16, 16) if interpreter.active() else (128, 2048)  # atoms at a time; the interpreter scans one by one
-_WAVES = 8  # programs of a queue for each multiprocessor
-_PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
-_SMALLEST = (16, 256)  # tiles, and atoms where tiles are split
+# atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
+# scans one by one
+_LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
+WAVES = 8  # programs of a queue for each multiprocessor
+PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+_SMALLEST = (16, 256)  # tiles, and atoms
 
 
 class Work(NamedTuple):
@@ -62,16 +69,21 @@ class Work(NamedTuple):
 
 @triton.jit
 def go_through(
-    piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
+    piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through a piece. The arguments are those of ``execute``."""
     begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
     if FLAT:
-        number = tl.load(numbers + piece)
+        number, after = tl.load(numbers + piece), tl.load(numbers + piece + 1)
+    if FLAT and not SPLITS:
+        final = tl.load(lasts + piece)
+    if EARLY:  # where pieces lie never changes; all else may come from the kernel in front
+        gpu.follow()
+    if FLAT:
         if SPLITS:
-            if tl.load(numbers + piece + 1) == number:  # no tile begins in the piece
+            if after == number:  # no tile begins in the piece
                 tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, BLOCK, WIDTH)
             else:
                 tail, head = in_sequence(
@@ -81,7 +93,9 @@ def go_through(
             tl.store(heads + place, head)
             tl.store(tails + place, tail)
         else:
-            in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+            in_sequence(operands, marks, filled, begin, final, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+            if final < end:
+                last_tile(operands, marks, filled, final, end, stored, after - 1, ATOM, TILE, SUM, BLOCK, WIDTH)
         if vacant > 0:  # divisions cost as much as many atoms
             share = tl.cast(vacant, tl.int64)
             first, last = piece * share // pieces, (piece + 1) * share // pieces
@@ -92,38 +106,44 @@ def go_through(
 
 @triton.jit(do_not_specialize=["pieces", "vacant", "stored"])
 def execute(
-    offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant, stored, operands,
+    offsets, marks, filled, empty, begins, numbers, lasts, queue, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
-    FLAT: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    FLAT: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
 
     begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
+    lasts: the atom from which on it is one long tile, the last of the piece; its end if that is not long.
     heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
     the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
+    EARLY: the kernel may begin before the one in front has ended, and lets the next begin so.
     """
     programs = tl.num_programs(0)
+    if QUEUED and EARLY:
+        gpu.follow()
     piece = TAKE(queue, tl.program_id(0) - programs, programs)
     if QUEUED:
         while piece < pieces:
             go_through(
-                piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
-                ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+                piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored,
+                operands, ATOM, TILE, SUM, FLAT, SPLITS, False, BLOCK, ROWS, WIDTH,
             )  # fmt: skip
             piece = TAKE(queue, piece, programs)
         if piece == pieces + programs - 1:  # no program takes from the queue after this one
             tl.store(queue, 0)
     else:
         go_through(
-            piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
-            ATOM, TILE, SUM, FLAT, SPLITS, BLOCK, ROWS, WIDTH,
+            piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
+            ATOM, TILE, SUM, FLAT, SPLITS, EARLY, BLOCK, ROWS, WIDTH,
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
     closed, opening, closing, heads, tails, count, operands,
-    TILE: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
+    TILE: tl.constexpr, SUM: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
     lanes = tl.arange(0, WIDTH)[None, :]
@@ -131,13 +151,16 @@ def finish_split_tiles(
     live = number < count
     first = tl.load(opening + number, mask=live, other=0)
     last = tl.load(closing + number, mask=live, other=0)
+    tile = tl.load(closed + number, mask=live, other=0)
+    if EARLY:
+        gpu.follow()
     sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
     for step in range(0, tl.max(last - first), LANES):
         part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
         place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
         sums += tl.load(heads + place, mask=part < last[:, :, None], other=0)
     tail = tl.load(tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
-    TILE(operands, tl.load(closed + number, mask=live, other=0), lanes, tl.sum(sums, axis=1) + tail, live)
+    TILE(operands, tile, lanes, tl.sum(sums, axis=1) + tail, live)
 
 
 class Prepared(NamedTuple):
@@ -167,7 +190,10 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
     Spec: none.
     """
     key = (schedule, size, work.width, work.dtype)
-    found = matrix.kept.get(key)
+    try:
+        found = matrix.kept.get(key)
+    except TypeError:
+        found = None  # an argument that cannot be in a key, which is refused
     if found is None:
         chosen, size = _checked(matrix, schedule, size)
         if not matrix.rows:
@@ -181,16 +207,20 @@ def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[S
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
-    size = (
-        fitting(chosen, matrix.rows, matrix.atoms, _PIECES * _multiprocessors(matrix.device)) if size is None else size
-    )
-    if not 1 <= size <= LARGEST_PIECE:
-        refuse(ArgumentError, "run", "size", str(size), f"1 to {LARGEST_PIECE}")
+    size = fitting(chosen, matrix.rows, matrix.atoms, PIECES * multiprocessors(matrix.device)) if size is None else size
+    require_size(size)
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"
         )
     return chosen, size
+
+
+def require_size(size: Any) -> int:
+    """Return ``size``, of a piece. Errors: ArgumentError."""
+    if not is_int(size) or not 1 <= size <= LARGEST_PIECE:
+        refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_PIECE}")
+    return size
 
 
 def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared:
@@ -200,15 +230,16 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     width = triton.next_power_of_2(work.width)
     nbytes = width * work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
-    programs = min(cut.pieces, _WAVES * _multiprocessors(matrix.device)) if schedule.queued else cut.pieces
-    kinds = {"SUM": _SUMS[work.dtype]}
+    programs = min(cut.pieces, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.pieces
+    kinds = {"SUM": SUMS[work.dtype]}
+    early = not interpreter.active() and bool(early_launcher())
     constants = kinds | {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "BLOCK": block, "ROWS": rows, "WIDTH": width,
+        "EARLY": early, "BLOCK": block, "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
     rows, lanes = finishing(cut.spread, nbytes)
     finishing_grid = (-(-cut.closing.numel() // rows),)
-    finishing_constants = {**kinds, "ROWS": rows, "LANES": lanes, "WIDTH": width}
+    finishing_constants = {**kinds, "EARLY": early, "ROWS": rows, "LANES": lanes, "WIDTH": width}
     return Prepared(cut, width, (programs,), constants, schedule.warps, finishing_grid, finishing_constants, {})
 
 
@@ -226,7 +257,8 @@ def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator
     cut = found.cut
     heads, tails, queue = cut.storage(found.width, work.dtype, stream)
     fixed = (
-        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant, matrix.atoms,
+        matrix.offsets, *cut.marked, cut.begins, cut.numbers, cut.lasts, queue, heads, tails, cut.pieces, cut.vacant,
+        matrix.atoms,
     )  # fmt: skip
     constants = {"ATOM": work.atom, "TILE": work.tile, **found.constants}
     yield Launch(execute, found.grid, fixed, constants, {"num_warps": found.warps})
@@ -245,8 +277,8 @@ def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int)
     most = max(_BYTES * schedule.warps // nbytes, 1)
     mean = -(-atoms // tiles) or 1
     if schedule.flat:
-        block = triton.next_power_of_2(size if schedule.splits else size * mean)
-        return min(max(block, _LEAST), _MOST, max(2 * most, 16)), 1
+        block = triton.next_power_of_2(size if schedule.of_atoms else size * mean)
+        return min(max(block, _LEAST), _MOST[schedule.of_atoms], max(2 * most, 16)), 1
     beside = min(triton.next_power_of_2(mean), 64)
     rows = max(most // beside, 4)
     return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
@@ -260,12 +292,12 @@ def finishing(spread: int, nbytes: int) -> tuple[int, int]:
 
 def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:
     """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too."""
-    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.splits])
+    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
     while size > least and schedule.pieces(tiles, atoms, size) < wanted:
         size //= 2
     return size
 
 
-def _multiprocessors(device: torch.device) -> int:
+def multiprocessors(device: torch.device) -> int:
     """How many there are. In the interpreter programs run one after the other."""
     return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -26,7 +26,8 @@ def kind_of(operands: tuple[Any, ...], *others: int) -> Any:
 class Launch(NamedTuple):
     """A kernel on a grid. Its parameters are ``fixed``, the operands, and the constants.
 
-    options: those of the compiler, as num_warps.
+    options: those of the compiler, as num_warps. With a constant EARLY that is set, the kernel may begin before the one in
+    front of it has ended, and waits for it itself.
     """
 
     kernel: Any
@@ -63,7 +64,9 @@ class Bound:
             for launch, found in zip(launches, loaded, strict=True):
                 count = len(launch.fixed)
                 words = words_of(launch.fixed, found.plan[:count])
-                self._heads.append(found.prepared(*launch.grid, words=tuple(words)))
+                self._heads.append(
+                    found.prepared(*launch.grid, words=tuple(words), early=launch.constants.get("EARLY", False))
+                )
                 self._kinds = found.plan[count]  # alike for all
 
     def __call__(self, operands: tuple[Any, ...]) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
 import pyshmem as shmem
-from pyshmem.irregular.matrix import CSR, csr
+from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, divided, largest_share, place_bits
+from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, largest_share, place_bits
 from pyshmem.irregular.works.spmv import spmv
 from pyshmem.irregular.works.spmv_by_elements import ByElements
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
-
-GAP = 16  # elements: at most a line of 128 bytes is fetched in vain to save a get
 
 
 class Plan:
@@ -42,7 +40,7 @@ class Plan:
         self._schedule = schedule, size
         self._vectors = shmem.zeros(2, room, dtype=rows.values.dtype, device=rows.device.type)
         self._turn = 0
-        self._meet = shmem.barrier_on_stream if _by_streams() else shmem.barrier_all
+        self._meet = meeting()
         self._gets = [[_get(vector, segment) for segment in self.segments] for vector in self._vectors]
         self._open = True
 
@@ -98,31 +96,13 @@ class Plan:
         Spec: none.
         """
         if self._open:
-            shmem.free(self._vectors)
+            for each in self._held():
+                shmem.free(each)
         self._open = False
 
-
-def plan(
-    matrix: Any, cut: str | Sequence[int] = "nonzeros", fetch: str = "needed",
-    schedule: str | Schedule = "merge_path", size: int | None = None, gap: int = GAP,
-) -> Plan:  # fmt: skip
-    """Return a plan for products of ``matrix``, square, with vectors, both cut over all PEs by rows.
-
-    cut: "rows" or "nonzeros", of which all PEs get about as many; matrix is then whole, the same on all PEs. Or the rows
-        where the shares begin, and the end of the last; matrix is then this PE's rows, of all columns.
-    fetch: "needed", the segments of a vector with a column of this PE's rows, joined over ``gap`` elements, or "whole",
-        before the product; "elements", each by the product's kernel when it needs it, and then from a cache, on one node.
-    schedule, size: as in spmv.
-    Order: collective over all PEs, since it allocates symmetric memory.
-    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
-    Spec: none.
-    """
-    require_init("plan")
-    found = csr(matrix)
-    if fetch not in FETCHES:
-        refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
-    rows, starts = divided("plan", found, cut)
-    return Plan(rows, starts, fetch, schedule, size, gap)
+    def _held(self) -> tuple[torch.Tensor, ...]:
+        """The symmetric arrays of the plan."""
+        return (self._vectors,)
 
 
 def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
@@ -135,9 +115,10 @@ def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
     return int(most[0])
 
 
-def _by_streams() -> bool:
-    """Whether streams can meet: all PEs are on one node, and matrices are on the default heap's GPU."""
-    return default().streams and shmem.TEAM_SHARED.n_pes() == shmem.n_pes()
+def meeting() -> Callable[[], None]:
+    """Return the barrier: of streams, if all PEs are on one node, and matrices are on the default heap's GPU."""
+    by_streams = default().streams and shmem.TEAM_SHARED.n_pes() == shmem.n_pes()
+    return shmem.barrier_on_stream if by_streams else shmem.barrier_all
 
 
 def _get(vector: torch.Tensor, segment: Segment) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -116,3 +116,13 @@ def place_bits(starts: list[int]) -> int:
 def largest_share(starts: list[int]) -> int:
     """Return the number of elements of the largest share."""
     return max(end - start for start, end in pairwise(starts))
+
+
+def symmetric_copy(array: torch.Tensor) -> torch.Tensor:
+    """Return a symmetric array that begins with this one. Collective over all PEs."""
+    lengths = shmem.full(1, array.numel(), dtype=torch.int64)
+    shmem.max_reduce(lengths, lengths)
+    found = shmem.zeros(int(lengths[0]) + 1, dtype=array.dtype, device=array.device.type)
+    shmem.free(lengths)
+    found[: array.numel()] = array
+    return found

@@ -106,6 +106,17 @@ def within_tile(
 
 
 @triton.jit
+def last_tile(
+    operands, marks, filled, atom, atom_end, stored, number,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Sum the atoms of one whole tile, number ``number`` of ``filled``, without a scan, and finish it."""
+    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
+    tile = tl.full((1, 1), tl.load(filled + number), filled.dtype.element_ty)
+    TILE(operands, tile, tl.arange(0, WIDTH)[:, None], whole, tile >= 0)
+
+
+@triton.jit
 def finish_empty_tiles(
     operands, empty, first, last, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
 ):

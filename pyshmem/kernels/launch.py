@@ -95,5 +95,6 @@ def _require_together(programs: int) -> None:
         if programs > 1:
             wants = "1 in the interpreter, which runs the programs of a grid one after the other"
             refuse(LaunchError, "launch", "grid", f"{programs} programs", wants)
-    elif gpu.shared:
-        refuse(LaunchError, "launch", "cooperative", "a GPU that several PEs share", "a GPU for each PE")
+    elif gpu.shared and not gpu.in_turn:
+        wants = "a GPU for each PE, or an NVIDIA GPU without MPS, on which PEs take turns"
+        refuse(LaunchError, "launch", "cooperative", "a GPU that several PEs share", wants)

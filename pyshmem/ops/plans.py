@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +10,20 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
+from pyshmem.ops.kept import Kept
 from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.scaling import NONE, Scales, taken
 from pyshmem.ops.selection import ABLE, choose
 from pyshmem.ops.workspace import RESULTS
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 64
+MOST_PLANS = 64  # of a team
+MOST_READY = 256
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
@@ -38,51 +39,54 @@ class Plan:
         self.problem, self.why = choose(problem)
         self.key, self.schedule, self.order = key, self.problem.options.schedule, self.problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
+        self.team = problem.team
         self._generation = job.generation
         self._steps: Any = schedules.steps_of(self.problem, a, b)
         self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
-        self._scaled = problem.scaling != NONE
         self._turn = 0
         self._results: list[torch.Tensor] = []
-        self._team, self._shape, self._dtype, self._device = (
-            problem.team,
-            torch.Size(problem.result),
-            problem.dtype,
-            device(),
-        )
-        self._nbytes = self._shape.numel() * problem.dtype.itemsize
-        self._heap = default() if problem.symmetric else None
+        self._accepted: set[bytes] = set()  # layouts of out, a, b and the scales
 
     def __call__(
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
         scale_b: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
-        if self._steps is None or self._generation != job.generation or not self._team:
-            wants = "one that is open, of a live team"
-            refuse(ArgumentError, self.problem.operator, "plan", "a plan that has ended", wants)
+        places = layout(views, out, a, b, scale_a, scale_b)
+        scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
+        if places not in self._accepted or not self.live:
+            self.require(a, b, out, scales)
+            if places is not None:
+                self._accepted.add(places)
+        return self._enqueue(a, b, out, scales)
+
+    @property
+    def live(self) -> bool:
+        """Whether neither the plan nor its team nor the library has ended."""
+        return self._steps is not None and self._generation == job.generation and self.team.size > 0
+
+    def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
+        """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
+        operator = self.problem.operator
+        if not self.live:
+            refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
+        scaled = self.problem.scaling != NONE
+        if scaled is not bool(scales) or any(each is None for each in scales):
+            given = zip(("scale_a", "scale_b"), scales or (None, None), strict=True)
+            got = ", ".join(f"{'no' if each is None else 'a'} {name}" for name, each in given)
+            wants = "scale_a and scale_b" if scaled else "no scales"
+            refuse(ArgumentError, operator, "scale_a", got, f"{wants}, as the plan was made for")
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or _places(a, b, scales) != self.key[2]:
+            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
+            refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
+        if out is not None:
+            require_out(self.problem, out)
+
+    def _enqueue(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
         if out is None:
             out = self._result()
-        elif not self._takes(out):
-            require_out(self.problem, out)
-        if scale_a is None and scale_b is None and not self._scaled:
-            self._call(a, b, out)
-        elif scale_a is None or scale_b is None or not self._scaled:
-            wants = "scale_a and scale_b" if self._scaled else "no scales"
-            got = f"{'no' if scale_a is None else 'a'} scale_a, {'no' if scale_b is None else 'a'} scale_b"
-            refuse(ArgumentError, self.problem.operator, "scale_a", got, f"{wants}, as the plan was made for")
-        else:
-            self._call(a, b, out, scale_a, scale_b)
+        self._call(a, b, out, *scales)
         return out
-
-    def _takes(self, out: Any) -> bool:
-        """Whether ``out`` certainly passes require_out, at a fifth of its cost."""
-        if type(out) is not torch.Tensor or out.shape != self._shape or out.dtype is not self._dtype:
-            return False
-        address, heap = out.data_ptr(), self._heap
-        if address & 15 or not out.is_contiguous():
-            return False
-        return out.device == self._device if heap is None else heap.allocator.covers(address - heap.base, self._nbytes)
 
     def _result(self) -> torch.Tensor:
         """One of two arrays in turn."""
@@ -108,7 +112,8 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_plans = Kept(MOST_PLANS, Plan.close)
+_ready: dict[tuple[Any, ...], Plan] = {}  # by the arguments of calls that a plan has taken
 
 
 def call(
@@ -122,26 +127,51 @@ def call(
     options: dict[str, Any],
 ) -> torch.Tensor:
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
-    scales = taken(options)
+    scales = taken(options) if options else ()
+    group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
+    asked = (operator, split, layout(views, out, a, b, *scales), id(group), *options.items())
+    try:
+        found = _ready.get(asked)
+    except TypeError:  # an option that cannot be in a key
+        found = find(operator, a, b, group, split, options, scales)  # says what is wrong
+    if found is None or not found.live or (plan is not None and plan is not found):
+        found = _required(operator, a, b, out, group, plan, split, options, scales)
+        if len(_ready) >= MOST_READY:
+            _ready.clear()
+        if asked[2] is not None:
+            _ready[asked] = found
+    elif len(_plans) > 1:
+        _plans.move_to_end(found.key)
+    return found._enqueue(a, b, out, scales)
+
+
+def _required(
+    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Plan | None, split: str, options: Mapping[str, Any],
+    scales: Scales,
+) -> Plan:  # fmt: skip
+    """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
     if plan is None:
-        return find(operator, a, b, team, split, options, scales)(a, b, out, *scales)
-    if type(plan) is not Plan:
+        plan = find(operator, a, b, team, split, options, scales)
+    elif type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    if _key(operator, a, b, team or plan.problem.team, split, options, scales) != plan.key:
+    elif _key(operator, a, b, team, split, options, scales) != plan.key:
         refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
-    return plan(a, b, out, *scales)
+    plan.require(a, b, out, scales)
+    return plan
 
 
 def find(
     operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
 ) -> Plan:
     """Return the plan for these arguments. The first call makes it, collectively over the team."""
-    key = _key(operator, a, b, team, split, options, scales)
-    found = _plans.get(key)
-    if found is None or found._steps is None or not found.problem.team:
+    key = _key(operator, a, b, TEAM_WORLD if team is None else team, split, options, scales)
+    try:
+        found = _plans.live(key)
+    except TypeError:
+        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
+        raise
+    if found is None or not found.live:
         found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
-    elif len(_plans) > 1:
-        _plans.move_to_end(key)
     return found
 
 
@@ -165,28 +195,34 @@ def plan(
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
     agreement.require_near(problem.operator, problem.team)
-    while len(_plans) >= MOST_PLANS:
-        _plans.popitem(last=False)[1].close()
+    _plans.make_room(problem.team)
+    _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
     made = _plans[key] = Plan(problem, a, b, key)
     return made
 
 
 def _key(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
+    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
 ) -> tuple[Any, ...]:
-    """What a plan depends on. Errors: NotInitializedError, ArgumentError."""
-    group = TEAM_WORLD if team is None else team
+    """What a plan depends on. The plan keeps the team, whose id is not another's meanwhile. Errors: those of problem_of."""
     try:
-        aligned = a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0
-        places: tuple[Any, ...] = (a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, *aligned)
-        for each in scales:
-            places += (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
-        wires = group.meeting.wires
+        return (operator, split, _places(a, b, scales), id(team), *options.items())
     except AttributeError:
-        require_init(operator)
         problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
         raise
-    return (operator, split, *places, wires, job.generation, *options.items())
+
+
+def _places(a: Any, b: Any, scales: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How the operands lie in memory."""
+    every = (a, b, *scales)
+    return tuple((each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0) for each in every)
+
+
+def _spelled(operand: Any) -> str:
+    if not isinstance(operand, torch.Tensor):
+        return type(operand).__name__
+    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
+    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
 
 
 def clear() -> None:
@@ -196,6 +232,6 @@ def clear() -> None:
     Errors: NotInitializedError.
     Spec: none.
     """
-    while _plans:
-        _plans.popitem(last=False)[1].close()
+    _plans.close_all()
+    _ready.clear()
     models.clear()

@@ -196,11 +196,22 @@ def _options(operator: str, given: Mapping[str, Any]) -> Options:
     chosen = Options(**given)
     if chosen.epilogue is not None and not hasattr(chosen.epilogue, "fn"):
         refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")
+    for name in ("schedule", "order"):
+        if not isinstance(getattr(chosen, name), str):
+            refuse(ArgumentError, operator, name, repr(getattr(chosen, name)), "'auto' or a name")
+    if chosen.tile is not None and not _is_tile(chosen.tile):
+        refuse(ArgumentError, operator, "tile", repr(chosen.tile), "a tuple of three powers of two, each 16 or more")
     for name in ("size", "columns"):
         length = getattr(chosen, name)
         if length is not None and (type(length) is not int or length < 0):
             refuse(ArgumentError, operator, name, repr(length), "an int, 0 or more")
     return chosen
+
+
+def _is_tile(tile: Any) -> bool:
+    if not isinstance(tile, tuple) or len(tile) != 3:
+        return False
+    return all(type(length) is int and length >= 16 and length.bit_count() == 1 for length in tile)
 
 
 def _require_matrix(operator: str, name: str, value: Any) -> None:

@@ -9,6 +9,8 @@ import torch
 
 from pyshmem.runtime.heap import default
 
+ALTERNATE = True
+
 
 class Side:
     """A stream beside the current one."""
@@ -29,6 +31,10 @@ class Side:
             self._stream.wait_stream(stream)
         return torch.cuda.stream(self._stream)
 
+    def again(self) -> AbstractContextManager[Any]:
+        """Return a context in which work is enqueued on the side stream, after what that has got since ``after`` only."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
     def keep(self, array: torch.Tensor) -> None:
         """Let the side stream's present work use the array's memory, though its owner frees it before that is done."""
         if self._stream is not None:
@@ -43,6 +49,32 @@ class Side:
         if self._used:  # a graph that is being captured refuses streams that have no part in it
             torch.cuda.current_stream().wait_stream(self._stream)
             self._used = False
+
+
+class InTurn:
+    """Products that do not depend on each other, in turn on the current stream and on one beside it.
+
+    A product begins on the multiprocessors that the end of the one in front of it leaves idle. On one stream it would wait
+    for the last of its programs.
+    """
+
+    def __init__(self) -> None:
+        self._other, self._number = Side(), 0
+
+    def begin(self) -> None:
+        """Let the next products begin after the present work of the current stream."""
+        self._number = 0
+        with self._other.after():
+            pass
+
+    def next(self) -> AbstractContextManager[Any]:
+        """Return a context in which the next product is enqueued."""
+        self._number += 1
+        return self._other.again() if ALTERNATE and self._number % 2 == 0 else nullcontext()
+
+    def join(self) -> None:
+        """Let the current stream wait for the products."""
+        self._other.join()
 
 
 def await_mark(mark: Any) -> None:

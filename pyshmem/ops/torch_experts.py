@@ -7,17 +7,30 @@ from torch import Tensor
 from torch.library import register_fake
 
 from pyshmem.ops.models import experts as routed
+from pyshmem.ops.models.float8 import KIND, Scaled
 from pyshmem.ops.team_names import WORLD, operator, team_of
 
 
 def _plan(
-    name: str, x: Tensor, indices: Tensor, weights: Tensor, experts: int, capacity: int | None, tokens: int | None,
+    name: str, given: tuple[Any, Tensor, Tensor], experts: int, capacity: int | None, tokens: int | None,
     options: tuple[str, str, str],
 ) -> Any:  # fmt: skip
-    """options: overflow, schedule and the team's handle."""
+    """given: x, indices and weights.  options: overflow, schedule and the team's handle."""
     overflow, schedule, team = options
-    room = len(x) if tokens is None else tokens
-    return routed.plan_of((x, indices, weights), experts, capacity, room, overflow, team_of(name, team), schedule)
+    room = len(given[1]) if tokens is None else tokens
+    return routed.plan_of(given, experts, capacity, room, overflow, team_of(name, team), schedule)
+
+
+def _sizes(
+    indices: Tensor, experts: int, capacity: int | None, tokens: int | None, team: str
+) -> tuple[int, list[Tensor]]:
+    """Return the rows of a result, and tensors like those of counts, offsets and the routing."""
+    n, top, room = team_of(routed.NAME, team).size, indices.shape[1], indices.shape[0] if tokens is None else tokens
+    count = room * min(top, experts // n) * n if capacity is None else capacity
+    shapes = (experts // n,), (experts // n + 1,), (n * room, top)
+    numbers = [indices.new_empty(shape, dtype=torch.int32) for shape in shapes]
+    factors = indices.new_empty((n * room, top), dtype=torch.float32)
+    return count, [*numbers, factors, indices.new_empty((room, n), dtype=torch.int32)]
 
 
 @operator()
@@ -30,7 +43,7 @@ def moe_dispatch(
     tokens: the same on all PEs; None: all have as many as x.  team: a name.
     """
     given = x.contiguous(), indices.contiguous(), weights.contiguous()
-    plan = _plan(routed.NAME, *given, experts, capacity, tokens, (overflow, schedule, team))
+    plan = _plan(routed.NAME, given, experts, capacity, tokens, (overflow, schedule, team))
     *results, routing = plan.results()
     plan.dispatch(*given, (*results, routing))
     return (*results, *routing)
@@ -38,13 +51,28 @@ def moe_dispatch(
 
 @register_fake("pyshmem::moe_dispatch")
 def _(x, indices, weights, experts, capacity=None, *, tokens=None, overflow="error", schedule="auto", team):  # type: ignore[no-untyped-def]
-    n, top, room = team_of(routed.NAME, team).size, indices.shape[1], x.shape[0] if tokens is None else tokens
-    count = room * min(top, experts // n) * n if capacity is None else capacity
-    numbers = [
-        x.new_empty(shape, dtype=torch.int32) for shape in ((experts // n,), (experts // n + 1,), (n * room, top))
-    ]
-    factors, hits = x.new_empty((n * room, top), dtype=torch.float32), x.new_empty((room, n), dtype=torch.int32)
-    return x.new_empty((count, x.shape[1])), *numbers, factors, hits
+    count, others = _sizes(indices, experts, capacity, tokens, team)
+    return x.new_empty((count, x.shape[1])), *others
+
+
+@operator()
+def scaled_moe_dispatch(
+    x: list[Tensor], indices: Tensor, weights: Tensor, experts: int, capacity: int | None = None, *,
+    tokens: int | None = None, overflow: str = "error", schedule: str = "auto", team: str = WORLD,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """moe_dispatch of ops.Scaled(*x): rows and their scales, and the same five tensors behind them."""
+    given = Scaled(*(each.contiguous() for each in x)), indices.contiguous(), weights.contiguous()
+    plan = _plan(routed.NAME, given, experts, capacity, tokens, (overflow, schedule, team))
+    *results, routing = plan.results()
+    plan.dispatch(*given, (*results, routing))
+    return (*results[0], *results[1:], *routing)
+
+
+@register_fake("pyshmem::scaled_moe_dispatch")
+def _(x, indices, weights, experts, capacity=None, *, tokens=None, overflow="error", schedule="auto", team):  # type: ignore[no-untyped-def]
+    count, others = _sizes(indices, experts, capacity, tokens, team)
+    values, scales = x
+    return values.new_empty((count, values.shape[1]), dtype=KIND), scales.new_empty((count, *scales.shape[1:])), *others
 
 
 @operator()
@@ -52,16 +80,18 @@ def moe_combine(
     rows: Tensor, given: list[Tensor], routing: list[Tensor], experts: int, capacity: int | None = None, *,
     tokens: int | None = None, overflow: str = "error", schedule: str = "auto", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.moe_combine into a new tensor. given: x, indices and weights of moe_dispatch.  routing: the last three results.
+    """ops.moe_combine into a new tensor. routing: the last three results of the dispatch.
 
-    Others: those of moe_dispatch.
+    given: x, scales if it has some, indices and weights of the dispatch.  Others: those of the dispatch.
     """
-    x, indices, weights = (each.contiguous() for each in given)
-    plan = _plan(routed.BACK, x, indices, weights, experts, capacity, tokens, (overflow, schedule, team))
-    handle = routed.Handle(plan, len(x), routed.Routing(*routing))
-    return plan.combine(rows.contiguous(), handle, torch.empty_like(x))  # type: ignore[no-any-return]
+    *x, indices, weights = (each.contiguous() for each in given)
+    operands = Scaled(*x) if len(x) == 2 else x[0], indices, weights
+    plan = _plan(routed.BACK, operands, experts, capacity, tokens, (overflow, schedule, team))
+    handle = routed.Handle(plan, len(indices), routed.Routing(*routing))
+    out = rows.new_empty((len(indices), x[0].shape[1]))
+    return plan.combine(rows.contiguous(), handle, out)  # type: ignore[no-any-return]
 
 
 @register_fake("pyshmem::moe_combine")
 def _(rows, given, routing, experts, capacity=None, *, tokens=None, overflow="error", schedule="auto", team):  # type: ignore[no-untyped-def]
-    return given[0].new_empty(given[0].shape)
+    return rows.new_empty(given[0].shape)

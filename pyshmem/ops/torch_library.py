@@ -35,7 +35,7 @@ from pyshmem.ops.torch_collectives import (
     gather_rows,
     reduce_on_stream,
 )
-from pyshmem.ops.torch_experts import moe_combine, moe_dispatch
+from pyshmem.ops.torch_experts import moe_combine, moe_dispatch, scaled_moe_dispatch
 
 __all__ = [
     "all_gather_gemm",
@@ -61,6 +61,7 @@ __all__ = [
     "scaled_gemm_all_gather",
     "scaled_gemm_all_reduce",
     "scaled_gemm_reduce_scatter",
+    "scaled_moe_dispatch",
 ]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 

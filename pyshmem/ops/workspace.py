@@ -96,7 +96,7 @@ class Workspace:
 
     def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
         """Allocate. Collective over the team."""
-        self._team = team
+        self._team, self.closed = team, False
         self._world = team.size == job.n_pes
         sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
         total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
@@ -131,7 +131,7 @@ class Workspace:
             if self._team:
                 self._team.sync()
             _reserve.give_back(self._memory)
-        self._memory = None
+        self._memory, self.closed = None, True
 
 
 def _intervals(routine: str, team: Team, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

@@ -239,6 +239,36 @@ static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t
     return key_of(args[0], args[1], args[2], args[3], addresses);
 }
 
+/* layout(views, symmetric, *tensors) -> bytes that are equal for tensors of equal types, devices, shapes and strides, which are alike in
+ * whether their addresses are multiples of 16; and, for the first one, in whether it lies in one live allocation. None stands for no
+ * tensor. Returns None if one of them is anything else. */
+static PyObject *py_layout(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    enum { MOST = 6, DIMENSIONS = 4, WORDS_EACH = 2 + 2 * DIMENSIONS };
+    int64_t words[MOST * WORDS_EACH] = {0};
+    Py_ssize_t used = 0;
+    if (n < 2 || n > 1 + MOST) { PyErr_Format(PyExc_TypeError, "layout takes views and up to %d tensors", MOST); return NULL; }
+    for (Py_ssize_t i = 1; i < n; i++, used++) {
+        dl_tensor_t t;
+        view_t view;
+        if (args[i] == Py_None) continue; /* a word of 0 */
+        if (!read_dlpack(args[0], args[i], &t) || t.ndim > DIMENSIONS || !t.strides) Py_RETURN_NONE;
+        uint64_t address = (uint64_t)t.data + t.byte_offset, count = 1;
+        int64_t *kind = &words[used];
+        for (int32_t j = 0; j < t.ndim; j++, used += 2) {
+            words[used + 2] = t.shape[j];
+            words[used + 3] = t.strides[j];
+            count *= (uint64_t)t.shape[j];
+        }
+        operand_t own = {address, count * t.bits / 8, t.bits / 8, t.device_type, t.device_id, t.code};
+        int live = i == 1 && find_view(args[0], &own, &view) && is_live(&view, address, own.nbytes);
+        kind[0] = 1 + 2 * live + 4 * (address % 16 == 0) + 8 * t.ndim + ((int64_t)t.code << 8) + ((int64_t)t.bits << 16) + ((int64_t)t.lanes << 32);
+        kind[1] = t.device_type + ((int64_t)t.device_id << 32);
+        used++;
+    }
+    return PyBytes_FromStringAndSize((char *)words, used * (Py_ssize_t)sizeof *words);
+}
+
 /* call_kernel(views, known, options, constants, grid, stream, arguments) -> the result of launch_prepared if known contains the key
  * of the arguments; otherwise the key. known: by key, (the HEAD of a plan of launch_prepared with any grid, the kind of each argument
  * as a byte, the words of each argument of kind WORDS as bytes and None for the others). */

@@ -346,16 +346,20 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
 typedef struct { uint64_t base; PyObject *starts, *ends, *heap, *deltas, *direct, *far_deltas, *far; } view_t;
 typedef struct { uint64_t address, nbytes, item; int32_t device_type, device; uint8_t code; } operand_t;
 
-/* Reads a torch.Tensor and returns 1. Returns 0 without an exception for any other object and for complex numbers, which may be
- * lazily conjugated. All views have the same reader and type. */
-static int read_tensor(PyObject *views, PyObject *o, operand_t *out, int contiguous) {
-    dl_tensor_t t;
+/* Reads a torch.Tensor and returns 1. Returns 0 without an exception for any other object. All views have the same reader and type. */
+static int read_dlpack(PyObject *views, PyObject *o, dl_tensor_t *t) {
     uint64_t reader;
     PyObject *first = PyList_GetItem(views, 0);
     if (!first || !to_u64(PyTuple_GetItem(first, 0), &reader) || !reader) { PyErr_Clear(); return 0; }
     if (Py_TYPE(o) != (PyTypeObject *)PyTuple_GetItem(first, 1)) return 0;
-    if (((int (*)(void *, dl_tensor_t *))reader)(o, &t)) { PyErr_Clear(); return 0; } /* DLPack has no such type */
-    if (t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
+    if (((int (*)(void *, dl_tensor_t *))reader)(o, t)) { PyErr_Clear(); return 0; } /* DLPack has no such type */
+    return 1;
+}
+
+/* As read_dlpack. Returns 0 also for empty tensors, and for complex numbers, which may be lazily conjugated. */
+static int read_tensor(PyObject *views, PyObject *o, operand_t *out, int contiguous) {
+    dl_tensor_t t;
+    if (!read_dlpack(views, o, &t) || t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
     int64_t count = 1;
     for (int32_t i = t.ndim - 1; i >= 0; i--) {
         if (contiguous && t.shape[i] != 1 && t.strides && t.strides[i] != count) return 0;
@@ -572,7 +576,7 @@ static PyMethodDef methods[] = {
     ROW("tensor_reader", py_tensor_reader) ROW("locate", py_locate) ROW("locate_word", py_locate_word) ROW("locate_pair", py_locate_pair) ROW("quick", py_quick)
     ROW("bytes_at", py_bytes_at)
     ROW("enqueue", py_enqueue) ROW("copier", py_copier) ROW("launch_prepared", py_launch_prepared) ROW("launch_graph", py_launch_graph)
-    ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
+    ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("layout", py_layout) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
     ROW("far_ask", py_far_ask) ROW("far_await", py_far_await) ROW("far_messages", py_far_messages)
     ROW("far_use_messages", py_far_use_messages)

@@ -12,9 +12,12 @@ SPILLED = {("nvidia", torch.bfloat16, 256): 20}  # bytes: sums of 256 elements w
 WIDE = {"nvidia": r"cp\.async\.cg\S* .*(0x10|16),", "amd": r"(global|buffer)_load_dwordx4"}
 
 
-def compiled(target, dtype, width, parts=2, causal=True):
+SHARED = 227 << 10  # bytes that a program may have on sm_90
+
+
+def compiled(target, dtype, width, parts=2, causal=True, row=None):
     """The kernel for 32 heads of queries and 8 of keys."""
-    row = TILES["nvidia" if target == "nvidia" else "amd", dtype.itemsize, width > 128]
+    row = row or TILES["nvidia" if target == "nvidia" else "amd", dtype.itemsize, width > 128]
     words = array(torch.uint64)
     values = {
         "ctx": context(target, 0, 2),
@@ -39,6 +42,14 @@ def test_attention_of_blocks_uses_the_matrix_units_and_loads_16_bytes_a_thread_w
     assert spilled(found, target) == 0
     lines, vendor = instructions(text_of(found, target)), "nvidia" if target == "nvidia" else "amd"
     assert places(lines, MULTIPLY[vendor]) and places(lines, WIDE[vendor])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_tile_of_sm_90_fits_into_its_shared_memory(causal, parts):
+    found = compiled("nvidia", torch.bfloat16, 128, parts, causal, TILES["sm_90", 2, False])
+    assert spilled(found, "nvidia") <= 40 and found.metadata.shared <= SHARED  # words beside the loops
+    assert places(instructions(text_of(found, "nvidia")), MULTIPLY["nvidia"])
 
 
 @pytest.mark.parametrize("dtype, width", [(torch.float32, 128), (torch.bfloat16, 256)], ids=str)

@@ -6,12 +6,13 @@ import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles, finishing
+from pyshmem.irregular import stealing
 from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
-INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
+INDICES = "offsets", "filled", "empty", "begins", "numbers", "lasts", "closed", "opening", "closing"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -39,7 +40,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
         "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
@@ -75,4 +76,30 @@ def test_64_bits_of_values_and_indices_compile_without_spills(target):
 def test_split_rows_are_finished_without_atomics(schedule, target):
     found = compiled(finish_split_tiles, target, schedule)
     assert not atomics(found, target)
+    assert spilled(found, target) == 0
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change(schedule):
+    """Before that it loads only where its pieces lie, or those that it finishes, and no queue; it stores nothing."""
+    for kernel in (execute, finish_split_tiles)[: 1 + SCHEDULES[schedule].splits]:
+        lines = instructions(compiled(kernel, "nvidia", schedule).asm["ptx"])
+        waits = places(lines, r"griddepcontrol\.wait;")
+        assert len(waits) == 1
+        assert not [place for place in places(lines, r"\b(st|atom|red)\.(?!param|shared)") if place < waits[0]]
+        before = [place for place in places(lines, r"\bld\.global") if place < waits[0]]
+        assert len(before) <= (0 if SCHEDULES[schedule].queued else 5 if kernel is execute else 3 * 8)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_pieces_are_taken_from_the_queues_of_all_pes_without_spills(index, target):
+    """An atomic for the first piece of each queue and one for each later piece; sums need none."""
+    kernel, floats, indices = stealing.multiply, array(torch.float32), array(index)
+    values = dict.fromkeys(("sizes", "begins", "numbers", "lasts", "filled", "columns"), indices) | {
+        "ctx": context(target), "queue": array(torch.int32), "marks": array(torch.uint8), "entries": floats, "y": floats,
+        "operands": stealing.Operands(floats), "SUM": tl.float32, "BLOCK": 1024,
+    }  # fmt: skip
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=4)
+    found = compile(source, target=TARGETS[target], options=options.__dict__)
+    assert len(atomics(found, target)) == 2 if target == "nvidia" else 1 <= len(atomics(found, target)) <= 2  # joined
     assert spilled(found, target) == 0

@@ -8,6 +8,7 @@ from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops.models import activations, decode_kernels, expert_kernels, gradient_schedules, norm_kernels, norm_words
 from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
 from pyshmem.ops.models.expert_schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
+from pyshmem.ops.models.expert_words import dispatch_words
 from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
 from pyshmem.runtime.arguments import name_of
 
@@ -50,6 +51,7 @@ ROWS = {
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
     ("nvidia", "two_shot", torch.float32): 32, ("nvidia", "push shares", torch.bfloat16): 40,
+    ("nvidia", 2, torch.bfloat16): 24, ("nvidia", 2, torch.float32): 8,
     ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
     ("nvidia", "dispatch", torch.bfloat16): 8, ("nvidia", "dispatch", torch.float32): 4,  # by Triton 3.6
     ("nvidia", "combine", torch.float32): 192,
@@ -65,10 +67,11 @@ def test_kernels_on_rows_move_16_bytes_at_once_and_do_not_spill(case, dtype, tar
     assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
+@pytest.mark.parametrize("cut", [1, MOST_PARTS])
 @pytest.mark.parametrize("n_pes", [2, MOST_PES])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
-def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, target):
-    """Of the longest rows that the schedule has."""
+def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, cut, target):
+    """Of the longest rows that the schedule has, whole or in pieces: of two PEs, each sends to one alone."""
     parts = MOST_PARTS
     ctx = of_team(context(target, 0, n_pes)._replace(piece=8 * 1024 * parts))
     constants = {
@@ -77,10 +80,12 @@ def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, target)
         "slots": array(torch.int64),
         "PARTS": parts,
         "WIDTH": 1024,
+        "CUT": cut,
     }
     found = compiled(norm_words.send_words, target, dtype, 1024, n_pes=n_pes, **constants)
     assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
-    assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= parts * n_pes
+    sent = parts // cut * (1 if n_pes == 2 else n_pes)
+    assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= sent
 
 
 @pytest.mark.parametrize("case", ["pull", "push and gather", "pull and gather"])
@@ -165,19 +170,31 @@ def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_thei
     assert places(instructions(text_of(found, target)), TWICE.get((target, kind), WIDE[vendor(target)]))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
-@pytest.mark.parametrize("way", ["dispatch", "combine"])
-def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, target):
-    """For 64 experts, 8 of them for a token, and rows of 7168 elements."""
+EXPERT_WAYS = [
+    *((way, dtype, 0) for way in ("dispatch", "dispatch_words", "combine") for dtype in (torch.bfloat16, torch.float32)),
+    *((way, torch.uint8, scales) for way in ("dispatch", "dispatch_words") for scales in (1, 56)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way, dtype, scales", EXPERT_WAYS, ids=str)
+def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, scales, target):
+    """For 64 experts, 8 of them for a token, and rows of 7168 elements, which have ``scales`` if these are of 8 bits."""
     hidden, integers, floats = 7168, array(torch.int32), array(torch.float32)
     arrays = dict.fromkeys(("tables", "their_experts", "counts", "offsets", "places", "hits"), integers)
-    arrays |= dict.fromkeys(("their_weights", "weights", "factors"), floats) | {"rows": array(dtype)}
+    floating = ("their_weights", "weights", "factors", "scales", "slot_scales", "row_scales")
+    arrays |= dict.fromkeys(floating, floats) | {"rows": array(dtype)}
     arrays |= {"faults": array(torch.int64), "indices": integers}
     work = {"room": 8192, "local": 32, "pitch": 99, "parts": 99, "each": 83, "pushers": 33, "first": 33, "tokens": 8192}
-    work |= {"chunk": 8, "capacity": 80000, "strict": 1, "hidden": hidden, "W": power(hidden)}
+    work |= {"chunk": 8, "capacity": 80000, "strict": 1, "hidden": hidden, "W": power(hidden), "S": scales}
     work |= {"SENT": SENT, "SPREAD": SPREAD, "AT_ONCE": ADDED}
-    kernel, threads = getattr(expert_kernels, way), min(power(hidden) // EACH, 1024)
+    threads = min(power(hidden) // EACH, 1024)
     values = arrays | work | sizes_of(8, 32, 64, 83) | {"flags": array(torch.uint64)}
+    if way == "dispatch_words":
+        kernel = dispatch_words
+        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4, "SOON": True}
+        values |= {"ctx": context(target, 0, 2)._replace(piece=16 * 2048)}
+    else:
+        kernel = getattr(expert_kernels, way)
     found = compiled(kernel, target, dtype, threads, **values)
     assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
     lines = instructions(text_of(found, target))

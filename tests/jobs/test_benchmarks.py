@@ -301,6 +301,15 @@ def test_a_change_within_the_spreads_is_none():
     assert table.change(Figure(samples=[1.05]), noisy) == ""
     assert table.change(Figure(samples=[1.3]), noisy) == "slower"
     assert table.change(Figure(samples=[0.5]), noisy) == "faster"
+    assert table.change(Figure(samples=[1.015]), Figure(samples=[1.0])) == ""  # GPUs at another clock
+
+
+def test_spread_of_several_runs_is_the_distance_of_the_farthest_if_that_is_more():
+    samples = [1.0, 1.0, 1.0, 1.1, 1.1, 1.1, 1.3, 1.3, 1.3]
+    assert Figure(samples=samples).spread == pytest.approx(0.15 / 1.1)
+    assert Figure(samples=samples, runs=[1.0, 1.1, 1.3]).spread == pytest.approx(0.2 / 1.1)
+    assert Figure.read({"median": 1.1, "samples": samples, "runs": [1.0, 1.1, 1.3]}).spread == pytest.approx(0.2 / 1.1)
+    assert Figure(samples=[1.0, 2.0, 3.0], runs=[2.0]).spread == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -134,16 +134,37 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example_is_right(name, n, tmp_path):
+def test_example_is_right_on_3_pes(name, tmp_path):
     lines, pictures = EXAMPLES[name]
-    status, output, errors = run(FOLDER / name, n, tmp_path)
+    status, output, errors = run(FOLDER / name, 3, tmp_path)
     assert status == 0, errors
-    assert re.fullmatch("".join(line + "\n" for line in lines(n)), output), output + errors
-    assert sorted(os.listdir(tmp_path)) == pictures
+    assert re.fullmatch(_text(lines(3)), output), output + errors
+    _drawn(tmp_path, pictures)
+
+
+@pytest.mark.timeout(5 * SECONDS)
+def test_examples_are_right_on_one_pe(tmp_path):
+    """One after the other in one job, since starting takes longest: each begins and ends the library anew."""
+    (tmp_path / "all_of_them.py").write_text(ALL_OF_THEM)
+    paths = [FOLDER / name for name in EXAMPLES]
+    status, output, errors = run(tmp_path / "all_of_them.py", 1, tmp_path, *paths, seconds=4 * SECONDS)
+    assert status == 0, errors
+    wanted = [line for lines, _ in EXAMPLES.values() for line in lines(1)]
+    assert re.fullmatch(_text(wanted), output), output + errors
+    (tmp_path / "all_of_them.py").unlink()
+    _drawn(tmp_path, [picture for _, pictures in EXAMPLES.values() for picture in pictures])
+
+
+def _text(lines):
+    return "".join(line + "\n" for line in lines)
+
+
+def _drawn(folder, pictures):
+    """Nothing lies in the folder but these pictures, and they show something."""
+    assert sorted(os.listdir(folder)) == sorted(pictures)
     for picture in pictures:
-        with Image.open(tmp_path / picture) as image:
+        with Image.open(folder / picture) as image:
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 100
 
 
@@ -180,20 +201,20 @@ def test_example_is_short_and_its_docstring_true(name):
     assert re.search("Prints: " + first_line, first.value.value)
 
 
-def run(path, n, cwd, *arguments):
-    """Run a program on n PEs in the folder cwd, SECONDS at most; its exit status, output and errors."""
+def run(path, n, cwd, *arguments, seconds=SECONDS):
+    """Run a program on n PEs in the folder cwd, ``seconds`` at most; its exit status, output and errors."""
     command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), str(path), *map(str, arguments)]
     # no line on where kernels run; no time spent on reserving memory that nobody needs
     environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=cwd, env=environment, text=True, start_new_session=True, **pipes) as job:
         try:
-            output, errors = job.communicate(timeout=SECONDS)
+            output, errors = job.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGTERM)  # the launcher then ends the PEs, which are in groups of their own
             try:
                 job.wait(GRACE)
             except subprocess.TimeoutExpired:
                 os.killpg(job.pid, signal.SIGKILL)
-            pytest.fail(f"{path.name} on {n} PEs: not over after {SECONDS} s\n" + "".join(job.communicate()))
+            pytest.fail(f"{path.name} on {n} PEs: not over after {seconds} s\n" + "".join(job.communicate()))
     return job.returncode, output, errors

@@ -9,11 +9,26 @@ pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import __main__ as command
-from benchmarks import collectives, cpu, jobs, model, plots, pt2pt, record, sheets, startup
+from benchmarks import collectives, cpu, jobs, model, plots, pt2pt, record, runs, sheets, startup
 from benchmarks.command import Suite
-from benchmarks.figures import Figure, Report, of_ceiling
+from benchmarks.figures import Figure, Report, met, of_ceiling
 from benchmarks.peers import Peer
-from benchmarks.rows import KIB, MIB, Row, all_reduce, both_ways, once, others, select, shares, sweep
+from benchmarks.rows import (
+    KIB,
+    MIB,
+    Row,
+    all_reduce,
+    at_most,
+    beyond,
+    both_ways,
+    in_turn,
+    once,
+    others,
+    rate,
+    select,
+    shares,
+    sweep,
+)
 from benchmarks.runner import Contender, Effort, measure
 from PIL import Image
 from test_benchmarks import start
@@ -99,6 +114,65 @@ def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
     (found,) = record.read_all(str(tmp_path / "found.json"))
     assert found["left_out"] == report.left_out and len(found["rows"]) == 2
     assert f"left out after the time of --budget: 1 rows: {PUT[2].key}" in capsys.readouterr().out
+
+
+def test_groups_share_the_budget_and_jobs_of_their_own_come_last():
+    rows = [Row(group, f"{group}{n}", "put", pes=pes) for group, pes in (("a", 0), ("b", 4), ("c", 0)) for n in (1, 2)]
+    assert [row.name for row in in_turn(rows)] == ["a1", "c1", "a2", "c2", "b1", "b2"]
+
+
+def test_rows_measured_out_of_turn_are_reported_in_their_order(tmp_path):
+    order = []
+
+    class Immediate:
+        peers = ("pyshmem",)
+
+        def prepare(self, row, effort):
+            order.append(row.name)
+            return [Contender("pyshmem", {"pyshmem": Figure()}, lambda turn: {"pyshmem": 1.0})]
+
+        def release(self):
+            pass
+
+    rows = [Row(group, f"{group}{n}", "put") for group in "ab" for n in (1, 2)]
+    suite = Suite("gpu", rows, Effort(0.0, 1, 1), Effort(0.0, 1, 1))
+    report = Report("gpu", ["pyshmem"], 2, {})
+    options = suite.parser("").parse_args(["--budget", "60"])
+    assert suite.run(Immediate(), options, report, agreed=lambda seconds: 0.0) == 0
+    assert order == ["a1", "b1", "a2", "b2"] and list(report.results) == rows
+
+
+def test_samples_of_several_runs_are_taken_together():
+    both = [record.as_json(run()), record.as_json(run(1.5))]
+    both[0]["left_out"] = [BARRIERS[2].key, "other"]
+    del both[0]["rows"][-1]
+    both[1]["rows"][0]["figures"]["memcpy"] = {"missing": "no memory"}
+    found = runs.together(both, [*PUT, RATE, *BARRIERS])
+    assert list(found.results) == [*PUT, RATE, *BARRIERS] and found.left_out == ["other"]
+    ours = found.results[PUT[0]]["pyshmem"]
+    assert ours.samples == pytest.approx([1.0008e-6] * 2 + [1.5012e-6] * 2) and ours.spread == pytest.approx(0.2)
+    assert len(found.results[PUT[0]]["memcpy"].samples) == 2 and not found.results[PUT[0]]["memcpy"].missing
+    assert found.results[PUT[0]]["rival"].wrong and not found.results[PUT[0]]["rival"].samples
+    again = runs.together([record.as_json(found)], [*PUT, RATE, *BARRIERS])
+    assert again.results[PUT[0]]["pyshmem"] == ours, "a run of several runs keeps their spread"
+
+
+def test_goals_are_those_for_the_number_of_pes_and_may_be_a_distance():
+    goals = (at_most(1.0).of(4), beyond(1.5e-6, "bare").of(2), rate(0.5, "bare"))
+    assert [goal.pes for goal in select([Row("a", "b", "put", goals=goals)], None, 2)[0].goals] == [2, 0]
+    row = Row("a", "b", "put", goals=goals)
+    figures = {"pyshmem": Figure(samples=[6e-6]), "bare": Figure(samples=[4.6e-6])}
+    report = Report("gpu", ["pyshmem"], 2, {}, {row: figures})
+    assert met(row, goals[1], figures, report) is True
+    assert met(row, goals[1], figures | {"bare": Figure(samples=[4.4e-6])}, report) is False
+    assert met(row, goals[1], {"pyshmem": figures["pyshmem"]}, report) is None
+
+
+@pytest.mark.parametrize("name", sorted({module for modules in command.SUITES.values() for module in modules}))
+def test_keys_name_one_row_of_a_suite(name):
+    """Comparison with an earlier run goes by them."""
+    keys = [row.key for row in command._suite(name).rows]
+    assert len(set(keys)) == len(keys)
 
 
 def test_sheets_show_rates_shares_of_the_ceiling_and_the_names_of_others():
@@ -237,13 +311,25 @@ ONLY = {
     "collectives": ("8 B", "barrier_all, 2 PEs"),
     "startup": ("mappings, 2 PEs", "private memory, 2 PEs", "job, 1 PE"),
 }
+RUNS = {"collectives": 2}
 ROWS = {module.SUITE.name: module.ROWS for module in (pt2pt, collectives, startup)}
 
 
 @pytest.mark.parametrize("suite", ONLY)
 def test_suite_checks_and_times_pyshmem_and_mpi4py(suite, tmp_path):
     path = tmp_path / "run.json"
-    options = ("--quick", "--no-gpu", "--suite", suite, "--json", path, "--only", *ONLY[suite])
+    options = (
+        "--quick",
+        "--runs",
+        RUNS.get(suite, 1),
+        "--no-gpu",
+        "--suite",
+        suite,
+        "--json",
+        path,
+        "--only",
+        *ONLY[suite],
+    )
     done = start("benchmarks", *options, environment={"SHMEM4PY_PYTHON": "no-such-python"})
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = record.read_all(str(path))
@@ -254,6 +340,7 @@ def test_suite_checks_and_times_pyshmem_and_mpi4py(suite, tmp_path):
         figures = row["figures"]
         assert not any(figure.get("wrong") for figure in figures.values()), row
         assert figures["pyshmem"]["median"] > 0 and figures["pyshmem"]["spread"] >= 0
+        assert len(figures["pyshmem"].get("runs", [0])) == RUNS.get(suite, 1)
         assert not row["bytes"] or figures["pyshmem"]["busbw"] > 0
     both = {row["row"] for row in found["rows"] if row["figures"].get("mpi4py", {}).get("samples")}
     assert len(both) >= (1 if suite == "startup" else 4), both

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+import torch
 from pyshmem.runtime import _native
 from standin_driver import Driver
 
@@ -231,6 +232,57 @@ def test_a_prepared_launch_refuses_what_is_none(driver):
         with pytest.raises(TypeError):
             _native.launch_prepared(*wrong)
     assert not driver.calls
+
+
+# ---- layouts of tensors: what plans compare ----
+
+
+def test_layouts_differ_where_a_kernel_or_a_check_would():
+    heap = torch.zeros(64)
+    base = heap.data_ptr()
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__")  # noqa: B009
+    view = (
+        _native.tensor_reader(table),
+        torch.Tensor,
+        base,
+        [-(1 << 63), 0],
+        [-(1 << 63), 128],
+        1,
+        0,
+        None,
+        {},
+        None,
+        {},
+        None,
+    )
+
+    def of(*tensors):
+        return _native.layout([view], *tensors)
+
+    own, live = torch.zeros(4, 4), heap[:16].view(4, 4)
+    assert of(None, own) == of(None, own.clone()) == of(None, live)
+    others = [
+        own[:3], own[:, :3], own.T, own.half(), own.int(), own.view(16), heap[1:17].view(4, 4), own.bool(), own.view(1, 4, 4),
+    ]  # fmt: skip
+    assert len({of(None, each) for each in (own, *others)}) == len(others) + 1
+    assert of(live) != of(own) == of(heap[32:48].view(4, 4)) and of(live) == of(live)
+    assert len({of(None, own), of(own, None), of(None, own, None), of(None, own, own)}) == 4
+
+
+def test_a_layout_is_none_for_what_is_no_plain_tensor():
+    class Other(torch.Tensor):
+        pass
+
+    table = torch.Tensor.__dlpack_c_exchange_api__
+    views = [
+        (_native.tensor_reader(table), torch.Tensor, 0, [-(1 << 63)], [-(1 << 63)], 1, 0, None, {}, None, {}, None)
+    ]
+    for each in (3, [1.0], torch.zeros(2).as_subclass(Other), torch.zeros(1, 1, 1, 1, 1)):
+        assert _native.layout(views, None, each) is None
+    assert _native.layout([], None, torch.zeros(2)) is None
+    for wrong in ((), (views,), (views, *[None] * 7)):
+        with pytest.raises(TypeError):
+            _native.layout(*wrong)
 
 
 # ---- copies on a GPU's stream: labs stands for the driver's function, whose answer 0 is success ----

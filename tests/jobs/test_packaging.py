@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
@@ -38,6 +40,23 @@ def test_the_conda_recipe_has_the_version_and_the_lower_bounds_of_the_distributi
     assert recipe["context"]["version"] == __version__
     wanted = {CONDA_NAMES.get(name, name): least for name, least in lower_bounds().items()} | {"python": "3.10"}
     assert dict(each.split(" >=") for each in recipe["requirements"]["run"]) == wanted
+
+
+def test_the_conda_recipe_is_one_that_rattler_build_renders():
+    rattler_build = pytest.importorskip("rattler_build", reason="py-rattler-build is not installed")
+    (rendered,) = rattler_build.Stage0Recipe.from_file(str(CONDA)).render()
+    assert rendered.recipe.to_dict()["package"] == {"name": "pyshmem-mpi", "version": __version__}
+
+
+@pytest.mark.parametrize("vendor", ["cuda", "rocm"])
+def test_hadolint_finds_nothing_in_the_images_but_what_is_meant(vendor):
+    """Debian's packages and pip's are not pinned, since constraints.txt is; `cd /` leaves a folder that is then removed."""
+    hadolint = shutil.which("hadolint")
+    if not hadolint:
+        pytest.skip("hadolint is not installed")
+    meant = [f"--ignore={rule}" for rule in ("DL3003", "DL3008", "DL3013")]
+    done = subprocess.run([hadolint, *meant, PACKAGING / f"Dockerfile.{vendor}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("vendor", ["cuda", "rocm"])

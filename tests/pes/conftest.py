@@ -5,6 +5,7 @@ and the report go to stderr. A watchdog in C ends a PE that waits without lettin
 """
 
 import faulthandler
+import os
 import sys
 
 import hypothesis
@@ -15,6 +16,7 @@ from pyshmem.runtime import interpreter
 from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 from pyshmem.runtime.areas import pool
+from cases import shared
 from support import here, live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
@@ -27,6 +29,19 @@ hypothesis.settings.load_profile("pes")
 def pytest_configure(config):
     on_gpu = torch.cuda.is_available() and not interpreter.active()
     shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
+
+
+def pytest_collection_modifyitems(config, items):
+    """Without a GPU, 3 and 4 PEs share the cases of a test that has many, of types for example; 1 and 2 PEs run them all.
+
+    So these two runs take two thirds of the time, each test runs on 1, 2, 3 and 4 PEs, and each case on three of them.
+    PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes have other cases, and run all.
+    """
+    n = shmem.n_pes()
+    of_all = n not in (3, 4) or torch.cuda.is_available() or bool(os.environ.get("PYSHMEM_NODE_SIZE"))
+    if not of_all and not os.environ.get("PYSHMEM_TEST_ALL_CASES"):
+        items[:], others = shared(items, n)
+        config.hook.pytest_deselected(items=others)
 
 
 def pytest_sessionstart(session):
@@ -105,16 +120,25 @@ def plans_closed():
 
 
 @pytest.fixture
-def smaller_teams(monkeypatch):
-    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+def reserve(monkeypatch):
+    """The memory of plans of smaller teams; an earlier test's is freed."""
     from pyshmem import ops
     from pyshmem.ops import workspace
+
+    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())
+    ops.reserve(1 << 20)
+    yield workspace._reserve
+    ops.clear()
+
+
+@pytest.fixture
+def smaller_teams(reserve):
+    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+    from pyshmem import ops
 
     n = shmem.n_pes()
     if n < 2:
         pytest.skip("there is no smaller team")
-    monkeypatch.setattr(workspace, "_reserve", workspace.Reserve())  # an earlier test's is freed
-    ops.reserve(1 << 20)
 
     def teams():
         for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):

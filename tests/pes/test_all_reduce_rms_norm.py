@@ -185,6 +185,8 @@ REFUSED = [
     ("weight: got torch.bfloat16; wants one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
     ("eps: got -1", {"eps": -1}),
     ("schedule: got 'quick'; wants auto or words", {"schedule": "quick"}),
+    (r"schedule: got \['words'\]; wants auto or words", {"schedule": ["words"]}),
+    (r"eps: got \[1e-05\]; wants a number", {"eps": [1e-5]}),
     ("residual_out: got None", {"out": torch.ones(3, 8)}),
     ("out: got shape", {"out": torch.ones(3, 9), "residual_out": torch.ones(3, 8)}),
     ("team: got", {"team": shmem.TEAM_INVALID}),

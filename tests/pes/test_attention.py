@@ -179,6 +179,8 @@ REFUSED = [
     ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 5, 4, 16, dtype=torch.bfloat16)}),
     ("schedule: got 'words'; wants auto or copy_engine", {"schedule": "words"}),
+    (r"schedule: got \['copy_engine'\]; wants auto or copy_engine", {"schedule": ["copy_engine"]}),
+    (r"order: got \['zigzag'\]; wants contiguous or zigzag", {"order": ["zigzag"]}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]
 

@@ -1,11 +1,17 @@
 """shmem.launch: a kernel on all PEs of a team at once; and the barrier of all programs of all their grids."""
 
+from types import SimpleNamespace
+
 import pyshmem as shmem
 import pyshmem.device as dev
 import pytest
 import torch
 import triton
 import triton.language as tl
+from pyshmem.kernels.launch import _require_together
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.gpu.driver import Driver
+from pyshmem.runtime.gpu.heap import gpu
 from support import guarded, interpreted, neighbours, untouched, work
 from team_shapes import group  # noqa: F401
 
@@ -102,6 +108,22 @@ def test_barriers_of_grids_and_of_one_program_take_turns(npes):
     for _ in range(10):
         wanted = (wanted + 1) * npes
     assert count.item() == wanted
+
+
+@pytest.mark.parametrize(("vendor", "service", "turns"), [("cuda", 0, True), ("cuda", 1, False), ("hip", 0, False)])
+def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, turns, monkeypatch, me):
+    """NVIDIA's driver gives each process all of the GPU in turn; its multi-process service and AMD's divide the GPU."""
+    driver = SimpleNamespace(vendor=vendor, device=0, _number=lambda operation, attribute, device: service)
+    assert Driver.takes_turns(driver) is turns
+    monkeypatch.setattr(gpu, "shared", True)
+    monkeypatch.setattr(gpu, "in_turn", turns)
+    monkeypatch.setattr(interpreter, "active", lambda: False)
+    if turns:
+        _require_together(1)
+        return
+    words = "cooperative: got a GPU that several PEs share; wants a GPU for each PE, or an NVIDIA GPU without MPS"
+    with pytest.raises(shmem.LaunchError, match=f"^launch: PE {me}: {words}"):
+        _require_together(1)
 
 
 @interpreted

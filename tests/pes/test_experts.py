@@ -11,6 +11,7 @@ from pyshmem.ops.models import experts
 from pyshmem.ops.models import plans as plans_of_models
 from pyshmem.ops.models.expert_schedules import SCHEDULES
 from pyshmem.ops.models.experts import reference
+from pyshmem.ops.models.float8 import KIND, Scaled
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -18,18 +19,36 @@ pytestmark = pytest.mark.usefixtures("plans_closed")
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 GPU = torch.cuda.is_available()
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+one_kernel = pytest.mark.parametrize("schedule", ["words", "fused"])
+
+
+def eight_bits(seed, count, hidden, shape):
+    """Rows of numbers of 8 bits. shape: that of a row's scales."""
+    values = random(seed, count, hidden, dtype=torch.float32).to(KIND)
+    return Scaled(values, random(seed + 50, count, *shape, dtype=torch.float32).abs())
+
+
+def bits(rows):
+    """What crosses of rows: tensors that can be compared."""
+    return (rows.values.view(torch.uint8), rows.scales) if isinstance(rows, Scaled) else (rows,)
+
+
+def numbers(rows):
+    return rows.to(torch.float64) if isinstance(rows, Scaled) else rows.double()
 
 
 class Case:
     """Tokens on all PEs of a team, a different number on each, and what is wanted of them.
 
     tokens, choose: functions of a PE; choose changes the random experts that tokens list.
+    scales: the shape of a row's scales, which makes rows numbers of 8 bits.
     """
 
     def __init__(
         self, tokens=lambda pe: 7 + 3 * pe, hidden=40, local=3, top=4, dtype=torch.float32, seed=1, team=None,
-        choose=lambda pe, listed: listed, index=torch.int32,
+        choose=lambda pe, listed: listed, index=torch.int32, scales=None,
     ):  # fmt: skip
+        dtype = dtype if scales is None else torch.bfloat16
         self.team, self.dtype, self.hidden = shmem.TEAM_WORLD if team is None else team, dtype, hidden
         self.n, self.me = self.team.n_pes(), self.team.my_pe()
         self.experts, self.every = local * self.n, []
@@ -41,8 +60,14 @@ class Case:
             listed = torch.rand(count, self.experts, generator=generator).argsort(1)[:, :top].to(torch.int32)
             listed = choose(pe, listed).contiguous().to(index).to(here())
             weights = torch.rand(listed.shape, generator=generator).to(here())
-            self.every.append((random(seed * 1000 + 500 + pe, count, hidden, dtype=dtype), listed, weights))
-        self.rows, self.counts = reference(self.every, self.experts, self.me)
+            if scales is None:
+                x = random(seed * 1000 + 500 + pe, count, hidden, dtype=dtype)
+            else:
+                x = eight_bits(seed * 1000 + 500 + pe, count, hidden, scales)
+            self.every.append((x, listed, weights))
+        self.scaled = scales is not None
+        if not self.scaled:
+            self.rows, self.counts = reference(self.every, self.experts, self.me)
 
     def dispatch(self, schedule="auto", capacity=None, **more):
         more = {"team": self.team, "schedule": schedule, "tokens": self.room} | more
@@ -50,13 +75,17 @@ class Case:
 
     def check(self, found, note=""):
         rows, counts, offsets, _ = found
+        for place, part in enumerate(bits(rows)):
+            every = [(bits(x)[place], *lists) for x, *lists in self.every]
+            wanted, self.counts = reference(every, self.experts, self.me)
+            assert torch.equal(part[: sum(self.counts)], wanted), f"PE {self.me}: {note}: rows, part {place}"
         assert counts.tolist() == self.counts, f"PE {self.me}: {note}"
         assert offsets.tolist() == torch.tensor([0, *self.counts]).cumsum(0).tolist()
-        assert torch.equal(rows[: sum(self.counts)], self.rows), f"PE {self.me}: {note}: rows"
 
     def applied(self, found):
         """What the experts make of their rows: expert j multiplies by j + 1."""
-        rows, results = found.rows, torch.full_like(found.rows, float("nan"))
+        rows = found.rows.to(self.dtype) if self.scaled else found.rows
+        results = torch.full_like(rows, float("nan"))
         local = len(self.counts)
         for j, (begin, end) in enumerate(zip(found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True)):
             results[begin:end] = rows[begin:end] * (self.me * local + j + 1)
@@ -65,9 +94,9 @@ class Case:
     def check_sums(self, sums, note=""):
         x, listed, weights = self.every[self.me]
         factors = torch.where(listed >= 0, weights.double() * (listed.double() + 1), 0.0).sum(1)
-        assert sums.shape == x.shape and sums.dtype == self.dtype
-        if len(x):
-            close_to(sums, factors[:, None] * x.double(), BOUNDS[self.dtype], note)
+        assert sums.shape == (len(listed), self.hidden) and sums.dtype == self.dtype
+        if len(listed):
+            close_to(sums, factors[:, None] * numbers(x), BOUNDS[self.dtype], note)
 
     def round_trip(self, schedule="auto", note="", **more):
         found = self.dispatch(schedule, **more)
@@ -81,6 +110,42 @@ class Case:
 def test_every_schedule_brings_rows_to_experts_and_weighted_sums_back(schedule):
     for dtype in BOUNDS:
         Case(dtype=dtype).round_trip(schedule, dtype)
+
+
+@every_schedule
+@pytest.mark.parametrize("scales, hidden", [((), 40), ((1,), 40), ((3,), 300), ((2,), 256)], ids=str)
+def test_numbers_of_8_bits_cross_with_the_scales_of_their_rows_or_blocks(schedule, scales, hidden):
+    """As they are: no number is rounded, and sums are made of bfloat16."""
+    for seed in range(2):
+        Case(hidden=hidden, scales=scales, seed=seed).round_trip(schedule)
+
+
+def test_numbers_of_8_bits_that_a_norm_has_made_can_be_sent():
+    case = Case(lambda pe: 5, 64)
+    x, listed, weights = case.every[case.me]
+    made, _ = ops.all_reduce_rms_norm(x, torch.zeros_like(x), torch.ones(64, device=here()), out_dtype=KIND)
+    found = ops.moe_dispatch(made, listed, weights, case.experts)
+    sums = ops.moe_combine(found.rows.to(torch.bfloat16), found.handle)
+    close_to(sums, weights.double().sum(1, keepdim=True) * numbers(made), 1e-2)
+
+
+@every_schedule
+def test_codes_of_8_bits_that_are_no_numbers_cross_as_they_are(schedule):
+    case = Case(lambda pe: 16, 16, scales=())
+    for x, _, _ in case.every:
+        x.values.view(torch.uint8).copy_(torch.arange(256, dtype=torch.uint8).view(16, 16))
+    case.check(case.dispatch(schedule))
+
+
+@every_schedule
+def test_rows_of_8_bits_beyond_the_capacity_are_dropped_with_their_scales(schedule, monkeypatch):
+    guarded = guard_results(monkeypatch)
+    case, capacity = Case(scales=(1,)), 3
+    found = case.dispatch(schedule, capacity, overflow="drop")
+    for place, part in enumerate(bits(found.rows)):
+        wanted, _ = reference([(bits(x)[place], *lists) for x, *lists in case.every], case.experts, case.me)
+        assert torch.equal(part, wanted[:capacity])
+    assert all((each == 77).all() for each in guarded)
 
 
 SHAPES = [
@@ -177,10 +242,11 @@ def test_not_a_number_stays_with_its_token(schedule):
     assert sums.isnan().all(1).nonzero().flatten().tolist() == [2] and sums.isnan().any(1).sum() == 1
 
 
-def test_a_row_crosses_only_to_pes_that_have_an_expert_for_it():
+@one_kernel
+def test_a_row_crosses_only_to_pes_that_have_an_expert_for_it(schedule):
     """Slots of all others stay as they were."""
     case = Case(top=1)
-    case.dispatch("fused")
+    case.dispatch(schedule)
     shmem.barrier_all()
     slots = next(iter(plans_of_models._plans.values())).space["slots"].view(2, case.n, case.room, -1)[1]
     for pe, (x, listed, _) in enumerate(case.every):
@@ -208,15 +274,17 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
             close_to(sums, weights.double().sum(1, keepdim=True) * x.double() * (2 - turn % 2), 1e-5, turn)
 
 
-def test_rows_are_spread_when_they_have_arrived_though_a_peer_sends_many_more():
+@one_kernel
+def test_rows_are_spread_when_they_have_arrived_though_a_peer_sends_many_more(schedule):
     """The PEs with one row know all places while others still send."""
-    Case(lambda pe: 96 if pe % 2 else 1, 16, top=1).round_trip("fused")
+    Case(lambda pe: 96 if pe % 2 else 1, 16, top=1).round_trip(schedule)
 
 
-def test_two_calls_write_different_slots():
+@one_kernel
+def test_two_calls_write_different_slots(schedule):
     """A PE that is ahead sends its next call's rows, or sums, while another one still reads these."""
     case, held = Case(), []
-    found = case.dispatch("fused")
+    found = case.dispatch(schedule)
     for call in (lambda: None, lambda: ops.moe_combine(found.rows, found.handle)):
         call()
         shmem.barrier_all()
@@ -226,9 +294,35 @@ def test_two_calls_write_different_slots():
     assert not held[0][0].any() and held[1][0].any() == (case.n > 1)
 
 
+@one_kernel
+def test_two_dispatches_write_different_slots_scales_and_lists(schedule):
+    """A PE that is ahead sends those of its next call while another one still reads these."""
+    case, held = Case(scales=(1,)), []
+    names = ["bits", "scales", *["words"] * (schedule == "words")]
+    for _ in range(2):
+        plan = case.dispatch(schedule).handle.plan
+        shmem.barrier_all()
+        held.append({name: plan.space[name].view(-1).view(torch.uint8).view(2, -1).clone() for name in names})
+        shmem.barrier_all()
+    for name in names:
+        (unused, first), (second, kept) = held[0][name], held[1][name]
+        assert torch.equal(first, kept), f"{name}: the second call wrote what the first one had"
+        assert not unused.any() and second.any() == (case.n > 1 or name == "words"), name
+
+
 @every_schedule
-def test_rows_beyond_the_capacity_are_dropped_by_choice_and_never_written(schedule, monkeypatch):
-    """The first rows in order are kept; sums lack the others, and what is behind the result stays as it was."""
+def test_a_handle_of_a_plan_that_is_closed_is_refused(schedule):
+    """Its slots are free memory."""
+    found = Case().dispatch(schedule)
+    ops.clear()
+    with pytest.raises(
+        shmem.ArgumentError, match=r"^moe_combine: PE \d+: handle: got .* plan that ops\.clear has closed"
+    ):
+        ops.moe_combine(found.rows, found.handle)
+
+
+def guard_results(monkeypatch):
+    """Results have three more rows than a plan knows of. Return the list of these, which hold 77."""
     guarded, new = [], experts.new
 
     def with_guard(dtype, *shape):
@@ -237,6 +331,13 @@ def test_rows_beyond_the_capacity_are_dropped_by_choice_and_never_written(schedu
         return whole[: shape[0]]
 
     monkeypatch.setattr(experts, "new", with_guard)
+    return guarded
+
+
+@every_schedule
+def test_rows_beyond_the_capacity_are_dropped_by_choice_and_never_written(schedule, monkeypatch):
+    """The first rows in order are kept; sums lack the others, and what is behind the result stays as it was."""
+    guarded = guard_results(monkeypatch)
     case = Case()
     for capacity in (1, sum(case.counts) // 2 + 1):
         found = case.dispatch(schedule, capacity, overflow="drop")
@@ -298,6 +399,15 @@ def test_teams_of_some_pes_share_their_experts(smaller_teams):
             Case(team=team).round_trip(schedule)
 
 
+def test_lists_of_few_tokens_go_by_words_and_those_of_many_do_not(monkeypatch):
+    """Whatever is asked for: a program of "words" reads all entries."""
+    problem = Case().dispatch("fused").handle.plan.problem
+    monkeypatch.setattr(schedules, "machine", lambda: Machine("nvidia", 132, 1, True))
+    for asked in ("auto", "words"):
+        for room, chosen in ((1, "words"), (10000, "fused")):
+            assert schedules.schedule_of(asked, problem._replace(room=room)) == chosen
+
+
 @pytest.mark.parametrize("room", [1, 2, 7, 128, 513, 2048, 8192])
 @pytest.mark.parametrize("programs", [1, 7, 8, 132])
 def test_programs_divide_all_tokens_and_each_kind_of_work(room, programs, monkeypatch):
@@ -323,6 +433,13 @@ REFUSED = [
     (r"x: got shape \(16,\); wants shape \(tokens, hidden\)", {"x": torch.ones(16)}),
     ("x: got torch.float64", {"x": torch.ones(3, 16, dtype=torch.float64)}),
     ("x: got rows of 0 elements; wants 1 to", {"x": torch.ones(3, 0)}),
+    (r"x.values: got torch.uint8", {"x": Scaled(torch.ones(3, 16, dtype=torch.uint8), torch.ones(3))}),
+    (r"x.scales: got shape \(2,\); wants shape \(3,\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(2))}),
+    (
+        r"x.scales: got shape \(3, 2\); wants shape \(3, 1\)",
+        {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3, 2))},
+    ),
+    ("x.scales: got torch.float16", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3).half())}),
     (r"indices: got shape \(2, 2\); wants shape \(tokens 3, top_k\)", {"indices": torch.ones(2, 2, dtype=torch.int32)}),
     ("indices: got torch.int16", {"indices": torch.ones(3, 2, dtype=torch.int16)}),
     ("indices: got 33 experts of a token; wants 1 to 32", {"indices": torch.ones(3, 33, dtype=torch.int32)}),
@@ -332,7 +449,7 @@ REFUSED = [
     ("capacity: got 0; wants a number of rows, 1 or more", {"capacity": 0}),
     ("tokens: got 2; wants at least this PE's 3 tokens", {"tokens": 2}),
     ("overflow: got 'wrap'; wants error or drop", {"overflow": "wrap"}),
-    ("schedule: got 'words'; wants auto or fused, bulk_synchronous", {"schedule": "words"}),
+    ("schedule: got 'push'; wants auto or words, fused, bulk_synchronous", {"schedule": "push"}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]
 
@@ -340,6 +457,8 @@ REFUSED = [
 @pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])
 def test_wrong_arguments_are_refused_with_their_name(message, changed):
     given = placed(operands() | changed)
+    if isinstance(given["x"], Scaled):
+        given["x"] = Scaled(*(each.to(here()) for each in given["x"]))
     with pytest.raises(shmem.ShmemError, match=rf"^moe_dispatch: PE \d+: {message}"):
         ops.moe_dispatch(**given)
 

@@ -61,6 +61,16 @@ def test_a_piece_that_is_longer_than_a_block_ends_the_row_of_the_piece_before(sc
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
+@pytest.mark.parametrize("schedule", ["group_mapped", "row_blocks", "dynamic"])
+def test_a_long_row_at_the_end_of_a_piece_is_summed_by_itself(schedule, few_pes, monkeypatch):
+    """Behind shorter rows of the piece, before an empty one, and alone."""
+    monkeypatch.setattr(irregular.cuts, "LONG", 20)
+    for lengths in ([1, 2, 50, 0, 3, 1], [1, 21, 0, 19, 40], [45]):
+        matrix, x = sparse(lengths), numbers(17)
+        y = irregular.spmv(irregular.csr(matrix), x, schedule, 3)
+        assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
 def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     """Operands of equal types, and sums of equal width and type: what is kept for one work is not used for the other."""
     matrix = irregular.csr(sparse([3, 0, 9, 1]))
@@ -196,7 +206,8 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix(me):
     for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
         with pytest.raises(shmem.ArgumentError, match=rf"^spmv: PE {me}: x: got .*; wants a contiguous torch.float32"):
             irregular.spmv(matrix, x)
-    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None)):
+    odd = ((["merge_path"], None), ("merge_path", "8"), ("merge_path", [8]), ("merge_path", 8.0))
+    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None), *odd):
         with pytest.raises(shmem.ArgumentError, match=rf"^run: PE {me}: s(chedul|iz)e: got "):
             irregular.spmv(matrix, numbers(17), schedule, size)
 

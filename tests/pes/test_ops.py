@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from operands import BOUNDS, SIZES, Case, equal_on_all_pes, mine
 from pyshmem import ops
-from pyshmem.ops import agreement, selection
+from pyshmem.ops import agreement, plans, selection
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
@@ -210,6 +210,12 @@ REFUSED = [
     ("a: got strides", {"a": torch.ones(6, 4)}),  # every other element of it
     ("schedule: got 'quick', no schedule; wants auto or copy_engine", {"schedule": "quick"}),
     ("order: got 'other'; wants auto or data_parallel", {"order": "other"}),
+    ("order: got None; wants 'auto' or a name", {"order": None}),
+    (r"schedule: got \['fused'\]; wants 'auto' or a name", {"schedule": ["fused"]}),
+    (r"tile: got \[16, 16, 16\]; wants a tuple of three powers of two", {"tile": [16, 16, 16]}),
+    (r"tile: got \(16, 24, 16\); wants a tuple of three powers of two", {"tile": (16, 24, 16)}),
+    (r"tile: got \(16, 8, 16\); wants .*, each 16 or more", {"tile": (16, 8, 16)}),
+    (r"tile: got \(16, 16\); wants a tuple of three", {"tile": (16, 16)}),
     ("split: got 'diagonal'", {"split": "diagonal"}),
     ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
@@ -286,12 +292,76 @@ def test_a_plan_serves_its_own_arguments_until_it_is_closed():
     plan = ops.plan("gemm_all_gather", a, b)
     assert plan.schedule in ABLE["gemm_all_gather"] and plan.why
     assert plan.flops == 2 * 4 * 8 * 8 and plan.bytes_sent == 4 * 8 * 4 * (shmem.n_pes() - 1)
-    assert (ops.gemm_all_gather(a, b, plan=plan) == 8).all()
+    for _ in range(2):
+        assert (ops.gemm_all_gather(a, b, plan=plan) == 8).all()
+        assert (plan(a, b) == 8).all()
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
+        ops.gemm_all_gather(a, b, plan=ops.plan("gemm_all_gather", a, b, schedule="fused"))
     with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*other arguments"):
         ops.gemm_all_gather(torch.ones(5, 8, device=here()), b, plan=plan)
     plan.close()
-    with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*ended"):
-        plan(a, b)
+    for call in (lambda: plan(a, b), lambda: ops.gemm_all_gather(a, b, plan=plan)):
+        with pytest.raises(shmem.ArgumentError, match="^gemm_all_gather: PE .*: plan: got .*ended"):
+            call()
+    assert (ops.gemm_all_gather(a, b) == 8).all()  # by a new plan
+
+
+def test_operands_at_another_alignment_have_a_plan_of_their_own():
+    """Kernels are compiled for addresses that are multiples of 16."""
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    shifted = torch.ones(33, device=here())[1:].view(4, 8)
+    plan = ops.plan("gemm_all_gather", a, b)
+    for _ in range(2):
+        assert (plan(a, b) == 8).all()
+        with pytest.raises(
+            shmem.ArgumentError, match="^gemm_all_gather: PE .*: a: got .*no multiple of 16.*; wants .*made for"
+        ):
+            plan(shifted, b)
+    assert ops.plan("gemm_all_gather", shifted, b) is not plan
+
+
+def test_a_ready_plan_looks_at_out_in_every_call():
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    shape = (4 * shmem.n_pes(), 8)
+    plan, out = ops.plan("gemm_all_gather", a, b), shmem.zeros(shape)
+    calls = (lambda out: ops.gemm_all_gather(a, b, out=out), lambda out: plan(a, b, out))
+    for call in calls:
+        for _ in range(2):
+            assert call(out) is out and (out == 8).all()
+            for message, wrong in (("private memory", torch.zeros(shape, device=here())), ("torch.int32", out.int())):
+                with pytest.raises(shmem.ShmemError, match=f"^gemm_all_gather: PE .*: out: got .*{message}"):
+                    call(wrong)
+    shmem.free(out)
+    for call in calls:
+        with pytest.raises(shmem.NotSymmetricError, match="^gemm_all_gather: PE .*: out: got "):
+            call(out)
+
+
+def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_ready(monkeypatch):
+    monkeypatch.setattr(plans._plans, "most", 3)
+    b = torch.ones(8, 8, device=here())
+    operands = [torch.ones(rows, 8, device=here()) for rows in (1, 2, 3, 4)]
+    for each in operands[:3]:
+        for _ in range(2):
+            ops.gemm_reduce_scatter(each, b)
+    made = [ops.plan("gemm_reduce_scatter", each, b) for each in operands[:3]]
+    for each in operands[:2]:
+        ops.gemm_reduce_scatter(each, b)
+    made.append(ops.plan("gemm_reduce_scatter", operands[3], b))
+    assert [plan.live for plan in made] == [True, True, False, True]
+    assert ops.plan("gemm_reduce_scatter", operands[0], b) is made[0]
+
+
+def test_teams_have_plans_of_their_own():
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    team = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())
+    for _ in range(2):
+        assert (ops.gemm_all_reduce(a, b) == 8 * shmem.n_pes()).all()
+        assert (ops.gemm_all_reduce(a, b, team=team) == 8 * shmem.n_pes()).all()
+    assert ops.plan("gemm_all_reduce", a, b, team) is not ops.plan("gemm_all_reduce", a, b)
+    team.destroy()
+    with pytest.raises(shmem.ArgumentError, match="^gemm_all_reduce: PE .*: team: got "):
+        ops.gemm_all_reduce(a, b, team=team)
 
 
 @pytest.mark.parametrize("operator", ABLE)

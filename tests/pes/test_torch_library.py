@@ -455,3 +455,21 @@ def test_rows_go_to_experts_and_back_in_one_graph(backend, me, npes):
     assert torch.equal(counts, wanted.counts) and torch.equal(offsets, wanted.offsets)
     assert rows.shape == wanted.rows.shape and torch.equal(rows[: offsets[-1]], wanted.rows[: offsets[-1]])
     assert any("moe_dispatch" in each for each in seen) and any("moe_combine" in each for each in seen)
+
+
+@backends
+def test_rows_of_8_bits_go_to_experts_with_their_scales_in_one_graph(backend, me, npes):
+    experts, seen = 2 * npes, []
+    given = ops.Scaled(numbers(me, (5, 130)).to(torch.float8_e4m3fn), numbers(me + 60, (5, 2)).abs())
+    weights = numbers(me + 70, (5, 2)).abs()
+    indices = torch.stack([torch.arange(5) % experts, (torch.arange(5) + me + 1) % experts], 1).int().to(here())
+
+    def step(x, scales, indices, weights):
+        rows, scales, counts, offsets, *routing = library.scaled_moe_dispatch([x, scales], indices, weights, experts)
+        results = ops.Scaled(rows, scales).to(torch.bfloat16)
+        return library.moe_combine(results, [x, given.scales, indices, weights], routing, experts), offsets
+
+    found, offsets = compiled(step, backend, seen)(*given, indices, weights)
+    assert ((found.double() - given.to(torch.float64) * weights.sum(1).double()[:, None]).norm() / found.norm()) < 1e-2
+    assert torch.equal(offsets, ops.moe_dispatch(given, indices, weights, experts).offsets)
+    assert any("scaled_moe_dispatch" in each for each in seen)

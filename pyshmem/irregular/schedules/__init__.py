@@ -28,6 +28,7 @@ class Schedule(NamedTuple):
     queued: whether take uses the queue, adding 1 in each call. Only as many programs start as run at once, and take pieces
         until there are none. Without a queue there is a program for each piece, which takes one.
     warps: of a program.
+    of_atoms: whether ``size`` counts atoms rather than tiles.
     """
 
     begins: Any
@@ -38,3 +39,4 @@ class Schedule(NamedTuple):
     take: Any = in_turn
     queued: bool = False
     warps: int = 4
+    of_atoms: bool = False

@@ -1,6 +1,7 @@
-"""Dynamic: programs take the next group of tiles from a queue, an atomic counter, when they have finished one.
+"""Dynamic: programs take the next block of rows from a queue, an atomic counter, when they have finished one.
 
-A program with a long group takes fewer groups. Which program takes a group does not change the result.
+A program with a long block takes fewer blocks. Which program takes a block does not change the result. Blocks are several
+times those of row_blocks, since each costs an atomic and the wait for it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.schedules.program_mapped import blocks_of_tiles, whole_tiles
+from pyshmem.irregular.schedules import row_blocks
 
 
 @triton.jit
@@ -18,4 +18,4 @@ def from_queue(queue, piece, programs):
     return tl.atomic_add(queue, 1, sem="relaxed")
 
 
-SCHEDULE = Schedule(whole_tiles, blocks_of_tiles, size=32, flat=True, take=from_queue, queued=True)
+SCHEDULE = row_blocks.SCHEDULE._replace(size=4 * row_blocks.SCHEDULE.size, take=from_queue, queued=True)

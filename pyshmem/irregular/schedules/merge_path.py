@@ -34,4 +34,4 @@ def equal_items(tiles: int, atoms: int, size: int) -> int:
     return -(-(tiles + atoms) // size)
 
 
-SCHEDULE = Schedule(along_the_diagonal, equal_items, size=1008, flat=True, splits=True)
+SCHEDULE = Schedule(along_the_diagonal, equal_items, size=1008, flat=True, splits=True, of_atoms=True)

@@ -26,4 +26,4 @@ def equal_atoms(tiles: int, atoms: int, size: int) -> int:
     return max(-(-atoms // size), 1)
 
 
-SCHEDULE = Schedule(at_equal_atoms, equal_atoms, size=1024, flat=True, splits=True)
+SCHEDULE = Schedule(at_equal_atoms, equal_atoms, size=1024, flat=True, splits=True, of_atoms=True)

@@ -17,7 +17,7 @@ import pyshmem.device as dev
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import divided, place_bits, single_elements
+from pyshmem.irregular.segments import divided, place_bits, single_elements, symmetric_copy
 from pyshmem.runtime.arguments import require_init
 
 
@@ -86,7 +86,7 @@ def triangle_count(
     columns = single_elements(below.columns, starts, 0, 0)[1]
     longest = int(below.offsets.diff().max()) if below.rows else 0
     device = rows.device
-    shared = [_shared(each) for each in (below.offsets, columns)]
+    shared = [symmetric_copy(each) for each in (below.offsets, columns)]
     shmem.barrier_all()
     counts = torch.zeros(below.rows, dtype=torch.int64, device=device)
     ctx = shmem.device_context(device=device.type)
@@ -111,13 +111,3 @@ def _below_diagonal(rows: CSR, first: int) -> tuple[CSR, torch.Tensor]:
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(rows.offsets.dtype)
     columns = (keys % width).to(rows.columns.dtype)
     return CSR(offsets, columns, torch.ones(len(keys), device=rows.device), rows.shape), row_of
-
-
-def _shared(array: torch.Tensor) -> torch.Tensor:
-    """Return a symmetric array that begins with this one."""
-    lengths = shmem.full(1, array.numel(), dtype=torch.int64)
-    shmem.max_reduce(lengths, lengths)
-    found = shmem.zeros(int(lengths[0]) + 1, dtype=array.dtype, device=array.device.type)
-    shmem.free(lengths)
-    found[: array.numel()] = array
-    return found

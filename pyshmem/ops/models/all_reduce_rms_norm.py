@@ -78,14 +78,12 @@ def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: T
 def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
     words = has_words(team, given)
-    if schedule == "auto":
-        return _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
-    if schedule not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
-    if schedule == "words" and not words:
+    best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
+    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES)
+    if chosen == "words" and not words:
         wants = "at most 4 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)
-    return str(schedule)
+    return chosen
 
 
 def _best(team: Team, nbytes: int, words: bool, scaled: bool = False) -> str:

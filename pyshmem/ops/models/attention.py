@@ -7,7 +7,6 @@ arXiv 2310.01889), with puts to all PEs and flags in place of a ring; zigzag ord
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.attention_schedules import NAME, ORDERS, SCHEDULES, Problem, pieces_of, tokens_at
 from pyshmem.ops.models.flash_decode import MOST_WIDTH
-from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
+from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -94,21 +93,17 @@ def _prepare(
     _require_operands(*given)
     if not isinstance(causal, bool):
         refuse(ArgumentError, NAME, "causal", repr(causal), "True or False")
-    if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
-        refuse(ArgumentError, NAME, "scale", repr(scale), "a number, or None")
     for name in options:
         if name not in OPTIONS:
             refuse(ArgumentError, NAME, "options", name, "one of " + ", ".join(OPTIONS))
     schedule, order, size = (options.get(name, usual) for name, usual in OPTIONS.items())
-    if order not in ORDERS:
+    if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
-    chosen = usual if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
-    factor = width**-0.5 if scale is None else float(scale)
+    factor = plans.factor_of(NAME, scale, width)
     problem = Problem(team, sequences, whole, heads, k.shape[2], width, q.dtype, factor, causal, ORDERS[order])
     text = (
         f"{sequences} sequences of {whole} tokens in {order} order, {heads} heads of {width} in {q.dtype}, "
@@ -119,21 +114,17 @@ def _prepare(
 
 def _require_operands(q: Any, k: Any, v: Any, out: Any) -> None:
     """Errors: ArgumentError, DtypeError."""
-    require_array(NAME, "q", q, {"batch": None, "tokens": None, "heads": None, "dim": None})
-    require_dtype(NAME, "q", q, DTYPES)
+    require_array(NAME, "q", q, {"batch": None, "tokens": None, "heads": None, "dim": None}, DTYPES)
     sequences, tokens, heads, width = q.shape
-    require_array(NAME, "k", k, {"batch": sequences, "tokens": tokens, "kv_heads": None, "dim": width})
-    require_dtype(NAME, "k", k, (q.dtype,))
-    require_array(NAME, "v", v, tuple(k.shape))
-    require_dtype(NAME, "v", v, (q.dtype,))
+    require_array(NAME, "k", k, {"batch": sequences, "tokens": tokens, "kv_heads": None, "dim": width}, (q.dtype,))
+    require_array(NAME, "v", v, tuple(k.shape), (q.dtype,))
     kv_heads = k.shape[2]
     if not 1 <= width <= MOST_WIDTH:
         refuse(ArgumentError, NAME, "q", f"heads of {width} elements", f"1 to {MOST_WIDTH}")
     if not kv_heads or not heads or heads % kv_heads:
         refuse(ArgumentError, NAME, "k", f"{kv_heads} heads, with {heads} of q", "as many heads of q for each")
     if out is not None:
-        require_array(NAME, "out", out, tuple(q.shape))
-        require_dtype(NAME, "out", out, (q.dtype,))
+        require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
 
 
 def _whole(size: Any, tokens: int, order: str, team: Team) -> int:

@@ -59,6 +59,7 @@ class Tile(NamedTuple):
 # (architecture, bytes of an element, whether heads have more than 128 elements)
 TILES = {
     ("interpreter", 2, False): Tile(32, 32, 4, 1),
+    ("sm_90", 2, False): Tile(128, 128, 8, 3),  # 224 KiB of shared memory
     ("nvidia", 2, False): Tile(64, 64, 4, 3),
     ("nvidia", 2, True): Tile(128, 32, 8, 3),
     ("nvidia", 4, False): Tile(64, 32, 8, 2),
@@ -161,7 +162,10 @@ def tile_of(here: Machine, problem: Problem) -> Tile:
     if interpreter.active():
         return TILES["interpreter", 2, False]
     vendor = "amd" if here.arch.startswith("gfx") else here.arch
-    return TILES[vendor, problem.dtype.itemsize, problem.width > 128]
+    size, wide = problem.dtype.itemsize, problem.width > 128
+    if vendor == "nvidia" and torch.cuda.get_device_capability() == (9, 0):
+        return TILES.get(("sm_90", size, wide), TILES[vendor, size, wide])
+    return TILES[vendor, size, wide]
 
 
 def tiles_of(problem: Problem, queries: int) -> int:

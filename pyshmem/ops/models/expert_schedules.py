@@ -11,6 +11,8 @@ import pyshmem as shmem
 from pyshmem.ops.configurations import device, machine
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models import expert_kernels as kernels
+from pyshmem.ops.models.expert_words import dispatch_words
+from pyshmem.ops.models.norm_schedules import may_be_early
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
 
@@ -20,6 +22,10 @@ ROUTED, SUMMED = 4096, 8192  # elements of blocks that count rows
 INTERPRETED_PARTS = 3
 ALIKE = 512  # tokens of a PE up to which all programs send, and then do the rest
 SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
+SOON = True
+MOST_LISTED = 4096  # entries of the lists of all PEs, which each program of "words" reads
+MOST_BLOCKS = 16  # of those entries: a thread has one of each in registers
+LEAST_THREADS = 128  # of such a program
 
 
 class Way(NamedTuple):
@@ -74,22 +80,34 @@ class Fused:
         self.problem, self.faults = problem, faults
         n, room, top = problem.team.size, problem.room, problem.top
         self.there, self.back = division(room, THERE), division(room, BACK)
-        self.pitch = max(self.there.parts, self.back.parts)
+        self.pitch = max(self.there.parts, self.back.parts, self.there.programs)
         wanted: Wanted = {
             "flags": ((n * self.pitch,), torch.uint64),
             "tables": ((2 * n * self.there.parts, problem.local), torch.int32),
             "experts": ((2 * n * room, top), torch.int32), "weights": ((2 * n * room, top), torch.float32),
             "slots": ((2 * n * room, problem.hidden), problem.dtype),
         }  # fmt: skip
-        self.space = Workspace(NAME, problem.team, wanted)
+        if problem.scaled:  # sums of the way back are larger, so these have slots of their own
+            wanted["bits"] = (2 * n * room, problem.hidden), problem.kind
+            wanted["scales"] = (2 * n * room, problem.each), torch.float32
+        self.space = Workspace(NAME, problem.team, wanted | self.more(problem))
         self.turns = torch.zeros(self.there.programs, dtype=torch.int64, device=device())
         self.context = shmem.device_context(problem.team)
+        self.none = torch.empty(1, dtype=torch.float32, device=device())
         self.width = power(problem.hidden)
         self.warps = warps_of(self.width // EACH)
         self._kernels: dict[tuple[str, int], Prepared] = {}
 
-    def dispatch(self, tokens: int, *arrays: torch.Tensor) -> None:
-        """arrays: x, indices, weights, rows, counts, offsets and those of the routing."""
+    def more(self, problem: Any) -> Wanted:
+        """The memory that is wanted beside that of all such schedules."""
+        return {}
+
+    def dispatch(self, tokens: int, x: Any, indices: Any, weights: Any, rows: Any, *results: Any) -> None:
+        """x, rows: pairs of elements and scales, None for none.  results: counts, offsets and those of the routing."""
+        (x, scales), (rows, made) = x, rows
+        if scales is None:
+            scales = made = self.none
+        arrays = (x, scales, indices, weights, rows, made, *results)
         self._kernel("dispatch", tokens, arrays)(*arrays)
 
     def combine(self, tokens: int, *arrays: torch.Tensor) -> None:
@@ -104,14 +122,19 @@ class Fused:
 
     def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
         problem, space, work = self.problem, self.space, self.there
-        words = [space[name] for name in ("flags", "tables", "experts", "weights", "slots")]
+        words = [space[name] for name in ("flags", "tables", "experts", "weights")]
         fixed = (
-            self.context, *words, self.turns, self.faults, tokens, problem.room, problem.hidden, problem.local, self.pitch,
-            work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity, int(problem.strict),
+            self.context, *words, *self._slots(), self.turns, self.faults, tokens, problem.room, problem.hidden,
+            problem.local, self.pitch, work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity,
+            int(problem.strict),
         )  # fmt: skip
         constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size, work.each)
-        constants |= {"W": self.width, "SENT": SENT, "SPREAD": SPREAD}
+        constants |= {"W": self.width, "S": problem.each, "SENT": SENT, "SPREAD": SPREAD}
         return Prepared(kernels.dispatch, work.programs, fixed, arrays, constants, num_warps=self.warps)
+
+    def _slots(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where rows that are sent arrive, and their scales."""
+        return (self.space["bits"], self.space["scales"]) if self.problem.scaled else (self.space["slots"], self.none)
 
     def _combine_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
         problem, space, work = self.problem, self.space, self.back
@@ -123,6 +146,26 @@ class Fused:
         return Prepared(kernels.combine, work.programs, fixed, arrays, constants, num_warps=self.warps)
 
 
+class Words(Fused):
+    """For few tokens: lists of experts go to all PEs as words that are their own flags. The way back is that of Fused."""
+
+    def more(self, problem: Any) -> Wanted:
+        return {"words": ((4 * problem.team.size * problem.room * problem.top,), torch.int64)}
+
+    def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+        problem, space = self.problem, self.space
+        context = self.context._replace(piece=16 * problem.room * problem.top)
+        fixed = (
+            context, space["words"], space["flags"], *self._slots(), self.turns, self.faults, tokens, problem.room,
+            problem.hidden, problem.local, self.pitch, problem.capacity, int(problem.strict),
+        )  # fmt: skip
+        constants = words_of(problem.top, problem.local, problem.room, problem.hidden)
+        early = may_be_early()
+        constants |= {"W": self.width, "S": problem.each, "SOON": SOON, "EARLY": early}
+        warps = warps_of(threads_of(problem.hidden))
+        return Prepared(dispatch_words, self.there.programs, fixed, arrays, constants, early, num_warps=warps)
+
+
 class BulkSynchronous:
     """All PEs get all tokens by fcollect_on_stream and sort their rows; sums return by alltoall_on_stream."""
 
@@ -130,7 +173,8 @@ class BulkSynchronous:
         self.problem = problem
         n, room, top, hidden = problem.team.size, problem.room, problem.top, problem.hidden
         wanted: Wanted = {
-            "x": ((room, hidden), problem.dtype), "every x": ((n * room, hidden), problem.dtype),
+            "x": ((room, hidden), problem.kind), "every x": ((n * room, hidden), problem.kind),
+            "scales": ((room, problem.each), torch.float32), "every scales": ((n * room, problem.each), torch.float32),
             "experts": ((room, top), torch.int32), "every experts": ((n * room, top), torch.int32),
             "weights": ((room, top), torch.float32), "every weights": ((n * room, top), torch.float32),
             "sums": ((n, room, hidden), problem.dtype), "every sums": ((n, room, hidden), problem.dtype),
@@ -144,13 +188,16 @@ class BulkSynchronous:
     def dispatch(
         self, tokens: int, x: Any, indices: Any, weights: Any, rows: Any, counts: Any, offsets: Any, *routing: Any
     ) -> None:
+        (x, scales), (rows, row_scales) = x, rows
         problem, space, team = self.problem, self.space, self.problem.team
         known = (indices >= 0) & (indices < problem.local * team.size)
         space["x"][:tokens].copy_(x)
         space["experts"].fill_(-1)
         space["experts"][:tokens].copy_(torch.where(known, indices, -1))
         space["weights"][:tokens].copy_(weights)
-        for name in ("x", "experts", "weights"):
+        if scales is not None:
+            space["scales"][:tokens].copy_(scales.view(tokens, -1))
+        for name in ("x", "experts", "weights", *["scales"] * problem.scaled):
             shmem.fcollect_on_stream(space[f"every {name}"], space[name], team=team)
         expert = space["every experts"] - team.me * problem.local
         expert = torch.where((expert >= 0) & (expert < problem.local), expert, problem.local)
@@ -158,6 +205,8 @@ class BulkSynchronous:
         starts = torch.searchsorted(ordered, self.counted[: problem.local + 1], out_int32=True)
         first = source[: problem.capacity] // problem.top
         torch.index_select(space["every x"], 0, first, out=rows[: len(first)])
+        if scales is not None:
+            torch.index_select(space["every scales"], 0, first, out=row_scales.view(len(rows), -1)[: len(first)])
         torch.clamp(starts, max=problem.capacity, out=offsets)
         torch.sub(offsets[1:], offsets[:-1], out=counts)
         self._route(expert, source, *routing)
@@ -193,7 +242,34 @@ class BulkSynchronous:
         out.copy_(sums.sum(0))
 
 
-SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
+SCHEDULES = {"words": Words, "fused": Fused, "bulk_synchronous": BulkSynchronous}
+
+
+def schedule_of(asked: str, problem: Any) -> str:
+    """Return the schedule of a plan: tiles do not reach PEs on other nodes, and the interpreter is slow."""
+    if asked == "auto" and (problem.team.meeting.spans or machine().arch == "interpreter"):
+        return "bulk_synchronous"
+    if asked in ("auto", "words"):
+        return "words" if has_words(problem) else "fused"
+    return asked
+
+
+def has_words(problem: Any) -> bool:
+    """Return whether "words" can have so many tokens."""
+    listed = problem.room * problem.top
+    blocks = power(problem.team.size) * -(-listed // threads_of(problem.hidden))
+    return problem.team.size * listed <= MOST_LISTED and blocks <= MOST_BLOCKS
+
+
+def threads_of(hidden: int) -> int:
+    """Return the threads of a program of "words"."""
+    return max(min(power(hidden) // EACH, 1024), LEAST_THREADS)
+
+
+def words_of(top: int, local: int, room: int, hidden: int) -> dict[str, int]:
+    """Return the constants of dispatch_words that follow from numbers of experts and tokens, and from its threads."""
+    width = threads_of(hidden)
+    return {"TOP": top, "PT": power(top), "PL": power(local), "WIDTH": width, "PARTS": -(-room * top // width)}
 
 
 def sizes_of(top: int, local: int, experts: int, each: int) -> dict[str, int]:

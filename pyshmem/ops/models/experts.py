@@ -7,6 +7,7 @@ Idea: DeepEP of DeepSeek, and expert parallelism as in GShard (arXiv 2006.16668)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from pyshmem.host.teams import Team
 from pyshmem.ops.configurations import device, machine
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.expert_faults import faults
-from pyshmem.ops.models.expert_schedules import SCHEDULES, Routing
+from pyshmem.ops.models.expert_schedules import SCHEDULES, Routing, schedule_of
+from pyshmem.ops.models.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -39,25 +41,25 @@ class Handle(NamedTuple):
 class Dispatched(NamedTuple):
     """What a PE gets for its experts: expert j has rows[offsets[j] : offsets[j + 1]], which are counts[j]."""
 
-    rows: torch.Tensor
+    rows: torch.Tensor | Scaled
     counts: torch.Tensor
     offsets: torch.Tensor
     handle: Handle
 
 
 def moe_dispatch(
-    x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, experts: int, capacity: int | None = None,
+    x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, experts: int, capacity: int | None = None,
     tokens: int | None = None, overflow: str = "error", team: Team | None = None, schedule: str = "auto",
 ) -> Dispatched:  # fmt: skip
     """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
 
-    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands.  T may differ between PEs and be 0.
+    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands, or a Scaled: so are rows then.  T: any.
     indices: (T, top_k), int32 or int64, the experts of each token, -1 for none.  weights: (T, top_k), float32.
     experts: of all PEs, which have equal blocks of them: PE p of n has those from p * experts / n on.
     capacity: the rows of a result; None is enough unless a token lists an expert twice.  overflow: what is done with more:
         "error", which a later call of moe_dispatch or moe_combine, or finalize, raises, or "drop". Rows beyond are left out.
     tokens: the most that a PE has, in all calls; None: T of this call, which all PEs keep.  team: None is TEAM_WORLD.
-    schedule: "auto", "fused" or "bulk_synchronous".
+    schedule: "auto", "words", "fused" or "bulk_synchronous".
     rows: (capacity, hidden), a copy for each expert, by PE and token for one.  counts, offsets: int32, (E,) and (E + 1,) of
         this PE's E experts. They live until the next call but one; rows behind the last offset hold anything.
     Order: collective over team, on torch's current stream. The host does not wait for the counts.
@@ -71,8 +73,9 @@ def moe_dispatch(
 def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return (T, hidden): for each token of moe_dispatch the sum of its experts' ``rows``, times its weights.
 
-    rows: (capacity, hidden), contiguous, of x's dtype: what the experts made of those of the dispatch, at the same places.
-    handle: of a dispatch whose results still live.  out: like x; None: one of two arrays of the plan in turn.
+    rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 where x was a Scaled: what the experts made of those of the
+        dispatch, at the same places.
+    handle: of a dispatch whose results still live.  out: (T, hidden); None: one of two arrays of the plan in turn.
     Order: collective over the team, on torch's current stream. The sums of a PE's rows are made in float32 in the order of
         experts and rounded where they cross; those of PEs are added in their order. The same call gives the same bits.
     Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel.
@@ -106,7 +109,11 @@ def reference(
 
 
 class Problem(NamedTuple):
-    """What a plan is made for. room: the most tokens of a PE.  top: experts of a token.  local: experts of a PE."""
+    """What a plan is made for. room: the most tokens of a PE.  top: experts of a token.  local: experts of a PE.
+
+    dtype: of results of experts and their sums.  kind: of the rows that experts get, as bits if they are numbers of 8 bits.
+    scales: the shape of a row's scales, None if it has none.
+    """
 
     team: Team
     room: int
@@ -116,6 +123,17 @@ class Problem(NamedTuple):
     capacity: int
     strict: bool
     dtype: torch.dtype
+    kind: torch.dtype
+    scales: tuple[int, ...] | None
+
+    @property
+    def scaled(self) -> bool:
+        return self.scales is not None
+
+    @property
+    def each(self) -> int:
+        """The scales of a row."""
+        return 0 if self.scales is None else math.prod(self.scales)
 
 
 class Plan:
@@ -125,15 +143,15 @@ class Plan:
         room = _most(team, tokens)
         capacity = room * min(wanted["top"], wanted["local"]) * team.size if capacity is None else capacity
         self.problem = problem = Problem(team, room, capacity=capacity, **wanted)
-        self.schedule, self.team, self.generation = schedule, team, job.generation
-        self._step = SCHEDULES[schedule](problem, faults.words())
+        self.schedule, self.team, self.generation = schedule_of(schedule, problem), team, job.generation
+        self._step = SCHEDULES[self.schedule](problem, faults.words())
         self.space = self._step.space
         self._turns = [0, 0]
         self._dispatched: list[tuple[Any, ...]] = []
         self._combined: list[torch.Tensor] = []
 
     def dispatch(
-        self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
+        self, x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
     ) -> Dispatched:
         """arrays: what results has returned, for this call alone. None: one of the plan's two in turn."""
         faults.raise_recorded()
@@ -141,16 +159,18 @@ class Plan:
             self._dispatched = self._dispatched or [self.results() for _ in range(2)]
             self._turns[0] ^= 1
             arrays = self._dispatched[self._turns[0]]
-        *results, routing = arrays
+        rows, *numbers, routing = arrays
+        tokens = len(indices)
         if self.problem.room:
-            self._step.dispatch(len(x), x, indices, weights, *results, *routing)
-        return Dispatched(*results, Handle(self, len(x), routing))
+            self._step.dispatch(tokens, _bits(x), indices, weights, _bits(rows), *numbers, *routing)
+        return Dispatched(rows, *numbers, Handle(self, tokens, routing))
 
     def combine(self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None) -> torch.Tensor:
         faults.raise_recorded()
         problem, tokens = self.problem, handle.tokens
-        if self.generation != job.generation or not self.team:
-            refuse(ArgumentError, BACK, "handle", "one of a team or an init that has ended", "one of a live team")
+        if self.generation != job.generation or not self.team or self.space.closed:
+            ended = "one of a team or an init that has ended, or of a plan that ops.clear has closed"
+            refuse(ArgumentError, BACK, "handle", ended, "one of a live team and plan")
         for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
             if array is not None or name == "rows":
                 require_array(BACK, name, array, (shape, problem.hidden))
@@ -174,16 +194,25 @@ class Plan:
             new(torch.int32, senders, each), new(torch.float32, senders, each),
             new(torch.int32, problem.room, problem.team.size),
         )  # fmt: skip
-        rows = new(problem.dtype, problem.capacity, problem.hidden)
+        rows = new(problem.kind, problem.capacity, problem.hidden)
+        if problem.scales is not None:
+            rows = Scaled(rows.view(KIND), new(torch.float32, problem.capacity, *problem.scales))
         zeros = (torch.zeros(problem.local + more, dtype=torch.int32, device=device()) for more in (0, 1))
         return rows, *zeros, routing
 
 
+def _bits(rows: torch.Tensor | Scaled) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return rows as kernels move them, and their scales, if they have some."""
+    return (rows.values.view(torch.uint8), rows.scales) if isinstance(rows, Scaled) else (rows, None)
+
+
 def _kinds(given: tuple[Any, ...], tokens: Any) -> tuple[Any, ...]:
     """What a plan depends on of the operands: not on the numbers of tokens, where all are as many and there is room."""
-    kinds = tuple(map(operand, given))
-    if isinstance(tokens, int) and all(isinstance(each, torch.Tensor) and each.dim() for each in given):
-        lengths = {len(each) for each in given}
+    x, *others = given
+    arrays = (*x, *others) if isinstance(x, Scaled) else given
+    kinds = tuple(map(operand, arrays))
+    if isinstance(tokens, int) and all(isinstance(each, torch.Tensor) and each.dim() for each in arrays):
+        lengths = {len(each) for each in arrays}
         if len(lengths) == 1 and max(lengths) <= tokens:
             return tuple(kind._replace(shape=kind.shape[1:]) for kind in kinds)
     return kinds
@@ -194,11 +223,7 @@ def _prepare(
 ) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     x, indices, weights = given
-    require_array(NAME, "x", x, {"tokens": None, "hidden": None})
-    require_dtype(NAME, "x", x, DTYPES)
-    count, hidden = x.shape
-    if not 1 <= hidden <= MOST_HIDDEN:
-        refuse(ArgumentError, NAME, "x", f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
+    count, hidden, scales = _checked(x)
     require_array(NAME, "indices", indices, {"tokens": count, "top_k": None})
     require_dtype(NAME, "indices", indices, INDICES)
     top = indices.shape[1]
@@ -215,24 +240,36 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    chosen = _usual(team) if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+    plans.schedule_of(NAME, schedule, "auto", SCHEDULES)
     wanted = {
         "hidden": hidden,
         "top": top,
         "local": experts // team.size,
-        "dtype": x.dtype,
+        "dtype": x.dtype if scales is None else torch.bfloat16,
+        "kind": x.dtype if scales is None else torch.uint8,
+        "scales": scales,
         "strict": overflow == "error",
     }
     # PEs may have room for numbers of rows of their own
-    text = f"{tokens} tokens, {wanted} by {chosen} on {machine().programs} multiprocessors"
-    return text, partial(Plan, chosen, wanted, count if tokens is None else tokens, capacity, team)
+    text = f"{tokens} tokens, {wanted} by {schedule} on {machine().programs} multiprocessors"
+    return text, partial(Plan, schedule, wanted, count if tokens is None else tokens, capacity, team)
 
 
-def _usual(team: Team) -> str:
-    """The schedule of "auto": tiles do not reach PEs on other nodes, and the interpreter is slow."""
-    return "bulk_synchronous" if team.meeting.spans or machine().arch == "interpreter" else "fused"
+def _checked(x: Any) -> tuple[int, int, tuple[int, ...] | None]:
+    """Check the rows to send. Return how many there are, their elements, and the shape of a row's scales, None for none."""
+    values, name, kinds = (x.values, "x.values", (KIND,)) if isinstance(x, Scaled) else (x, "x", DTYPES)
+    require_array(NAME, name, values, {"tokens": None, "hidden": None})
+    require_dtype(NAME, name, values, kinds)
+    count, hidden = values.shape
+    if not 1 <= hidden <= MOST_HIDDEN:
+        refuse(ArgumentError, NAME, name, f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
+    if not isinstance(x, Scaled):
+        return count, hidden, None
+    blocks = -(-hidden // WIDE)
+    many = isinstance(x.scales, torch.Tensor) and x.scales.dim() == 2
+    require_array(NAME, "x.scales", x.scales, (count, blocks) if many else (count,))
+    require_dtype(NAME, "x.scales", x.scales, (torch.float32,))
+    return count, hidden, tuple(x.scales.shape[1:])
 
 
 def _most(team: Team, tokens: int) -> int:

@@ -6,7 +6,6 @@ each head of each sequence to every peer. Idea: FlashDecoding (Dao et al.), over
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -107,8 +106,7 @@ class Plan:
 def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     q, k, v, lengths, table, out = given
-    require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None})
-    require_dtype(NAME, "q", q, DTYPES)
+    require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None}, DTYPES)
     sequences, heads, width = q.shape
     tokens, page = _require_cache(k, v, table, q)
     kv_heads = k.shape[2]
@@ -118,18 +116,12 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
         wants = f"1 to {MOST_QUERIES} heads of q for each"
         refuse(ArgumentError, NAME, "k", f"{kv_heads} heads, with {heads} of q", wants)
     if lengths is not None:
-        require_array(NAME, "lengths", lengths, (sequences,))
-        require_dtype(NAME, "lengths", lengths, (torch.int32,))
+        require_array(NAME, "lengths", lengths, (sequences,), (torch.int32,))
     if out is not None:
-        require_array(NAME, "out", out, tuple(q.shape))
-        require_dtype(NAME, "out", out, (q.dtype,))
-    if scale is not None and not (isinstance(scale, (int, float)) and math.isfinite(scale)):
-        refuse(ArgumentError, NAME, "scale", repr(scale), "a number, or None")
+        require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
     usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
-    chosen = usual if schedule == "auto" else schedule
-    if chosen not in SCHEDULES:
-        refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
-    factor = width**-0.5 if scale is None else float(scale)
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
+    factor = plans.factor_of(NAME, scale, width)
     problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
     text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
     return text, partial(Plan, problem, chosen, given)
@@ -141,12 +133,10 @@ def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> tuple[int, in
     if table is None:
         require_array(NAME, "k", k, {"batch": sequences, "tokens": None, "kv_heads": None, "dim": width})
     else:
-        require_array(NAME, "block_table", table, {"batch": sequences, "pages": None})
-        require_dtype(NAME, "block_table", table, (torch.int32,))
+        require_array(NAME, "block_table", table, {"batch": sequences, "pages": None}, (torch.int32,))
         require_array(NAME, "k", k, {"all pages": None, "page_size": None, "kv_heads": None, "dim": width})
     require_dtype(NAME, "k", k, (q.dtype,))
-    require_array(NAME, "v", v, tuple(k.shape))
-    require_dtype(NAME, "v", v, (q.dtype,))
+    require_array(NAME, "v", v, tuple(k.shape), (q.dtype,))
     room = int(k.shape[1])
     if table is None:
         return room, None

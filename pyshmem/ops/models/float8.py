@@ -1,7 +1,8 @@
-"""Rows of numbers of 8 bits, of float8_e4m3fn, with a scale for each row: numbers are code * scale.
+"""Rows of numbers of 8 bits, of float8_e4m3fn, with a scale for each row or block of a row: numbers are code * scale.
 
 Kernels store codes as integers, which they make themselves: so every GPU, and the interpreter, has them.
-Format: FP8 Formats for Deep Learning (arXiv 2209.05433); a scale for each token, as in vLLM and TensorRT-LLM.
+Format: FP8 Formats for Deep Learning (arXiv 2209.05433); a scale for each token, as in vLLM and TensorRT-LLM, or
+for each 128 of its elements, as in DeepSeek-V3 (arXiv 2412.19437).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyshmem.device.arch import jit
 
 KIND = torch.float8_e4m3fn
 CODES = tl.constexpr(tl.uint8)  # the elements of an array of codes in kernels
+WIDE = 128  # elements of a block that has a scale of its own
 MOST = tl.constexpr(448.0)  # the largest number
 LEAST = tl.constexpr(1e-30)  # the largest of a row counts as no less: a scale is a normal number
 
@@ -22,7 +24,8 @@ LEAST = tl.constexpr(1e-30)  # the largest of a row counts as no less: a scale i
 class Scaled(NamedTuple):
     """Numbers of 8 bits with scales: row i is ``values[i].float() * scales[i]``.
 
-    values: (tokens, hidden), torch.float8_e4m3fn.  scales: (tokens,), torch.float32.
+    values: (tokens, hidden), torch.float8_e4m3fn.  scales: torch.float32, (tokens,), or one for each 128 elements of a row,
+        the last of which may be fewer: (tokens, ceil(hidden / 128)).
     """
 
     values: torch.Tensor
@@ -30,7 +33,11 @@ class Scaled(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """Return the numbers in another dtype, as a new tensor."""
-        return (self.values.float() * self.scales[:, None]).to(dtype)
+        count, hidden = self.values.shape
+        scales = self.scales.view(count, -1)
+        if self.scales.dim() == 2:
+            scales = scales.repeat_interleave(WIDE, dim=1)[:, :hidden]
+        return (self.values.float() * scales).to(dtype)
 
 
 @jit

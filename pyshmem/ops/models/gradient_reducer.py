@@ -18,6 +18,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.models.gradient_buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.models.gradient_schedules import SCHEDULES, slot_bytes, words_of
+from pyshmem.ops.models.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime.arguments import require_init
@@ -162,8 +163,7 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
         parameters = trained(model)
         if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
             refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
-        if schedule != "auto" and schedule not in SCHEDULES:
-            refuse(ArgumentError, NAME, "schedule", repr(schedule), "auto or " + ", ".join(SCHEDULES))
+        schedule_of(NAME, schedule, "auto", SCHEDULES)
     except ShmemError as problem:
         error = problem
     text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {bool(average)}, schedule {schedule}"

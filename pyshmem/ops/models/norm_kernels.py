@@ -73,7 +73,7 @@ def push_rows(
     ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, scales,
     BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Push this PE's rows into its slots on all PEs, a flag behind each on peers, and make all rows as they arrive.
+    """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
 
     slots: (2, PEs, tokens, hidden), for even and odd turns.  flags: (PEs, tokens).  turns: a count for each program.
     No PE ends a turn before all PEs have begun it, so the slots of the turn before the last one are free.
@@ -85,39 +85,50 @@ def push_rows(
     inside = lane < hidden
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots + (turn & 1) * n * tokens * hidden
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
-        there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
-        for i in range(1, n + 1):
-            dev.store(ctx, there, values, (me + i) % n, inside)
-        tell_peers(ctx, flags + me * tokens + row, turn)
-    arch.join(ctx)  # this PE's own rows
     gains = tl.load(weight + lane, mask=inside, other=0.0)
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        places = tl.cast(row, tl.int64) * hidden + lane
-        before = tl.load(residual + places, mask=inside, other=0.0)
-        for i in range(1, n):
-            dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + row, dev.CMP_GE, turn)
-        total = row_of_slots(ctx, here + tl.cast(row, tl.int64) * hidden + lane, tokens, hidden, inside)
-        kept, made, scale = normalised(total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty)
-        store_row(places, kept, made, scale, sums, out, scales, row, inside)
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    for row in range(program, tokens + programs, programs):
+        if row < tokens:
+            values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
+            there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
+            for i in range(1, n):
+                dev.store(ctx, there, values, (me + i) % n, inside)
+        made_row = row - programs  # while this one is on its way, for whose end the flag waits
+        if (made_row >= 0) & (made_row < tokens):
+            places = tl.cast(made_row, tl.int64) * hidden + lane
+            before = tl.load(residual + places, mask=inside, other=0.0)
+            for i in range(1, n):
+                dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + made_row, dev.CMP_GE, turn)
+            own = tl.load(x + places, mask=inside, other=0.0)
+            total = row_of_slots(ctx, own, here + places, tokens, hidden, inside)
+            kept, made, scale = normalised(
+                total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty
+            )
+            store_row(places, kept, made, scale, sums, out, scales, made_row, inside)
+        if row < tokens:
+            tell_peers(ctx, flags + me * tokens + row, turn)
     arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + tl.program_id(0), turn)
+    tl.store(turns + program, turn)
 
 
 @jit
-def row_of_slots(ctx, places, tokens, hidden, inside):
-    """Return the sum of a row of all PEs here, in their order. In a small team all loads are in flight at once."""
-    n = dev.n_pes(ctx)
+def row_of_slots(ctx, own, places, tokens, hidden, inside):
+    """Return the sum of this PE's ``own`` row and of those in slots, in the order of PEs.
+
+    In a small team all loads are in flight at once.
+    """
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     pitch = tl.cast(tokens, tl.int64) * hidden
-    total = tl.load(places, mask=inside, other=0.0).to(tl.float32)
+    total = tl.zeros(own.shape, tl.float32)
     if ctx.members <= AT_ONCE:
-        for pe in tl.static_range(1, ctx.members):
-            value = tl.load(places + tl.minimum(n - 1, pe) * pitch, mask=inside, other=0.0).to(tl.float32)
+        for pe in tl.static_range(ctx.members):
+            other = tl.load(places + pe * pitch, mask=inside & (pe != me) & (pe < n), other=0.0)
+            value = tl.where(pe == me, own, other).to(tl.float32)
             total = tl.where(n > pe, total + value, total)
     else:
-        for pe in range(1, n):
-            total += tl.load(places + pe * pitch, mask=inside, other=0.0).to(tl.float32)
+        for pe in range(n):
+            other = tl.load(places + pe * pitch, mask=inside & (pe != me), other=0.0)
+            total += tl.where(pe == me, own, other).to(tl.float32)
     return total
 
 
@@ -146,7 +157,6 @@ def push_shares(
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
         send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, x, row, tokens, hidden, BLOCK)
         tell_peers(ctx, flags + me * most + row, turn)
-    arch.join(ctx)  # this PE's own rows
     gains = tl.load(weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
@@ -155,7 +165,8 @@ def push_shares(
         if row < count:
             places = tl.cast(row, tl.int64) * hidden + lane
             before = tl.load(residual + places, mask=inside, other=0.0)
-            total = row_of_slots(ctx, here + places, most, hidden, inside)
+            own = tl.load(x + tl.cast(first, tl.int64) * hidden + places, mask=inside, other=0.0)
+            total = row_of_slots(ctx, own, here + places, most, hidden, inside)
             kept, made, scale = normalised(
                 total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty
             )
@@ -178,9 +189,9 @@ def push_shares(
 
 @jit
 def send_to_owners(ctx, slot, x, row, tokens, hidden, BLOCK: tl.constexpr):
-    """Send row ``row`` of each PE's share of x to the ``slot`` on that PE, the next one first."""
+    """Send row ``row`` of each peer's share of x to the ``slot`` on that PE, the next one first."""
     n, lane = dev.n_pes(ctx), tl.arange(0, BLOCK)
-    for i in range(1, n + 1):
+    for i in range(1, n):
         pe = (dev.my_pe(ctx) + i) % n
         if row < share_size(tokens, pe, n):
             source = x + tl.cast(share_start(tokens, pe, n) + row, tl.int64) * hidden + lane

@@ -12,7 +12,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.configurations import device
 from pyshmem.ops.models.float8 import KIND, Scaled
-from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array, require_dtype
+from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -127,8 +127,7 @@ def checked(
 ) -> torch.dtype:
     """Check the arguments, and return the dtype of out. shapes: the rows of the residual and of out, for those of x."""
     x, out = given.x, given.out
-    require_array(routine, "x", x, {"tokens": None, "hidden": None})
-    require_dtype(routine, "x", x, DTYPES)
+    require_array(routine, "x", x, {"tokens": None, "hidden": None}, DTYPES)
     tokens, hidden = x.shape
     if not 1 <= hidden <= MOST_HIDDEN:
         refuse(ArgumentError, routine, "x", f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
@@ -139,13 +138,10 @@ def checked(
         ("residual_out", given.residual_out, kept, x.dtype),
     ):  # fmt: skip
         if array is not None or name == "residual":
-            require_array(routine, name, array, (rows, hidden))
-            require_dtype(routine, name, array, (dtype,))
+            require_array(routine, name, array, (rows, hidden), (dtype,))
     if given.scales is not None:
-        require_array(routine, "out.scales", given.scales, (made,))
-        require_dtype(routine, "out.scales", given.scales, (torch.float32,))
-    require_array(routine, "weight", given.weight, (hidden,))
-    require_dtype(routine, "weight", given.weight, tuple(dict.fromkeys((x.dtype, torch.float32))))
+        require_array(routine, "out.scales", given.scales, (made,), (torch.float32,))
+    require_array(routine, "weight", given.weight, (hidden,), tuple(dict.fromkeys((x.dtype, torch.float32))))
     if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
         refuse(ArgumentError, routine, "eps", repr(eps), "a number, 0 or more")
     if (out is None) != (given.residual_out is None):

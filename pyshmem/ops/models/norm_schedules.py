@@ -23,6 +23,7 @@ from pyshmem.runtime.gpu.launch import early_launcher
 MOST_PES = 4  # of "words": a thread has words of each PE in registers
 MOST_PARTS = 4  # of a row: a thread keeps them in registers
 WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
+INTERPRETED_PIECES = 8  # of all rows, by "words"
 # elements of a row that a thread has, where latency and where the rate of memory matters
 FEW, MANY = 16, 32
 
@@ -32,6 +33,7 @@ class Step:
 
     each = FEW
     most = 2
+    registers = 0  # the most of a thread on NVIDIA's GPUs, for rows of 16 bits; 0: as many as the compiler takes
 
     def __init__(self, problem: Problem, wanted: Wanted, rows: int) -> None:
         """rows: that programs divide."""
@@ -44,8 +46,12 @@ class Step:
     def prepare(self, kernel: Any, arrays: tuple[torch.Tensor, ...], *fixed: Any, **constants: Any) -> None:
         """Compile ``kernel`` for arrays like those of a call. fixed: before tokens.  constants: after EARLY."""
         warps, early = warps_of(self.block // self.each), may_be_early()
+        fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
+        few = {"maxnreg": self.registers} if fewer and self.programs > machine().programs else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
-        self.kernel = Prepared(kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps)
+        self.kernel = Prepared(
+            kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few
+        )
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """arrays: x, residual, weight, out, the new residual and scales."""
@@ -62,12 +68,13 @@ class Words(Step):
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
         room = 2 * problem.tokens * problem.team.size * parts * width
-        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens)
+        cut = 1 if problem.kind.itemsize == 1 else pieces_of(parts, problem.tokens)
+        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens * cut)
         self.turns = counts(self.programs)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
         early = may_be_early()
         context = context if interpreter.active() else of_team(context)
-        constants = {"PARTS": parts, "WIDTH": width, "EARLY": early}
+        constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
         self.kernel = Prepared(
             send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), arrays, constants,
             early=early, num_warps=warps_of(width),
@@ -76,6 +83,8 @@ class Words(Step):
 
 class Push(Step):
     """Rows go into slots on all peers, each with a flag."""
+
+    registers = 64  # so that two programs of 512 threads fit
 
     def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
         rows = problem.team.size * problem.tokens
@@ -152,6 +161,12 @@ def has_words(team: Team, given: Given) -> bool:
     row = given.x.shape[1] * given.x.itemsize
     aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
     return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
+
+
+def pieces_of(parts: int, rows: int) -> int:
+    """Return into how many pieces "words" cuts a row of so many parts, so that each has a program of its own."""
+    most = INTERPRETED_PIECES if interpreter.active() else machine().programs
+    return max(cut for cut in range(1, parts + 1) if parts % cut == 0 and (cut == 1 or rows * cut <= most))
 
 
 def may_be_early() -> bool:

@@ -16,11 +16,12 @@ from pyshmem.ops.models.float8 import CODES, coded, factor_of
 @triton.jit
 def send_words(
     ctx, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, scales,
-    PARTS: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+    PARTS: tl.constexpr, WIDTH: tl.constexpr, CUT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """push_rows by words that are their own flags, for few rows: a word of 8 bytes has 4 bytes of data and the turn.
 
     A row is PARTS times WIDTH lanes of 4 bytes: two elements of 16 bits, or one of 32. A thread has one lane of each part.
+    CUT: the pieces of a row, of PARTS / CUT parts, 1 for results of 8 bits. A program sends and stores one, and adds all.
     slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
     """
     element: tl.constexpr = x.dtype.element_ty
@@ -28,15 +29,21 @@ def send_words(
         gpu.follow()
     turn = tl.load(turns + tl.program_id(0)) + 1
     here = slots.to(tl.int64) + (turn & 1) * tokens * dev.n_pes(ctx) * ctx.piece
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+    for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
+        row, first_lane = item // CUT, item % CUT * (PARTS // CUT * WIDTH)
         mine = here + (row * dev.n_pes(ctx) + dev.my_pe(ctx)) * ctx.piece
-        send_row(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, PARTS, WIDTH)
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
+        send_piece(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, first_lane, PARTS // CUT, WIDTH)
+    for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
+        row, piece = item // CUT, item % CUT
+        lane = piece * (PARTS // CUT * WIDTH) * shared_by(2, element)
         places = tl.cast(row, tl.int64) * hidden
+        own = load_parts(x + places, hidden, PARTS, WIDTH)
         rests = load_parts(residual + places, hidden, PARTS, WIDTH)
-        gains = load_gains(weight, hidden, element, PARTS, WIDTH)
+        gains = load_gains(weight + lane, hidden - lane, element, PARTS // CUT, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
-        finish_row(ctx, first, turn, rests, gains, sums + places, out + places, scales + row, hidden, eps, PARTS, WIDTH)
+        found = await_rows(ctx, first, turn, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
+        kept, made, scale = sums + places, out + places, scales + row
+        finish_row(ctx, found, rests, gains, kept, made, scale, hidden, eps, piece, PARTS, WIDTH, CUT)
     arch.join(ctx)
     tl.store(turns + tl.program_id(0), turn)
 
@@ -70,30 +77,50 @@ def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH
 
 
 @jit
-def send_row(ctx, mine, turn, row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Send a row to ``mine``, the place of this PE's words, on all PEs, the next one first."""
+def send_piece(ctx, mine, turn, row, hidden, first_lane, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Send parts of a row to ``mine``, the place of this PE's words, on all PEs, the next one first; of two on the other."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
-    words = load_parts(row, hidden, PARTS, WIDTH)  # all before the first store, which no load may pass
+    left = hidden - first_lane * shared
+    words = load_parts(
+        row + first_lane * shared, left, PARTS, WIDTH
+    )  # all before the first store, which no load may pass
     pe = dev.my_pe(ctx)
-    for step in tl.static_range(ctx.members):
+    for step in tl.static_range(1 if ctx.members == 2 else ctx.members):
         pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
         there = transport.piece_on(ctx, mine, pe)
         for part in tl.static_range(PARTS):
-            lanes = part * WIDTH + tl.arange(0, WIDTH)
+            lanes = first_lane + part * WIDTH + tl.arange(0, WIDTH)
             used = (lanes * shared < hidden) & (dev.n_pes(ctx) > step)
             transport.store_words(ctx, there, lanes, 0, words[part], turn, used)
 
 
 @jit
+def await_rows(ctx, first, turn, own, most, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Wait for the words of all PEs, from ``first`` on, and return them: of each part those of PE 0, 1, ...
+
+    own: this PE's, for which nobody waits where there are two PEs.  most: the last place that is sent.
+    """
+    lane, me = tl.arange(0, WIDTH), dev.my_pe(ctx)
+    if ctx.members == 2:
+        others = arch.await_parts(ctx, "all_reduce", first + (1 - me) * ctx.piece, lane, most, turn, 1, PARTS)
+        found = ()
+        for part in tl.static_range(PARTS):
+            one, two = own[part], others[part][0]
+            found = found + ((tl.where(me == 0, one, two), tl.where(me == 0, two, one)),)
+        return found
+    else:
+        return arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
+
+
+@jit
 def finish_row(
-    ctx, first, turn, rests, gains, kept_row, out_row, scale_at, hidden, eps, PARTS: tl.constexpr, WIDTH: tl.constexpr
-):
-    """Wait for the words of all PEs, from ``first`` on, add them and the residual, normalise and store."""
+    ctx, found, rests, gains, kept_row, out_row, scale_at, hidden, eps, piece, PARTS: tl.constexpr, WIDTH: tl.constexpr,
+    CUT: tl.constexpr,
+):  # fmt: skip
+    """Add the words of all PEs and the residual, normalise, and store a piece of the row."""
     element: tl.constexpr = kept_row.dtype.element_ty
     shared: tl.constexpr = shared_by(2, element)
     lane = tl.arange(0, WIDTH)
-    most = tl.cdiv(hidden, shared) - 1
-    found = arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
     kept, square = (), tl.zeros([WIDTH], tl.float32)
     for part in tl.static_range(PARTS):
         inside = (part * WIDTH + lane) * shared < hidden
@@ -112,12 +139,15 @@ def finish_row(
         factor = factor_of(tl.max(largest, axis=0))
         tl.store(scale_at, factor)
         scale = scale / factor
-    for part in tl.static_range(PARTS):
-        lanes = part * WIDTH + lane
+    for part in tl.static_range(PARTS // CUT):
+        lanes = (piece * (PARTS // CUT) + part) * WIDTH + lane
         inside = lanes * shared < hidden
         low, high = kept[part]
+        for other in tl.static_range(1, CUT):
+            one, two = kept[other * (PARTS // CUT) + part]
+            low, high = tl.where(piece == other, one, low), tl.where(piece == other, two, high)
         store_lanes(kept_row, lanes, low, high, inside, shared)
-        low, high = scaled_lanes(kept[part], gains[part], scale, element)
+        low, high = scaled_lanes((low, high), gains[part], scale, element)
         store_lanes(out_row, lanes, low, high, inside, shared)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
+from pyshmem.ops.kept import Kept
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 128
+MOST_PLANS = 128  # of a team
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -38,7 +39,12 @@ class Operand(NamedTuple):
     aligned: bool  # its address is a multiple of 16
 
 
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+def _close(plan: Plan) -> None:
+    if job.generation == plan.generation:
+        plan.space.close()
+
+
+_plans = Kept(MOST_PLANS, _close)
 
 
 def operand(array: Any) -> Any:
@@ -59,11 +65,14 @@ def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
     key = (routine, asked, group.meeting.wires, job.generation)
-    found = _plans.get(key)
-    if found is None or not found.team:
-        found = _plans[key] = _agreed(routine, group, make)()
-        while len(_plans) > MOST_PLANS:
-            _close(_plans.popitem(last=False)[1])
+    try:
+        found = _plans.live(key)
+    except TypeError:
+        found = None  # an argument that cannot be in a key, which make refuses
+    if found is None:
+        maker = _agreed(routine, group, make)
+        _plans.make_room(group)
+        found = _plans[key] = maker()
     return found
 
 
@@ -79,18 +88,21 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -
     return maker
 
 
-def _close(plan: Plan) -> None:
-    if job.generation == plan.generation:
-        plan.space.close()
-
-
 def clear() -> None:
     """Close all plans. Collective over all PEs, which have made the same plans."""
-    while _plans:
-        _close(_plans.popitem(last=False)[1])
+    _plans.close_all()
 
 
 # ---- checks that operators share
+
+
+def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str]) -> str:
+    """Return the name of the schedule, ``usual`` for "auto". Errors: ArgumentError if it is not ``known``."""
+    if schedule == "auto":
+        return usual
+    if not isinstance(schedule, str) or schedule not in known:
+        refuse(ArgumentError, routine, "schedule", repr(schedule), "auto or " + ", ".join(known))
+    return schedule
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -106,9 +118,22 @@ def require_own(routine: str, out: torch.Tensor, **read: torch.Tensor) -> None:
             refuse(ArgumentError, routine, "out", f"memory of {name}", "memory of its own")
 
 
-def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...]) -> None:
+def factor_of(routine: str, scale: Any, width: int) -> float:
+    """Return what products of queries and keys of ``width`` elements are multiplied by. Errors: ArgumentError."""
+    if scale is None:
+        return float(width**-0.5)
+    if not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+        refuse(ArgumentError, routine, "scale", repr(scale), "a number, or None")
+    return float(scale)
+
+
+def require_array(
+    routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...] = (),
+) -> None:  # fmt: skip
     """Check a contiguous tensor beside the heap. shape: its own, or the names of dimensions, with lengths where they matter.
 
+    dtypes: those that it may have; none are given where any may be.
     Errors: ArgumentError, DtypeError.
     """
     wanted = shape if isinstance(shape, tuple) else tuple(shape.values())
@@ -121,6 +146,8 @@ def require_array(routine: str, name: str, array: Any, shape: Mapping[str, int |
         refuse(ArgumentError, routine, name, f"strides {array.stride()}", "a contiguous tensor")
     if array.device.type != default().device:
         refuse(ArgumentError, routine, name, f"a tensor on {array.device}", f"one on {default().device}")
+    if dtypes:
+        require_dtype(routine, name, array, dtypes)
 
 
 def require_dtype(routine: str, name: str, array: torch.Tensor, wanted: tuple[torch.dtype, ...]) -> None:

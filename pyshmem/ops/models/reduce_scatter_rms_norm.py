@@ -22,7 +22,6 @@ from pyshmem.ops.models import plans
 from pyshmem.ops.models.float8 import KIND, Scaled
 from pyshmem.ops.models.norm_share_schedules import GATHERED, SHARES
 from pyshmem.ops.shares import share_of, start_of
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 MOST_PUSHED = 4 << 20  # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s
 READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
@@ -90,9 +89,7 @@ def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: A
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
     nbytes = x.nbytes // team.size * (team.size - 1)
-    chosen = _best(team, nbytes, kind == KIND and not gathers) if schedule == "auto" else schedule
-    if chosen not in schedules:
-        refuse(ArgumentError, name, "schedule", repr(schedule), "auto or " + ", ".join(schedules))
+    chosen = plans.schedule_of(name, schedule, _best(team, nbytes, kind == KIND and not gathers), schedules)
     if gathers and chosen != "bulk_synchronous":
         norm.require_symmetric(name, given, ("out", "out.scales"))
     problem = norm.Problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from pyshmem.ops.libraries import multiply
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.rounds import words_of
 from pyshmem.ops.scaling import NONE, gathered_scales, of_rows
-from pyshmem.ops.streams import Side, await_mark
+from pyshmem.ops.streams import InTurn, Side, await_mark
 from pyshmem.ops.workspace import workspace_of
 
 # elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
@@ -56,7 +57,7 @@ class GatherRows:
         self.first, last = rows_of(problem, problem.me)
         self.pieces = gathered_pieces(self.first, last, problem.N)
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin, self.gate = beginner(problem, self.space["words"]), Side()
+        self.begin, self.gate, self.products = beginner(problem, self.space["words"]), Side(), InTurn()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         i, j = self.pieces[-1]
         last_piece = self.space["result 0"][i:j]
@@ -67,14 +68,16 @@ class GatherRows:
         with self.gate.after():
             self.begin()  # peers may write to out
             ready = self.gate.mark()
+        self.products.begin()
         for (i, j), step in zip(self.pieces, self.multiply, strict=True):
             above, below = i - self.first, j - self.first
-            step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
-            if j < self.pieces[-1][1]:
-                for pe, side in self.sides.items():
+            with self.products.next():
+                step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
+                for pe, side in self.sides.items() if j < self.pieces[-1][1] else ():
                     with side.after():
                         await_mark(ready)
                         put_rows(team, out, i, j, pe)
+        self.products.join()
         self.gate.join()
         for side in self.sides.values():
             side.join()
@@ -102,10 +105,13 @@ class MultiplyGathered:
             for pe in peers_of(team)
             for piece, (first, last) in enumerate(pieces_of(problem, pe))
         ]
-        self.team, self.side = team, Side()
+        self.team, self.side, self.gate, self.products = team, Side(), Side(), InTurn()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.products.begin()
         rows = a if a.is_contiguous() else a.contiguous()
+        with self.gate.after():
+            pass
         with self.side.after():
             self.pieces.begin()  # no PE reads its gathered rows of the last call any more
             for pe, piece, i, j in self.sent:
@@ -113,11 +119,17 @@ class MultiplyGathered:
                     put(self.team, self.scales[self.team.me], scales[0], pe)
                 put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
                 self.pieces.tell(pe, piece)
-        self.multiply_own(a, b, out[self.first : self.last], *scales)
+        with self.products.next():
+            self.multiply_own(a, b, out[self.first : self.last], *scales)
         for pe, piece, first, last, step in self.steps:
-            self.pieces.wait(pe, piece)
-            step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
-        self.side.join()
+            with self.gate.again():
+                self.pieces.wait(pe, piece)
+                come = self.gate.mark()
+            with self.products.next():
+                await_mark(come)
+                step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
+        for each in (self.products, self.gate, self.side):
+            each.join()
 
     def _scales_of(self, pe: int, first: int, last: int, scales: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The scales of the product of rows first to last - 1, which are of ``pe``."""
@@ -152,37 +164,47 @@ class ReduceScatter:
         ]
         self.first, last = rows_of(problem, problem.me)
         self.own = cut(self.first, last, (1,) * count)
-        blocks = [(i, j) for each in self.sent for _, i, j in each] + self.own
-        self.multiply = {j - i: multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
+        self.multiply = {
+            (i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False)
+            for i, j in [*((i, j) for each in self.sent for _, i, j in each), *self.own]
+        }
         self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
         self.sums = [
             Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
         ]
-        self.side = Side()
+        self.side, self.gate, self.products = Side(), Side(), InTurn()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         with self.side.after():
             self.pieces.begin()  # no PE reads its slots of the last call any more
+        self.products.begin()
         for piece, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
-                self.multiply[j - i](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
-                with self.side.after():
-                    put_part(self.problem, self.slots, self.parts, pe, i, j)
-                    self.pieces.tell(pe, piece)
-        for piece, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
+                with self.products.next():
+                    self.multiply[i, j](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                    with self.side.after():
+                        put_part(self.problem, self.slots, self.parts, pe, i, j)
+                        self.pieces.tell(pe, piece)
+        with self.gate.after():
+            come = [self._await_parts(piece) for piece in range(len(self.own))]
+        for mark, (i, j), add in zip(come, self.own, self.sums, strict=True):
             here, there = slice(i, j), slice(i - self.first, j - self.first)
-            if self.adds:
-                self._await_parts(piece)
-                torch.addmm(self.slots[0, there], a[here], b, out=out[there])
-            else:
-                self.multiply[j - i](a[here], b, self.parts[here], *of_rows(scales, i, j))
-                self._await_parts(piece)
-                add(self.parts[here], out[there])
-        self.side.join()
+            with self.products.next():
+                if self.adds:
+                    await_mark(mark)
+                    torch.addmm(self.slots[0, there], a[here], b, out=out[there])
+                else:
+                    self.multiply[i, j](a[here], b, self.parts[here], *of_rows(scales, i, j))
+                    await_mark(mark)
+                    add(self.parts[here], out[there])
+        for each in (self.products, self.gate, self.side):
+            each.join()
 
-    def _await_parts(self, piece: int) -> None:
+    def _await_parts(self, piece: int) -> Any:
+        """Let the gate's stream wait for a piece of all peers. Return a mark behind it."""
         for pe in peers_of(self.problem.team):
             self.pieces.wait(pe, piece)
+        return self.gate.mark()
 
 
 STEPS = {

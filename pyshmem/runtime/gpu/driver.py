@@ -125,6 +125,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
 }
 _WORDS_ON_STREAMS = 122  # CUDA's attribute: whether streams write and wait for words of 8 bytes
 _WAITS = {GE: 0, EQ: 1}  # the comparisons of cuStreamWaitValue64
+_MPS = 133  # CUDA's attribute: whether processes share the device by the multi-process service
 _VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; for CUDA also file descriptors as handles
 
 
@@ -155,6 +156,13 @@ def launch_function(vendor: str, operation: str) -> int:
     """Return the address of the driver function that launches a kernel, for the native module."""
     symbol = _CALLS[operation][0 if vendor == "cuda" else 1]
     return int(ctypes.cast(getattr(ctypes.CDLL(default_library(vendor)), str(symbol)), c_void_p).value or 0)
+
+
+def cuda_version() -> int:
+    """Return the version of CUDA that the driver supports, as 12030 for 12.3. No heap need be open."""
+    found = c_int()
+    ctypes.CDLL(default_library("cuda")).cuDriverGetVersion(ctypes.byref(found))
+    return found.value
 
 
 class Driver:
@@ -215,6 +223,16 @@ class Driver:
         if self.vendor == "hip" and not self.has("export"):
             return False
         return all(self._number("attribute", attribute, self.device) for attribute in _VMM_ATTRIBUTES[self.vendor])
+
+    def takes_turns(self) -> bool:
+        """Return whether processes that share the device take turns on all of it, so that none can starve another.
+
+        Under CUDA's MPS and HIP they divide it: a kernel that waits may occupy what the one that it waits for needs.
+        """
+        try:
+            return self.vendor == "cuda" and not self._number("attribute", _MPS, self.device)
+        except DriverError:  # a driver that does not know the attribute
+            return False
 
     # ---- devices ----
 

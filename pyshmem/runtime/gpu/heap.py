@@ -37,7 +37,8 @@ class GpuHeap(Heap):
 
     device = "cuda"
     streams = True
-    shared = False  # whether some PEs of the node share a GPU
+    shared = False  # whether some PEs share a GPU
+    in_turn = False  # whether PEs that share one take turns on it, see Driver.takes_turns
     divided = False  # whether PEs of one host are on several nodes, because they do not map each other's GPU memory
 
     def open(

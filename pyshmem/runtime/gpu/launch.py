@@ -15,8 +15,7 @@ import torch
 
 from pyshmem.runtime._native import call_kernel, kernel_key, launch_prepared
 from pyshmem.runtime.errors import LaunchError, refuse
-from pyshmem.runtime.gpu.driver import launch_function
-from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.gpu.driver import cuda_version, launch_function
 from pyshmem.runtime.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
@@ -180,6 +179,6 @@ def early_launcher() -> int:
 
     It requires an NVIDIA GPU from Hopper on, and CUDA 12.3, the first version that supports such launches in graphs.
     """
-    if torch.version.hip or torch.cuda.get_device_capability() < (9, 0) or gpu.driver.version < 12030:
+    if torch.version.hip or torch.cuda.get_device_capability() < (9, 0) or cuda_version() < 12030:
         return 0
     return launch_function("cuda", "launch_early")

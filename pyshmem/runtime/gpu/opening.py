@@ -83,6 +83,7 @@ def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) 
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if driver.vendor == "hip" else "nvidia"
         kinds = set(world.allgather((gpu.arch, gpu.shared)))
         gpu.reduces = not gpu.shared and len(kinds) == 1
+        gpu.in_turn = driver.takes_turns()
         choice = _choice(driver, world, gpu.arch)
         cap = _cap(world, node, choice, asked_bytes, properties.total_memory)
         gpu.open(driver, world, node, job.node_pes, cap, choice)
@@ -126,8 +127,8 @@ def _divide(driver: Driver, world: Comm) -> None:
             wants = "GPUs with peer access, a start by MPI, or PYSHMEM_HEAP=cpu"
             refuse(UnreachableError, "init", "device", got, wants)
         nodes.divide(world, group[job.node_comm.rank])
-        every = job.node_comm.allgather(own)
-    gpu.shared = len(set(every)) < len(every)
+    gpus = list(zip(job.hosts, world.allgather(own), strict=True))
+    gpu.shared = len(set(gpus)) < len(gpus)
 
 
 def groups(pes: Sequence[tuple[str, Sequence[str], bool]]) -> list[int]:

@@ -1,0 +1,65 @@
+"""The least times of SpMV, as kernels that know no rows: what a product cannot be faster than on this GPU.
+
+EACH_ONCE moves every byte of the matrix, of x and of y once. BY_COLUMNS also loads x as the columns say: where these are
+scattered, each element takes a sector of the cache. Both are launched as pyshmem's kernels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem import irregular
+from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.irregular.launching import Bound, Launch, stream_of
+from pyshmem.irregular.works.spmv import Operands
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.gpu.launch import early_launcher
+
+EACH_ONCE, BY_COLUMNS, EMPTY = "each byte once", "x by columns", "an empty kernel"
+FLOORS = EACH_ONCE, BY_COLUMNS, EMPTY
+_BLOCK = 1024
+
+
+@triton.jit(do_not_specialize=["rows", "width", "stored"])
+def move(
+    offsets, rows, width, stored, operands,
+    EMPTY: tl.constexpr, GATHERS: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Load a block of each array, x by columns if GATHERS, and store a block of y, to which all of them go."""
+    if EARLY:
+        gpu.follow()
+    if not EMPTY:
+        places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        atoms = places < stored
+        column = tl.load(operands.columns + places, mask=atoms, other=0)
+        entry = tl.load(operands.entries + places, mask=atoms, other=0)
+        if GATHERS:
+            x = tl.load(operands.x + column, mask=atoms, other=0)
+        else:
+            x = tl.load(operands.x + places, mask=places < width, other=0) + column
+        offset = tl.load(offsets + places, mask=places < rows, other=0)
+        tl.store(operands.y + places, offset + tl.sum(entry * x), mask=places < rows)
+
+
+def floors(matrix: irregular.CSR, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """Return the calls by name. They go on torch's current stream."""
+    held = Operands(matrix.columns, matrix.values, x, x.new_empty(matrix.rows))
+    every = {EACH_ONCE: (False, False), BY_COLUMNS: (False, True), EMPTY: (True, False)}
+    return {name: partial(_call, matrix, held, flags, {}) for name, flags in every.items()}
+
+
+def _call(matrix: irregular.CSR, held: Operands, flags: tuple[bool, bool], bound: dict[int, Bound]) -> None:
+    stream = stream_of(matrix.device)
+    if stream not in bound:
+        early = not interpreter.active() and bool(early_launcher())
+        constants = {"EMPTY": flags[0], "GATHERS": flags[1], "EARLY": early, "BLOCK": _BLOCK}
+        programs = 1 if flags[0] else -(-max(matrix.atoms, *matrix.shape) // _BLOCK)
+        fixed = matrix.offsets, matrix.rows, matrix.shape[1], matrix.atoms
+        bound[stream] = Bound(stream, [Launch(move, (programs,), fixed, constants, {})], held)
+    bound[stream](held)

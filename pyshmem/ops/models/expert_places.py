@@ -1,0 +1,139 @@
+"""How kernels find the place of each expert's rows: numbers of rows for parts of the tokens, which all PEs add.
+
+Of each token and PE, ``places`` has its rows' numbers there in the order of experts, then -1; -2 is a row without room.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+import pyshmem.device as dev
+from pyshmem.device import arch
+from pyshmem.device.arch import jit
+
+
+@jit
+def route(
+    ctx, table, their_experts, their_weights, faults, begin, end, tokens, local, indices, weights, hits,
+    TOP: tl.constexpr, PT: tl.constexpr, PN: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Tell all PEs how many rows each of their experts gets of a part, and which experts and weights its tokens have."""
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    lane, number = tl.arange(0, PT), tl.arange(0, PN)
+    found = tl.zeros([PN], tl.int32)
+    for start in range(begin, end, BT):
+        token = start + tl.arange(0, BT)
+        places = token[:, None] * TOP + lane[None, :]
+        room = (token < end)[:, None] & (lane < TOP)[None, :]
+        held = room & (token < tokens)[:, None]
+        listed = tl.load(indices + places, mask=held, other=-1)
+        given = tl.load(weights + places, mask=held, other=0.0)
+        expert = known(listed, local * n)
+        note_others(listed, token[:, None], local * n, faults)
+        found += tl.sum((tl.reshape(expert, [BT * PT])[:, None] == number[None, :]).to(tl.int32), axis=0)
+        for i in range(1, n + 1):
+            pe = (me + i) % n
+            its = expert - pe * local
+            there = (its >= 0) & (its < local)
+            dev.store(ctx, their_experts + places, tl.where(there, its, -1), pe, room)
+            dev.store(ctx, their_weights + places, given, pe, room)
+            tl.store(hits + token * n + pe, tl.max(there.to(tl.int32), axis=1), mask=token < end)
+    owner = tl.minimum(number // local, n - 1)
+    dev.store(ctx, table + number % local, found, owner, number < local * n)
+
+
+@jit
+def known(listed, experts):
+    """Return the experts that entries name, -1 for numbers of none."""
+    return tl.where((listed >= 0) & (listed < experts), listed, -1).to(tl.int32)
+
+
+@jit
+def note_others(listed, token, experts, faults):
+    """Record the last ``token`` of which an entry is no expert's number, and not -1."""
+    wrong = tl.max(tl.ravel(tl.where((listed < -1) | (listed >= experts), token + 1, 0)), axis=0)
+    if wrong > 0:
+        tl.store(faults + 3, experts)
+        tl.store(faults + 2, wrong)
+
+
+@jit
+def sum_rows(table, begin, middle, end, local, PL: tl.constexpr, BR: tl.constexpr):
+    """Return the sums of rows of ``local`` numbers: of those below ``middle``, and of all."""
+    number, early, every = tl.arange(0, PL), tl.zeros([PL], tl.int32), tl.zeros([PL], tl.int32)
+    for start in range(begin, end, BR):
+        row = start + tl.arange(0, BR)
+        inside = (row < end)[:, None] & (number < local)[None, :]
+        found = tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0)
+        early += tl.sum(tl.where((row < middle)[:, None], found, 0), axis=0)
+        every += tl.sum(found, axis=0)
+    return early, every
+
+
+@jit
+def divide(totals, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
+    """Store where the rows of each expert begin and how many there are, as far as there is room for them."""
+    number, every = tl.arange(0, PL), tl.sum(totals, axis=0)
+    ends = tl.cumsum(totals, axis=0)
+    begins, ends = tl.minimum(ends - totals, capacity), tl.minimum(ends, capacity)
+    tl.store(counts + number, ends - begins, mask=number < local)
+    tl.store(offsets + number, begins, mask=number < local)
+    tl.store(offsets + local, tl.minimum(every, capacity))
+    if (every > capacity) & (strict > 0):
+        tl.store(faults + 1, capacity)
+        tl.store(faults, every)
+
+
+@jit
+def assign_all(
+    ctx, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local, capacity,
+    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
+    before = tl.cumsum(totals, axis=0) - totals
+    for pe in range(dev.n_pes(ctx)):
+        early, every = sum_rows(tables, pe * parts, pe * parts + part, pe * parts + parts, local, PL, BR)
+        at = pe * room * TOP
+        assign(
+            their_experts + at, their_weights + at, places + at, factors + at, before + early, begin, end,
+            capacity, TOP, PT, PL, BT,
+        )  # fmt: skip
+        before += every
+    arch.join(ctx)  # other threads read the places
+
+
+@jit
+def assign(
+    experts, weights, places, factors, base, begin, end, capacity,
+    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Give each expert of each token of a part its row, in the order of tokens from ``base`` on, and the row its weight."""
+    lane, number = tl.arange(0, PT), tl.arange(0, PL)
+    for start in range(begin, end, BT):
+        token = start + tl.arange(0, BT)
+        inside = (token < end)[:, None] & (lane < TOP)[None, :]
+        at = token[:, None] * TOP
+        expert = tl.load(experts + at + lane[None, :], mask=inside, other=-1)
+        given = tl.load(weights + at + lane[None, :], mask=inside, other=0.0)
+        chosen = (tl.reshape(expert, [BT * PT])[:, None] == number[None, :]).to(tl.int32)
+        before = tl.cumsum(chosen, axis=0) - chosen + base[None, :]
+        place = tl.reshape(tl.sum(chosen * before, axis=1), [BT, PT])
+        place = tl.where(expert < 0, -1, tl.where(place < capacity, place, -2))
+        base += tl.sum(chosen, axis=0)
+        keep_places(places + at, factors + at, expert, place, given, inside)
+
+
+@jit
+def keep_places(places, factors, expert, place, given, inside):
+    """Store the places and weights of tokens in the order of their experts, those without one, of a number below 0, last.
+
+    expert, place, given: a row for each token, from whose begin in ``places`` and ``factors`` on they are stored.
+    """
+    item = tl.arange(0, expert.shape[1])
+    key = tl.where(expert < 0, 0x7FFFFFFF, expert)
+    sooner = (key[:, None, :] < key[:, :, None]) | (
+        (key[:, None, :] == key[:, :, None]) & (item[None, None, :] < item[None, :, None])
+    )
+    rank = tl.sum(sooner.to(tl.int32), axis=2)
+    tl.store(places + rank, place, mask=inside)
+    tl.store(factors + rank, given, mask=inside)

@@ -1,0 +1,82 @@
+"""Which plans are kept: those of a team go by its own calls, and with it."""
+
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem import ops
+from pyshmem.ops import plans
+from pyshmem.ops.models import plans as plans_of_models
+from support import here
+
+pytestmark = pytest.mark.usefixtures("plans_closed")
+
+N = 8  # columns
+
+
+def product(rows, team=None):
+    """All elements are 2 times the PEs of the team."""
+    return ops.gemm_all_reduce(torch.ones(rows, 2, device=here()), torch.ones(2, N, device=here()), team=team)
+
+
+def norm(rows, team=None):
+    """All elements are 1."""
+    x = torch.ones(rows, N, device=here())
+    return ops.all_reduce_rms_norm(x, torch.zeros_like(x), torch.ones(N, device=here()), team=team)[0]
+
+
+KINDS = [(product, plans._plans), (norm, plans_of_models._plans)]
+kinds = pytest.mark.parametrize("call, kept", KINDS, ids=[call.__name__ for call, _ in KINDS])
+
+
+@kinds
+def test_a_team_that_has_ended_gives_the_memory_of_its_plans_back(call, kept, reserve):
+    """Before the next plan is made, so that the reserve suffices for team after team."""
+    most = 0
+    for turn in range(4):
+        team = shmem.TEAM_WORLD.split_strided(0, 1, max(1, shmem.n_pes() - 1))
+        if team:
+            call(3, team)
+            most = most or len(reserve.taken)
+            assert len(reserve.taken) == most, f"turn {turn}"
+            team.destroy()
+        shmem.barrier_all()
+
+
+@kinds
+def test_plans_of_a_small_team_do_not_close_those_of_all_pes(call, kept, reserve, monkeypatch, me, npes):
+    """Closing these is collective over all PEs, and only PE 0 makes more plans."""
+    if npes < 2:
+        pytest.skip("there is no smaller team")
+    monkeypatch.setattr(kept, "most", 2)
+    wanted = [call(rows).clone() for rows in (2, 3)]
+    of_all = list(kept.values())
+    team = shmem.TEAM_WORLD.split_strided(0, 1, 1)
+    if me == 0:
+        for rows in range(2, 7):
+            call(rows, team)
+        assert len(kept) == 4
+    assert [plan for plan in kept.values() if plan.team is shmem.TEAM_WORLD] == of_all
+    assert [torch.equal(call(rows), each) for rows, each in zip((2, 3), wanted, strict=True)] == [True, True]
+
+
+@kinds
+def test_the_plan_used_longest_ago_goes_first(call, kept, monkeypatch):
+    monkeypatch.setattr(kept, "most", 2)
+    for rows in (2, 3, 2, 4):
+        call(rows)
+    assert len(kept) == 2
+    held = list(kept)
+    call(2)
+    assert sorted(map(str, kept)) == sorted(map(str, held))  # that of 3 rows had gone
+
+
+def test_a_plan_refuses_operands_that_it_was_not_made_for(me):
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    plan = ops.plan("gemm_all_gather", a, b)
+    for other in (torch.ones(3, 8), torch.ones(8, 4).T, torch.ones(4, 8, dtype=torch.float16), None):
+        given = None if other is None else other.to(here())
+        with pytest.raises(
+            shmem.ArgumentError, match=rf"^gemm_all_gather: PE {me}: a: got .*; wants .* <plan of gemm_all"
+        ):
+            plan(given, b)
+    assert (plan(a, b) == 8).all()
