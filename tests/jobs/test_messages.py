@@ -3,7 +3,7 @@
 import ctypes
 
 import pytest
-from far_peer import FLUSH, GET, GPU, PUT, Peer, Service
+from far_peer import FLUSH, GET, GPU, PUT, REQUEST, Peer, Service
 from pyshmem.runtime import _native
 from pyshmem.runtime.far import LARGE
 from standin_gpu import Gpu
@@ -78,10 +78,10 @@ def begun(messages, count, other):
 
 def test_what_follows_a_message_waits_for_it_and_other_pes_do_not(peers, messages, service):
     peer, other = peers
-    peer.send(PUT, 0, LARGE, detail=BY_MPI, asks=1)
-    peer.put(WORD + LARGE, b"the flag")
-    peer.send(FLUSH, asks=1)
+    large, flag = REQUEST.pack(PUT, 1, BY_MPI, 0, LARGE, 0, 0), REQUEST.pack(PUT, 0, 0, WORD + LARGE, 8, 0, 0)
+    peer.socket.sendall(large + flag + b"the flag")  # both come at once
     begun(messages, 1, other)
+    peer.send(FLUSH, asks=1)  # and this one while the message is under way
     assert messages.begun == [(1, PUT, service.base, LARGE)]
     other.put(WORD + LARGE + 8, b"no delay", asks=1)
     other.reply()

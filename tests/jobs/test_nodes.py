@@ -185,6 +185,7 @@ ALL = ()
         ([("a", ALL, False), ("b", "c", False), ("c", "b", False)], [0, 0, 1]),  # a reaches both, b and c do not
         ([("a", "b", False), ("a", "b", False), ("b", "a", False)], [0, 0, 1]),  # two PEs on one GPU
         ([("a", ALL, True), ("b", ALL, False), ("c", ALL, False)], [0, 1, 1]),
+        ([("a", ALL, False), ("b", ALL, True), ("c", ALL, False)], [0, 1, 0]),
         ([("a", ALL, True), ("b", ALL, True)], [0, 1]),
     ],
 )
