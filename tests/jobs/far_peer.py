@@ -48,6 +48,7 @@ class Peer:
 
     def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=b"pyshmem1"):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as PEs do
         self.socket.sendall(struct.pack("=8s16sQii", magic, token, job, pe, N_PES))
 
     def send(self, op, offset=0, nbytes=0, *, asks=0, detail=0, value=0, cond=0, payload=b""):

@@ -19,10 +19,13 @@ TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.PO
 
 
 class Messages:
-    """MPI whose messages end when a test says so. begun: (PE, tag, data or address, bytes) of each, in order."""
+    """MPI whose messages end when a test says so. begun: (PE, tag, data or address, bytes) of each, in order.
+
+    asked: how often the service has asked whether a message has ended.
+    """
 
     def __init__(self):
-        self.begun, self.ended, self.code = [], set(), 0
+        self.begun, self.ended, self.code, self.asked = [], set(), 0, 0
         self._functions = BEGIN(self.isend), BEGIN(self.irecv), TEST(self.test)
         _native.far_messages(*(ctypes.cast(each, ctypes.c_void_p).value for each in self._functions), BYTE, COMM)
 
@@ -39,6 +42,7 @@ class Messages:
         return 0
 
     def test(self, request, flag, status):
+        self.asked += 1
         flag[0] = request[0] - 1 in self.ended
         return self.code
 
@@ -66,14 +70,19 @@ def peers(service, messages):
         each.leave()
 
 
-def begun(messages, count, other):
-    """Wait until so many messages have begun: the service has executed a later request of another PE again and again."""
+def until(reached, other):
+    """Wait while the service goes round: it executes a later request of another PE again and again."""
     for _ in range(10_000):
-        if len(messages.begun) >= count:
+        if reached():
             return
         other.send(FLUSH, asks=1)
         other.reply()
-    raise AssertionError(f"{len(messages.begun)} messages, not {count}")
+    raise AssertionError("the service has not got there")
+
+
+def begun(messages, count, other):
+    """Wait until so many messages have begun."""
+    until(lambda: len(messages.begun) >= count, other)
 
 
 def test_what_follows_a_message_waits_for_it_and_other_pes_do_not(peers, messages, service):
@@ -82,6 +91,8 @@ def test_what_follows_a_message_waits_for_it_and_other_pes_do_not(peers, message
     peer.socket.sendall(large + flag + b"the flag")  # both come at once
     begun(messages, 1, other)
     peer.send(FLUSH, asks=1)  # and this one while the message is under way
+    asked = messages.asked
+    until(lambda: messages.asked >= asked + 3, other)  # between two questions the service looks at the socket
     assert messages.begun == [(1, PUT, service.base, LARGE)]
     other.put(WORD + LARGE + 8, b"no delay", asks=1)
     other.reply()
