@@ -22,10 +22,16 @@ def require_no_capture(routine: str) -> None:
         refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
 
 
+def require_one_node(routine: str, team: Team) -> None:
+    """Errors: UnreachableError, on all PEs of the team, if it spans nodes, where no tile of a kernel gets."""
+    if team.meeting.spans:
+        refuse(UnreachableError, routine, "team", f"{team!r}, which spans nodes", "a team whose PEs are in one node")
+
+
 def require_near(routine: str, team: Team) -> None:
-    """Errors: UnreachableError, on all PEs of the team, where kernels on GPUs would have to store tiles on other nodes."""
-    if default().streams and team.meeting.spans:
-        refuse(UnreachableError, routine, "team", f"{team!r}, which spans nodes", "a team whose GPUs are in one node")
+    """As require_one_node, for operators that in CPU memory have a schedule without tiles."""
+    if default().streams:
+        require_one_node(routine, team)
 
 
 def require_alike(

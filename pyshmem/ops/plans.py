@@ -194,7 +194,7 @@ def plan(
 
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
-    agreement.require_near(problem.operator, problem.team)
+    agreement.require_one_node(problem.operator, problem.team)
     _plans.make_room(problem.team)
     _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
     made = _plans[key] = Plan(problem, a, b, key)

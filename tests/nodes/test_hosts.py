@@ -6,7 +6,7 @@ Run by `make test-hosts`, as root.
 import re
 
 import pytest
-from hosts import PES, SECONDS, STACKS, TWO, hosts, needs_hosts, received, start  # noqa: F401
+from hosts import HERE, PES, SECONDS, STACKS, TWO, hosts, needs_hosts, received, start  # noqa: F401
 
 pytestmark = [pytest.mark.timeout(5 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]
 
@@ -40,6 +40,26 @@ def test_data_go_over_the_network(stack, carrier, start):
     assert re.search(f"^Large data to other nodes: {why}$", job.out, re.MULTILINE), job.out
     for host in (0, 1):
         assert received(host) - before[host] > 2 * 20_000_000, "two PEs put 20 MB each"
+
+
+EXAMPLES = HERE.parents[1] / "examples"
+# Their kernels, or those of their operators, load and store tiles, which reach PEs of one node.
+OF_ONE_NODE = {
+    "expert_layer", "gemm_all_scatter", "gemm_epilogue", "gemm_partitioned", "llama_decode", "power_iteration",
+    "reduce_in_kernel", "remote_store", "tensor_parallel_mlp", "bale_index_gather",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_right_over_hosts_or_refused_by_name(path, start):
+    job = start(TWO, str(path))
+    status = job.end()
+    if path.stem in OF_ONE_NODE:
+        assert status and re.search(
+            r"team: got .* which spans nodes|ctx: got the context of a team with PEs on other nodes", job.err
+        ), job.err
+    else:
+        assert status == 0, job.out + job.err
 
 
 @pytest.mark.parametrize("placed", [TWO, "10.77.0.1:3,10.77.0.2:1"], ids=["2+2", "3+1"])

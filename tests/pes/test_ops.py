@@ -271,19 +271,28 @@ def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, rele
             selection.choose(problem)
 
 
-def test_on_gpus_a_team_of_several_nodes_is_refused(monkeypatch):
-    """Kernels of operators store tiles, which no request carries to another node."""
+def test_a_team_of_several_nodes_is_refused(monkeypatch):
+    """Kernels of products store tiles, which no request carries to another node, whatever memory they store them in."""
+    monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", True)
+    a = torch.ones(4, 8, device=here())
+    for operator, split in (("gemm_all_gather", "rows"), ("gemm_all_gather", "columns"), ("gemm_all_reduce", "rows")):
+        with pytest.raises(
+            shmem.UnreachableError, match=f"^{operator}: .*team: .* spans nodes; wants a team whose PEs"
+        ):
+            ops.plan(operator, a, a.T, split=split)
+
+
+def test_on_gpus_other_operators_refuse_a_team_of_several_nodes_too(monkeypatch):
     monkeypatch.setattr(agreement, "default", lambda: SimpleNamespace(streams=True))
     monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     a, model = torch.ones(4, 8, device=here()), torch.nn.Linear(2, 2).to(here())
     calls = {
-        "gemm_all_reduce": lambda: ops.gemm_all_reduce(a, a.T),
         "all_reduce_rms_norm": lambda: ops.all_reduce_rms_norm(a, a, a[0]),
         "GradientReducer": lambda: ops.GradientReducer(model),
     }
     for name, call in calls.items():
-        with pytest.raises(shmem.UnreachableError, match=f"^{name}: .*team: .* spans nodes; wants a team whose GPUs"):
+        with pytest.raises(shmem.UnreachableError, match=f"^{name}: .*team: .* spans nodes; wants a team whose PEs"):
             call()
 
 

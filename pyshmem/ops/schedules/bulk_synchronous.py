@@ -54,8 +54,8 @@ class GatherColumns:
         """``out`` on all peers."""
         found = self.views.get(out.data_ptr())
         if found is None:
-            there = [shmem.team_ptr(out, pe, self.problem.team) for pe in peers_of(self.problem.team)]
-            found = self.views[out.data_ptr()] = [each for each in there if each is not None]
+            team = self.problem.team
+            found = self.views[out.data_ptr()] = [shmem.team_ptr(out, pe, team) for pe in peers_of(team)]
         return found
 
 
