@@ -23,10 +23,10 @@ from pyshmem.ops.models.norm_schedules import SCHEDULES, has_words
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME = "all_reduce_rms_norm"
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 # Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The last one is for
 # two PEs; more of them have only the schedule before it, which moves less than all rows of all PEs.
-BEST = ((512 * KIB, "words"), (2 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
+BEST = ((MIB, "words"), (8 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
 READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
 
 
