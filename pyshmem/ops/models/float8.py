@@ -33,10 +33,10 @@ class Scaled(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """Return the numbers in another dtype, as a new tensor."""
-        count, hidden = self.values.shape
-        scales = self.scales.view(count, -1)
-        if self.scales.dim() == 2:
-            scales = scales.repeat_interleave(WIDE, dim=1)[:, :hidden]
+        if self.scales.dim() == 1:
+            scales = self.scales[:, None]
+        else:
+            scales = self.scales.repeat_interleave(WIDE, dim=1)[:, : self.values.shape[1]]
         return (self.values.float() * scales).to(dtype)
 
 
