@@ -24,7 +24,7 @@ MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
