@@ -20,7 +20,7 @@ from pyshmem.ops.models import plans
 from pyshmem.ops.models.expert_faults import faults
 from pyshmem.ops.models.expert_schedules import SCHEDULES, Routing, schedule_of
 from pyshmem.ops.models.float8 import KIND, WIDE, Scaled
-from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
+from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -173,8 +173,7 @@ class Plan:
             refuse(ArgumentError, BACK, "handle", ended, "one of a live team and plan")
         for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
             if array is not None or name == "rows":
-                require_array(BACK, name, array, (shape, problem.hidden))
-                require_dtype(BACK, name, array, (problem.dtype,))  # type: ignore[arg-type]
+                require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
         if out is None:
             shape = (problem.room, problem.hidden)
             self._combined = self._combined or [new(problem.dtype, *shape) for _ in range(2)]
@@ -224,13 +223,11 @@ def _prepare(
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     x, indices, weights = given
     count, hidden, scales = _checked(x)
-    require_array(NAME, "indices", indices, {"tokens": count, "top_k": None})
-    require_dtype(NAME, "indices", indices, INDICES)
+    require_array(NAME, "indices", indices, {"tokens": count, "top_k": None}, INDICES)
     top = indices.shape[1]
     if not 1 <= top <= MOST_TOP:
         refuse(ArgumentError, NAME, "indices", f"{top} experts of a token", f"1 to {MOST_TOP}")
-    require_array(NAME, "weights", weights, (count, top))
-    require_dtype(NAME, "weights", weights, (torch.float32,))
+    require_array(NAME, "weights", weights, (count, top), (torch.float32,))
     if not isinstance(experts, int) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
         wants = f"a multiple of the {team.size} PEs, 1 to {MOST_EXPERTS}"
         refuse(ArgumentError, NAME, "experts", repr(experts), wants)
@@ -258,8 +255,7 @@ def _prepare(
 def _checked(x: Any) -> tuple[int, int, tuple[int, ...] | None]:
     """Check the rows to send. Return how many there are, their elements, and the shape of a row's scales, None for none."""
     values, name, kinds = (x.values, "x.values", (KIND,)) if isinstance(x, Scaled) else (x, "x", DTYPES)
-    require_array(NAME, name, values, {"tokens": None, "hidden": None})
-    require_dtype(NAME, name, values, kinds)
+    require_array(NAME, name, values, {"tokens": None, "hidden": None}, kinds)
     count, hidden = values.shape
     if not 1 <= hidden <= MOST_HIDDEN:
         refuse(ArgumentError, NAME, name, f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
@@ -267,8 +263,7 @@ def _checked(x: Any) -> tuple[int, int, tuple[int, ...] | None]:
         return count, hidden, None
     blocks = -(-hidden // WIDE)
     many = isinstance(x.scales, torch.Tensor) and x.scales.dim() == 2
-    require_array(NAME, "x.scales", x.scales, (count, blocks) if many else (count,))
-    require_dtype(NAME, "x.scales", x.scales, (torch.float32,))
+    require_array(NAME, "x.scales", x.scales, (count, blocks) if many else (count,), (torch.float32,))
     return count, hidden, tuple(x.scales.shape[1:])
 
 
