@@ -72,10 +72,17 @@ def sum_rows(table, begin, middle, end, local, PL: tl.constexpr, BR: tl.constexp
 
 @jit
 def divide(totals, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
-    """Store where the rows of each expert begin and how many there are, as far as there is room for them."""
-    number, every = tl.arange(0, PL), tl.sum(totals, axis=0)
+    """Keep where the rows of each expert begin and how many there are, by the ``totals`` of all."""
+    every = tl.sum(totals, axis=0)
     ends = tl.cumsum(totals, axis=0)
-    begins, ends = tl.minimum(ends - totals, capacity), tl.minimum(ends, capacity)
+    keep_divisions(ends - totals, ends, every, local, capacity, strict, counts, offsets, faults, PL)
+
+
+@jit
+def keep_divisions(begins, ends, every, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
+    """Store where the rows of each expert begin and how many there are, as far as there is room for ``every`` row."""
+    number = tl.arange(0, PL)
+    begins, ends = tl.minimum(begins, capacity), tl.minimum(ends, capacity)
     tl.store(counts + number, ends - begins, mask=number < local)
     tl.store(offsets + number, begins, mask=number < local)
     tl.store(offsets + local, tl.minimum(every, capacity))

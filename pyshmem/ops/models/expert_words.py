@@ -14,7 +14,7 @@ from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.ops.models.expert_kernels import STEPS
-from pyshmem.ops.models.expert_places import keep_places, known, note_others
+from pyshmem.ops.models.expert_places import keep_divisions, keep_places, known, note_others
 from pyshmem.ops.models.expert_rows import load_row, rows_from, send_row, spread, spread_arrivals, tell
 
 NOWHERE = tl.constexpr(0x7FFFFFFF)  # behind all rows
@@ -126,18 +126,12 @@ def before(keys, limits):
 
 @jit
 def divide_keys(ctx, keys, listed, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
-    """Store where the rows of each expert begin and how many there are, as far as there is room for them."""
+    """Keep where the rows of each expert begin and how many there are, by the keys of all."""
     number, span = tl.arange(0, PL), dev.n_pes(ctx) * listed
     begins = before(keys, number * span)
     ends = before(keys, number * span + span)
     every = tl.max(tl.where(number < local, ends, 0), axis=0)
-    begins, ends = tl.minimum(begins, capacity), tl.minimum(ends, capacity)
-    tl.store(counts + number, ends - begins, mask=number < local)
-    tl.store(offsets + number, begins, mask=number < local)
-    tl.store(offsets + local, tl.minimum(every, capacity))
-    if (every > capacity) & (strict > 0):
-        tl.store(faults + 1, capacity)
-        tl.store(faults, every)
+    keep_divisions(begins, ends, every, local, capacity, strict, counts, offsets, faults, PL)
 
 
 @jit

@@ -80,10 +80,8 @@ def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH
 def send_piece(ctx, mine, turn, row, hidden, first_lane, PARTS: tl.constexpr, WIDTH: tl.constexpr):
     """Send parts of a row to ``mine``, the place of this PE's words, on all PEs, the next one first; of two on the other."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
-    left = hidden - first_lane * shared
-    words = load_parts(
-        row + first_lane * shared, left, PARTS, WIDTH
-    )  # all before the first store, which no load may pass
+    first = first_lane * shared
+    words = load_parts(row + first, hidden - first, PARTS, WIDTH)  # all before the first store, which no load may pass
     pe = dev.my_pe(ctx)
     for step in tl.static_range(1 if ctx.members == 2 else ctx.members):
         pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)

@@ -20,9 +20,7 @@ from pyshmem.runtime import comparisons, far
 SHIFT, SLOTS, PIECE, HEAD = (tl.constexpr(each) for each in (far.SHIFT, far.SLOTS, far.PIECE, far.SLOT_HEAD))
 READY, DONE, FREE = tl.constexpr(far.READY), tl.constexpr(far.DONE), tl.constexpr(far.FREE)
 PUT, GET, PUT_STRIDED, GET_STRIDED = (tl.constexpr(op) for op in (far.PUT, far.GET, far.PUT_STRIDED, far.GET_STRIDED))
-BATCH = tl.constexpr(
-    8
-)  # pieces of a get that travel at once: a quarter of the ring, and half of what the proxy asks for
+BATCH = tl.constexpr(8)  # pieces of a get that travel at once: a quarter of the ring, half of what the proxy asks for
 UPDATE, FETCH, FLUSH = tl.constexpr(far.UPDATE), tl.constexpr(far.FETCH), tl.constexpr(far.FLUSH)
 
 
