@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.host.teams import TEAM_WORLD, Team, require_one_node
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
 from pyshmem.ops.kept import Kept
@@ -183,7 +183,7 @@ def plan(
     operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
     a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
     Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     if operator not in ABLE:
@@ -194,7 +194,7 @@ def plan(
 
 def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
     agreement.require_no_capture(problem.operator)
-    agreement.require_one_node(problem.operator, problem.team)
+    require_one_node(problem.operator, problem.team)
     _plans.make_room(problem.team)
     _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
     made = _plans[key] = Plan(problem, a, b, key)
