@@ -13,6 +13,7 @@ from benchmarks.gpu_kernels import read_all
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.attention import ENGINE, Attention
 from benchmarks.operations.experts import EXCHANGED, Experts
+from benchmarks.operations.moved_bytes import BYTES, MovedBytes
 from benchmarks.operations.rivals import NCCL, ONE_SHOT, TWO_SHOT
 from benchmarks.operations.sequences import Sequences
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
@@ -32,12 +33,12 @@ Ways = dict[str, "Case | str"]
 Step = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Operations(Training, Experts, Sequences, Attention):
+class Operations(Training, Experts, Sequences, Attention, MovedBytes):
     """All PEs act. Arrays hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (
         OURS, *dict.fromkeys((*NORM_SCHEDULES, *DECODE_SCHEDULES, *GRADIENT_SCHEDULES, *ATTENTION_SCHEDULES)), ALONE,
-        READING, ENGINE, NCCL, EXCHANGED, ONE_SHOT, TWO_SHOT,
+        READING, BYTES, ENGINE, NCCL, EXCHANGED, ONE_SHOT, TWO_SHOT,
     )  # fmt: skip
 
     def release(self) -> None:
@@ -46,7 +47,8 @@ class Operations(Training, Experts, Sequences, Attention):
         ops.clear()
         super().release()
 
-    def rms_norm(self, nbytes: int, tokens: int, hidden: int) -> Ways:
+    def rms_norm(self, nbytes: int, tokens: int, hidden: int, bounded: bool) -> Ways:
+        """bounded: beside its bytes alone, by one shot."""
         tokens, hidden = self.accelerator.cut(tokens, 3), self.accelerator.cut(hidden, 64)
         parts = [self._random(pe, tokens, hidden) for pe in range(self.n)]
         residual, weight = self._random(100, tokens, hidden), self._random(101, hidden)
@@ -63,6 +65,8 @@ class Operations(Training, Experts, Sequences, Attention):
         norm = add_and_norm if self.accelerator.interpreted else torch.compile(add_and_norm, dynamic=False)
         whole = torch.stack([part.double() for part in parts]).sum(0).to(DTYPE)
         ways[ALONE] = self._case("norm(sum, residual, weight)", lambda: norm(whole, residual, weight), [], wanted)
+        if bounded:  # x is read to be sent and to be added, and what has arrived and the residual once
+            ways[BYTES] = self.moved_bytes(x.nbytes, 3 * x.nbytes, 2 * x.nbytes)
         if self.rivals is None:
             return ways | dict.fromkeys((NCCL, ONE_SHOT, TWO_SHOT), self.reason)
         for name, way in self.rivals.reductions(x.numel()).items():
@@ -71,9 +75,11 @@ class Operations(Training, Experts, Sequences, Attention):
             )
         return ways
 
-    def decode(self, nbytes: int, batch: int, tokens: int, heads: int, kv_heads: int, width: int) -> Ways:
-        """tokens: of each sequence, over all PEs."""
-        batch, mine = self.accelerator.cut(batch, 2), self.accelerator.cut(tokens // self.n, 40)
+    def decode(
+        self, nbytes: int, batch: int, tokens: int, heads: int, kv_heads: int, width: int, page: int = 0
+    ) -> Ways:
+        """tokens: of each sequence, over all PEs.  page: tokens of a page, for ours alone; 0: a cache without pages."""
+        batch, mine = self.accelerator.cut(batch, 2), self.accelerator.cut(tokens // self.n, page or 40)
         heads, kv_heads = self.accelerator.cut(heads, 4), self.accelerator.cut(kv_heads, 2)
         shape = (batch, mine, kv_heads, width)
         every = [(self._random(2 * pe, *shape), self._random(2 * pe + 1, *shape)) for pe in range(self.n)]
@@ -82,10 +88,11 @@ class Operations(Training, Experts, Sequences, Attention):
         wanted = (flash_decode.reference(q, [(*pair, lengths) for pair in every]),)
         k, v = every[self.me]
         del every
-        out = [torch.empty_like(q)]
+        out, (keys, values, table) = [torch.empty_like(q)], self._in_pages(page, k, v)
 
         def ours(schedule: str) -> Step:
-            return lambda: (ops.flash_decode(q, k, v, lengths, out=out[0], schedule=schedule),)
+            call = {"out": out[0], "schedule": schedule, "block_table": table}
+            return lambda: (ops.flash_decode(q, keys, values, lengths, **call),)
 
         ways: Ways = {}
         for name in (OURS, *DECODE_SCHEDULES):
@@ -96,6 +103,16 @@ class Operations(Training, Experts, Sequences, Attention):
         alone, both = attention_and_gather(self.rivals.dist, self.n, q, k, v)
         ways[ALONE] = Case("flash attention", alone, lambda: "", GRAPH, CALLS)
         return ways | {NCCL: self._case("flash attention; all_gather; sum", both, [], wanted)}
+
+    def _in_pages(self, page: int, *caches: torch.Tensor) -> list[Any]:
+        """The caches dealt to pages in random order, and the table of pages; without pages as they are, and None."""
+        if not page:
+            return [*caches, None]
+        batch, tokens, *rest = caches[0].shape
+        count = batch * tokens // page
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(1)).to(caches[0].device)
+        table = order.argsort().view(batch, tokens // page).to(torch.int32)
+        return [*(cache.view(count, page, *rest)[order] for cache in caches), table]
 
     def _reading(self, *arrays: torch.Tensor) -> Case:
         """All bytes of the arrays are read once, by a plain kernel."""

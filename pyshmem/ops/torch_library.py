@@ -21,10 +21,8 @@ from torch import Tensor
 from torch.library import register_autograd, register_fake
 
 from pyshmem.ops import plans, scaling, torch_collectives
-from pyshmem.ops.models import all_reduce_rms_norm as norm
 from pyshmem.ops.models import attention as attending
 from pyshmem.ops.models import flash_decode as decoding
-from pyshmem.ops.models import reduce_scatter_rms_norm as shared_norm
 from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
@@ -36,6 +34,14 @@ from pyshmem.ops.torch_collectives import (
     reduce_on_stream,
 )
 from pyshmem.ops.torch_experts import moe_combine, moe_dispatch, scaled_moe_dispatch
+from pyshmem.ops.torch_norms import (
+    all_reduce_rms_norm,
+    reduce_scatter_rms_norm,
+    reduce_scatter_rms_norm_all_gather,
+    scaled_all_reduce_rms_norm,
+    scaled_reduce_scatter_rms_norm,
+    scaled_reduce_scatter_rms_norm_all_gather,
+)
 
 __all__ = [
     "all_gather_gemm",
@@ -58,10 +64,13 @@ __all__ = [
     "reduce_scatter_rms_norm",
     "reduce_scatter_rms_norm_all_gather",
     "scaled_all_gather_gemm",
+    "scaled_all_reduce_rms_norm",
     "scaled_gemm_all_gather",
     "scaled_gemm_all_reduce",
     "scaled_gemm_reduce_scatter",
     "scaled_moe_dispatch",
+    "scaled_reduce_scatter_rms_norm",
+    "scaled_reduce_scatter_rms_norm_all_gather",
 ]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 
@@ -224,51 +233,6 @@ for _operator in plans.ABLE:
 
 
 # -- operators of models, without gradients
-
-
-@operator()
-def all_reduce_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
-) -> tuple[Tensor, Tensor]:
-    """ops.all_reduce_rms_norm into new tensors, so without "two_shot". team: a name."""
-    group = team_of("all_reduce_rms_norm", team)
-    results = torch.empty_like(x), torch.empty_like(x)
-    return norm.all_reduce_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
-
-
-@register_fake("pyshmem::all_reduce_rms_norm")
-def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
-    return torch.empty_like(x), torch.empty_like(x)
-
-
-@operator()
-def reduce_scatter_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
-) -> tuple[Tensor, Tensor]:
-    """ops.reduce_scatter_rms_norm into new tensors. team: a name."""
-    group = team_of(shared_norm.NAME, team)
-    results = torch.empty_like(residual), torch.empty_like(residual)
-    return shared_norm.reduce_scatter_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
-
-
-@register_fake("pyshmem::reduce_scatter_rms_norm")
-def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
-    return torch.empty_like(residual), torch.empty_like(residual)
-
-
-@operator()
-def reduce_scatter_rms_norm_all_gather(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
-) -> tuple[Tensor, Tensor]:
-    """ops.reduce_scatter_rms_norm_all_gather into new tensors, by copies of the plan's. team: a name."""
-    group = team_of(shared_norm.GATHER, team)
-    made, kept = shared_norm.reduce_scatter_rms_norm_all_gather(x, residual, weight, eps, team=group, schedule=schedule)
-    return made.clone(), kept.clone()
-
-
-@register_fake("pyshmem::reduce_scatter_rms_norm_all_gather")
-def _(x, residual, weight, eps=1e-6, *, schedule="auto", team):  # type: ignore[no-untyped-def]
-    return torch.empty_like(x), torch.empty_like(residual)
 
 
 @operator()

@@ -9,7 +9,7 @@ from pyshmem.ops.models import activations, decode_kernels, expert_kernels, grad
 from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
 from pyshmem.ops.models.expert_schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
 from pyshmem.ops.models.expert_words import dispatch_words
-from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES
+from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES, Push
 from pyshmem.runtime.arguments import name_of
 
 ARRAYS = ("x", "residual", "weight", "out", "sums", "total")
@@ -86,6 +86,13 @@ def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, cut, ta
     assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
     sent = parts // cut * (1 if n_pes == 2 else n_pes)
     assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= sent
+
+
+def test_programs_that_push_rows_fit_twice_on_a_multiprocessor_without_spills():
+    few = {"maxnreg": Push.registers}
+    found = compiled(norm_kernels.push_rows, "nvidia", torch.bfloat16, HIDDEN // Push.each, few)
+    assert spilled(found, "nvidia") == 0
+    assert Push.most * HIDDEN // Push.each * registers(found) <= 65536
 
 
 @pytest.mark.parametrize("case", ["pull", "push and gather", "pull and gather"])

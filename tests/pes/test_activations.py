@@ -163,6 +163,7 @@ def test_teams_number_their_pes(smaller_teams):
 REFUSED = [
     ("send_activations", "pe: got 99; wants a PE from 0 to", (torch.ones(3),), {"pe": 99}),
     ("recv_activations", "pe: got 'next'; wants a PE", (torch.ones(3),), {"pe": "next"}),
+    ("send_activations", "pe: got True; wants a PE", (torch.ones(3),), {"pe": True}),
     ("send_activations", "tensors: got none; wants one", (), {"pe": 0}),
     ("recv_activations", "tensor 1: got int; wants a torch tensor", (torch.ones(3), 1), {"pe": 0}),
     ("send_activations", r"tensor 0: got strides \(1, 3\); wants a contiguous", (torch.ones(3, 3).t(),), {"pe": 0}),

@@ -152,18 +152,35 @@ def test_teams_of_some_pes_sum_over_their_members(smaller_teams):
 
 
 @every_schedule
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_is_not_finite_stays_with_its_token(schedule):
+    case, last = Case(3, 34), shmem.n_pes() - 1
+    case.parts[last][1, 5] = float("nan")
+    case.x = case.parts[shmem.my_pe()].clone()
+    case.residual[2, 0] = float("inf")
+    out, kept = case.call(schedule)
+    wanted = reference(case.parts, case.residual, case.weight, EPS)
+    assert out[1].isnan().all() and kept[1].isnan().tolist() == [place == 5 for place in range(34)]
+    assert out[2].isnan().tolist() == [place == 0 for place in range(34)] and not out[2, 1:].any()
+    for result, right in ((out[0], wanted[0][0]), (kept[0], wanted[1][0]), (kept[2, 1:], wanted[1][2, 1:])):
+        close_to(result, right, BOUNDS[torch.float32])
+
+
+@every_schedule
 def test_no_tokens_give_empty_results(schedule):
     out, rest = Case(0, 34).call(schedule)
     assert out.shape == rest.shape == (0, 34)
 
 
-def test_auto_takes_the_schedule_of_the_table_and_push_where_words_are_not_possible(monkeypatch):
+def test_auto_takes_words_then_push_then_what_needs_no_slots(monkeypatch):
     monkeypatch.setattr(norm, "machine", lambda: Machine("nvidia", 132, 1, True))
-    chosen = [norm._best(shmem.TEAM_WORLD, most, True) for most, _ in norm.BEST[:3]]
-    assert chosen == ["words", "push", "bulk_synchronous"]
+    few = shmem.n_pes() <= 2
+    most = norm.MOST_PUSHED if few else norm.MOST_PUSHED_BY_MORE
+    chosen = [norm._best(shmem.TEAM_WORLD, nbytes, True) for nbytes in (norm.MOST_WORDS, norm.MOST_WORDS + 1, most)]
+    assert chosen == ["words", "push", "push"]
     assert norm._best(shmem.TEAM_WORLD, 1, False) == "push"
-    assert norm._best(shmem.TEAM_WORLD, 1 << 30, True, scaled=True) == "bulk_synchronous"
-    assert norm._best(shmem.TEAM_WORLD, 1 << 30, True) == ("pull" if shmem.n_pes() <= 2 else "bulk_synchronous")
+    assert norm._best(shmem.TEAM_WORLD, most + 1, True, scaled=True) == "bulk_synchronous"
+    assert norm._best(shmem.TEAM_WORLD, most + 1, True) == ("pull" if few else "bulk_synchronous")
 
 
 def operands():
@@ -184,6 +201,7 @@ REFUSED = [
     (r"weight: got shape \(3,\); wants shape \(8,\)", {"weight": torch.ones(3)}),
     ("weight: got torch.bfloat16; wants one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
     ("eps: got -1", {"eps": -1}),
+    ("eps: got True", {"eps": True}),
     ("schedule: got 'quick'; wants auto or words", {"schedule": "quick"}),
     (r"schedule: got \['words'\]; wants auto or words", {"schedule": ["words"]}),
     (r"eps: got \[1e-05\]; wants a number", {"eps": [1e-5]}),

@@ -105,6 +105,18 @@ def test_a_causal_mask_hides_later_keys():
     assert (found[:, first:] != usual[:, first:]).any(-1).all()
 
 
+def test_not_a_number_in_a_key_reaches_the_queries_that_see_it_and_no_others():
+    case = Case(20 * shmem.n_pes(), heads=2, kv_heads=2)
+    if shmem.my_pe() == 0:
+        case.k[0, 7, 1, 3] = float("nan")
+    found = case.call()
+    first = 7 if shmem.my_pe() == 0 else 0
+    assert found[:, first:, 1].isnan().all()
+    for result, wanted in ((found[:, :, 0], case.wanted[:, :, 0]), (found[:, :first, 1], case.wanted[:, :first, 1])):
+        if result.numel():
+            close_to(result, wanted, BOUNDS[torch.float32])
+
+
 @every_schedule
 def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedule, monkeypatch):
     """Each call has other values in the same memory, overwritten as soon as the stream has done the call before."""

@@ -105,6 +105,24 @@ def test_room_for_no_tokens_is_allowed_on_some_pes(schedule):
 
 
 @every_schedule
+def test_a_pe_may_change_its_room_and_its_kind_of_cache_without_the_others(schedule):
+    """As caches grow: the others go on with the plan that they have."""
+    case = Case(room=20, lengths=lambda pe, i: 20 + 3 * pe - 2 * i)
+    case.check(case.call(schedule), "first")
+    if shmem.my_pe() == shmem.n_pes() - 1:
+        grown = (torch.full_like(each[:, :5], float("nan")) for each in (case.k, case.v))
+        case.k, case.v = (torch.cat(pair, 1) for pair in zip((case.k, case.v), grown, strict=True))
+    case.check(case.call(schedule), "grown")
+    if shmem.my_pe() == 0:
+        case.in_pages(16)
+    case.check(case.call(schedule), "in pages")
+    if shmem.my_pe() == 0:
+        with pytest.raises(shmem.ArgumentError, match=r"^flash_decode: PE 0: v: got shape"):  # on this PE alone
+            ops.flash_decode(case.q, case.k, case.v[:1], case.lengths, schedule=schedule, block_table=case.table)
+    case.check(case.call(schedule), "after a refusal")
+
+
+@every_schedule
 def test_without_lengths_all_tokens_count_and_lengths_are_cut_to_the_room(schedule):
     case = Case(room=20, lengths=lambda pe, i: 20 + 3 * pe)
     case.lengths = None
@@ -137,6 +155,19 @@ def test_scale_replaces_the_root_of_the_width(schedule):
     scaled = case.call(schedule)
     case.q = usual
     torch.testing.assert_close(case.call(schedule, scale=0.125 * 0.25), scaled, rtol=1e-5, atol=1e-5)
+
+
+@every_schedule
+def test_not_a_number_stays_with_its_sequence_and_the_heads_that_see_it(schedule):
+    """A key's reaches the queries of its head of keys, on all PEs; a value's reaches one element of them."""
+    case = Case(lengths=lambda pe, i: 20)
+    if shmem.my_pe() == shmem.n_pes() - 1:
+        case.k[0, 7, 1, 3], case.v[1, 19, 0, 5] = float("nan"), float("nan")
+    found = case.call(schedule)
+    wanted = torch.zeros(found.shape, dtype=torch.bool, device=here())
+    wanted[0, 2:], wanted[1, :2, 5] = True, True
+    assert torch.equal(found.isnan(), wanted)
+    close_to(found[~wanted], case.wanted[~wanted], BOUNDS[torch.float32])
 
 
 @every_schedule

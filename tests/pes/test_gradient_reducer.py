@@ -89,6 +89,17 @@ def test_gradients_are_the_sum_where_no_average_is_wanted(schedule):
 
 
 @every_schedule
+def test_not_a_number_in_one_element_of_one_pe_is_in_that_element_on_all(schedule):
+    model = torch.nn.Linear(6, 5).to(here())
+    with reducing(model, bucket_bytes=1, schedule=schedule):
+        loss = model(data(shmem.my_pe())).sum()
+        if shmem.my_pe() == shmem.n_pes() - 1:
+            loss = loss + model.weight[2, 3] * float("nan")
+        loss.backward()
+        assert model.weight.grad.isnan().nonzero().tolist() == [[2, 3]] and not model.bias.grad.isnan().any()
+
+
+@every_schedule
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_training_gives_what_distributed_data_parallel_gives(schedule, dtype, group):
     """Bit for bit on two PEs, where there is only one order of sums."""
@@ -381,6 +392,8 @@ REFUSED = [
     ("model, 0: got torch.complex64", lambda: (torch.nn.ParameterList([torch.zeros(3, dtype=torch.complex64)]), {})),
     ("model, 0.weight: got a parameter on meta", lambda: (network().to("meta"), {})),
     ("bucket_bytes: got 0; wants a number of bytes", lambda: (network(), {"bucket_bytes": 0})),
+    ("bucket_bytes: got True; wants a number of bytes", lambda: (network(), {"bucket_bytes": True})),
+    ("average: got 'sum'; wants True or False", lambda: (network(), {"average": "sum"})),
     ("schedule: got 'ring'; wants auto or copy_engine", lambda: (network(), {"schedule": "ring"})),
     ("team: got", lambda: (network(), {"team": shmem.TEAM_INVALID})),
 ]

@@ -21,6 +21,7 @@ MODULES = {
     "gemm_all_reduce": gemm_all_reduce,
     "gemm_reduce_scatter": gemm_reduce_scatter,
 }
+NORMS = all_reduce_rms_norm.NAME, reduce_scatter_rms_norm.NAME, reduce_scatter_rms_norm.GATHER
 BACKENDS = ["eager", "aot_eager"]
 ROWS, MIDDLE, COLUMNS = 20, 24, 36  # of each PE's operands
 
@@ -435,6 +436,33 @@ def test_norms_of_shares_are_compiled_in_one_graph(backend, me, npes):
     near(found[1], wanted[me][1])
     near(found[2], torch.cat([made for made, _ in wanted]))
     assert any("reduce_scatter_rms_norm" in each for each in seen)
+
+
+@backends
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_8_bits_are_compiled_with_their_scales(name, backend, me, npes):
+    tokens, seen = 2 * npes - 1, []
+    parts, weight = [numbers(pe, (tokens, 32)) for pe in range(npes)], numbers(50, (32,))
+    share = tokens if name == all_reduce_rms_norm.NAME else (tokens + npes - 1 - me) // npes
+    residual = numbers(60, (share, 32))
+
+    def step(x, residual):
+        values, scales, kept = getattr(library, f"scaled_{name}")(x * 2, residual, weight, 1e-5)
+        return ops.Scaled(values, scales).to(torch.float32), kept
+
+    found = compiled(step, backend, seen)(parts[me], residual)
+    wanted = getattr(ops, name)(2 * parts[me], residual, weight, 1e-5, out_dtype=torch.float8_e4m3fn)
+    assert torch.equal(found[0], wanted[0].to(torch.float32)) and torch.equal(found[1], wanted[1])
+    assert any(f"scaled_{name}" in each for each in seen)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_have_the_fake_kernels_that_torch_wants(name, me, npes):
+    x, weight = numbers(me, (2 * npes - 1, 32)), numbers(50, (32,))
+    residual = numbers(60, (len(x) if name == all_reduce_rms_norm.NAME else (len(x) + npes - 1 - me) // npes, 32))
+    for each in (name, f"scaled_{name}"):
+        call = getattr(torch.ops.pyshmem, each).default
+        torch.library.opcheck(call, (x, residual, weight), {"team": handle_of("world")}, test_utils="test_faketensor")
 
 
 @backends

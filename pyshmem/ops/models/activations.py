@@ -21,7 +21,7 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.plans import require_array
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime.arguments import integer_of, require_init
+from pyshmem.runtime.arguments import integer_of, is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.runtime.job import job
 
@@ -167,7 +167,7 @@ def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, sl
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
     number = integer_of(pe)
-    if not isinstance(number, int) or not 0 <= number < group.size:
+    if not is_int(number) or not 0 <= number < group.size:
         refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {group.size - 1} of the team")
     distance = step * (number - group.me) % group.size
     asked = (*map(_described, tensors), distance, slots)
@@ -188,7 +188,7 @@ def _prepare(routine: str, tensors: tuple[Any, ...], distance: int, slots: Any, 
     for i, each in enumerate(tensors):
         name = f"tensor {i}"
         require_array(routine, name, each, tuple(each.shape) if isinstance(each, torch.Tensor) else ())
-    if not isinstance(slots, int) or slots < 1:
+    if not is_int(slots) or slots < 1:
         refuse(ArgumentError, routine, "slots", repr(slots), "a number, 1 or more")
     shapes = ", ".join(f"{tuple(each.shape)} in {each.dtype}" for each in tensors)
     text = f"{shapes}, to the PE {distance} behind, {slots} slots"

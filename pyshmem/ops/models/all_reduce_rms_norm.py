@@ -6,7 +6,6 @@ The sum is rounded to the type of x, as an all-reduce rounds it; all else is com
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -24,9 +23,10 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME = "all_reduce_rms_norm"
 MIB = 1 << 20
-# Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The last one is for
-# two PEs; more of them have only the schedule before it, which moves less than all rows of all PEs.
-BEST = ((MIB, "words"), (8 * MIB, "push"), (16 * MIB, "bulk_synchronous"), (math.inf, "pull"))
+# Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The slots of "push"
+# take four times as much, which is why it ends somewhere.
+MOST_WORDS, MOST_PUSHED = MIB, 64 * MIB
+MOST_PUSHED_BY_MORE = 8 * MIB  # on more than two PEs, where "bulk_synchronous" moves less
 READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
 
 
@@ -94,7 +94,8 @@ def _best(team: Team, nbytes: int, words: bool, scaled: bool = False) -> str:
     """
     if machine().arch == "interpreter":
         return "bulk_synchronous"
-    best = next(name for most, name in BEST if nbytes <= most)
-    if best == "words" and not words:
+    if words and nbytes <= MOST_WORDS:
+        return "words"
+    if nbytes <= (MOST_PUSHED if team.size <= 2 else MOST_PUSHED_BY_MORE):
         return "push"
-    return "bulk_synchronous" if best == "pull" and (team.size > 2 or scaled) else best
+    return "pull" if team.size <= 2 and not scaled else "bulk_synchronous"

@@ -25,11 +25,13 @@ COMPILED, INTERPRETED = (64, 3, 16), (16, 1, 2)
 
 
 class Local:
-    """The kernel for this PE's tokens: its parts and their splits."""
+    """The kernel for this PE's tokens: its parts and their splits. Other PEs may have other rooms for tokens."""
 
-    def __init__(self, problem: Any, wanted: Wanted, given: tuple[torch.Tensor, ...], fused: bool) -> None:
-        """given: q, k, v, lengths, the table of pages and out."""
-        self.problem, self.space = problem, Workspace(NAME, problem.team, wanted)
+    fused = False
+
+    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
+        """space, turns: of the plan, for all its kernels.  given: q, k, v, lengths, the table of pages and out."""
+        self.problem, self.space, fused = problem, space, self.fused
         queries, width = problem.heads // problem.kv_heads, problem.width
         block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
         stages = min(stages, 2) if machine().arch.startswith("gfx") else stages
@@ -38,11 +40,11 @@ class Local:
         self.sizes = {"Q": queries, "D": width, "PQ": power(queries), "PD": power(width, 16), "CHUNK": chunk}
         self.values = new(torch.float32, self.groups * self.splits, queries, width)
         self.logs = new(torch.float32, self.groups * self.splits, queries)
-        self.turns, none = torch.zeros(self.groups, dtype=torch.int64, device=device()), new(torch.uint64, 0)
+        none = new(torch.uint64, 0)
         words = [self.space[name] for name in ("flags", "slots", "slot_logs")] if fused else [none, none, none]
         tallies = self.space["tallies"] if fused else none
         fixed = (
-            shmem.device_context(problem.team), *words, self.turns, tallies, self.values, self.logs,
+            shmem.device_context(problem.team), *words, turns, tallies, self.values, self.logs,
             problem.tokens, self.splits, self.groups, problem.scale * LOG2_E,
         )  # fmt: skip
         widened = interpreter.active() and problem.dtype is not torch.float32
@@ -60,15 +62,18 @@ class Local:
 class Fused(Local):
     """One kernel: the last program of each group combines it over splits and PEs."""
 
-    def __init__(self, problem: Any, given: tuple[torch.Tensor, ...]) -> None:
+    fused = True
+
+    @staticmethod
+    def wanted(problem: Any) -> Wanted:
+        """Return the symmetric memory of a plan."""
         groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
         pairs = problem.team.size * groups
-        wanted: Wanted = {
+        return {
             "flags": ((pairs,), torch.uint64), "tallies": ((groups,), torch.uint64),
             "slots": ((2 * pairs, queries, problem.width), torch.float32),
             "slot_logs": ((2 * pairs, queries), torch.float32),
         }  # fmt: skip
-        super().__init__(problem, wanted, given, True)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """arrays: q, k, v, lengths, the table of pages and out."""
@@ -78,12 +83,17 @@ class Fused(Local):
 class BulkSynchronous(Local):
     """Four launches: parts of the splits, their sum, its exchange by fcollect_on_stream, and the sum over PEs."""
 
-    def __init__(self, problem: Any, given: tuple[torch.Tensor, ...]) -> None:
+    @staticmethod
+    def wanted(problem: Any) -> Wanted:
+        """Return the symmetric memory of a plan."""
+        size = problem.sequences * problem.heads * (problem.width + 1)  # values, then logs
+        return {"mine": ((size,), torch.float32), "all": ((problem.team.size * size,), torch.float32)}
+
+    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
+        super().__init__(problem, space, turns, given)
         groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
         parts, n = groups * queries, problem.team.size
-        size = parts * (problem.width + 1)  # values, then logs
-        wanted: Wanted = {"mine": ((size,), torch.float32), "all": ((n * size,), torch.float32)}
-        super().__init__(problem, wanted, given, False)
+        size = parts * (problem.width + 1)
         mine, every, cut = self.space["mine"], self.space["all"], parts * problem.width
         spare = new(torch.float32, groups * queries)
         self.mine, self.every = (self.values, self.logs, mine[:cut], mine[cut:]), (every, every[cut:], given[-1], spare)

@@ -21,6 +21,7 @@ from pyshmem.ops.models.expert_faults import faults
 from pyshmem.ops.models.expert_schedules import SCHEDULES, Routing, schedule_of
 from pyshmem.ops.models.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_own
+from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -229,12 +230,12 @@ def _prepare(
     if not 1 <= top <= MOST_TOP:
         refuse(ArgumentError, NAME, "indices", f"{top} experts of a token", f"1 to {MOST_TOP}")
     require_array(NAME, "weights", weights, (count, top), (torch.float32,))
-    if not isinstance(experts, int) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
+    if not is_int(experts) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
         wants = f"a multiple of the {team.size} PEs, 1 to {MOST_EXPERTS}"
         refuse(ArgumentError, NAME, "experts", repr(experts), wants)
-    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+    if capacity is not None and (not is_int(capacity) or capacity < 1):
         refuse(ArgumentError, NAME, "capacity", repr(capacity), "a number of rows, 1 or more, or None")
-    if tokens is not None and (not isinstance(tokens, int) or tokens < count):
+    if tokens is not None and (not is_int(tokens) or tokens < count):
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))

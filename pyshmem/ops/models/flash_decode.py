@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team
+from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.configurations import device
 from pyshmem.ops.models import plans
 from pyshmem.ops.models.decode_schedules import SCHEDULES
 from pyshmem.ops.models.plans import DTYPES, operand, require_array, require_dtype, require_own
+from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
 NAME = "flash_decode"
 MOST_WIDTH, MOST_QUERIES = 256, 64  # elements of a head; heads of queries that share one of keys
+MOST_ROOMS = 128  # of a PE for which a plan has kernels
 PAGES = 16  # tokens of a page are a multiple of it
 
 
@@ -45,8 +48,10 @@ def flash_decode(
     Spec: none.
     """
     given = (q, k, v, lengths, block_table, out)
-    asked = (*map(operand, given), scale, schedule)
-    return plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))(*given)  # type: ignore[no-any-return]
+    kinds = tuple(map(operand, given))
+    asked = (*kinds[0][:2], _kv_heads(k), scale, schedule) if isinstance(q, torch.Tensor) else kinds
+    plan = plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))
+    return plan(kinds, *given)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -79,32 +84,66 @@ class Problem(NamedTuple):
 
 
 class Plan:
-    """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
+    """The memory of a schedule, and its kernels for this PE's rooms for tokens. ``generation``: the init it belongs to.
 
-    def __init__(self, problem: Problem, schedule: str, given: tuple[Any, ...]) -> None:
+    PEs find a plan by what they have in common, so that each may change its room without the others.
+    """
+
+    def __init__(self, problem: Problem, schedule: str, q: torch.Tensor) -> None:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self._whole = torch.full((problem.sequences,), problem.tokens, dtype=torch.int32, device=device())
-        self._results = [torch.empty_like(given[0]) for _ in range(2)]
+        self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
+        self._turns = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
+        self._results = [torch.empty_like(q) for _ in range(2)]
         self._turn = 0
-        *operands, lengths, table, out = given
-        integers = (self._whole if each is None else each for each in (lengths, table))
-        self._step = SCHEDULES[schedule](problem, (*operands, *integers, self._results[0] if out is None else out))
-        self.space = self._step.space
+        self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
 
-    def __call__(self, q: Any, k: Any, v: Any, lengths: Any, table: Any, out: Any) -> torch.Tensor:
+    def __call__(self, kinds: Any, q: Any, k: Any, v: Any, lengths: Any, table: Any, out: Any) -> torch.Tensor:
+        """kinds: of the operands."""
+        if kinds not in self._steps:
+            self._make(kinds, (q, k, v, lengths, table, out))
+        step, whole = self._steps[kinds]
         if out is None:
             self._turn ^= 1
             out = self._results[self._turn]
         else:
             require_own(NAME, out, q=q, k=k, v=v)
         if out.numel():
-            integers = (self._whole if each is None else each for each in (lengths, table))
-            self._step(q, k, v, *integers, out)
+            integers = (whole if each is None else each for each in (lengths, table))
+            step(q, k, v, *integers, out)
         return out  # type: ignore[no-any-return]
+
+    def _make(self, kinds: Any, given: tuple[Any, ...]) -> None:
+        """Make the kernel for operands of these kinds. Errors: ArgumentError, DtypeError."""
+        require_no_capture(NAME)
+        tokens, page = _checked(given)
+        whole = torch.full((self.problem.sequences,), tokens, dtype=torch.int32, device=device())
+        q, k, v, lengths, table, out = (whole if each is None else each for each in given)
+        problem = self.problem._replace(tokens=tokens, page=page)
+        arrays = q, k, v, lengths, table, self._results[0] if given[-1] is None else out
+        if len(self._steps) == MOST_ROOMS:
+            del self._steps[next(iter(self._steps))]
+        self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._turns, arrays), whole
+
+
+def _kv_heads(k: Any) -> int:
+    """Return the heads of keys, 0 for what is refused."""
+    return k.shape[2] if isinstance(k, torch.Tensor) and k.dim() == 4 else 0
 
 
 def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
+    tokens, page = _checked(given)
+    q, k = given[:2]
+    usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
+    (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], plans.factor_of(NAME, scale, q.shape[2])
+    problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
+    text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
+    return text, partial(Plan, problem, chosen, q)
+
+
+def _checked(given: tuple[Any, ...]) -> tuple[int, int | None]:
+    """Check the operands. Return the room for tokens of a sequence and the tokens of a page."""
     q, k, v, lengths, table, out = given
     require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None}, DTYPES)
     sequences, heads, width = q.shape
@@ -119,12 +158,7 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
         require_array(NAME, "lengths", lengths, (sequences,), (torch.int32,))
     if out is not None:
         require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
-    usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
-    factor = plans.factor_of(NAME, scale, width)
-    problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
-    text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
-    return text, partial(Plan, problem, chosen, given)
+    return tokens, page
 
 
 def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> tuple[int, int | None]:

@@ -21,7 +21,7 @@ from pyshmem.ops.models.gradient_schedules import SCHEDULES, slot_bytes, words_o
 from pyshmem.ops.models.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
@@ -161,12 +161,14 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
         require_no_capture(NAME)
         require_near(NAME, team)
         parameters = trained(model)
-        if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
+        if not is_int(bucket_bytes) or bucket_bytes < 1:
             refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
+        if not isinstance(average, bool):
+            refuse(ArgumentError, NAME, "average", repr(average), "True or False")
         schedule_of(NAME, schedule, "auto", SCHEDULES, team)
     except ShmemError as problem:
         error = problem
-    text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {bool(average)}, schedule {schedule}"
+    text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {average}, schedule {schedule}"
     require_alike(NAME, team, "arguments", text, "the same arguments on all PEs of the team", error)
     require_same_model(team, texts_of(model))
     return parameters

@@ -142,7 +142,7 @@ def checked(
     if given.scales is not None:
         require_array(routine, "out.scales", given.scales, (made,), (torch.float32,))
     require_array(routine, "weight", given.weight, (hidden,), tuple(dict.fromkeys((x.dtype, torch.float32))))
-    if not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
         refuse(ArgumentError, routine, "eps", repr(eps), "a number, 0 or more")
     if (out is None) != (given.residual_out is None):
         missing = "out" if out is None else "residual_out"

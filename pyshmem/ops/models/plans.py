@@ -129,7 +129,7 @@ def factor_of(routine: str, scale: Any, width: int) -> float:
     """Return what products of queries and keys of ``width`` elements are multiplied by. Errors: ArgumentError."""
     if scale is None:
         return float(width**-0.5)
-    if not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+    if isinstance(scale, bool) or not (isinstance(scale, (int, float)) and math.isfinite(scale)):
         refuse(ArgumentError, routine, "scale", repr(scale), "a number, or None")
     return float(scale)
 
