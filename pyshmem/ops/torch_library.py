@@ -29,11 +29,15 @@ from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
     alltoall_on_stream,
+    alltoallv_on_stream,
     barrier_on_stream,
     broadcast_on_stream,
     fcollect_on_stream,
     gather_rows,
     reduce_on_stream,
+    reduce_scatter_on_stream,
+    sum_exscan_on_stream,
+    sum_inscan_on_stream,
 )
 from pyshmem.ops.torch_experts import moe_combine, moe_dispatch, scaled_moe_dispatch
 
@@ -41,6 +45,7 @@ __all__ = [
     "all_gather_gemm",
     "all_reduce_rms_norm",
     "alltoall_on_stream",
+    "alltoallv_on_stream",
     "attention",
     "barrier_on_stream",
     "broadcast_on_stream",
@@ -55,6 +60,7 @@ __all__ = [
     "moe_dispatch",
     "name_team",
     "reduce_on_stream",
+    "reduce_scatter_on_stream",
     "reduce_scatter_rms_norm",
     "reduce_scatter_rms_norm_all_gather",
     "scaled_all_gather_gemm",
@@ -62,8 +68,10 @@ __all__ = [
     "scaled_gemm_all_reduce",
     "scaled_gemm_reduce_scatter",
     "scaled_moe_dispatch",
+    "sum_exscan_on_stream",
+    "sum_inscan_on_stream",
 ]
-_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "use_fast_accum": False}
 
 
 def clear() -> None:
@@ -178,44 +186,50 @@ def gemm_all_reduce(
 # -- operators of 8-bit floats, without gradients: they have names of their own, as torch's fused operators have
 
 
+def _scaled(scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, fast: bool) -> dict[str, Any]:
+    return {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype, "use_fast_accum": fast}
+
+
 @operator()
 def scaled_all_gather_gemm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, columns: int | None = None, use_fast_accum: bool = False,
+    team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
-    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, **scales)
+    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, columns=columns, **more)
 
 
 @operator()
 def scaled_gemm_reduce_scatter(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, use_fast_accum: bool = False, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_reduce_scatter of 8-bit floats into a new tensor. team: a name."""
-    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **scales)
+    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
+    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **more)
 
 
 @operator()
 def scaled_gemm_all_gather(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, split: str = "rows", *,
-    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None, team: str = WORLD,
+    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None,
+    use_fast_accum: bool = False, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_all_gather of 8-bit floats into a new tensor. team: a name."""
-    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **scales)
+    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **more)
 
 
 @operator()
 def scaled_gemm_all_reduce(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, use_fast_accum: bool = False, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_all_reduce of 8-bit floats into a new tensor. team: a name."""
-    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **scales)
+    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **more)
 
 
 for _operator in plans.ABLE:
