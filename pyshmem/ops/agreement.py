@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops.problem import Problem
-from pyshmem.runtime.errors import ArgumentError, ShmemError, UnreachableError, refuse
+from pyshmem.runtime.errors import ArgumentError, ShmemError, UnreachableError, WaitTimeoutError, refuse
 from pyshmem.runtime.heap import default
 
 _NOTE, _HEAD = 256, 33  # bytes that a PE shares: whether it refuses, a digest, and the beginning of the text
@@ -44,7 +45,12 @@ def require_alike(
     """
     raw = text.encode()
     note = bytes([error is not None]) + hashlib.sha256(raw).digest() + raw[: _NOTE - _HEAD]
-    notes = team.meeting.share(routine, note.ljust(_NOTE))
+    try:
+        notes = team.meeting.share(routine, note.ljust(_NOTE))
+    except WaitTimeoutError:  # the others have made no such call, or found their plan ready
+        if error is not None:
+            raise error from None
+        raise
     if error is not None:
         raise error
     texts = [each[_HEAD:].decode(errors="replace").rstrip() for each in notes]
@@ -56,17 +62,31 @@ def require_alike(
             refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
 
 
-def require_same(problem: Problem) -> None:
-    """Refuse, on all PEs, problems that differ between the PEs of the team. Collective. Errors: ArgumentError."""
+def agreed(operator: str, team: Team, choose: Callable[[], tuple[Problem, str]]) -> Any:
+    """Return what ``choose`` returns, if all PEs of the team choose the same for the same problem. Collective over the team.
+
+    Errors: those of ``choose`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if problems differ.
+    """
+    chosen = error = None
+    try:
+        chosen = choose()
+        text = _text_of(chosen[0])
+    except ShmemError as refusal:
+        error, text = refusal, str(refusal)
+    wants = f"the same call on all PEs of the team (size= gives a length that {team.size} does not divide)"
+    require_alike(operator, team, "a", text, wants, error)
+    return chosen
+
+
+def _text_of(problem: Problem) -> str:
+    """What all PEs must have in common."""
     epilogue = problem.options.epilogue
     name = None if epilogue is None else epilogue.fn.__qualname__
     options = problem.options._replace(epilogue=name)
-    text = (
+    return (
         f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} "
         f"of {problem.a.dtype} and {problem.b.dtype}, {problem.scaling}, {options}"
     )
-    wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
-    require_alike(problem.operator, problem.team, "a", text, wants)
 
 
 def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:

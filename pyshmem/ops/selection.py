@@ -8,7 +8,7 @@ from pyshmem.ops.libraries import lacks
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.scaling import NONE
-from pyshmem.ops.schedules import SCHEDULES
+from pyshmem.ops.schedules import SCHEDULES, require_split
 from pyshmem.ops.tuning import order_of
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.requirements import installed
@@ -20,6 +20,8 @@ ABLE = {
     "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }
+STREAMING = {*((operator, "fused") for operator in ABLE), ("all_gather_gemm", "producer_consumer")}
+WHOLE = "data_parallel"  # the order of tiles that one program each makes
 BY_LIBRARY = ("copy_engine", "bulk_synchronous")
 LEAST_FLOPS, LEAST_SIDE = 2e9, 256
 # Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
@@ -33,6 +35,28 @@ def choose(problem: Problem) -> tuple[Problem, str]:
 
     Errors: ArgumentError for a schedule or an order that the operator does not have.
     """
+    options = problem.options
+    _require_known(problem)
+    schedule, why = options.schedule, "the caller named it"
+    if schedule == "auto" and options.order not in ("auto", WHOLE) and "fused" in _able(problem.operator):
+        schedule, why = "fused", "the caller named an order that streams tiles"
+    elif schedule == "auto":
+        schedule, why = _best(problem)
+    require_split(problem, schedule)
+    order = options.order
+    if order == "auto":
+        order, reason = _order(problem, schedule)
+        why = f"{why}; order: {reason}"
+    elif order != WHOLE and (problem.operator, schedule) not in STREAMING:
+        got, wants = f"{order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
+        refuse(ArgumentError, problem.operator, "order", got, wants)
+    if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
+        why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
+    return problem._replace(options=options._replace(schedule=schedule, order=order)), why
+
+
+def _require_known(problem: Problem) -> None:
+    """Errors: ArgumentError for a schedule or an order that the operator does not have."""
     options, able = problem.options, _able(problem.operator)
     if options.schedule != "auto" and options.schedule not in able:
         known = "a schedule" if options.schedule in SCHEDULES else "no schedule"
@@ -43,17 +67,15 @@ def choose(problem: Problem) -> tuple[Problem, str]:
         )
     if options.order != "auto" and options.order not in POLICIES:
         refuse(ArgumentError, problem.operator, "order", repr(options.order), "auto or " + ", ".join(POLICIES))
-    schedule, why = options.schedule, "the caller named it"
-    if schedule == "auto":
-        schedule, why = _best(problem)
-    order = options.order
-    if order == "auto":
-        whole = schedule == "fused" and few_rows.suits(problem)
-        order, reason = ("data_parallel", "a program has all rows of its columns") if whole else order_of(problem)
-        why = f"{why}; order: {reason}"
-    if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
-        why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
-    return problem._replace(options=options._replace(schedule=schedule, order=order)), why
+
+
+def _order(problem: Problem, schedule: str) -> tuple[str, str]:
+    """Return (order, why) for a problem by a schedule."""
+    if (problem.operator, schedule) not in STREAMING:
+        return WHOLE, "this schedule streams no tiles"
+    if schedule == "fused" and few_rows.suits(problem):
+        return WHOLE, "a program has all rows of its columns"
+    return order_of(problem)
 
 
 def _able(operator: str) -> tuple[str, ...]:

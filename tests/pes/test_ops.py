@@ -8,9 +8,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from operands import BOUNDS, SIZES, Case, equal_on_all_pes, mine
+from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops import agreement, plans, selection
+from pyshmem.ops import agreement, configurations, plans, selection
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
@@ -65,6 +65,80 @@ def test_every_order_gives_the_product(operator, order, few_pes):
     case = Case(operator, sizes=(35, 50, 40))
     for _ in range(2):
         case.check(case.call(schedule="fused", order=order), order)
+
+
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
+def test_tiles_may_be_streamed_though_only_some_pes_have_a_k_that_can_be_cut(operator, few_pes):
+    """Of K = 17 on PE 0 a tile has two parts, of the others' 16 one."""
+    case = Case(operator, sizes=(18, 20, 16 * shmem.n_pes() + 1))
+    for _ in range(2):
+        case.check(case.call(schedule="fused", order="streamed"))
+
+
+@pytest.mark.skipif(GPU, reason="kernels are compiled")
+@pytest.mark.parametrize("order", ["streamed_1", "streamed", "quarters"])
+def test_programs_share_the_last_tiles_of_gathered_rows(order, few_pes, monkeypatch):
+    """Four programs, of which none waits for a later one: the copy engine sends. Tiles have two parts or more."""
+    monkeypatch.setattr(configurations, "INTERPRETED_PROGRAMS", 4)
+    case = Case("all_gather_gemm", sizes=(70, 34, 35))
+    for _ in range(2):
+        case.check(case.call(schedule="producer_consumer", order=order), order)
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_a_plan_has_the_order_of_its_tiles_and_other_orders_are_refused(operator, split, schedule, few_pes):
+    case = Case(operator, split)
+    given = {"split": split, "size": case.size, "tile": TILE, **case.columns}
+    streams = schedule == "fused" or (operator, schedule) == ("all_gather_gemm", "producer_consumer")
+    assert ops.plan(operator, case.a, case.b, schedule=schedule, **given).order == "data_parallel"
+    assert (
+        ops.plan(operator, case.a, case.b, schedule=schedule, order="data_parallel", **given).order == "data_parallel"
+    )
+    if streams:
+        assert ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given).order == "streamed"
+    else:
+        with pytest.raises(
+            shmem.ArgumentError,
+            match=rf"^{operator}: PE \d+: order: got 'streamed' with schedule='{schedule}'; wants auto",
+        ):
+            ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given)
+    chosen = ops.plan(operator, case.a, case.b, order="streamed", **given)
+    assert (chosen.schedule, chosen.order) == ("fused", "streamed") and "streams tiles" in chosen.why
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_pes_with_more_tiles_than_others_allocate_as_much_as_they(operator, split, schedule, me, npes):
+    """What is allocated after the plan has one place on all PEs. 33 tiles need another line of memory than 32."""
+    divided, other = 16 * 32 * npes + 1, 16
+    sizes = {"gemm_all_gather": (divided, other, 17), "all_gather_gemm": (divided, other, 17)}
+    if split == "columns":
+        sizes[operator] = (other, divided, 17)
+    case = Case(operator, split, sizes=sizes.get(operator, (16 * 33, other, 16 * npes + 1)))
+    order = {"order": "streamed"} if schedule == "fused" else {}
+    given = {"split": split, "size": case.size, "tile": TILE, **case.columns, **order}
+    ops.plan(operator, case.a, case.b, schedule=schedule, **given)
+    after = shmem.full(64, -1, dtype=torch.int64)
+    shmem.put(after, torch.full((64,), me), (me + 1) % npes)
+    shmem.barrier_all()
+    assert (after == (me - 1) % npes).all()
+
+
+@pytest.mark.parametrize("first", ABLE)
+@pytest.mark.parametrize("second", ABLE)
+def test_two_operators_in_flight_on_a_team_share_no_memory(first, second, few_pes):
+    """Calls of both in turn, the first one's result is read after the second one's."""
+    cases = [Case(first, sizes=(18, 20, 12)), Case(second, sizes=(18, 20, 12), seed=5)]
+    plans = [
+        ops.plan(case.operator, case.a, case.b, size=case.size, tile=TILE, schedule=schedule, **case.columns)
+        for case, schedule in zip(cases, ("fused", "bulk_synchronous"), strict=True)
+    ]
+    places = [(plan._steps.space._memory.data_ptr(), plan._steps.space._memory.nbytes) for plan in plans]
+    (low, nbytes), (high, _) = sorted(places)
+    assert low + nbytes <= high
+    for turn in range(3):
+        results = [plan(case.a, case.b) for plan, case in zip(plans, cases, strict=True)]
+        for case, result in zip(cases, results, strict=True):
+            case.check(result, turn)
 
 
 @pytest.mark.parametrize("operator", ABLE)
@@ -233,8 +307,21 @@ def test_wrong_arguments_are_refused_with_their_name(message, changed):
             given[name] = given[name].to(here())
     if "strides" in message:
         given["a"] = given["a"][::2, ::2]
+    kept = list(plans._plans)
     with pytest.raises(shmem.ShmemError, match=rf"^gemm_all_gather: PE \d+: {message}"):
         ops.gemm_all_gather(**given)
+    assert list(plans._plans) == kept  # nothing was made, so nothing was launched
+
+
+@pytest.mark.parametrize("operator", ABLE)
+def test_what_one_pe_refuses_is_refused_on_all(operator):
+    """The operands, an option and an array for the result; the call that is right succeeds then."""
+    case = Case(operator, sizes=(18, 20, 12))
+    given = {"a": case.a, "b": case.b, "size": case.size, **case.columns}
+    refused_on_all_pes(operator, dict(given), "b", "got torch.float16")
+    refused_on_all_pes(operator, dict(given), "schedule", "got 'quick'", "quick")
+    refused_on_all_pes(operator, dict(given), "out", r"got \(1, 1\)", torch.zeros(1, 1, device=here()))
+    case.check(getattr(ops, operator)(**given))
 
 
 def test_rows_that_overlap_in_memory_are_refused():

@@ -118,11 +118,10 @@ def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
 
 
 def order_of(problem: Problem) -> tuple[str, str]:
-    """Return (policy, why) for the product that this PE makes in a problem."""
+    """Return (policy, why) for a problem, by the largest product of a PE, so that it is the same on all of them."""
     if problem.options.tile is not None:
         return UNMEASURED, "tile orders are measured for the tiles of the table"
-    m = problem.M if problem.operator == "all_gather_gemm" else problem.m
-    return order_for((m, problem.n, problem.k), problem.a.dtype)
+    return order_for(problem.largest, problem.a.dtype)
 
 
 def _shape(given: Any) -> Shape:
