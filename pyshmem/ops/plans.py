@@ -15,7 +15,7 @@ from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.scaling import NONE, Scales, taken
-from pyshmem.ops.selection import ABLE, choose
+from pyshmem.ops.selection import ABLE, choose, require_known
 from pyshmem.ops.workspace import RESULTS
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -173,8 +173,8 @@ def find(
         found = None  # an argument that cannot be in a key, which problem_of refuses
     if found is None or not found.live:
         group = member(operator, group)
-        problem, why = agreement.agreed(
-            operator, group, lambda: _chosen(operator, a, b, group, split, options, scales, out)
+        problem, why = choose(
+            agreement.agreed(operator, group, lambda: _described(operator, a, b, group, split, options, scales, out))
         )
         _plans.make_room(group)
         _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
@@ -182,16 +182,17 @@ def find(
     return found
 
 
-def _chosen(
+def _described(
     operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales, out: Any
-) -> tuple[Problem, str]:
-    """Return the problem of a call that makes a plan, and why its schedule was chosen. Errors: all that a call has."""
+) -> Problem:
+    """Return the problem of a call that makes a plan. Errors: all that may be of one PE only."""
     agreement.require_no_capture(operator)
     agreement.require_one_node(operator, team)
-    problem, why = choose(problem_of(operator, a, b, team, split, options, scales))
+    problem = problem_of(operator, a, b, team, split, options, scales)
+    require_known(problem)
     if out is not None:
         require_out(problem, out)
-    return problem, why
+    return problem
 
 
 def plan(

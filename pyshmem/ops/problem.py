@@ -57,6 +57,7 @@ class Problem(NamedTuple):
     team: Team
     split: str  # "rows" or "columns", of gemm_all_gather
     options: Options
+    aligned: bool  # whether a and b are, on all PEs once they have agreed
 
     @property
     def n_pes(self) -> int:
@@ -163,9 +164,10 @@ def problem_of(
         sizes[name] = _whole(operator, option, name, sizes[name], group, getattr(chosen, option))
     scaling = form_of(operator, a, b, scales)
     dtype = _result_type(operator, a.dtype, chosen)
+    left, right = operand_of(a), operand_of(b.T)
     return Problem(
-        operator, **sizes, m=m, n=n, k=k, dtype=dtype, a=operand_of(a), b=operand_of(b.T), scaling=scaling, team=group,
-        split=split, options=chosen,
+        operator, **sizes, m=m, n=n, k=k, dtype=dtype, a=left, b=right, scaling=scaling, team=group, split=split,
+        options=chosen, aligned=left.aligned and right.aligned,
     )  # fmt: skip
 
 
