@@ -36,7 +36,9 @@ def tune(
     shapes: by default a population of 1024.  path: PE 0 writes the result there as JSON.
     timer: returns the seconds of each of the given policies for a shape and a type; by default they are measured on the GPU.
     Returns: the record of all shapes measured for the type so far. The times are those of the slowest PE.
-    Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then. Collective over all PEs.
+    Order: collective over all PEs.
+    Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then.
+    Spec: none.
     """
     require_init("tune")
     wanted = population(1024) if shapes is None else [_shape(each) for each in shapes]
