@@ -71,7 +71,7 @@ __all__ = [
     "sum_exscan_on_stream",
     "sum_inscan_on_stream",
 ]
-_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "use_fast_accum": False}
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 
 
 def clear() -> None:
@@ -186,50 +186,44 @@ def gemm_all_reduce(
 # -- operators of 8-bit floats, without gradients: they have names of their own, as torch's fused operators have
 
 
-def _scaled(scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, fast: bool) -> dict[str, Any]:
-    return {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype, "use_fast_accum": fast}
-
-
 @operator()
 def scaled_all_gather_gemm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, columns: int | None = None, use_fast_accum: bool = False,
-    team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, columns: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
-    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
-    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, columns=columns, **more)
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, columns=columns, **scales)
 
 
 @operator()
 def scaled_gemm_reduce_scatter(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, use_fast_accum: bool = False, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_reduce_scatter of 8-bit floats into a new tensor. team: a name."""
-    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
-    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **more)
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **scales)
 
 
 @operator()
 def scaled_gemm_all_gather(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, split: str = "rows", *,
-    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None,
-    use_fast_accum: bool = False, team: str = WORLD,
+    out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_all_gather of 8-bit floats into a new tensor. team: a name."""
-    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
-    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **more)
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **scales)
 
 
 @operator()
 def scaled_gemm_all_reduce(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, use_fast_accum: bool = False, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.gemm_all_reduce of 8-bit floats into a new tensor. team: a name."""
-    more = _scaled(scale_a, scale_b, out_dtype, use_fast_accum)
-    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **more)
+    scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **scales)
 
 
 for _operator in plans.ABLE:

@@ -164,7 +164,7 @@ def test_columns_of_8_bits_that_the_team_does_not_divide(me, npes):
     one = torch.ones((), device=here())
 
     def function(a, b):
-        more = {"columns": total, "use_fast_accum": True, "out_dtype": torch.float32}
+        more = {"columns": total, "out_dtype": torch.float32}
         return library.scaled_all_gather_gemm(a, b, one, one, **more) + 1
 
     result = compiled(function, "aot_eager", [])(a[ROWS * me : ROWS * (me + 1)], mine)
