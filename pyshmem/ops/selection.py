@@ -26,7 +26,7 @@ ABLE = {
 STREAMING = {*((operator, "fused") for operator in ABLE), ("all_gather_gemm", "producer_consumer")}
 WHOLE = "data_parallel"  # the order of tiles that one program each makes
 BY_LIBRARY = ("copy_engine", "bulk_synchronous")
-LEAST_FLOPS, LEAST_SIDE = 2e9, 256
+LEAST_FLOPS, LEAST_SIDE = 1e10, 256
 LEAST_TILES = 1.5  # of a program, for the fused kernels
 # Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}

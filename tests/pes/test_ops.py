@@ -360,18 +360,18 @@ def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, rele
 
 BF16 = torch.bfloat16
 CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and a part of the reason
-    ("gemm_all_reduce", "rows", (4096, 128), 4096, BF16, "fused", "fastest"),
-    ("gemm_all_reduce", "rows", (4096, 129), 4096, BF16, "bulk_synchronous", "multiples of 16"),
-    ("gemm_all_reduce", "rows", (4096, 128), 4096, torch.float32, "bulk_synchronous", "matrix units"),
-    ("gemm_all_reduce", "rows", (1024, 512), 2048, BF16, "bulk_synchronous", "a second tile"),
+    ("gemm_all_reduce", "rows", (4096, 512), 4096, BF16, "fused", "fastest"),
+    ("gemm_all_reduce", "rows", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
+    ("gemm_all_reduce", "rows", (4096, 512), 4096, torch.float32, "bulk_synchronous", "matrix units"),
+    ("gemm_all_reduce", "rows", (1024, 4096), 2048, BF16, "bulk_synchronous", "a second tile"),
     ("gemm_all_reduce", "rows", (1024, 128), 2048, BF16, "bulk_synchronous", "too small"),
     ("gemm_all_reduce", "rows", (16, 128), 8192, BF16, "fused", "few rows"),
     ("gemm_all_reduce", "rows", (16, 128), 8192, torch.float32, "bulk_synchronous", "too small"),
-    ("gemm_all_gather", "columns", (4096, 128), 4096, BF16, "fused", "columns"),
-    ("gemm_all_gather", "columns", (4096, 129), 4096, BF16, "bulk_synchronous", "multiples of 16"),
-    ("gemm_all_gather", "rows", (4096, 128), 4096, BF16, "fused", "as long as the product"),
-    ("gemm_all_gather", "rows", (4096, 129), 4096, BF16, "copy_engine", "fastest"),
-    ("all_gather_gemm", "rows", (4096, 129), 4096, BF16, "copy_engine", "fastest"),
+    ("gemm_all_gather", "columns", (4096, 512), 4096, BF16, "fused", "columns"),
+    ("gemm_all_gather", "columns", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
+    ("gemm_all_gather", "rows", (4096, 512), 4096, BF16, "fused", "as long as the product"),
+    ("gemm_all_gather", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
+    ("all_gather_gemm", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
 ]
 
 
@@ -400,9 +400,9 @@ def test_auto_takes_our_kernels_only_where_they_are_not_slower(
 
 
 def test_auto_chooses_alike_on_all_pes_though_one_has_other_addresses(h200, me, npes):
-    a, b = torch.empty(4096, 128, dtype=BF16, device=here()), torch.empty(128 * 4096 + 1, dtype=BF16, device=here())
+    a, b = torch.empty(4096, 512, dtype=BF16, device=here()), torch.empty(512 * 4096 + 1, dtype=BF16, device=here())
     last = npes > 1 and me == npes - 1
-    problem, why = chosen("gemm_all_reduce", "rows", a, b[int(last) : b.numel() - (not last)].view(128, 4096))
+    problem, why = chosen("gemm_all_reduce", "rows", a, b[int(last) : b.numel() - (not last)].view(512, 4096))
     assert problem.options.schedule == "bulk_synchronous"
     assert npes == 1 or "multiples of 16" in why
 
