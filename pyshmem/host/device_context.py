@@ -116,8 +116,9 @@ def _step_and_reach(group: Team, heap: Heap) -> tuple[int | None, int]:
     """
     pes = group._world_pes()
     unmapped = [i for i, pe in enumerate(pes) if not is_mapped(heap, pe)]
-    if unmapped and not (heap.far and heap.far_deltas.keys() >= {pes[i] for i in unmapped}):
-        got = f"PE {unmapped[0]} of {group!r}"
+    lost = [i for i in unmapped if not heap.far or pes[i] not in heap.far_deltas]
+    if lost:
+        got = f"PE {lost[0]} of {group!r}"
         refuse(UnreachableError, "device_context", "team", got, "PEs whose heaps are mapped here")
     if unmapped or not heap.stride:
         return None, FAR if unmapped else DIRECT

@@ -37,7 +37,7 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.mapped.operators import OPERATORS
-from pyshmem.transport.routes import streams
+from pyshmem.transport.routes import pending, streams
 
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
@@ -179,6 +179,8 @@ def barrier_on_stream(team: Team | None = None) -> None:
     group = member("barrier_on_stream", team)
     direct = streams()
     if direct is None or not default().streams:
+        for each in pending:  # puts to other nodes
+            each.settle()
         group.meeting.sync("barrier_on_stream")
         return
     key = ("barrier", group.meeting.wires, job.generation)

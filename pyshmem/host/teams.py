@@ -13,7 +13,7 @@ import numpy as np
 from pyshmem.runtime import bootstrap
 from pyshmem.runtime.areas import RESERVED, begin, clear, pool
 from pyshmem.runtime.arguments import exact_int, integer_of, is_int, require_init
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, listed, refuse
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, UnreachableError, listed, refuse
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import meeting_of
 
@@ -328,6 +328,17 @@ def member(routine: str, team: Team | None) -> Team:
     if team.me < 0:
         refuse_team(routine, team)
     return team
+
+
+def require_one_node(
+    routine: str, team: Team, argument: str = "team", got: str = "", wants: str = "a team whose PEs are in one node"
+) -> None:
+    """Refuse, on all PEs of ``team``, what takes tiles to its members, if these are on several nodes.
+
+    argument, got: what takes them, and what it is for the team; the team itself, unless given. Errors: UnreachableError.
+    """
+    if team.meeting.spans:
+        refuse(UnreachableError, routine, argument, f"{got}{team!r}, which spans nodes", wants)
 
 
 def refuse_team(routine: str, team: Team) -> NoReturn:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pyshmem.host.teams import TEAM_WORLD, require_one_node
 from pyshmem.irregular.matrix import csr
 from pyshmem.irregular.plans import Plan
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import FETCHES, divided
+from pyshmem.irregular.segments import ELEMENTS, FETCHES, divided
 from pyshmem.irregular.stealing import STEALING, StealingPlan
 from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -29,7 +30,7 @@ def plan(
     schedule, size: as in spmv. "stealing", with fetch "whole" and on one node: a PE that has done its rows takes pieces of
         others' rows, reads them from their memory and stores the results there.
     Order: collective over all PEs, since it allocates symmetric memory.
-    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     require_init("plan")
@@ -40,6 +41,10 @@ def plan(
         refuse(ArgumentError, "plan", "gap", repr(gap), "a number of elements, 0 or more")
     if schedule == STEALING and fetch != "whole":
         refuse(ArgumentError, "plan", "fetch", repr(fetch), "'whole' with the schedule 'stealing'")
+    if fetch == ELEMENTS:
+        require_one_node("plan", TEAM_WORLD, "fetch", "'elements' for ", "'needed' or 'whole'")
+    if schedule == STEALING:
+        require_one_node("plan", TEAM_WORLD, "schedule", "'stealing' for ", "a schedule of each PE's own rows")
     rows, starts = divided("plan", found, cut)
     if schedule == STEALING:
         return StealingPlan(rows, starts, size)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import Team, require_one_node
 from pyshmem.ops.problem import Problem
-from pyshmem.runtime.errors import ArgumentError, ShmemError, UnreachableError, WaitTimeoutError, refuse
+from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.heap import default
 
 # Bytes that a PE shares: whether it refuses, whether its operands are aligned, a digest, and the beginning of the text.
@@ -24,14 +24,8 @@ def require_no_capture(routine: str) -> None:
         refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
 
 
-def require_one_node(routine: str, team: Team) -> None:
-    """Errors: UnreachableError, on all PEs of the team, if it spans nodes, where no tile of a kernel gets."""
-    if team.meeting.spans:
-        refuse(UnreachableError, routine, "team", f"{team!r}, which spans nodes", "a team whose PEs are in one node")
-
-
 def require_near(routine: str, team: Team) -> None:
-    """As require_one_node, for operators that in CPU memory have a schedule without tiles."""
+    """As require_one_node, for operators that in CPU memory have a schedule without tiles. Errors: UnreachableError."""
     if default().streams:
         require_one_node(routine, team)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
 from pyshmem.ops.kept import Kept
@@ -187,7 +187,7 @@ def _described(
 ) -> Problem:
     """Return the problem of a call that makes a plan. Errors: all that may be of one PE only."""
     agreement.require_no_capture(operator)
-    agreement.require_one_node(operator, team)
+    require_one_node(operator, team)
     problem = problem_of(operator, a, b, team, split, options, scales)
     require_known(problem)
     if out is not None:
@@ -203,7 +203,7 @@ def plan(
     operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
     a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
     Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     if operator not in ABLE:

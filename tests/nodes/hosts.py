@@ -1,4 +1,4 @@
-"""Two hosts, which hosts.sh makes of namespaces of this machine; jobs on them; and what these leave behind."""
+"""Three hosts, which hosts.sh makes of namespaces of this machine; jobs on them; and what these leave behind."""
 
 import itertools
 import os
@@ -18,10 +18,11 @@ HERE = pathlib.Path(__file__).parent
 HOSTS, PES = str(HERE / "hosts.sh"), HERE.parent / "pes"
 BIN = pathlib.Path(sys.executable).parent
 SECONDS = 240  # for a job to start, or to end; generous, since machines are slow and shared
-ADDRESSES = ("10.77.0.1", "10.77.0.2")
-NAMES = ("pyhost0", "pyhost1")
+NAMES = ("pyhost0", "pyhost1", "pyhost2")
 TWO = "10.77.0.1:2,10.77.0.2:2"
 ONE = "10.77.0.1:1,10.77.0.2:1"
+UNEVEN = "10.77.0.1:3,10.77.0.2:1"
+THREE = "10.77.0.1:2,10.77.0.2:1,10.77.0.3:1"
 STACKS = {
     "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
     "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"},  # otherwise UCX shares memory between the namespaces
@@ -34,8 +35,8 @@ os.environ["PYHOSTS"] = str(os.getpid())  # other sets of hosts may exist
 
 @pytest.fixture(scope="module")
 def hosts():
-    """Two hosts, which are removed with all of their processes; they go too when this process is killed."""
-    keeper = subprocess.Popen([HOSTS, "up", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """Three hosts, which are removed with all of their processes; they go too when this process is killed."""
+    keeper = subprocess.Popen([HOSTS, "up", str(len(NAMES))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert keeper.stdout.readline() == "up\n"
     yield
     keeper.stdin.close()
@@ -110,7 +111,7 @@ NOTHING = {"processes": [], "shared": [], "temporary": []}
 
 def running():
     """The command lines of the hosts' processes, by process id."""
-    pids = itertools.chain.from_iterable(ask("processes", host).split() for host in (0, 1))
+    pids = itertools.chain.from_iterable(ask("processes", host).split() for host in range(len(NAMES)))
     return {pid: line for pid in pids if (line := command_line(pid))}
 
 
@@ -123,7 +124,8 @@ def command_line(pid):
 
 def shared():
     """(host, inode and name) of each file in /dev/shm: names may come again."""
-    return {(NAMES[host], line) for host in (0, 1) for line in ask("enter", host, "ls", "-i", "/dev/shm").splitlines()}
+    hosts = enumerate(NAMES)
+    return {(name, line) for host, name in hosts for line in ask("enter", host, "ls", "-i", "/dev/shm").splitlines()}
 
 
 def launcher(stack):

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import pyshmem.launch
-from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, received, write  # noqa: F401
+from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, STACKS, Job, ask, end_all, hosts, received, write  # noqa: F401
 from surroundings import until
 
 TEMPLATE = pathlib.Path(pyshmem.launch.__file__).parent / "templates" / "slurm-core.sh"
@@ -38,17 +38,23 @@ def slurm(hosts, tmp_path_factory):
 
 
 @pytest.fixture
-def begin(tmp_path):
+def jobs():
+    """The jobs of a test, which end with it."""
+    started = []
+    yield started
+    ask("enter", 0, "scancel", "--user=root")
+    end_all(started)
+
+
+@pytest.fixture
+def begin(tmp_path, jobs):
     """begin(words, program): a command of Slurm on host 0."""
-    jobs = []
 
     def begin(words, program, *options):
-        jobs.append(Job(tmp_path, *words, *options, write(tmp_path, program)))
+        jobs.append(Job(tmp_path, *words, *options, write(tmp_path, program), **STACKS["ofi"]))
         return jobs[-1]
 
-    yield begin
-    ask("enter", 0, "scancel", "--user=root")
-    end_all(jobs)
+    return begin
 
 
 @pytest.fixture
@@ -91,7 +97,7 @@ def test_a_program_runs_on_both_nodes(way, begin):
     job = begin(WAYS[way], PROGRAM)
     assert job.end() == 0, job.err
     said = dict(re.findall(r"PE (\d) of 4 on (\w+)\n", job.out))
-    assert said.keys() == set("0123") and set(said.values()) == set(NAMES), job.out
+    assert said.keys() == set("0123") and set(said.values()) == set(NAMES[:2]), job.out
     for host in (0, 1):
         assert received(host) - before[host] > 4_000_000, "a PE of each node puts 4 MB to the other"
     assert until(lambda: job.left() == NOTHING, 30), job.left()
@@ -103,6 +109,25 @@ def test_the_job_script_runs_on_both_nodes(submit, tmp_path):
     said = re.findall(r"PE (\d) of 4 on (\w+)\n", (tmp_path / "said").read_text())
     assert sorted(said) == [("0", NAMES[0]), ("1", NAMES[0]), ("2", NAMES[1]), ("3", NAMES[1])]
     assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+CHECKOUT = HERE.parents[1]
+DOCUMENTED = re.findall(
+    r"^\$ (salloc .*)$|`(srun .*\.py)`", (CHECKOUT / "docs" / "clusters.md").read_text(), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("line", ["".join(each) for each in DOCUMENTED], ids=lambda line: line.split()[0])
+def test_the_commands_of_the_documentation_run_on_both_nodes(line, jobs, tmp_path):
+    (tmp_path / "examples").symlink_to(CHECKOUT / "examples")  # the example draws into the folder
+    jobs.append(Job(tmp_path, *line.split(), **STACKS["ofi"]))
+    assert jobs[-1].end() == 0, jobs[-1].err
+    assert "4 PEs" in jobs[-1].out
+    if "--report" in line:
+        assert re.findall(r"^(\d) +(\w+) ", jobs[-1].out, re.MULTILINE) == list(
+            zip("0123", sorted(NAMES[:2] * 2), strict=True)
+        )
+    assert until(lambda: jobs[-1].left() == NOTHING, 30), jobs[-1].left()
 
 
 FAILING = """

@@ -16,6 +16,7 @@ from pyshmem.runtime import interpreter
 from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 from pyshmem.runtime.areas import pool
+import several_nodes
 from cases import shared
 from support import here, live
 
@@ -37,6 +38,7 @@ def pytest_collection_modifyitems(config, items):
     So these two runs take two thirds of the time, each test runs on 1, 2, 3 and 4 PEs, and each case on three of them.
     PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes have other cases, and run all.
     """
+    several_nodes.skip_tiles(items)
     n = shmem.n_pes()
     of_all = n not in (3, 4) or torch.cuda.is_available() or bool(os.environ.get("PYSHMEM_NODE_SIZE"))
     if not of_all and not os.environ.get("PYSHMEM_TEST_ALL_CASES"):
@@ -47,6 +49,14 @@ def pytest_collection_modifyitems(config, items):
 def pytest_sessionstart(session):
     if shmem.my_pe():  # PE 0 reports; the others only when a test of theirs fails
         session.config.pluginmanager.unregister(name="terminalreporter")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        several_nodes.note_refusal(item, call.excinfo.value, report)
+    return report
 
 
 def pytest_runtest_logreport(report):
@@ -72,6 +82,7 @@ def isolated(request):
     before, generation = live(), job.generation
     yield
     shmem.barrier_all()
+    several_nodes.require_alike(request.node)
     kept = before if job.generation == generation else []  # the test ended this init and began another
     for name, start, _ in set(live()).difference(kept):
         heaps[name].allocator.release(start)
@@ -133,16 +144,20 @@ def reserve(monkeypatch):
 
 @pytest.fixture
 def smaller_teams(reserve):
-    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it."""
+    """Teams of some of the PEs, in turn; a false one where this PE is no member. Plans that use a team end with it.
+
+    Where PEs are on several nodes, each node has such teams.
+    """
     from pyshmem import ops
 
-    n = shmem.n_pes()
-    if n < 2:
+    if shmem.n_pes() < 2:
         pytest.skip("there is no smaller team")
 
     def teams():
-        for first, step, size in ((1, 1, n - 1), (0, 2, (n + 1) // 2)):
-            yield shmem.TEAM_WORLD.split_strided(first, step, size)
+        near = shmem.TEAM_SHARED
+        n = near.n_pes()
+        for first, step, size in ((min(1, n - 1), 1, max(n - 1, 1)), (0, 2, (n + 1) // 2)):
+            yield near.split_strided(first, step, size)
             shmem.barrier_all()
             ops.clear()
 

@@ -1,8 +1,11 @@
 """What the tests share: values that name their sender and turn, and the element types of the specification."""
 
+import socket
+
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 import pyshmem as shmem
 from pyshmem.runtime import interpreter
@@ -86,6 +89,19 @@ def alone():
 def on_one_node():
     """Whether all PEs share memory."""
     return len(set(job.nodes)) == 1
+
+
+def torch_store():
+    """A store of torch.distributed at PE 0, which PEs of other hosts reach by its host's address. Collective."""
+    place, store = shmem.zeros(5, dtype=torch.int64, device="cpu"), None
+    if shmem.my_pe() == 0:
+        host = "127.0.0.1" if on_one_node() else socket.gethostbyname(socket.gethostname())
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        place.copy_(torch.tensor([store.port, *socket.inet_aton(host)]))
+    shmem.broadcast(place, place.clone(), 0)
+    port, *host = place.tolist()
+    shmem.free(place)
+    return store or dist.TCPStore(socket.inet_ntoa(bytes(host)), port, is_master=False)
 
 
 def octets(array):

@@ -12,7 +12,7 @@ from pyshmem import ops
 from pyshmem.ops.models import gradient_schedules
 from pyshmem.ops.models.gradient_buckets import cut
 from pyshmem.ops.models.gradient_schedules import SCHEDULES
-from support import here, work
+from support import here, torch_store, work
 
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 GPU = torch.cuda.is_available()
@@ -60,13 +60,8 @@ def reducing(model, **options):
 @pytest.fixture(scope="module")
 def group():
     """torch's process group of all PEs, for DistributedDataParallel."""
-    port = shmem.zeros(1, dtype=torch.int64, device="cpu")
     me, n = shmem.my_pe(), shmem.n_pes()
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if me == 0 else None
-    shmem.broadcast(port, torch.tensor([store.port if store else 0]), 0)
-    store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False)
-    shmem.free(port)
-    dist.init_process_group("gloo", store=store, rank=me, world_size=n)
+    dist.init_process_group("gloo", store=torch_store(), rank=me, world_size=n)
     yield
     shmem.barrier_all()
     dist.destroy_process_group()

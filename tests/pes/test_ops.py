@@ -1,7 +1,5 @@
 """Operators: every schedule, order and dtype against float64, at sizes that no tile and no number of PEs divides."""
 
-from types import SimpleNamespace
-
 import pyshmem as shmem
 import pyshmem.device as dev
 import pytest
@@ -405,31 +403,6 @@ def test_auto_chooses_alike_on_all_pes_though_one_has_other_addresses(h200, me, 
     problem, why = chosen("gemm_all_reduce", "rows", a, b[int(last) : b.numel() - (not last)].view(512, 4096))
     assert problem.options.schedule == "bulk_synchronous"
     assert npes == 1 or "multiples of 16" in why
-
-
-def test_a_team_of_several_nodes_is_refused(monkeypatch):
-    """Kernels of products store tiles, which no request carries to another node, whatever memory they store them in."""
-    monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", True)
-    a = torch.ones(4, 8, device=here())
-    for operator, split in (("gemm_all_gather", "rows"), ("gemm_all_gather", "columns"), ("gemm_all_reduce", "rows")):
-        with pytest.raises(
-            shmem.UnreachableError, match=f"^{operator}: .*team: .* spans nodes; wants a team whose PEs"
-        ):
-            ops.plan(operator, a, a.T, split=split)
-
-
-def test_on_gpus_other_operators_refuse_a_team_of_several_nodes_too(monkeypatch):
-    monkeypatch.setattr(agreement, "default", lambda: SimpleNamespace(streams=True))
-    monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    a, model = torch.ones(4, 8, device=here()), torch.nn.Linear(2, 2).to(here())
-    calls = {
-        "all_reduce_rms_norm": lambda: ops.all_reduce_rms_norm(a, a, a[0]),
-        "GradientReducer": lambda: ops.GradientReducer(model),
-    }
-    for name, call in calls.items():
-        with pytest.raises(shmem.UnreachableError, match=f"^{name}: .*team: .* spans nodes; wants a team whose PEs"):
-            call()
 
 
 def test_a_plan_serves_its_own_arguments_until_it_is_closed():

@@ -74,6 +74,22 @@ def test_barrier_all_completes_what_was_started_without_waiting(me, npes):
         shmem.barrier_all()
 
 
+@pytest.mark.parametrize("barrier", ["barrier_all", "barrier_on_stream"])
+def test_puts_before_a_barrier_are_seen_by_all_after_it(barrier, device, me, npes):
+    if barrier == "barrier_on_stream" and device == "cuda" and not on_one_node():
+        pytest.skip("kernels of other nodes are not met on streams")
+    count = 20_000
+    inbox = shmem.zeros(npes, count, dtype=torch.int64)
+    for turn in range(1, 21):
+        for pe in range(npes):
+            shmem.put(inbox[me], payload(me, turn, count, torch.int64), pe)
+        getattr(shmem, barrier)()
+        seen = inbox.clone()
+        getattr(shmem, barrier)()
+        for pe in range(npes):
+            assert_same(seen[pe], payload(pe, turn, count, torch.int64))
+
+
 @pytest.mark.parametrize("order", ["fence", "quiet", "fence with a context", "quiet with a context"])
 @pytest.mark.parametrize("write", ["p", "put_nbi", "atomic_set", "store through ptr"])
 def test_what_comes_before_the_fence_is_seen_before_what_comes_after(order, write):

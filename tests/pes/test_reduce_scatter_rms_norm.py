@@ -190,6 +190,7 @@ def test_no_tokens_give_empty_results(schedule, name):
 
 def test_auto_pushes_few_rows_and_pulls_many(monkeypatch):
     monkeypatch.setattr(norm, "machine", lambda: Machine("nvidia", 132, 1, True))
+    monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", False)
     assert norm._best(shmem.TEAM_WORLD, norm.MOST_PUSHED, True) == "push"
     assert norm._best(shmem.TEAM_WORLD, norm.MOST_PUSHED + 1, False) == "pull"
     assert norm._best(shmem.TEAM_WORLD, norm.MOST_PUSHED + 1, True) == "bulk_synchronous"

@@ -10,17 +10,14 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import pyshmem as shmem
 from pyshmem.runtime.heap import default
+from support import torch_store
 
 
 @pytest.fixture(scope="module")
 def ranks():
     """The PE of each rank; torch.distributed is initialised."""
     me, npes = shmem.my_pe(), shmem.n_pes()
-    port = shmem.zeros(1, dtype=torch.int64, device="cpu")
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if me == 0 else None
-    shmem.broadcast(port, torch.tensor([store.port if store else 0]), 0)
-    store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False)
-    shmem.free(port)
+    store = torch_store()
     bound = {"device_id": torch.device("cuda", torch.cuda.current_device())} if where() == "cuda" else {}
     backend = "nccl" if bound else "gloo"
     dist.init_process_group(backend, store=store, rank=npes - 1 - me, world_size=npes, **bound)

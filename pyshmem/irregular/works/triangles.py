@@ -14,6 +14,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.host.teams import TEAM_WORLD, require_one_node
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
@@ -77,10 +78,11 @@ def triangle_count(
     cut: as in plan: "rows" or "nonzeros", with the same graph on all PEs, or the starts of all shares, with own rows only.
     schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
     Order: collective over all PEs. Waits for torch's current stream.
-    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     require_init("triangle_count")
+    require_one_node("triangle_count", TEAM_WORLD, wants="a job on one node")
     rows, starts = divided("triangle_count", csr(graph), cut)
     below, row_of = _below_diagonal(rows, starts[shmem.my_pe()])
     columns = single_elements(below.columns, starts, 0, 0)[1]

@@ -40,7 +40,7 @@ def send_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, 
     slots: how many sends may be ahead of their receives; the next one waits for memory, on the GPU.
     Order: on torch's current stream, without the host. The first call for tensors of these shapes and dtypes to the PE at
         this distance is collective over team, together with recv_activations: each PE makes its first send or receive.
-    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, NotInitializedError; a time-out is raised by a later call.
+    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError; later a time-out.
     Spec: none.
     """
     _find("send_activations", tensors, pe, team, slots, 1).send(tensors)
@@ -53,7 +53,7 @@ def recv_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, 
     pe: counts in team.  team: None is TEAM_WORLD.  slots: those of the sender.
     Order: on torch's current stream, without the host: later work on it finds the data. The first call for tensors of
         these shapes and dtypes from the PE at this distance is collective over team, as in send_activations.
-    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, NotInitializedError; a time-out is raised by a later call.
+    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError; later a time-out.
     Spec: none.
     """
     _find("recv_activations", tensors, pe, team, slots, -1).recv(tensors)

@@ -44,7 +44,8 @@ def all_reduce_rms_norm(
     schedule: "words", "push", "pull", "two_shot" or "bulk_synchronous"; pull and two_shot copy an x that is not symmetric,
         and two_shot needs symmetric results. All PEs get the same bits.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
-    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, NotInitializedError.  Spec: none.
+    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Spec: none.
     """
     given = norm.given_of(x, residual, weight, out, residual_out)
     places = tuple(map(shmem.is_symmetric, given[3:])) if schedule == "two_shot" else ()
@@ -79,7 +80,7 @@ def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
     words = has_words(team, given)
     best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
-    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES)
+    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team)
     if chosen == "words" and not words:
         wants = "at most 4 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)

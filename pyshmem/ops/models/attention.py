@@ -37,7 +37,7 @@ def attention(
         not divide it; order, "contiguous": PE p has piece p of n, or "zigzag": pieces p and 2 n - 1 - p of 2 n, one behind
         the other, which makes work even under a causal mask. The first pieces are longer by one.
     Order: collective over team, None is TEAM_WORLD, on torch's current stream.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     given = (q, k, v, out)
@@ -100,7 +100,7 @@ def _prepare(
     if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
     factor = plans.factor_of(NAME, scale, width)

@@ -63,7 +63,8 @@ def moe_dispatch(
     rows: (capacity, hidden), a copy for each expert, by PE and token for one.  counts, offsets: int32, (E,) and (E + 1,) of
         this PE's E experts. They live until the next call but one; rows behind the last offset hold anything.
     Order: collective over team, on torch's current stream. The host does not wait for the counts.
-    Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel, HeapExhaustedError, UnreachableError,
+        NotInitializedError.
     Spec: none.
     """
     given = (x, indices, weights)
@@ -237,7 +238,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    plans.schedule_of(NAME, schedule, "auto", SCHEDULES)
+    plans.schedule_of(NAME, schedule, "auto", SCHEDULES, team)
     wanted = {
         "hidden": hidden,
         "top": top,

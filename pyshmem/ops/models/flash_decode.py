@@ -41,7 +41,7 @@ def flash_decode(
     scale: None is 1 / sqrt(dim).  out: like q; None: one of two arrays of the plan in turn.  team: None is TEAM_WORLD.
     schedule: "auto", "fused" or "bulk_synchronous".
     Order: collective over team, on torch's current stream. All PEs get the same bits; a sequence without tokens gets zeros.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     given = (q, k, v, lengths, block_table, out)
@@ -120,7 +120,7 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
     if out is not None:
         require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
     usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES)
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
     factor = plans.factor_of(NAME, scale, width)
     problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
     text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"

@@ -38,7 +38,7 @@ class GradientReducer:
     Buckets have parameters in the reverse of their order, and are reduced in this order: later ones wait for earlier ones.
     A parameter that this backward brings no gradient counts as what its .grad has, or zeros. .grad are views of buckets.
     Order: collective over team: made, closed, and as many backwards outside of no_sync on all PEs. All get the same bits.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
 
@@ -163,7 +163,7 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
         parameters = trained(model)
         if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
             refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
-        schedule_of(NAME, schedule, "auto", SCHEDULES)
+        schedule_of(NAME, schedule, "auto", SCHEDULES, team)
     except ShmemError as problem:
         error = problem
     text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {bool(average)}, schedule {schedule}"

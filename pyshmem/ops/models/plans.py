@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.kept import Kept
 from pyshmem.ops.workspace import Workspace
@@ -18,6 +18,7 @@ from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 MOST_PLANS = 128  # of a team
+WITHOUT_TILES = ("bulk_synchronous", "copy_engine", "reduce_on_stream")  # schedules that reach PEs on other nodes
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -96,12 +97,18 @@ def clear() -> None:
 # ---- checks that operators share
 
 
-def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str]) -> str:
-    """Return the name of the schedule, ``usual`` for "auto". Errors: ArgumentError if it is not ``known``."""
+def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str], team: Team) -> str:
+    """Return the name of the schedule, ``usual`` for "auto".
+
+    Errors: ArgumentError if it is not ``known``; UnreachableError if it stores tiles, and ``team`` spans nodes.
+    """
     if schedule == "auto":
         return usual
     if not isinstance(schedule, str) or schedule not in known:
         refuse(ArgumentError, routine, "schedule", repr(schedule), "auto or " + ", ".join(known))
+    if schedule not in WITHOUT_TILES:
+        wants = "auto or " + ", ".join(each for each in known if each in WITHOUT_TILES)
+        require_one_node(routine, team, "schedule", f"{schedule!r} for ", wants)
     return schedule
 
 

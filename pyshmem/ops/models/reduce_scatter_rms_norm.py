@@ -34,7 +34,7 @@ _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's sha
         plan in turn.  out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
     schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
-    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
 
@@ -89,7 +89,8 @@ def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: A
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
     nbytes = x.nbytes // team.size * (team.size - 1)
-    chosen = plans.schedule_of(name, schedule, _best(team, nbytes, kind == KIND and not gathers), schedules)
+    usual = _best(team, nbytes, kind == KIND and not gathers)
+    chosen = plans.schedule_of(name, schedule, usual, schedules, team)
     if gathers and chosen != "bulk_synchronous":
         norm.require_symmetric(name, given, ("out", "out.scales"))
     problem = norm.Problem(

@@ -28,7 +28,7 @@ def gemm_reduce_scatter(
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     return call("gemm_reduce_scatter", a, b, out, team, plan, "rows", options)

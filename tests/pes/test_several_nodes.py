@@ -1,0 +1,135 @@
+"""What takes tiles to other PEs is refused by name, on all PEs, where these are on several nodes; on one node, as if they were."""
+
+import re
+
+import pyshmem as shmem
+import pytest
+import torch
+from matrices import sparse
+from pyshmem import irregular, ops
+from pyshmem.ops import agreement
+from pyshmem.ops.models import (
+    attention_schedules,
+    decode_schedules,
+    expert_schedules,
+    gradient_schedules,
+    norm_schedules,
+)
+from pyshmem.ops.models import norm_share_schedules
+from pyshmem.ops.models.plans import WITHOUT_TILES
+from pyshmem.ops.selection import ABLE
+from support import here, interpreted, live, on_one_node
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
+
+
+@pytest.fixture(autouse=True)
+def several_nodes(monkeypatch):
+    """No PE has allocated anything when all of them have been refused."""
+    if on_one_node():
+        monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", True)
+    before = live()
+    yield
+    assert live() == before
+
+
+def ones(*shape, dtype=torch.float32):
+    return torch.ones(shape, dtype=dtype, device=here())
+
+
+def products(operator, **options):
+    getattr(ops, operator)(ones(4, 8), ones(8, 8), **options)
+
+
+def norms(operator, **options):
+    getattr(ops, operator)(ones(4, 8), ones(4, 8), ones(8), **options)
+
+
+def share_norms(operator, **options):
+    n, me = shmem.n_pes(), shmem.my_pe()
+    getattr(ops, operator)(ones(4 * n, 8), ones(4, 8) * me, ones(8), **options)
+
+
+def attention(operator, **options):
+    ops.attention(ones(1, 4, 1, 16), ones(1, 4, 1, 16), ones(1, 4, 1, 16), **options)
+
+
+def decode(operator, **options):
+    ops.flash_decode(ones(1, 1, 16), ones(1, 4, 1, 16), ones(1, 4, 1, 16), **options)
+
+
+def experts(operator, **options):
+    ops.moe_dispatch(ones(2, 8), ones(2, 1, dtype=torch.int32), ones(2, 1), shmem.n_pes(), **options)
+
+
+def gradients(operator, **options):
+    ops.GradientReducer(torch.nn.Linear(2, 2).to(here()), **options)
+
+
+def activations(operator, **options):
+    me, n = shmem.my_pe(), shmem.n_pes()
+    ops.send_activations(ones(4), pe=(me + 1) % n)
+
+
+SHARES = norm_share_schedules.SHARES
+OF_MODELS = {
+    "all_reduce_rms_norm": (norms, norm_schedules.SCHEDULES),
+    "reduce_scatter_rms_norm": (share_norms, SHARES),
+    "reduce_scatter_rms_norm_all_gather": (share_norms, SHARES),
+    "attention": (attention, attention_schedules.SCHEDULES),
+    "flash_decode": (decode, decode_schedules.SCHEDULES),
+    "moe_dispatch": (experts, expert_schedules.SCHEDULES),
+    "GradientReducer": (gradients, gradient_schedules.SCHEDULES),
+}
+
+
+def refused(call, routine, argument, got=""):
+    with pytest.raises(
+        shmem.UnreachableError,
+        match=rf"^{re.escape(routine)}: PE {shmem.my_pe()}: {argument}: got {got}.*TEAM_WORLD.*, which spans nodes; wants ",
+    ):
+        call()
+
+
+@pytest.mark.parametrize("split", ["rows", "columns"])
+@pytest.mark.parametrize("operator", ABLE)
+def test_products_are_refused(operator, split):
+    """On all heaps: every schedule stores tiles."""
+    if split == "columns" and operator != "gemm_all_gather":
+        pytest.skip("one way of dividing")
+    options = {"split": split} if operator == "gemm_all_gather" else {}
+    refused(lambda: products(operator, **options), operator, "team")
+
+
+@interpreted
+@pytest.mark.parametrize(
+    "operator, schedule",
+    [(name, each) for name, (_, known) in OF_MODELS.items() for each in known if each not in WITHOUT_TILES],
+)
+def test_schedules_of_models_that_store_tiles_are_refused(operator, schedule):
+    call = OF_MODELS[operator][0]
+    refused(lambda: call(operator, schedule=schedule), operator, "schedule", f"'{schedule}' for ")
+
+
+@pytest.mark.parametrize("operator", [*OF_MODELS, "send_activations, recv_activations"])
+def test_on_gpus_operators_of_models_are_refused_with_every_schedule(operator, monkeypatch):
+    gpu = type("Heap", (), {"streams": True})
+    monkeypatch.setattr(agreement, "default", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    call = OF_MODELS[operator][0] if operator in OF_MODELS else activations
+    refused(lambda: call(operator), operator, "team")
+
+
+SPARSE = {
+    "fetch": lambda: irregular.plan(sparse([1] * 17), fetch="elements"),
+    "schedule": lambda: irregular.plan(sparse([1] * 17), fetch="whole", schedule="stealing"),
+}
+
+
+@pytest.mark.parametrize("argument, got", [("fetch", "'elements' for "), ("schedule", "'stealing' for ")])
+def test_plans_whose_kernels_load_from_other_pes_are_refused(argument, got):
+    refused(SPARSE[argument], "plan", argument, got)
+
+
+def test_triangle_count_is_refused():
+    refused(lambda: irregular.triangle_count(sparse([1] * 17)), "triangle_count", "team")
