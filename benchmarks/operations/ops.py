@@ -16,7 +16,10 @@ from benchmarks.operations import torch_products
 from benchmarks.operations.together import Together
 from pyshmem import ops
 from pyshmem.ops.selection import ABLE
+from pyshmem.runtime._native import launch_graph
+from pyshmem.runtime.gpu.launch import graph_launcher
 
+LAUNCH = "launch alone"
 OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16
@@ -68,7 +71,7 @@ class Operations(Together):
     """All PEs act. Matrices hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (OURS, "fused", STREAMED, "copy_engine", "workgroup_specialized", "producer_consumer", "bulk_synchronous",
-             GEMM, ENGINE, NCCL, ASYNC)  # fmt: skip
+             GEMM, ENGINE, NCCL, ASYNC, LAUNCH)  # fmt: skip
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
@@ -114,7 +117,19 @@ class Operations(Together):
         def step() -> object:
             return call(problem.a, problem.b, out=out, **more)
 
-        return {OURS: self._case(problem, f"ops.{operator}(a, b, out=out)", step, out)._replace(how=ISSUE, calls=20)}
+        ours = self._case(problem, f"ops.{operator}(a, b, out=out)", step, out)._replace(how=ISSUE, calls=20)
+        return {OURS: ours, LAUNCH: self._launch(problem, step, **more)}
+
+    def _launch(self, problem: Problem, step: Step, **more: str) -> Case | str:
+        """The driver's launch of the graph that a call replays."""
+        plan = ops.plan(problem.operator, problem.a, problem.b, **more)
+        for _ in range(3):  # the third one replays
+            step()
+        graphs = [] if self.accelerator.interpreted else [each for each in plan._call._graphs.values() if each]
+        if not graphs:
+            return "a call replays no graph here"
+        stream, graph = torch.cuda.current_stream().cuda_stream, graphs[0][1]
+        return Case("the launch alone", lambda: launch_graph(graph_launcher(), graph, stream), lambda: "", ISSUE, 20)
 
     def timelines(
         self, nbytes: int, operator: str, split: str, *sizes: int
@@ -256,6 +271,6 @@ class Operations(Together):
 def _options(operator: str) -> dict[str, dict[str, Any]]:
     """The options of the plans that a row compares, by peer."""
     found: dict[str, dict[str, Any]] = {name: {"schedule": name} for name in ABLE[operator]}
-    if "fused" in found and operator != "all_gather_gemm":
+    if "fused" in found:
         found[STREAMED] = {"schedule": "fused", "order": "streamed_1"}
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,52 +28,35 @@ BESIDE = 3  # products, which outlast the copies beside them
 SMALL = 16  # elements
 
 
-def name_of(waves: Waves, streams: int = 1) -> str:
-    """Name a cut. streams: on which products are enqueued, in turn."""
-    return ":".join(map(str, waves)) + (f", {streams} streams" if streams > 1 else "")
-
-
 class Trial:
-    """The schedule copy_engine with any cut. Products are on one stream, or in turn on two of them."""
+    """The schedule copy_engine with any cut."""
 
-    def __init__(self, problem: Any, space: Any, a: torch.Tensor, b: torch.Tensor, waves: Waves, streams: int):
+    def __init__(self, problem: Any, space: Any, a: torch.Tensor, b: torch.Tensor, waves: Waves):
         self.team, self.first = problem.team, rows_of(problem, problem.me)[0]
         self.pieces = [(i, j) for i, j in cut(*rows_of(problem, problem.me), waves) if i < j]
         self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
-        self.begin, self.gate, self.other, self.streams = beginner(problem, space["words"]), Side(), Side(), streams
+        self.begin, self.gate = beginner(problem, space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         self.last = slice(*self.pieces[-1])
         sample = space["result 0"][self.last]
         self.send = sender(problem, space["words"], sample, sample)
 
-    def stream_of(self, number: int) -> Any:
-        """The last product is on the current stream."""
-        return self.other.again() if (len(self.pieces) - 1 - number) % self.streams else nullcontext()
-
-    def products(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        if self.streams > 1:
-            with self.other.after():
-                pass
-        for number, ((i, j), step) in enumerate(zip(self.pieces, self.multiply, strict=True)):
-            with self.stream_of(number):
-                step(a[i - self.first : j - self.first], b, out[i:j])
-        self.other.join()
+    def products(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """Enqueue the product of each piece, and yield the piece."""
+        for (i, j), step in zip(self.pieces, self.multiply, strict=True):
+            step(a[i - self.first : j - self.first], b, out[i:j])
+            yield i, j
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         with self.gate.after():
             self.begin()
             ready = self.gate.mark()
-        if self.streams > 1:
-            with self.other.after():
-                pass
-        for number, ((i, j), step) in enumerate(zip(self.pieces, self.multiply, strict=True)):
-            with self.stream_of(number):
-                step(a[i - self.first : j - self.first], b, out[i:j])
-                for pe, side in self.sides.items() if (i, j) != self.pieces[-1] else ():
-                    with side.after():
-                        await_mark(ready)
-                        put_rows(self.team, out, i, j, pe)
-        for side in (self.gate, self.other, *self.sides.values()):
+        for i, j in self.products(a, b, out):
+            for pe, side in self.sides.items() if (i, j) != self.pieces[-1] else ():
+                with side.after():
+                    await_mark(ready)
+                    put_rows(self.team, out, i, j, pe)
+        for side in (self.gate, *self.sides.values()):
             side.join()
         self.send(out[self.last], out[self.last])
 
@@ -101,14 +83,14 @@ class Operations(ops.Operations):
         self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
         return given, choose(problem)[0], out
 
-    def wholes(self, nbytes: int, trials: Sequence[tuple[Waves, int]], *sizes: int) -> ops.Ways:
-        """trials: cuts, with the streams of their products.  sizes: M, N and K."""
+    def wholes(self, nbytes: int, trials: Sequence[Waves], *sizes: int) -> ops.Ways:
+        """trials: cuts.  sizes: M, N and K."""
         given, problem, out = self._prepared(*sizes)
         ways: ops.Ways = {OURS: self._planned(given, out, {"schedule": "copy_engine"}), GEMM: self._alone(given)}
         ways["fused"] = self._able(given, out, {"schedule": "fused"})
-        for waves, streams in trials:
-            trial, name = Trial(problem, self.space, given.a, given.b, waves, streams), name_of(waves, streams)
-            ways[f"products {name}"] = self._part(lambda trial=trial: trial.products(given.a, given.b, out))
+        for waves in trials:
+            trial, name = Trial(problem, self.space, given.a, given.b, waves), ":".join(map(str, waves))
+            ways[f"products {name}"] = self._part(lambda trial=trial: list(trial.products(given.a, given.b, out)))
             ways[name] = self._case(given, "", lambda trial=trial: trial(given.a, given.b, out), out)
         return ways
 

@@ -39,6 +39,7 @@ from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
 from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
 from pyshmem.ops.operators.gemm_reduce_scatter import gemm_reduce_scatter
 from pyshmem.ops.plans import Plan, clear, plan
+from pyshmem.ops.tuning import tune
 from pyshmem.ops.workspace import reserve, reserve_bytes
 from pyshmem.runtime import ranges as _ranges
 
@@ -63,6 +64,7 @@ __all__ = [
     "reserve",
     "reserve_bytes",
     "send_activations",
+    "tune",
 ]
 
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")

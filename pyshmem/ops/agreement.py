@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pyshmem.host.teams import Team, require_one_node
 from pyshmem.ops.problem import Problem
-from pyshmem.runtime.errors import ArgumentError, ShmemError, refuse
+from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.heap import default
 
-_NOTE, _HEAD = 256, 33  # bytes that a PE shares: whether it refuses, a digest, and the beginning of the text
+# Bytes that a PE shares: whether it refuses, whether its operands are aligned, a digest, and the beginning of the text.
+_NOTE, _REFUSES, _ALIGNED, _TEXT = 256, 0, 1, 34
 
 
 def require_no_capture(routine: str) -> None:
@@ -29,38 +31,62 @@ def require_near(routine: str, team: Team) -> None:
 
 
 def require_alike(
-    routine: str, team: Team, argument: str, text: str, wants: str, error: ShmemError | None = None
-) -> None:
+    routine: str, team: Team, argument: str, text: str, wants: str, error: ShmemError | None = None,
+    aligned: bool = True,
+) -> bool:  # fmt: skip
     """Compare the ``text`` that describes a call on all PEs of ``team``. Collective.
 
     error: why this PE refuses the call; all others refuse it then too.
+    aligned: whether this PE's operands are. Returns: whether those of all PEs are.
     Errors: ``error``; ArgumentError, on all PEs, for a refusal of another PE or texts that differ.
     """
     raw = text.encode()
-    note = bytes([error is not None]) + hashlib.sha256(raw).digest() + raw[: _NOTE - _HEAD]
-    notes = team.meeting.share(routine, note.ljust(_NOTE))
+    note = bytes([error is not None, aligned]) + hashlib.sha256(raw).digest() + raw[: _NOTE - _TEXT]
+    try:
+        notes = team.meeting.share(routine, note.ljust(_NOTE))
+    except WaitTimeoutError:  # the others have made no such call, or found their plan ready
+        if error is not None:
+            raise error from None
+        raise
     if error is not None:
         raise error
-    texts = [each[_HEAD:].decode(errors="replace").rstrip() for each in notes]
+    texts = [each[_TEXT:].decode(errors="replace").rstrip() for each in notes]
     for pe, each in enumerate(notes):
-        if each[0]:
+        if each[_REFUSES]:
             accepted = f"arguments that PE accepts too: {texts[pe]}"
             refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", accepted)
-        if each[:_HEAD] != notes[0][:_HEAD]:
+        if each[_ALIGNED + 1 : _TEXT] != notes[0][_ALIGNED + 1 : _TEXT]:
             refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
+    return all(each[_ALIGNED] for each in notes)
 
 
-def require_same(problem: Problem) -> None:
-    """Refuse, on all PEs, problems that differ between the PEs of the team. Collective. Errors: ArgumentError."""
+def agreed(operator: str, team: Team, describe: Callable[[], Problem]) -> Problem:
+    """Return the problem that ``describe`` returns, if all PEs of the team have the same. Collective over the team.
+
+    Its ``aligned`` is that of all PEs.
+    Errors: those of ``describe`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if problems differ.
+    """
+    problem, error, text = None, None, ""
+    try:
+        problem = describe()
+        text = _text_of(problem)
+    except ShmemError as refusal:
+        error, text = refusal, str(refusal)
+    wants = f"the same call on all PEs of the team (size= gives a length that {team.size} does not divide)"
+    aligned = require_alike(operator, team, "a", text, wants, error, problem is not None and problem.aligned)
+    assert problem is not None
+    return problem._replace(aligned=aligned)
+
+
+def _text_of(problem: Problem) -> str:
+    """What all PEs must have in common."""
     epilogue = problem.options.epilogue
     name = None if epilogue is None else epilogue.fn.__qualname__
     options = problem.options._replace(epilogue=name)
-    text = (
+    return (
         f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} "
         f"of {problem.a.dtype} and {problem.b.dtype}, {problem.scaling}, {options}"
     )
-    wants = f"the same call on all PEs of the team (size= gives a length that {problem.n_pes} does not divide)"
-    require_alike(problem.operator, problem.team, "a", text, wants)
 
 
 def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:

@@ -20,26 +20,30 @@ from pyshmem.ops.launching import Prepared
 from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
+from pyshmem.ops.orders.streamed import STRIPS, add_part, sum_of_parts, turn_of
 from pyshmem.ops.problem import Operand, Problem
 from pyshmem.ops.products import operand, product, product_and_parcel
 from pyshmem.ops.scaling import gathered_scales, samples, scaled, scales_of
 from pyshmem.ops.shares import share_of, share_size, share_start
+from pyshmem.ops.slabs import await_slabs, parcel_of, slabs_in, tell_slabs
 from pyshmem.ops.workspace import workspace_of
 
 PIECES = 4  # of the rows that the copy engine brings
 
 
-@triton.jit(do_not_specialize=["before"])
+@triton.jit(do_not_specialize=["before", "whole", "tiles", "crowd", "least"])
 def gather_and_multiply(
-    ctx, words, flags, gathered, scales, M, N, K, a_pitch, b_pitch, pitch, before, pieces, a, b, c, scale_a, scale_b,
+    ctx, words, flags, gathered, scales, sums, tallies, M, N, K, a_pitch, b_pitch, pitch, before, pieces, whole, tiles,
+    crowd, least, a, b, c, scale_a, scale_b,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
-    CHIPLETS: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
-    CUT: tl.constexpr,
+    CHIPLETS: tl.constexpr, STREAMED: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr,
+    FAN: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
 
     scales: those of the rows of all PEs, or one of each PE.
+    sums, tallies, whole, tiles, crowd, least: as in fused.multiply_and_send. Tiles of own rows, which send, are whole.
     FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
     CUT: whether slabs reach beyond the own rows.
     """
@@ -47,47 +51,101 @@ def gather_and_multiply(
     program = renumbered(tl.program_id(0), programs, CHIPLETS)
     me, n, number = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, words)
     longest = tl.cdiv(M, n)
-    high, columns = tl.cdiv(longest, BM), tl.cdiv(N, BN)
-    depth = tl.cdiv(K, BK)
+    high, columns, depth = tl.cdiv(longest, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
     own, top = share_size(M, me, n), share_start(M, me, n)
     right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
     mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
     theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
     share = high * columns
-    crowd = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
+    batch = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
     slabs = slabs_in(own, K, SLAB * BN)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
         i, j = tile_at(index, high, columns, GROUP)
         begin, end = parcel_of(slabs, share, program, programs, index // programs)
         tile = own_tile(
             ctx, flags + me * pieces, gathered, scales, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch,
-            begin, end, crowd, a, scale_a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, EACH, SLAB, FAN,
+            begin, end, batch, a, scale_a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, EACH, SLAB, FAN,
             CUT,
         )  # fmt: skip
         store_tile(tile, scale_a, scale_b, c, top, i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
-    for index in range(program + begun * programs, share * n, programs):
-        pe = (me + index // share) % n
-        i, j = tile_at(index % share, high, columns, GROUP)
-        tall, row = share_size(M, pe, n), share_start(M, pe, n)
-        if FAN > 0:
-            await_slabs(ctx, flags + pe * pieces, number, i * BM, BM, tall, K, crowd, SLAB * BN)
-        else:
-            await_rows(ctx, flags, number, pe, i * BM, tl.minimum(i * BM + BM, tall), tall, pieces)
+    for index in range(program + begun * programs, whole, programs):
+        pe, above, row, column, tall = theirs_at(ctx, index, share, high, columns, M, BM, BN, GROUP)
+        await_tile(ctx, flags, number, pe, row, tall, K, pieces, batch, BM, SLAB * BN, FAN)
         tile = product(
-            theirs, right, row + i * BM, j * BN, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED,
-            WHOLE, PRECISION,
+            theirs, right, above + row, column, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED, WHOLE,
+            PRECISION,
         )  # fmt: skip
         store_theirs(
-            tile, scales, M, n, pe, scale_b, c, row, i * BM, j * BN, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH,
+            tile, scales, M, n, pe, scale_b, c, above, row, column, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH,
+        )  # fmt: skip
+    if STREAMED:
+        stream_theirs(
+            ctx, flags, scales, sums, tallies, number, program, theirs, right, share, high, columns, M, N, K, b_pitch,
+            pitch, before, pieces, batch, whole, tiles, crowd, least, c, scale_b, BM, BN, BK, B_ALONG, DESCRIBED, WHOLE,
+            EDGES, PRECISION, GROUP, EPILOGUE, EACH, SLAB, FAN,
         )  # fmt: skip
     # all flags have come everywhere: no copy reads the stamp any more
     rounds.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit
+def stream_theirs(
+    ctx, flags, scales, sums, tallies, number, program, theirs, right, share, high, columns, M, N, K, b_pitch, pitch, before,
+    pieces, batch, whole, tiles, crowd, least, c, scale_b,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr,
+    WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+    EACH: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
+):  # fmt: skip
+    """Make the tiles of peers' rows from ``whole`` on: programs share their K iterations."""
+    programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
+    for group in range(whole, tiles, crowd):
+        start, end, sharing, iterations = turn_of(program, programs, tl.minimum(crowd, tiles - group), depth, least)
+        room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)
+        while start < end:
+            streamed = start // depth
+            first = start - streamed * depth
+            stop = tl.minimum(depth, first + end - start)
+            pe, above, row, column, tall = theirs_at(ctx, group + streamed, share, high, columns, M, BM, BN, GROUP)
+            await_tile(ctx, flags, number, pe, row, tall, K, pieces, batch, BM, SLAB * BN, FAN)
+            tile = product(
+                theirs, right, above + row, column, first, stop, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG,
+                DESCRIBED, WHOLE, PRECISION,
+            )  # fmt: skip
+            tally = tallies + (group - whole + streamed)
+            if add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM, BN):
+                for down in range(0, BM, BM // STRIPS):
+                    part = sum_of_parts(room, streamed, depth, sharing, iterations, down, BM, BN)
+                    store_theirs(
+                        part, scales, M, dev.n_pes(ctx), pe, scale_b, c, above, row + down, column, tall, N, pitch,
+                        before, BM // STRIPS, BN, EDGES, EPILOGUE, EACH,
+                    )  # fmt: skip
+            start += stop - first
+
+
+@triton.jit
+def theirs_at(ctx, index, share, high, columns, M, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """Return (PE, its first row, row within its rows, column, number of its rows) of a tile."""
+    n = dev.n_pes(ctx)
+    pe = (dev.my_pe(ctx) + index // share) % n
+    i, j = tile_at(index % share, high, columns, GROUP)
+    return pe, share_start(M, pe, n), i * BM, j * BN, share_size(M, pe, n)
+
+
+@triton.jit
+def await_tile(
+    ctx, flags, number, pe, row, tall, K, pieces, batch, BM: tl.constexpr, SIZE: tl.constexpr, FAN: tl.constexpr
+):
+    """Wait until the rows of a tile, from ``row`` on of the ``tall`` rows of ``pe``, have come."""
+    if FAN > 0:
+        await_slabs(ctx, flags + pe * pieces, number, row, BM, tall, K, batch, SIZE)
+    else:
+        await_rows(ctx, flags, number, pe, row, tl.minimum(row + BM, tall), tall, pieces)
+
+
+@triton.jit
 def own_tile(
-    ctx, flags, gathered, scales, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, crowd, a,
+    ctx, flags, gathered, scales, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, batch, a,
     scale_a,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr,
@@ -102,7 +160,7 @@ def own_tile(
             FAN, begin, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT, True,
         )  # fmt: skip
         send_scales(ctx, scales, scale_a, own, M, K, begin, end, SLAB * BN, BM, EACH)
-        tell_slabs(ctx, flags, begin, end, crowd)
+        tell_slabs(ctx, flags, begin, end, batch)
         return tile
     else:
         return product(
@@ -127,52 +185,6 @@ def send_scales(ctx, scales, scale_a, own, M, K, begin, end, SIZE: tl.constexpr,
         else:
             for i in range(1, tl.where(end > begin, n, 1)):
                 dev.store(ctx, scales_of(scales, M, n, me, EACH), tl.load(scale_a), (me + i) % n)
-
-
-@triton.jit
-def turns_of(tiles, program, programs):
-    """Return in how many turns a program sends: not in a last turn that few programs have, so that peers wait less."""
-    return tl.minimum(tl.cdiv(tiles - program, programs), tl.maximum((tiles + programs // 2) // programs, 1))
-
-
-@triton.jit
-def parcel_of(slabs, tiles, program, programs, turn):
-    """Return the first of ``slabs`` that a program sends in a turn, and that of the next turn."""
-    senders, turns = tl.minimum(tiles, programs), turns_of(tiles, program, programs)
-    return part_of(slabs, program, senders, turn, turns), part_of(slabs, program, senders, turn + 1, turns)
-
-
-@triton.jit
-def part_of(slabs, program, programs, turn, turns):
-    """Return the slab with which a turn of a program begins: programs, then their first ``turns``, have equal parts."""
-    first = tl.cast(slabs, tl.int64) * program // programs
-    length = tl.cast(slabs, tl.int64) * (program + 1) // programs - first
-    return tl.cast(first + length * tl.minimum(turn, turns) // turns, tl.int32)
-
-
-@triton.jit
-def slabs_in(rows, K, SIZE: tl.constexpr):
-    """Return how many slabs of SIZE elements hold the first ``rows`` rows of K elements."""
-    return tl.cast(tl.cdiv(tl.cast(rows, tl.int64) * K, SIZE), tl.int32)
-
-
-@triton.jit
-def await_slabs(ctx, flags, number, first, count, tall, K, crowd, SIZE: tl.constexpr):
-    """Wait until ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``number`` times."""
-    last = tl.minimum(first + count, tall)
-    slabs, begin = slabs_in(tall, K, SIZE), tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
-    for piece in range(begin // crowd, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), crowd), 0)):
-        due = tl.minimum(slabs - piece * crowd, crowd)
-        dev.signal_wait_until(ctx, flags + piece, dev.CMP_GE, number * tl.cast(due, tl.uint64))
-
-
-@triton.jit
-def tell_slabs(ctx, flags, begin, end, size):
-    """Add the slabs begin to end - 1, which have been sent, to the flags of their pieces of ``size`` slabs on all peers."""
-    for piece in range(begin // size, tl.where(end > begin, tl.cdiv(end, size), 0)):
-        count = tl.minimum(end, piece * size + size) - tl.maximum(begin, piece * size)
-        for i in range(1, dev.n_pes(ctx)):
-            dev.signal_add(ctx, flags + piece, tl.cast(count, tl.uint64), (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
 
 
 @triton.jit
@@ -220,7 +232,8 @@ class Gathering:
         """sends: whether the kernel sends the rows of a, which are contiguous then."""
         n, uint64 = problem.n_pes, torch.uint64
         layout = Operand(True, max(problem.k, 1), problem.k * a.itemsize % 16 == 0, a.dtype) if sends else problem.a
-        product = Product(problem._replace(a=layout), "data_parallel", problem.M, layout, True)
+        product = Product(problem._replace(a=layout), problem.options.order, problem.M, layout, True)
+        product.keep(product.tiles // n)
         row, most = product.row, -(-problem.M // n)
         self.pieces = max(-(-most // row.BM) if sends else min(PIECES, problem.M // n // 128), 1)
         self.space = workspace_of(
@@ -228,18 +241,20 @@ class Gathering:
             words=((rounds.words_of(n),), uint64),
             flags=((n, self.pieces), uint64),
             gathered=((problem.M, problem.K), a.dtype),
+            tallies=((product.most_streamed,), uint64),
             **gathered_scales(problem),
         )
         self.words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
         scales = self.space.get("scales")
         out = a.new_empty(problem.result, dtype=problem.dtype)
         fixed = (
-            shmem.device_context(problem.team), self.words, self.flags, self.gathered, scales, problem.M, problem.n,
-            problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1), problem.corner[1], self.pieces,
+            shmem.device_context(problem.team), self.words, self.flags, self.gathered, scales, product.sums(a.device),
+            self.space["tallies"], problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1),
+            problem.corner[1], self.pieces, *product.streamed,
         )  # fmt: skip
         constants: dict[str, Any] = product.constants(0, 0)
         slab = constants["SLAB"]
-        for name in ("KIND", "STREAMED", "VECTOR", "SLAB", "FAN"):
+        for name in ("KIND", "VECTOR", "SLAB", "FAN"):
             del constants[name]
         cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (slab * row.BN))
         sending = {"SLAB": slab, "FAN": n - 1 if sends else 0, "CUT": cut}

@@ -10,7 +10,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.ops.configurations import Machine, configuration, machine
 from pyshmem.ops.launching import Prepared
-from pyshmem.ops.orders.streamed import POLICIES, group_size, whole_tiles
+from pyshmem.ops.orders.streamed import POLICIES, group_size, most_streamed, whole_tiles
 from pyshmem.ops.problem import Operand, Problem
 from pyshmem.ops.scaling import LINES, NONE, parameters, samples
 
@@ -25,16 +25,39 @@ class Product:
         self.problem, self.m, self.a, self.machine = problem, m, a, machine()
         options = problem.options
         self.row = configuration(self.machine.arch, problem.a.dtype, options.tile, options.use_fast_accum)
-        row, n_pes = self.row, problem.n_pes
+        self.adding, self.programs, policy = adding, self.machine.programs, POLICIES[order]
+        rows, columns, k = problem.largest
+        cut = self.row.cuts(k)
+        self.tiles = self._tiles(m, problem.n)
+        self.whole = whole_tiles(self.tiles, self.programs, policy, cut)
+        self.crowd = group_size(self.tiles - self.whole, self.programs, policy)
+        # of any PE: symmetric memory has one size on all of them, though one may have a row of tiles more
+        self.most_tiles = self._tiles(rows, columns)
+        self.most_streamed = most_streamed(self.most_tiles, self.programs, policy, cut)
+
+    def _tiles(self, m: int, n: int) -> int:
+        """The number of tiles of a product of m rows and n columns."""
+        row, n_pes = self.row, self.problem.n_pes
         high = -(-m // row.BM)  # rows of tiles
-        if adding:
+        if self.adding:
             own = -(-m // n_pes)
             high = n_pes * -(-own // row.BM)
-        self.tiles = high * -(-problem.n // row.BN)
-        self.programs = self.machine.programs
-        self.whole = whole_tiles(self.tiles, self.programs, POLICIES[order], row.cuts(problem.k))
-        self.crowd = group_size(self.tiles - self.whole, self.programs, POLICIES[order])
-        self.adding = adding
+        return high * -(-n // row.BN)
+
+    def keep(self, tiles: int) -> None:
+        """Stream none of the first ``tiles``."""
+        self.whole = max(self.whole, tiles)
+
+    @property
+    def streamed(self) -> tuple[int, int, int, int]:
+        """What the kernel is told: whole, tiles, crowd, least."""
+        return self.whole, self.tiles, self.crowd, self.row.least
+
+    def sums(self, device: torch.device) -> Array:
+        """Allocate the sums of parts of streamed tiles."""
+        groups = -(-(self.tiles - self.whole) // self.crowd)
+        room = (2 * groups * self.programs, self.row.BM, self.row.BN)
+        return torch.empty(room, dtype=torch.float32, device=device)
 
     def alone(self, a: Array, b: Array, row: int, column: int, tallies: Array | None = None) -> Prepared:
         """Compile the product without communication. row, column: as in libraries.multiply.
@@ -58,14 +81,11 @@ class Product:
 
         problem = self.problem
         words, tallies, *rest = places
-        groups = -(-(self.tiles - self.whole) // self.crowd)
-        room = (2 * groups * self.programs, self.row.BM, self.row.BN)
-        self.sums = torch.empty(room, dtype=torch.float32, device=a.device)
         (above, before), constants = corner, self.constants(kind, corner[1])
         fixed = (
-            shmem.device_context(problem.team), words, self.sums, tallies, *rest, self.m, problem.n, problem.k,
+            shmem.device_context(problem.team), words, self.sums(a.device), tallies, *rest, self.m, problem.n, problem.k,
             self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            self.whole, self.tiles, self.crowd, self.row.least,
+            *self.streamed,
         )  # fmt: skip
         row = self.row
         return Prepared(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import TEAM_WORLD, Team, require_one_node
+from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops import agreement, schedules
 from pyshmem.ops.configurations import device
 from pyshmem.ops.kept import Kept
@@ -15,7 +15,7 @@ from pyshmem.ops.models import plans as models
 from pyshmem.ops.problem import Problem, problem_of, require_out
 from pyshmem.ops.replaying import Replayed
 from pyshmem.ops.scaling import NONE, Scales, taken
-from pyshmem.ops.selection import ABLE, choose
+from pyshmem.ops.selection import ABLE, choose, require_known
 from pyshmem.ops.workspace import RESULTS
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -34,10 +34,10 @@ class Plan:
     A plan serves operands of one shape, type and layout. It is valid until close, the team's destroy or the last finalize.
     """
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
-        agreement.require_same(problem)
-        self.problem, self.why = choose(problem)
-        self.key, self.schedule, self.order = key, self.problem.options.schedule, self.problem.options.order
+    def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
+        """problem: with the schedule and the order that were chosen."""
+        self.problem, self.why, self.key = problem, why, key
+        self.schedule, self.order = problem.options.schedule, problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
         self.team = problem.team
         self._generation = job.generation
@@ -76,7 +76,7 @@ class Plan:
             got = ", ".join(f"{'no' if each is None else 'a'} {name}" for name, each in given)
             wants = "scale_a and scale_b" if scaled else "no scales"
             refuse(ArgumentError, operator, "scale_a", got, f"{wants}, as the plan was made for")
-        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or _places(a, b, scales) != self.key[2]:
+        if _places(a, b, scales) != self.key[2]:
             wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
             refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         if out is not None:
@@ -133,7 +133,7 @@ def call(
     try:
         found = _ready.get(asked)
     except TypeError:  # an option that cannot be in a key
-        found = find(operator, a, b, group, split, options, scales)  # says what is wrong
+        found = find(operator, a, b, group, split, options, scales, out)  # says what is wrong
     if found is None or not found.live or (plan is not None and plan is not found):
         found = _required(operator, a, b, out, group, plan, split, options, scales)
         if len(_ready) >= MOST_READY:
@@ -151,7 +151,7 @@ def _required(
 ) -> Plan:  # fmt: skip
     """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
     if plan is None:
-        plan = find(operator, a, b, team, split, options, scales)
+        plan = find(operator, a, b, team, split, options, scales, out)
     elif type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
     elif _key(operator, a, b, team, split, options, scales) != plan.key:
@@ -161,18 +161,38 @@ def _required(
 
 
 def find(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales
-) -> Plan:
-    """Return the plan for these arguments. The first call makes it, collectively over the team."""
-    key = _key(operator, a, b, TEAM_WORLD if team is None else team, split, options, scales)
+    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales,
+    out: Any = None,
+) -> Plan:  # fmt: skip
+    """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``."""
+    group = TEAM_WORLD if team is None else team
+    key = _key(operator, a, b, group, split, options, scales)
     try:
         found = _plans.live(key)
     except TypeError:
-        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
-        raise
+        found = None  # an argument that cannot be in a key, which problem_of refuses
     if found is None or not found.live:
-        found = _make(key, problem_of(operator, a, b, team, split, options, scales), a, b)
+        group = member(operator, group)
+        problem, why = choose(
+            agreement.agreed(operator, group, lambda: _described(operator, a, b, group, split, options, scales, out))
+        )
+        _plans.make_room(group)
+        _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
+        found = _plans[key] = Plan(problem, why, a, b, key)
     return found
+
+
+def _described(
+    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales, out: Any
+) -> Problem:
+    """Return the problem of a call that makes a plan. Errors: all that may be of one PE only."""
+    agreement.require_no_capture(operator)
+    require_one_node(operator, team)
+    problem = problem_of(operator, a, b, team, split, options, scales)
+    require_known(problem)
+    if out is not None:
+        require_out(problem, out)
+    return problem
 
 
 def plan(
@@ -192,30 +212,21 @@ def plan(
     return find(operator, a, b, team, split, options, scales)
 
 
-def _make(key: tuple[Any, ...], problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Plan:
-    agreement.require_no_capture(problem.operator)
-    require_one_node(problem.operator, problem.team)
-    _plans.make_room(problem.team)
-    _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
-    made = _plans[key] = Plan(problem, a, b, key)
-    return made
-
-
 def _key(
     operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
 ) -> tuple[Any, ...]:
-    """What a plan depends on. The plan keeps the team, whose id is not another's meanwhile. Errors: those of problem_of."""
-    try:
-        return (operator, split, _places(a, b, scales), id(team), *options.items())
-    except AttributeError:
-        problem_of(operator, a, b, team, split, options, scales)  # says what is wrong
-        raise
+    """What a plan depends on. The plan keeps the team, whose id is not another's meanwhile."""
+    return operator, split, _places(a, b, scales), id(team), *options.items()
 
 
 def _places(a: Any, b: Any, scales: tuple[Any, ...]) -> tuple[Any, ...]:
     """How the operands lie in memory."""
-    every = (a, b, *scales)
-    return tuple((each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0) for each in every)
+    return tuple(
+        (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
+        if isinstance(each, torch.Tensor)
+        else type(each)
+        for each in (a, b, *scales)
+    )
 
 
 def _spelled(operand: Any) -> str:

@@ -57,6 +57,7 @@ class Problem(NamedTuple):
     team: Team
     split: str  # "rows" or "columns", of gemm_all_gather
     options: Options
+    aligned: bool  # whether a and b are, on all PEs once they have agreed
 
     @property
     def n_pes(self) -> int:
@@ -106,6 +107,16 @@ class Problem(NamedTuple):
         return flops, min(self.M // self.n_pes, self.N // self.n_pes if columns else self.N)
 
     @property
+    def largest(self) -> tuple[int, int, int]:
+        """The rows, the columns and K of PE 0's product. No other's is larger, and all PEs get the same numbers."""
+        n_pes, rows = self.n_pes, self.operator == "gemm_all_gather" and self.split == "rows"
+        columns = self.operator == "all_gather_gemm" or self.split == "columns"
+        parts = self.operator in ("gemm_reduce_scatter", "gemm_all_reduce")
+        sizes = ((self.M, rows), (self.N, columns), (self.K, parts))
+        m, n, k = (share_of(size, 0, n_pes) if divided else size for size, divided in sizes)
+        return m, n, k
+
+    @property
     def bytes_sent(self) -> int:
         """By this PE, all told."""
         item, peers = self.sent.itemsize, self.n_pes - 1
@@ -153,9 +164,10 @@ def problem_of(
         sizes[name] = _whole(operator, option, name, sizes[name], group, getattr(chosen, option))
     scaling = form_of(operator, a, b, scales)
     dtype = _result_type(operator, a.dtype, chosen)
+    left, right = operand_of(a), operand_of(b.T)
     return Problem(
-        operator, **sizes, m=m, n=n, k=k, dtype=dtype, a=operand_of(a), b=operand_of(b.T), scaling=scaling, team=group,
-        split=split, options=chosen,
+        operator, **sizes, m=m, n=n, k=k, dtype=dtype, a=left, b=right, scaling=scaling, team=group, split=split,
+        options=chosen, aligned=left.aligned and right.aligned,
     )  # fmt: skip
 
 
@@ -196,6 +208,8 @@ def _options(operator: str, given: Mapping[str, Any]) -> Options:
     chosen = Options(**given)
     if chosen.epilogue is not None and not hasattr(chosen.epilogue, "fn"):
         refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")
+    if type(chosen.use_fast_accum) is not bool:
+        refuse(ArgumentError, operator, "use_fast_accum", repr(chosen.use_fast_accum), "True or False")
     for name in ("schedule", "order"):
         if not isinstance(getattr(chosen, name), str):
             refuse(ArgumentError, operator, name, repr(getattr(chosen, name)), "'auto' or a name")

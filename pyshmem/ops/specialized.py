@@ -82,7 +82,7 @@ class Parties:
         self.space = workspace_of(
             problem,
             words=((rounds.words_of(problem.n_pes),), torch.uint64),
-            flags=((self.product.tiles,), torch.uint64),
+            flags=((self.product.most_tiles,), torch.uint64),
         )
         self.sample = a, b, self.space["result 0"], *samples(problem.scaling, a)
 

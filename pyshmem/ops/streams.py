@@ -29,10 +29,6 @@ class Side:
             self._stream.wait_stream(stream)
         return torch.cuda.stream(self._stream)
 
-    def again(self) -> AbstractContextManager[Any]:
-        """Return a context in which work is enqueued on the side stream, after what that has got since ``after`` only."""
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-
     def keep(self, array: torch.Tensor) -> None:
         """Let the side stream's present work use the array's memory, though its owner frees it before that is done."""
         if self._stream is not None:

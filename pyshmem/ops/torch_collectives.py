@@ -76,6 +76,26 @@ def reduce_on_stream(
 
 
 @operator("target")
+def reduce_scatter_on_stream(
+    target: Tensor, source: Tensor, op: str = "sum", size: int | None = None, *, team: str = WORLD
+) -> None:
+    """pyshmem.reduce_scatter_on_stream, with a team by its name."""
+    _perform(shmem.reduce_scatter_on_stream, target, source, team, op, size)
+
+
+@operator("target")
+def sum_inscan_on_stream(target: Tensor, source: Tensor, size: int | None = None, *, team: str = WORLD) -> None:
+    """pyshmem.sum_inscan_on_stream, with a team by its name."""
+    _perform(shmem.sum_inscan_on_stream, target, source, team, size)
+
+
+@operator("target")
+def sum_exscan_on_stream(target: Tensor, source: Tensor, size: int | None = None, *, team: str = WORLD) -> None:
+    """pyshmem.sum_exscan_on_stream, with a team by its name."""
+    _perform(shmem.sum_exscan_on_stream, target, source, team, size)
+
+
+@operator("target")
 def fcollect_on_stream(target: Tensor, source: Tensor, size: int | None = None, *, team: str = WORLD) -> None:
     """pyshmem.fcollect_on_stream, with a team by its name."""
     _perform(shmem.fcollect_on_stream, target, source, team, size)
@@ -85,6 +105,15 @@ def fcollect_on_stream(target: Tensor, source: Tensor, size: int | None = None, 
 def alltoall_on_stream(target: Tensor, source: Tensor, size: int | None = None, *, team: str = WORLD) -> None:
     """pyshmem.alltoall_on_stream, with a team by its name."""
     _perform(shmem.alltoall_on_stream, target, source, team, size)
+
+
+@operator("target", "received")
+def alltoallv_on_stream(
+    target: Tensor, source: Tensor, counts: Tensor, received: Tensor, displacements: Tensor | None = None, *,
+    team: str = WORLD,
+) -> None:  # fmt: skip
+    """pyshmem.alltoallv_on_stream, with a team by its name."""
+    _perform(shmem.alltoallv_on_stream, target, source, team, counts, received, displacements)
 
 
 @operator("target")
@@ -131,6 +160,7 @@ def _(a: Tensor, size: int | None = None, *, team: str) -> Tensor:
     return a.new_empty((a.shape[0] * team_of("gather_rows", team).size if size is None else size, a.shape[1]))
 
 
-for _name in ("reduce", "fcollect", "alltoall", "broadcast", "barrier"):
+_NAMES = "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall alltoallv broadcast barrier"
+for _name in _NAMES.split():
     register_fake(f"pyshmem::{_name}_on_stream", lambda *operands, **options: None)
 _register_effectful_op(torch.ops.pyshmem.barrier_on_stream.default, _EffectType.ORDERED)

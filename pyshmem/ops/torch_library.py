@@ -27,11 +27,15 @@ from pyshmem.ops.problem import is_lined
 from pyshmem.ops.team_names import WORLD, name_team, operator, team_of
 from pyshmem.ops.torch_collectives import (
     alltoall_on_stream,
+    alltoallv_on_stream,
     barrier_on_stream,
     broadcast_on_stream,
     fcollect_on_stream,
     gather_rows,
     reduce_on_stream,
+    reduce_scatter_on_stream,
+    sum_exscan_on_stream,
+    sum_inscan_on_stream,
 )
 from pyshmem.ops.torch_experts import moe_combine, moe_dispatch, scaled_moe_dispatch
 from pyshmem.ops.torch_norms import (
@@ -47,6 +51,7 @@ __all__ = [
     "all_gather_gemm",
     "all_reduce_rms_norm",
     "alltoall_on_stream",
+    "alltoallv_on_stream",
     "attention",
     "barrier_on_stream",
     "broadcast_on_stream",
@@ -61,6 +66,7 @@ __all__ = [
     "moe_dispatch",
     "name_team",
     "reduce_on_stream",
+    "reduce_scatter_on_stream",
     "reduce_scatter_rms_norm",
     "reduce_scatter_rms_norm_all_gather",
     "scaled_all_gather_gemm",
@@ -71,6 +77,8 @@ __all__ = [
     "scaled_moe_dispatch",
     "scaled_reduce_scatter_rms_norm",
     "scaled_reduce_scatter_rms_norm_all_gather",
+    "sum_exscan_on_stream",
+    "sum_inscan_on_stream",
 ]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
 
@@ -190,11 +198,11 @@ def gemm_all_reduce(
 @operator()
 def scaled_all_gather_gemm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
-    schedule: str = "auto", size: int | None = None, team: str = WORLD,
+    schedule: str = "auto", size: int | None = None, columns: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
     """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
     scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, **scales)
+    return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, columns=columns, **scales)
 
 
 @operator()

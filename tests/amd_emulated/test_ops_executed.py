@@ -30,8 +30,10 @@ def multiply(kind, m, a, b, c, memory, above):
              "before": 0, "whole": tiles, "tiles": tiles, "crowd": 1, "least": 1}  # fmt: skip
     constants = {"KIND": kind.value, "BM": HIGH, "BN": WIDE, "BK": STEP, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": False,
                  "WHOLE": True, "EDGES": False, "PRECISION": "ieee", "SLAB": 4, "GROUP": 2, "CHIPLETS": 1, "STREAMED": False,
-                 "FAN": min(1, n_pes - 1) if kind is SCATTER else n_pes - 1, "VECTOR": 8, "EPILOGUE": None}  # fmt: skip
-    values = {"ctx": shmem.device_context(), "a": a, "b": b, "c": c} | memory | sizes | constants
+                 "FAN": min(1, n_pes - 1) if kind is SCATTER else n_pes - 1, "VECTOR": 8, "EPILOGUE": None,
+                 "EACH": False}  # fmt: skip
+    values = {"ctx": shmem.device_context(), "a": a, "b": b, "c": c, "scale_a": None, "scale_b": None}
+    values |= memory | sizes | constants
     multiply_and_send[(1,)](*[values[name] for name in multiply_and_send.arg_names], num_warps=1)
 
 

@@ -36,13 +36,16 @@ def equal_on_all_pes(result, note=""):
     shmem.barrier_all()
 
 
-def refused_on_all_pes(operator, given, name):
-    """Assert that all PEs refuse a call in which PE 1 has ``name`` in another type. operator: its name in pyshmem.ops."""
+def refused_on_all_pes(operator, given, name, got="got torch.float16", wrong=None):
+    """Assert that all PEs refuse a call in which PE 1 has something wrong. operator: its name in pyshmem.ops.
+
+    wrong: what PE 1 has as ``name``; by default the right array in another type.  got: what the message says of it.
+    """
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
-    message = f"{name}: got torch.float16"
+    message = f"{name}: {got}"
     if shmem.my_pe() == 1:
-        given[name] = given[name].to(torch.float16)
+        given[name] = given[name].to(torch.float16) if wrong is None else wrong
     else:
         message = f"team: got a refusal of PE 1 .*{message}"
     with pytest.raises(shmem.ShmemError, match=rf"^{operator}: PE \d+: {message}"):

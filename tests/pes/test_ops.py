@@ -6,9 +6,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from operands import BOUNDS, SIZES, Case, equal_on_all_pes, mine
+from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops import plans, selection
+from pyshmem.ops import agreement, configurations, few_rows, plans, selection
 from pyshmem.ops.configurations import Machine
 from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
@@ -63,6 +63,80 @@ def test_every_order_gives_the_product(operator, order, few_pes):
     case = Case(operator, sizes=(35, 50, 40))
     for _ in range(2):
         case.check(case.call(schedule="fused", order=order), order)
+
+
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "gemm_all_reduce"])
+def test_tiles_may_be_streamed_though_only_some_pes_have_a_k_that_can_be_cut(operator, few_pes):
+    """Of K = 17 on PE 0 a tile has two parts, of the others' 16 one."""
+    case = Case(operator, sizes=(18, 20, 16 * shmem.n_pes() + 1))
+    for _ in range(2):
+        case.check(case.call(schedule="fused", order="streamed"))
+
+
+@pytest.mark.skipif(GPU, reason="kernels are compiled")
+@pytest.mark.parametrize("order", ["streamed_1", "streamed", "quarters"])
+def test_programs_share_the_last_tiles_of_gathered_rows(order, few_pes, monkeypatch):
+    """Four programs, of which none waits for a later one: the copy engine sends. Tiles have two parts or more."""
+    monkeypatch.setattr(configurations, "INTERPRETED_PROGRAMS", 4)
+    case = Case("all_gather_gemm", sizes=(70, 34, 35))
+    for _ in range(2):
+        case.check(case.call(schedule="producer_consumer", order=order), order)
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_a_plan_has_the_order_of_its_tiles_and_other_orders_are_refused(operator, split, schedule, few_pes):
+    case = Case(operator, split)
+    given = {"split": split, "size": case.size, "tile": TILE, **case.columns}
+    streams = schedule == "fused" or (operator, schedule) == ("all_gather_gemm", "producer_consumer")
+    assert ops.plan(operator, case.a, case.b, schedule=schedule, **given).order == "data_parallel"
+    assert (
+        ops.plan(operator, case.a, case.b, schedule=schedule, order="data_parallel", **given).order == "data_parallel"
+    )
+    if streams:
+        assert ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given).order == "streamed"
+    else:
+        with pytest.raises(
+            shmem.ArgumentError,
+            match=rf"^{operator}: PE \d+: order: got 'streamed' with schedule='{schedule}'; wants auto",
+        ):
+            ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given)
+    chosen = ops.plan(operator, case.a, case.b, order="streamed", **given)
+    assert (chosen.schedule, chosen.order) == ("fused", "streamed") and "streams tiles" in chosen.why
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_pes_with_more_tiles_than_others_allocate_as_much_as_they(operator, split, schedule, me, npes):
+    """What is allocated after the plan has one place on all PEs. 33 tiles need another line of memory than 32."""
+    divided, other = 16 * 32 * npes + 1, 16
+    sizes = {"gemm_all_gather": (divided, other, 17), "all_gather_gemm": (divided, other, 17)}
+    if split == "columns":
+        sizes[operator] = (other, divided, 17)
+    case = Case(operator, split, sizes=sizes.get(operator, (16 * 33, other, 16 * npes + 1)))
+    order = {"order": "streamed"} if schedule == "fused" else {}
+    given = {"split": split, "size": case.size, "tile": TILE, **case.columns, **order}
+    ops.plan(operator, case.a, case.b, schedule=schedule, **given)
+    after = shmem.full(64, -1, dtype=torch.int64)
+    shmem.put(after, torch.full((64,), me), (me + 1) % npes)
+    shmem.barrier_all()
+    assert (after == (me - 1) % npes).all()
+
+
+@pytest.mark.parametrize("first", ABLE)
+@pytest.mark.parametrize("second", ABLE)
+def test_two_operators_in_flight_on_a_team_share_no_memory(first, second, few_pes):
+    """Calls of both in turn, the first one's result is read after the second one's."""
+    cases = [Case(first, sizes=(18, 20, 12)), Case(second, sizes=(18, 20, 12), seed=5)]
+    plans = [
+        ops.plan(case.operator, case.a, case.b, size=case.size, tile=TILE, schedule=schedule, **case.columns)
+        for case, schedule in zip(cases, ("fused", "bulk_synchronous"), strict=True)
+    ]
+    places = [(plan._steps.space._memory.data_ptr(), plan._steps.space._memory.nbytes) for plan in plans]
+    (low, nbytes), (high, _) = sorted(places)
+    assert low + nbytes <= high
+    for turn in range(3):
+        results = [plan(case.a, case.b) for plan, case in zip(plans, cases, strict=True)]
+        for case, result in zip(cases, results, strict=True):
+            case.check(result, turn)
 
 
 @pytest.mark.parametrize("operator", ABLE)
@@ -231,8 +305,21 @@ def test_wrong_arguments_are_refused_with_their_name(message, changed):
             given[name] = given[name].to(here())
     if "strides" in message:
         given["a"] = given["a"][::2, ::2]
+    kept = list(plans._plans)
     with pytest.raises(shmem.ShmemError, match=rf"^gemm_all_gather: PE \d+: {message}"):
         ops.gemm_all_gather(**given)
+    assert list(plans._plans) == kept  # nothing was made, so nothing was launched
+
+
+@pytest.mark.parametrize("operator", ABLE)
+def test_what_one_pe_refuses_is_refused_on_all(operator):
+    """The operands, an option and an array for the result; the call that is right succeeds then."""
+    case = Case(operator, sizes=(18, 20, 12))
+    given = {"a": case.a, "b": case.b, "size": case.size, **case.columns}
+    refused_on_all_pes(operator, dict(given), "b", "got torch.float16")
+    refused_on_all_pes(operator, dict(given), "schedule", "got 'quick'", "quick")
+    refused_on_all_pes(operator, dict(given), "out", r"got \(1, 1\)", torch.zeros(1, 1, device=here()))
+    case.check(getattr(ops, operator)(**given))
 
 
 def test_rows_that_overlap_in_memory_are_refused():
@@ -263,10 +350,59 @@ def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, rele
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
     problem = problem_of("gemm_all_reduce", a, b, None, "rows", {"schedule": "fused", "order": "data_parallel"})
     if has:
-        assert selection.choose(problem)[0].options.schedule == "fused"
+        selection.require_known(problem)
     else:
         with pytest.raises(shmem.ArgumentError, match="got 'fused', which needs Triton 3.7 on AMD GPUs"):
-            selection.choose(problem)
+            selection.require_known(problem)
+
+
+BF16 = torch.bfloat16
+CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and a part of the reason
+    ("gemm_all_reduce", "rows", (4096, 512), 4096, BF16, "fused", "fastest"),
+    ("gemm_all_reduce", "rows", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
+    ("gemm_all_reduce", "rows", (4096, 512), 4096, torch.float32, "bulk_synchronous", "matrix units"),
+    ("gemm_all_reduce", "rows", (1024, 4096), 2048, BF16, "bulk_synchronous", "a second tile"),
+    ("gemm_all_reduce", "rows", (1024, 128), 2048, BF16, "bulk_synchronous", "too small"),
+    ("gemm_all_reduce", "rows", (16, 128), 8192, BF16, "fused", "few rows"),
+    ("gemm_all_reduce", "rows", (16, 128), 8192, torch.float32, "bulk_synchronous", "too small"),
+    ("gemm_all_gather", "columns", (4096, 512), 4096, BF16, "fused", "columns"),
+    ("gemm_all_gather", "columns", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
+    ("gemm_all_gather", "rows", (4096, 512), 4096, BF16, "fused", "as long as the product"),
+    ("gemm_all_gather", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
+    ("all_gather_gemm", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
+]
+
+
+def chosen(operator, split, a, b):
+    return selection.choose(
+        agreement.agreed(operator, shmem.TEAM_WORLD, lambda: problem_of(operator, a, b, None, split, {}))
+    )
+
+
+@pytest.fixture
+def h200(monkeypatch):
+    """Choices as on a GPU with 132 multiprocessors."""
+    for module in (selection, few_rows):
+        monkeypatch.setattr(module, "machine", lambda: Machine("nvidia", 132, 1, True))
+
+
+@pytest.mark.parametrize("operator, split, shape, columns, dtype, schedule, reason", CHOICES)
+def test_auto_takes_our_kernels_only_where_they_are_not_slower(
+    operator, split, shape, columns, dtype, schedule, reason, h200
+):
+    if shmem.n_pes() == 1:
+        schedule, reason = "bulk_synchronous", "sends nothing"
+    a, b = (torch.empty(size, dtype=dtype, device=here()) for size in (shape, (shape[1], columns)))
+    problem, why = chosen(operator, split, a, b)
+    assert problem.options.schedule == schedule and reason in why
+
+
+def test_auto_chooses_alike_on_all_pes_though_one_has_other_addresses(h200, me, npes):
+    a, b = torch.empty(4096, 512, dtype=BF16, device=here()), torch.empty(512 * 4096 + 1, dtype=BF16, device=here())
+    last = npes > 1 and me == npes - 1
+    problem, why = chosen("gemm_all_reduce", "rows", a, b[int(last) : b.numel() - (not last)].view(512, 4096))
+    assert problem.options.schedule == "bulk_synchronous"
+    assert npes == 1 or "multiples of 16" in why
 
 
 def test_a_plan_serves_its_own_arguments_until_it_is_closed():

@@ -157,6 +157,21 @@ def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend,
     assert [each for each in seen if "scaled_" + name in each]
 
 
+def test_columns_of_8_bits_that_the_team_does_not_divide(me, npes):
+    """PE 0 has one more; compiled code says how many all are."""
+    eight, total = eight_bits()[1][0], COLUMNS * npes + 1
+    a, b = numbers(1, (ROWS * npes, MIDDLE)).to(eight), numbers(2, (MIDDLE, total)).to(eight)
+    mine = b[:, torch.arange(total, device=here()).tensor_split(npes)[me]].contiguous()
+    one = torch.ones((), device=here())
+
+    def function(a, b):
+        more = {"columns": total, "out_dtype": torch.float32}
+        return library.scaled_all_gather_gemm(a, b, one, one, **more) + 1
+
+    result = compiled(function, "aot_eager", [])(a[ROWS * me : ROWS * (me + 1)], mine)
+    close_to(result, a.double() @ mine.double() + 1, 1e-2)
+
+
 @operators
 def test_operators_of_8_bits_have_the_fake_kernel_that_torch_wants(name, me):
     """torch's check of schemas multiplies the operands, which it cannot with 8-bit floats."""
@@ -294,6 +309,9 @@ def collective(name, npes):
     """Arguments after target and source, target's length for a source of 4 npes, and what it holds then on a PE, of all sources."""
     return {
         "reduce_on_stream": (("sum",), 4 * npes, lambda every, pe: sum(every)),
+        "reduce_scatter_on_stream": (("sum",), 4, lambda every, pe: sum(every).chunk(npes)[pe]),
+        "sum_inscan_on_stream": ((), 4 * npes, lambda every, pe: sum(every[: pe + 1])),
+        "sum_exscan_on_stream": ((), 4 * npes, lambda every, pe: sum(every[:pe], torch.zeros_like(every[0]))),
         "fcollect_on_stream": ((), 4 * npes * npes, lambda every, pe: torch.cat(every)),
         "alltoall_on_stream": ((), 4 * npes, lambda every, pe: torch.cat([each.chunk(npes)[pe] for each in every])),
         "broadcast_on_stream": ((npes - 1,), 4 * npes, lambda every, pe: every[-1]),
@@ -301,7 +319,9 @@ def collective(name, npes):
 
 
 collectives = pytest.mark.parametrize(
-    "name", ["reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream"]
+    "name",
+    [f"{name}_on_stream" for name in ("reduce", "reduce_scatter", "fcollect", "alltoall", "broadcast")]
+    + ["sum_inscan_on_stream", "sum_exscan_on_stream"],
 )
 
 
@@ -339,9 +359,32 @@ def test_a_part_of_a_private_target_is_written(name, me, npes):
     part = {
         "fcollect_on_stream": lambda: torch.cat([each[:2] for each in every]),
         "alltoall_on_stream": lambda: torch.cat([each[3 * me : 3 * me + 3] for each in every]),
+        "reduce_scatter_on_stream": lambda: sum(every)[2 * me : 2 * me + 2],
     }.get(name, lambda: result(every, me)[:2])()
     torch.testing.assert_close(target[: len(part)], part)
     assert (target[len(part) :] == 7).all()
+
+
+@backends
+def test_rows_of_different_numbers_are_exchanged(backend, me, npes):
+    """PE i sends i + j % 2 rows to PE j. Compiled code reads what has come, and how much."""
+    counts = [[i + j % 2 for j in range(npes)] for i in range(npes)]
+    source, seen = numbers(me, (2 * npes * npes, 3)), []
+
+    def function(target, source, counts, received):
+        library.alltoallv_on_stream(target, source * 3, counts, received)
+        return target + 1, received + 1
+
+    target = torch.zeros(2 * npes * npes, 3, device=here())
+    asked = torch.tensor(counts[me], device=here())
+    after, numbers_after = compiled(function, backend, seen)(target, source, asked, torch.zeros_like(asked))
+    came = [each[me] for each in counts]
+    assert numbers_after.tolist() == [count + 1 for count in came]
+    parts = [
+        3 * numbers(pe, (2 * npes * npes, 3))[sum(counts[pe][:me]) : sum(counts[pe][: me + 1])] for pe in range(npes)
+    ]
+    torch.testing.assert_close(after[: sum(came)], torch.cat(parts) + 1)
+    assert [each for each in seen if "alltoallv_on_stream" in each]
 
 
 def test_a_reduction_in_place(me, npes):

@@ -9,6 +9,7 @@ from pyshmem.ops.orders.streamed import POLICIES
 from pyshmem.ops.problem import problem_of
 from pyshmem.ops.tuning.measuring import ProductTimer
 from pyshmem.runtime.heap import default
+from support import here
 
 BF16, F32 = torch.bfloat16, torch.float32
 SHAPE = (160, 96, 4096 if torch.cuda.is_available() else 128)  # 15 tiles of 32 x 32 in the interpreter
@@ -67,13 +68,23 @@ def test_shapes_that_were_not_measured_stream_a_last_wave_of_few_tiles(programs)
     assert order == "halves" and "few tiles" in why
 
 
-def test_a_problem_takes_the_order_of_the_product_that_this_pe_makes(programs, npes):
+def test_pes_whose_products_differ_take_one_order_that_of_the_largest(programs, me, npes):
+    m, n, k = SHAPE
+    tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
+    mine = m - (me > 0)
+    a, b = (torch.zeros(size, dtype=BF16, device=here()) for size in ((mine, k), (k, n)))
+    found = problem_of("gemm_all_gather", a, b, None, "rows", {"size": m * npes - npes + 1})
+    assert (tuning.order_of(found)[0],) == tuning.candidates(SHAPE)
+
+
+def test_a_problem_takes_the_order_of_a_pes_own_product(programs, npes):
     m, n, k = SHAPE
     tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
     (best,) = tuning.candidates(SHAPE)
     a, b = (shmem.zeros(size, dtype=BF16) for size in ((m, k), (k, n)))
     rows = problem_of("gemm_all_gather", a, b, None, "rows", {})
-    assert tuning.order_of(rows)[0] == tuning.order_of(rows._replace(operator="gemm_reduce_scatter"))[0] == best
+    depths = problem_of("gemm_reduce_scatter", a, b, None, "rows", {})
+    assert tuning.order_of(rows)[0] == tuning.order_of(depths)[0] == best
     gathered = problem_of("all_gather_gemm", a, b, None, "rows", {})
     assert tuning.order_of(gathered)[0] == tuning.order_for((m * npes, n, k), BF16)[0]
     other = problem_of("gemm_all_gather", a, b, None, "rows", {"tile": (64, 64, 32)})

@@ -18,6 +18,10 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+import pyshmem.device as dev
+
+STRIPS = tl.constexpr(4)  # the sum of a tile's parts is made in so many strips of rows, which need few registers
+
 
 class Policy(NamedTuple):
     """waves: the last so many are streamed.  parts: a group has programs // parts tiles; 0: all are one group."""
@@ -50,6 +54,11 @@ def whole_tiles(tiles: int, programs: int, policy: Policy, cut: bool = True) -> 
     return max(complete - streamed * programs, 0)
 
 
+def most_streamed(tiles: int, programs: int, policy: Policy, cut: bool = True) -> int:
+    """Return how many tiles are streamed, at most, of a product of up to ``tiles``."""
+    return min(tiles, policy.waves * programs) if cut else 0
+
+
 def group_size(streamed: int, programs: int, policy: Policy) -> int:
     """Return the number of tiles in a group of streamed tiles."""
     return max(programs // policy.parts, 1) if policy.parts else max(streamed, 1)
@@ -75,3 +84,42 @@ def partial_sums(sums, program, tile, depth, programs, iterations, BM: tl.conste
     """
     second = first_iteration(program, programs, iterations) // depth != tile
     return sums + tl.cast(program * 2 + tl.where(second, 1, 0), tl.int64) * (BM * BN)
+
+
+@triton.jit
+def turn_of(program, programs, members, depth, least):
+    """Return (start, end) of a program's iterations of a group of ``members`` tiles, its programs, and its iterations.
+
+    Parts have ``least`` iterations or more, where there are as many.
+    """
+    iterations = members * depth
+    sharing = tl.minimum(programs, tl.maximum(members, iterations // least))
+    start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
+    return start, first_iteration(tl.minimum(program + 1, sharing), sharing, iterations), sharing, iterations
+
+
+@triton.jit
+def add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM: tl.constexpr, BN: tl.constexpr):
+    """Store this program's part of a streamed tile. Return whether it is the last part to come."""
+    inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    tl.store(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside, tile)
+    dev.fence(ctx)
+    first = program_of(streamed * depth, sharing, iterations)
+    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx))
+    if before == last - first:
+        tl.store(tally, 0)
+    return before == last - first
+
+
+@triton.jit
+def sum_of_parts(room, streamed, depth, sharing, iterations, down, BM: tl.constexpr, BN: tl.constexpr):
+    """Return BM // STRIPS rows, from ``down`` on, of the sum of a streamed tile's parts, added in the order of programs."""
+    HIGH: tl.constexpr = BM // STRIPS
+    inside = (down + tl.arange(0, HIGH)[:, None]) * BN + tl.arange(0, BN)[None, :]
+    total = tl.zeros((HIGH, BN), dtype=tl.float32)
+    first = program_of(streamed * depth, sharing, iterations)
+    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    for program in range(first, last + 1):
+        total += tl.load(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside)
+    return total

@@ -15,11 +15,17 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 SCHEDULES = ("bulk_synchronous", "copy_engine", "producer_consumer", "workgroup_specialized", "fused")
 
 
-def steps_of(problem: Problem, a: Any, b: Any) -> Any:
-    """Return the steps of the problem's schedule. Errors: ArgumentError if it has none for the operator and its split."""
-    schedule = problem.options.schedule
-    table = import_module(f"pyshmem.ops.schedules.{schedule}").STEPS
-    if (problem.operator, problem.split) not in table:
+def require_split(problem: Problem, schedule: str) -> None:
+    """Errors: ArgumentError if a schedule has no steps for the operator and its split."""
+    if (problem.operator, problem.split) not in _table(schedule):
         got, wants = f"{schedule!r} with split={problem.split!r}", f"a schedule that has split={problem.split!r}: fused"
         refuse(ArgumentError, problem.operator, "schedule", got, wants)
-    return table[problem.operator, problem.split](problem, a, b)
+
+
+def steps_of(problem: Problem, a: Any, b: Any) -> Any:
+    """Return the steps of the problem's schedule, which has its split."""
+    return _table(problem.options.schedule)[problem.operator, problem.split](problem, a, b)
+
+
+def _table(schedule: str) -> Any:
+    return import_module(f"pyshmem.ops.schedules.{schedule}").STEPS

@@ -13,14 +13,12 @@ from pyshmem.ops.multiplying import Product
 from pyshmem.ops.orders.by_owner import distance_and_number
 from pyshmem.ops.orders.chiplets import renumbered
 from pyshmem.ops.orders.grouped import tile_at
-from pyshmem.ops.orders.streamed import first_iteration, partial_sums, program_of
+from pyshmem.ops.orders.streamed import STRIPS, add_part, sum_of_parts, turn_of
 from pyshmem.ops.problem import Problem
 from pyshmem.ops.products import load_slab, operand, product_and_parcel, slab_indices, store_slab
 from pyshmem.ops.scaling import scaled
 from pyshmem.ops.shares import share_size, share_start
 from pyshmem.ops.workspace import workspace_of
-
-PIECES = tl.constexpr(4)  # a sum of parts is made in so many pieces, which need few registers
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
 # SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.
@@ -109,11 +107,7 @@ def stream_tiles(
     """Make the tiles from ``whole`` on: programs share their K iterations. The parcel is that of the last whole tile."""
     programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
     for group in range(whole, tiles, crowd):
-        members = tl.minimum(crowd, tiles - group)
-        iterations = members * depth
-        sharing = tl.minimum(programs, tl.maximum(members, iterations // least))
-        start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
-        end = first_iteration(tl.minimum(program + 1, sharing), sharing, iterations)
+        start, end, sharing, iterations = turn_of(program, programs, tl.minimum(crowd, tiles - group), depth, least)
         room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)
         while start < end:
             streamed = start // depth
@@ -132,11 +126,11 @@ def stream_tiles(
                 iterations, BM, BN,
             ):  # fmt: skip
                 met = meet(ctx, words, marks, number, distance, tile_number, tiles, met, KIND)
-                for down in range(0, BM, BM // PIECES):
+                for down in range(0, BM, BM // STRIPS):
                     part = sum_of_parts(room, streamed, depth, sharing, iterations, down, BM, BN)
                     _, _, to, _ = settle(
                         ctx, part, number, corner, parts, slots, distance, row + down, column, inner + down,
-                        tall - down, N - column, M, above, before, pitch, True, scale_a, scale_b, KIND, BM // PIECES,
+                        tall - down, N - column, M, above, before, pitch, True, scale_a, scale_b, KIND, BM // STRIPS,
                         BN, FAN, EDGES, VECTOR, EPILOGUE, EACH,
                     )  # fmt: skip
                 set_mark(ctx, marks, mark_of(ctx, distance, tile_number, tiles, KIND), to, number, KIND)
@@ -258,33 +252,6 @@ def settle(
     return source, dest, to % n, fan
 
 
-@triton.jit
-def add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM: tl.constexpr, BN: tl.constexpr):
-    """Store this program's part of a streamed tile. Return whether it is the last part to come."""
-    inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
-    tl.store(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside, tile)
-    dev.fence(ctx)
-    first = program_of(streamed * depth, sharing, iterations)
-    last = program_of(streamed * depth + depth - 1, sharing, iterations)
-    before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx))
-    if before == last - first:
-        tl.store(tally, 0)
-    return before == last - first
-
-
-@triton.jit
-def sum_of_parts(room, streamed, depth, sharing, iterations, down, BM: tl.constexpr, BN: tl.constexpr):
-    """Return BM // PIECES rows, from ``down`` on, of the sum of a streamed tile's parts, added in the order of programs."""
-    HIGH: tl.constexpr = BM // PIECES
-    inside = (down + tl.arange(0, HIGH)[:, None]) * BN + tl.arange(0, BN)[None, :]
-    total = tl.zeros((HIGH, BN), dtype=tl.float32)
-    first = program_of(streamed * depth, sharing, iterations)
-    last = program_of(streamed * depth + depth - 1, sharing, iterations)
-    for program in range(first, last + 1):
-        total += tl.load(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside)
-    return total
-
-
 KINDS = {
     ("gemm_all_gather", "rows"): ROWS,
     ("gemm_all_gather", "columns"): COLUMNS,
@@ -305,7 +272,7 @@ class MultiplyAndSend:
         self.space = workspace_of(
             problem,
             words=((rounds.words_of(n),), torch.uint64),
-            tallies=((product.tiles - product.whole,), torch.uint64),
+            tallies=((product.most_streamed,), torch.uint64),
             marks=((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
             slots=((2 * (n - 1), own, problem.N) if adding else (0,), item),
         )

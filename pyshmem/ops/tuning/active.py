@@ -36,7 +36,9 @@ def tune(
     shapes: by default a population of 1024.  path: PE 0 writes the result there as JSON.
     timer: returns the seconds of each of the given policies for a shape and a type; by default they are measured on the GPU.
     Returns: the record of all shapes measured for the type so far. The times are those of the slowest PE.
-    Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then. Collective over all PEs.
+    Order: collective over all PEs.
+    Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then.
+    Spec: none.
     """
     require_init("tune")
     wanted = population(1024) if shapes is None else [_shape(each) for each in shapes]
@@ -118,11 +120,10 @@ def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
 
 
 def order_of(problem: Problem) -> tuple[str, str]:
-    """Return (policy, why) for the product that this PE makes in a problem."""
+    """Return (policy, why) for a problem, by the largest product of a PE, so that it is the same on all of them."""
     if problem.options.tile is not None:
         return UNMEASURED, "tile orders are measured for the tiles of the table"
-    m = problem.M if problem.operator == "all_gather_gemm" else problem.m
-    return order_for((m, problem.n, problem.k), problem.a.dtype)
+    return order_for(problem.largest, problem.a.dtype)
 
 
 def _shape(given: Any) -> Shape:
