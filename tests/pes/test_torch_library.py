@@ -250,9 +250,9 @@ def test_operators_without_gradients_say_so(name, me):
 def test_team_goes_by_its_name(me, npes):
     """Two teams, of the even and the odd PEs of a node, have one name each, and work at the same time."""
     shmem.barrier_all()
-    near = shmem.TEAM_SHARED
-    n = near.n_pes()
-    team = next(filter(None, [near.split_strided(i, 2, (n - i + 1) // 2) for i in range(min(2, n))]))
+    node = shmem.TEAM_SHARED
+    n = node.n_pes()
+    team = next(filter(None, [node.split_strided(i, 2, (n - i + 1) // 2) for i in range(min(2, n))]))
     if team.n_pes() < npes and not ops.reserve_bytes():
         ops.reserve(1 << 20)
     assert library.name_team("mine", team) == "mine"
