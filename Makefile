@@ -31,7 +31,7 @@ help:
 	@echo "make test         all tests, on 1, 2, 3 and 4 PEs, one line for each part; it goes on after a part that fails"
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-nodes   tests on pretended nodes of 2 + 2, of 1 and of 3 + 1 PEs"
-	@echo "                  make test-nodes PES_TESTS='test_*.py': all tests on them, 40 min"
+	@echo "                  make test-nodes-2 test-nodes-3 PES_TESTS='test_*.py': all tests on 2 + 2 and 3 + 1, 30 min"
 	@echo "make test-hosts   tests over hosts made of namespaces; needs root; PES_TESTS as for test-nodes"
 	@echo "make test-slurm   tests in a Slurm of two such hosts; needs root, slurm-wlm and munge"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
@@ -86,7 +86,7 @@ test-sanitized: $(VENV)/.installed
 test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
-# PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS='test_*.py' runs all tests on them, and over hosts.
+# PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS='test_*.py' runs all tests, over hosts too.
 OF_NODES := memory ordering rma teams wait device_far device_far_calls several_nodes
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \

@@ -264,14 +264,16 @@ def test_operators_without_gradients_say_so(name, me):
 
 
 def test_team_goes_by_its_name(me, npes):
-    """Two teams, of the even and the odd PEs, have one name each, and work at the same time."""
+    """Two teams, of the even and the odd PEs of a node, have one name each, and work at the same time."""
     shmem.barrier_all()
-    team = next(filter(None, [shmem.TEAM_WORLD.split_strided(i, 2, (npes - i + 1) // 2) for i in range(min(2, npes))]))
+    node = shmem.TEAM_SHARED
+    n = node.n_pes()
+    team = next(filter(None, [node.split_strided(i, 2, (n - i + 1) // 2) for i in range(min(2, n))]))
     if team.n_pes() < npes and not ops.reserve_bytes():
         ops.reserve(1 << 20)
     assert library.name_team("mine", team) == "mine"
     a, b = operands(me)
-    members = range(me % 2, npes, 2) if npes > 1 else [0]
+    members = [team.translate_pe(pe) for pe in range(team.n_pes())]
     result = compiled(lambda a, b: library.gemm_reduce_scatter(a, b, team="mine"), "aot_eager", [])(a, b)
     near(result, gemm_reduce_scatter.reference([operands(pe) for pe in members], team.my_pe()))
 

@@ -92,14 +92,19 @@ class Far(Direct):
 
     def order(self) -> None:
         """Requests to one PE are executed in order: let those of this PE's kernels be sent before later ones."""
-        proxy.drain(default())
+        if proxy.memory:
+            proxy.drain(default())
 
     def settle(self, ctx: Any = None) -> None:
         """Wait until every request has been executed, those of other contexts and of kernels that have ended too."""
-        proxy.drain(default())
-        held, self._held = self._held, []
-        _native.far_quiet()
-        held.clear()
+        if proxy.memory:
+            proxy.drain(default())
+        if self._held:
+            held, self._held = self._held, []
+            _native.far_quiet()
+            held.clear()
+        else:
+            _native.far_quiet()
 
     drain = settle
 

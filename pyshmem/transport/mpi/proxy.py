@@ -16,34 +16,33 @@ from pyshmem.runtime.timeouts import CODES
 
 
 class Proxy:
-    """The ring of this process's kernels. One per process, named ``proxy``."""
+    """The ring of this process's kernels. One per process, named ``proxy``.  memory: empty until there is a ring."""
 
     def __init__(self) -> None:
-        self._memory: tuple[Any, ...] = ()
+        self.memory: tuple[Any, ...] = ()
 
     def ready(self, heap: Heap) -> int:
         """Return the address of the two words that kernels need: the next ticket, and the address of the ring.
 
         The proxy starts at the first call. Later calls wake it, as a kernel is about to be launched.
         """
-        if not self._memory:
+        if not self.memory:
             ring = torch.zeros(SLOTS * (SLOT_HEAD + PIECE), dtype=torch.uint8, device="cpu", pin_memory=heap.streams)
             words = torch.tensor([0, ring.data_ptr()], device=heap.device if heap.streams else "cpu")
             heap.synchronize()
             _native.proxy_open(ring.data_ptr(), heap.record, CODES["request"])
-            self._memory = ring, words
+            self.memory = ring, words
         _native.proxy_wake()
-        return int(self._memory[1].data_ptr())
+        return int(self.memory[1].data_ptr())
 
     def drain(self, heap: Heap) -> None:
-        """Wait until the requests of the kernels on the current stream have been sent. Does nothing without a ring."""
-        if self._memory:
-            heap.synchronize()
-            _native.proxy_drain()
+        """Wait until the requests of the kernels on the current stream have been sent. There is a ring."""
+        heap.synchronize()
+        _native.proxy_drain()
 
     def close(self) -> None:
         """Release the memory. The thread has ended with the service."""
-        self._memory = ()
+        self.memory = ()
 
 
 proxy = Proxy()
