@@ -1,6 +1,7 @@
 """SpMV by every schedule of pyshmem.irregular over a population of matrices, beside cuSPARSE and SciPy, on one GPU.
 
-Run: python -m benchmarks.irregular [--matrices N] [--folder FOLDER of Matrix Market files] [--json FILE]. Every result is
+Run: python -m benchmarks.irregular [--matrices N] [--columns N, for SpMM] [--folder FOLDER of Matrix Market files]
+[--json FILE]. Every result is
 compared with SciPy's in float64 before it is timed. Times are those of CUDA graphs of repeated products, so matrices smaller
 than the L2 cache are read from it, by all peers alike. Without a GPU a tiny population only tries the method.
 """
@@ -125,15 +126,16 @@ class Clock:
 
 def ours(matrix: irregular.CSR, x: torch.Tensor, sizes: Sequence[int]) -> dict[str, Call]:
     """Return the product by every schedule, with its own size or with each of ``sizes``."""
+    multiply = irregular.spmv if x.dim() == 1 else irregular.spmm
     if not sizes:
-        return {name: partial(irregular.spmv, matrix, x, name) for name in irregular.SCHEDULES}
+        return {name: partial(multiply, matrix, x, name) for name in irregular.SCHEDULES}
     pairs = product(irregular.SCHEDULES, sizes)
-    return {f"{name} {size}": partial(irregular.spmv, matrix, x, name, size) for name, size in pairs}
+    return {f"{name} {size}": partial(multiply, matrix, x, name, size) for name, size in pairs}
 
 
 def libraries(matrix: torch.Tensor, x: torch.Tensor) -> dict[str, Call]:
     """Return the products of the libraries for this device. On NVIDIA GPUs both call cuSPARSE."""
-    found: dict[str, Call] = {LIBRARY: partial(torch.mv, matrix, x)}
+    found: dict[str, Call] = {LIBRARY: partial(torch.matmul, matrix, x)}
     if matrix.is_cuda:
         try:
             import cupy
@@ -152,10 +154,10 @@ def libraries(matrix: torch.Tensor, x: torch.Tensor) -> dict[str, Call]:
 
 
 class Bench:
-    """What is measured, and by what."""
+    """What is measured, and by what. columns: of the dense operand; 0 is a vector."""
 
-    def __init__(self, recipes: Sequence[Recipe], sizes: Sequence[int], rounds: int) -> None:
-        self.recipes, self.sizes = recipes, sizes
+    def __init__(self, recipes: Sequence[Recipe], sizes: Sequence[int], rounds: int, columns: int) -> None:
+        self.recipes, self.sizes, self.columns = recipes, sizes, columns
         self.clock = Clock(rounds)
         self.device = "cuda" if self.clock.gpu else "cpu"
         self.remarks: dict[str, str] = {}
@@ -168,13 +170,15 @@ class Bench:
 
     def matrix(self, recipe: Recipe) -> Found:
         made = recipe.make(self.device)
-        matrix, x = irregular.csr(made), varied(made.shape[1], self.device)
+        matrix, x = irregular.csr(made), varied(made.shape[1] * max(self.columns, 1), self.device)
+        if self.columns:
+            x = x.reshape(-1, self.columns)
         arrays = (each.cpu().numpy() for each in (made.values(), made.col_indices(), made.crow_indices()))
         host, vector = scipy.sparse.csr_matrix(tuple(arrays), shape=tuple(made.shape)), x.cpu().numpy()
         wanted = host.astype(np.float64) @ vector.astype(np.float64)
         first: dict[str, float] = {}
         calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted, first)
-        least = floors(matrix, x)
+        least = {} if self.columns else floors(matrix, x)
         repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
         seconds = self.clock.seconds(calls | least, repeats)
         seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
@@ -194,8 +198,9 @@ class Bench:
             got = got.get() if hasattr(got, "get") else got.cpu().numpy()
             wrong = np.flatnonzero(np.abs(got - wanted) > TOLERANCE * np.abs(wanted))
             if wrong.size or got.shape != wanted.shape:
-                row = int(wrong[0]) if wrong.size else 0
-                self.remarks[name] = f"wrong for {recipe.name}: row {row} is {got[row]}, and {wanted[row]} in float64"
+                place = int(wrong[0]) if wrong.size else 0
+                values = f"{got.flat[place]}, and {wanted.flat[place]} in float64"
+                self.remarks[name] = f"wrong for {recipe.name}: element {place} is {values}"
                 continue
             found[name] = call
         return found
@@ -244,7 +249,7 @@ def most_uneven(every: Sequence[Found]) -> list[Found]:
 def schedule_table(every: Sequence[Found]) -> Table:
     """One line for each schedule, for the fastest of them, and for the others."""
     names, uneven = names_of(every), most_uneven(every)
-    table = Table(title=f"SpMV of {len(every)} matrices: speedup over the library", caption=CAPTION)
+    table = Table(title=f"products with {len(every)} matrices: speedup over the library", caption=CAPTION)
     table.add_column("schedule", no_wrap=True)
     for title in ("fastest", "all", "uneven", *families_of(every)):
         table.add_column(title, justify="right")
@@ -299,13 +304,14 @@ def lines(every: Sequence[Found]) -> Iterable[str]:
         f"fastest of ours over the library: {speedup(every, names):.2f} on all {len(every)} matrices, "
         f"{speedup(uneven, names):.2f} on the quarter with the most uneven rows"
     )
-    for floor in (EACH_ONCE, BY_COLUMNS):
+    for floor in [floor for floor in (EACH_ONCE, BY_COLUMNS) if any(floor in each.seconds for each in every)]:
         yield (
             f"share of the floor ({floor}), all and uneven: the fastest of ours {speedup(every, names, [floor]):.0%}, "
             f"{speedup(uneven, names, [floor]):.0%}; the library {speedup(every, [LIBRARY, CUPY], [floor]):.0%}, "
             f"{speedup(uneven, [LIBRARY, CUPY], [floor]):.0%}"
         )
-    yield f"an empty kernel in a graph: {geometric_mean(each.seconds.get(EMPTY, 0) for each in every) * 1e6:.2f} µs"
+    if any(EMPTY in each.seconds for each in every):
+        yield f"an empty kernel in a graph: {geometric_mean(each.seconds.get(EMPTY, 0) for each in every) * 1e6:.2f} µs"
     for static, what in STATIC.items():
         against = [name for name in names if name.startswith(static)]
         if graphs and against:
@@ -323,7 +329,7 @@ def lines(every: Sequence[Found]) -> Iterable[str]:
 
 
 def as_json(every: Sequence[Found], bench: Bench) -> dict[str, Any]:
-    facts: dict[str, Any] = {"benchmark": "irregular", **record.facts()}
+    facts: dict[str, Any] = {"benchmark": "irregular", "columns": bench.columns, **record.facts()}
     if bench.clock.gpu:
         facts["GPU"] = torch.cuda.get_device_name()
     else:
@@ -337,6 +343,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="the Matrix Market files of a folder in place of the population")
     parser.add_argument("--seed", type=int, default=0, help="of the population")
     parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of pieces, for every schedule")
+    parser.add_argument(
+        "--columns", type=int, default=0, metavar="N", help="SpMM with so many columns in place of SpMV"
+    )
     parser.add_argument("--quick", action="store_true", help="36 matrices")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="begin no matrix afterwards")
     parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
@@ -345,7 +354,7 @@ def main() -> int:
     begin, gpu = time.perf_counter(), torch.cuda.is_available()
     count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
     recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))
-    bench = Bench(recipes, options.sizes, 5 if options.quick else 9)
+    bench = Bench(recipes, options.sizes, 5 if options.quick else 9, options.columns)
     every = bench.measure(Console(stderr=True), options.limit)
     console = Console(width=None if sys.stdout.isatty() else 160)
     if not gpu:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.tree import Tree
 from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeRegressor
 
@@ -140,17 +141,40 @@ def held_out(data: Data, products: int) -> tuple[Array, Array]:
 # -- the trees as text
 
 
-def statements(model: Any, features: Sequence[str], labels: Sequence[str], node: int = 0) -> list[str]:
-    """Return the tree as Python statements. Branches that end alike are one."""
+Branch = str | tuple[str, Any, Any]  # what is chosen, or (condition, branch if it holds, branch if not)
+
+
+def branches(model: Any, features: Sequence[str], labels: Sequence[str], node: int = 0) -> Branch:
+    """Return the tree in words. Branches that end alike are one."""
     inner = model.tree_
     if inner.children_left[node] < 0:
-        return [f"return {labels[int(inner.value[node].ravel().argmin())]}"]
-    below = [statements(model, features, labels, side[node]) for side in (inner.children_left, inner.children_right)]
-    if below[0] == below[1]:
-        return below[0]
+        return labels[int(inner.value[node].ravel().argmin())]
+    holds, fails = (
+        branches(model, features, labels, side[node]) for side in (inner.children_left, inner.children_right)
+    )
+    if holds == fails:
+        return holds
     name, limit = features[inner.feature[node]], inner.threshold[node]
     text = f"{int(limit)}" if name in ("rows", "columns", "atoms", "longest") else f"{limit:.4g}"
-    return [f"if {name} <= {text}:", *(f"    {line}" for line in below[0]), *below[1]]
+    return f"{name} <= {text}", holds, fails
+
+
+def statements(found: Branch) -> list[str]:
+    """Return the tree as Python statements."""
+    if isinstance(found, str):
+        return [f"return {found}"]
+    condition, holds, fails = found
+    return [f"if {condition}:", *(f"    {line}" for line in statements(holds)), *statements(fails)]
+
+
+def drawn(found: Branch, before: str = "") -> Tree:
+    """Return the tree as one of text."""
+    if isinstance(found, str):
+        return Tree(before + found)
+    made = Tree(f"{before}{found[0]}?")
+    for answer, branch in zip(("yes: ", "no: "), found[1:], strict=True):
+        made.add(drawn(branch, answer))
+    return made
 
 
 def functions(selector: Selector, names: Sequence[str]) -> Iterator[str]:
@@ -165,7 +189,7 @@ def functions(selector: Selector, names: Sequence[str]) -> Iterator[str]:
         whole = {"rows", "columns", "atoms", "longest"}
         arguments = ", ".join(f"{each}: {'int' if each in whole else 'float'}" for each in features)
         yield f'def {name}({arguments}) -> {kind}:\n    """{text}"""\n' + "\n".join(
-            f"    {line}" for line in statements(model, features, labels)
+            f"    {line}" for line in statements(branches(model, features, labels))
         )
 
 
@@ -234,6 +258,8 @@ def main() -> int:
     selector = fit(data, options.products)
     for text in functions(selector, data.names):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
+    for model, features in ((selector.known, KNOWN), (selector.gathered, GATHERED)):
+        console.print(drawn(branches(model, features, data.names)), highlight=False)
     if options.write:
         seconds, _ = held_out(data, options.products)
         alone = min(geometric(data.seconds[:, number] / seconds) for number in range(len(data.names)))

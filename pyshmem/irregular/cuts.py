@@ -12,10 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.irregular.matrix import CSR, Marked
+from pyshmem.irregular.matrix import ALIGNMENT, CSR, Marked
 from pyshmem.irregular.schedules import Schedule
 
-LONG = 1024  # atoms of a piece's last tile, which is then summed by itself: a scan costs more than another pass over a block
+LONG = 128  # atoms of a tile that is a piece by itself, at least: then no program makes a second pass behind its scan
 
 
 @triton.jit(do_not_specialize=["tiles", "atoms", "size"])
@@ -32,8 +32,8 @@ class Cut:
     """A matrix cut into pieces. What products take from it is said in pyshmem.irregular.execution.
 
     closed: the tiles that are split, ``splits`` in number. One begins in the piece opening[j] and ends in closing[j].
+    longest: the most atoms of a piece but those of one tile, from where its loads begin.
     spread: over how many pieces after the first at most.  vacant: the number of tiles without atoms, if they are needed.
-    lasts: where pieces end but for a last tile that is long, or the only one.
     """
 
     def __init__(self, matrix: CSR, schedule: Schedule, size: int):
@@ -46,15 +46,18 @@ class Cut:
         )
         self._storage: dict[Any, Any] = {}
         self.begins = atoms if schedule.flat else tiles
-        self.closing = self.opening = self.closed = self.numbers = self.lasts = tiles[:0]
+        self.closing = self.opening = self.closed = self.numbers = tiles[:0]
         self.marked = Marked(tiles[:0], tiles[:0], tiles[:0])
-        self.spread = self.splits = self.vacant = 0
+        self.spread = self.splits = self.vacant = self.longest = 0
         if schedule.flat:
             self.marked = matrix.marked
             self.vacant = self.marked.empty.numel()
-            self.numbers = torch.searchsorted(offsets[self.marked.filled.long()], atoms).to(offsets.dtype)
-        if schedule.of_atoms and not schedule.splits:
-            self.lasts = self._before_long_tiles(offsets, atoms)
+            filled = offsets[self.marked.filled.long()]
+            if schedule.whole:
+                self.begins = _apart(atoms, filled, long_from(size))
+                self.pieces = self.begins.numel() - 1
+            self.numbers = torch.searchsorted(filled, self.begins).to(offsets.dtype)
+            self.longest = self._longest()
         if schedule.splits:
             begun = atoms[:-1] > offsets[tiles[:-1].long()]
             closing = (begun & (tiles[1:] > tiles[:-1])).nonzero()[:, 0]
@@ -65,14 +68,9 @@ class Cut:
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
 
-    def _before_long_tiles(self, offsets: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
-        """Return where the last tile of each piece begins if it is long or the only one, and where the piece ends if not."""
-        found = self.numbers.diff()
-        if not self.marked.filled.numel():
-            return atoms[1:]
-        last = offsets[self.marked.filled[(self.numbers[1:].long() - 1).clamp(min=0)].long()]
-        alone = (found == 1) | ((found > 1) & (atoms[1:] - last >= LONG))
-        return torch.where(alone, last, atoms[1:])
+    def _longest(self) -> int:
+        lengths = self.begins[1:] - self.begins[:-1] // ALIGNMENT * ALIGNMENT
+        return int(torch.where(self.numbers.diff() == 1, 1, lengths).max())
 
     def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return (heads, tails, queue) of a stream: the sums of split tiles' parts, and a zero.
@@ -86,3 +84,18 @@ class Cut:
             found = heads, tails, torch.zeros(1, dtype=torch.int32, device=device)
             self._storage[stream, width, dtype] = found
         return found
+
+
+def long_from(size: int) -> int:
+    """Return how many atoms a tile has at least that is a piece by itself, of a schedule of whole tiles."""
+    return max(size // 4, LONG)
+
+
+def _apart(begins: torch.Tensor, filled: torch.Tensor, long: int) -> torch.Tensor:
+    """Return where pieces begin if a last tile of ``long`` atoms is one by itself. filled: where tiles with atoms begin."""
+    if not filled.numel():
+        return begins
+    after = torch.searchsorted(filled, begins[1:])  # tiles before the end of each piece
+    last = filled[(after - 1).clamp(min=0)]
+    found = (last > begins[:-1]) & (begins[1:] - last >= long)
+    return torch.cat((begins, last[found])).sort().values

@@ -24,7 +24,15 @@ from pyshmem.irregular.schedules import (
     row_blocks,
     row_split,
 )
-from pyshmem.irregular.walking import finish_empty_tiles, in_sequence, last_tile, side_by_side, within_tile
+from pyshmem.irregular.sizing import PIECES, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
+from pyshmem.irregular.walking import (
+    finish_empty_tiles,
+    in_sequence,
+    only_tile,
+    side_by_side,
+    side_by_side_in_piece,
+    within_tile,
+)
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -41,13 +49,6 @@ SCHEDULES: dict[str, Schedule] = {
 }
 AUTO = "auto"
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
-_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
-# atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
-# scans one by one
-_LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
-WAVES = 8  # programs of a queue for each multiprocessor
-PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
-_SMALLEST = (16, 256)  # tiles, and atoms
 
 
 class Work(NamedTuple):
@@ -68,8 +69,52 @@ class Work(NamedTuple):
 
 
 @triton.jit
+def split_tiles(
+    piece, offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Go through a piece that may begin and end within tiles. The arguments are those of ``go_through``."""
+    if WIDTH >= WIDE:
+        parts = tl.cast(piece, tl.int64) * WIDTH
+        if after > number:
+            side_by_side_in_piece(
+                operands, offsets, filled, begin, end, tl.maximum(number - 1, 0), after, heads + parts, tails + parts,
+                ATOM, TILE, SUM, True, ROWS, BLOCK, WIDTH,
+            )  # fmt: skip
+        else:  # no tile begins in the piece
+            tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, ROWS * BLOCK, WIDTH)
+            place = parts + tl.arange(0, WIDTH)[:, None]
+            tl.store(heads + place, head)
+            tl.store(tails + place, tail)
+    else:
+        if after == number:
+            tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, BLOCK, WIDTH)
+        else:
+            tail, head = in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+        place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[:, None]
+        tl.store(heads + place, head)
+        tl.store(tails + place, tail)
+
+
+@triton.jit
+def whole_tiles(
+    offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Go through a piece of whole tiles. The arguments are those of ``go_through``."""
+    if WIDTH >= WIDE:
+        side_by_side_in_piece(
+            operands, offsets, filled, begin, end, number, after, heads, tails, ATOM, TILE, SUM, False, ROWS, BLOCK, WIDTH
+        )  # fmt: skip
+    else:
+        in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+
+
+@triton.jit
 def go_through(
-    piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
+    piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
     ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -77,37 +122,33 @@ def go_through(
     begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
     if FLAT:
         number, after = tl.load(numbers + piece), tl.load(numbers + piece + 1)
-    if FLAT and not SPLITS:
-        final = tl.load(lasts + piece) if ALONE else end
     if EARLY:  # where pieces lie never changes; all else may come from the kernel in front
         gpu.follow()
     if FLAT:
         if SPLITS:
-            if after == number:  # no tile begins in the piece
-                tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, BLOCK, WIDTH)
-            else:
-                tail, head = in_sequence(
-                    operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH
-                )
-            place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[:, None]
-            tl.store(heads + place, head)
-            tl.store(tails + place, tail)
+            split_tiles(
+                piece, offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
+                ATOM, TILE, SUM, BLOCK, ROWS, WIDTH,
+            )  # fmt: skip
         else:
-            in_sequence(operands, marks, filled, begin, final, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-            if ALONE:
-                if final < end:
-                    last_tile(operands, marks, filled, final, end, stored, after - 1, ATOM, TILE, SUM, BLOCK, WIDTH)
+            if ALONE > 0 and after == number + 1:
+                only_tile(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, max(ALONE, 1), WIDTH)
+            else:
+                whole_tiles(
+                    offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
+                    ATOM, TILE, SUM, BLOCK, ROWS, WIDTH,
+                )  # fmt: skip
         if vacant > 0:  # divisions cost as much as many atoms
             share = tl.cast(vacant, tl.int64)
             first, last = piece * share // pieces, (piece + 1) * share // pieces
-            finish_empty_tiles(operands, empty, first, last, TILE, SUM, BLOCK, WIDTH)
+            finish_empty_tiles(operands, empty, first, last, TILE, SUM, ROWS * BLOCK, WIDTH)
     else:
         side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
 
 
 @triton.jit(do_not_specialize=["pieces", "vacant", "stored"])
 def execute(
-    offsets, marks, filled, empty, begins, numbers, lasts, queue, heads, tails, pieces, vacant, stored, operands,
+    offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant, stored, operands,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
     FLAT: tl.constexpr, SPLITS: tl.constexpr, ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -115,10 +156,10 @@ def execute(
     """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
 
     begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
-    lasts: the atom from which on it is one long tile, the last of the piece; its end if that is not long.
     heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
     the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
-    ALONE: whether there are such tiles.  EARLY: the kernel begins before the one in front ends, and lets the next do so.
+    ALONE: the atoms at a time of a piece that is one tile; 0 if the schedule has none.  EARLY: the kernel begins before the
+    one in front ends, and lets the next do so.
     """
     programs = tl.num_programs(0)
     if QUEUED and EARLY:
@@ -127,7 +168,7 @@ def execute(
     if QUEUED:
         while piece < pieces:
             go_through(
-                piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored,
+                piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored,
                 operands, ATOM, TILE, SUM, FLAT, SPLITS, ALONE, False, BLOCK, ROWS, WIDTH,
             )  # fmt: skip
             piece = TAKE(queue, piece, programs)
@@ -135,7 +176,7 @@ def execute(
             tl.store(queue, 0)
     else:
         go_through(
-            piece, offsets, marks, filled, empty, begins, numbers, lasts, heads, tails, pieces, vacant, stored, operands,
+            piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
             ATOM, TILE, SUM, FLAT, SPLITS, ALONE, EARLY, BLOCK, ROWS, WIDTH,
         )  # fmt: skip
 
@@ -196,19 +237,20 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: 
     except TypeError:
         found = None  # an argument that cannot be in a key, which is refused
     if found is None:
-        chosen, size = _checked(matrix, schedule, size)
+        chosen, size = _checked(matrix, schedule, size, work.width)
         if not matrix.rows:
             return
         found = matrix.kept[key] = _prepare(work, matrix, chosen, size)
     _launch(found, work, matrix)
 
 
-def _checked(matrix: CSR, schedule: str | Schedule, size: int | None) -> tuple[Schedule, int]:
+def _checked(matrix: CSR, schedule: str | Schedule, size: int | None, width: int) -> tuple[Schedule, int]:
     name = choose(matrix) if schedule == AUTO else schedule
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
-    size = fitting(chosen, matrix.rows, matrix.atoms, PIECES * multiprocessors(matrix.device)) if size is None else size
+    if size is None:
+        size = fitting(chosen, matrix.rows, matrix.atoms, PIECES * multiprocessors(matrix.device), width)
     require_size(size)
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
@@ -229,16 +271,16 @@ def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
     width = triton.next_power_of_2(work.width)
-    nbytes = width * work.dtype.itemsize
-    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, nbytes)
+    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, work.dtype.itemsize, cut.longest)
     programs = min(cut.pieces, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.pieces
     kinds = {"SUM": SUMS[work.dtype]}
     early = not interpreter.active() and bool(early_launcher())
     constants = kinds | {
         "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "ALONE": schedule.of_atoms and not schedule.splits, "EARLY": early, "BLOCK": block, "ROWS": rows, "WIDTH": width,
+        "ALONE": alone(schedule, width, work.dtype.itemsize), "EARLY": early, "BLOCK": block, "ROWS": rows,
+        "WIDTH": width,
     }  # fmt: skip
-    rows, lanes = finishing(cut.spread, nbytes)
+    rows, lanes = finishing(cut.spread, width * work.dtype.itemsize)
     finishing_grid = (-(-cut.closing.numel() // rows),)
     finishing_constants = {**kinds, "EARLY": early, "ROWS": rows, "LANES": lanes, "WIDTH": width}
     return Prepared(cut, width, (programs,), constants, schedule.warps, finishing_grid, finishing_constants, {})
@@ -258,7 +300,7 @@ def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator
     cut = found.cut
     heads, tails, queue = cut.storage(found.width, work.dtype, stream)
     fixed = (
-        matrix.offsets, *cut.marked, cut.begins, cut.numbers, cut.lasts, queue, heads, tails, cut.pieces, cut.vacant,
+        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant,
         matrix.atoms,
     )  # fmt: skip
     constants = {"ATOM": work.atom, "TILE": work.tile, **found.constants}
@@ -268,37 +310,3 @@ def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator
         yield Launch(
             finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {}
         )
-
-
-def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, nbytes: int) -> tuple[int, int]:
-    """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
-
-    nbytes: of the sums of a tile.
-    """
-    most = max(_BYTES * schedule.warps // nbytes, 1)
-    mean = -(-atoms // tiles) or 1
-    if schedule.flat:
-        block = triton.next_power_of_2(size if schedule.of_atoms else size * mean)
-        return min(max(block, _LEAST), _MOST[schedule.of_atoms], max(2 * most, 16)), 1
-    beside = min(triton.next_power_of_2(mean), 64)
-    rows = max(most // beside, 4)
-    return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
-
-
-def finishing(spread: int, nbytes: int) -> tuple[int, int]:
-    """Return (ROWS, LANES): the split tiles at a time, and the parts of each."""
-    lanes = 2 if spread <= 8 else 64
-    return max(2 * _BYTES // (lanes * nbytes), 1), lanes
-
-
-def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int) -> int:
-    """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too."""
-    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
-    while size > least and schedule.pieces(tiles, atoms, size) < wanted:
-        size //= 2
-    return size
-
-
-def multiprocessors(device: torch.device) -> int:
-    """How many there are. In the interpreter programs run one after the other."""
-    return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)

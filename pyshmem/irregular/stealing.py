@@ -16,13 +16,14 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.irregular.cuts import Cut
-from pyshmem.irregular.execution import PIECES, SUMS, WAVES, blocking, fitting, multiprocessors, require_size
+from pyshmem.irregular.execution import SUMS, require_size
 from pyshmem.irregular.launching import Bound, Launch, stream_of
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.plans import Plan, meeting
 from pyshmem.irregular.schedules.dynamic import SCHEDULE
 from pyshmem.irregular.segments import Segment, largest_share, symmetric_copy
-from pyshmem.irregular.walking import in_sequence, last_tile
+from pyshmem.irregular.sizing import PIECES, WAVES, alone, blocking, fitting, multiprocessors
+from pyshmem.irregular.walking import in_sequence, only_tile
 from pyshmem.irregular.works import sums_of, wide
 
 STEALING = "stealing"
@@ -49,8 +50,8 @@ def element(arrays, tiles, lanes, sums, mask):
 
 @triton.jit
 def multiply(
-    ctx, queue, sizes, begins, numbers, lasts, marks, filled, columns, entries, y, operands,
-    SUM: tl.constexpr, BLOCK: tl.constexpr,
+    ctx, queue, sizes, begins, numbers, marks, filled, columns, entries, y, operands,
+    SUM: tl.constexpr, BLOCK: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Multiply pieces until all queues are empty, those of this PE first. All arrays are symmetric.
 
@@ -60,16 +61,17 @@ def multiply(
     for turn in range(n):
         pe = (dev.my_pe(ctx) + turn) % n
         pieces, stored = dev.load(ctx, sizes, pe), dev.load(ctx, sizes + 1, pe)
-        begin_of, number_of, last_of = dev.ptr(ctx, begins, pe), dev.ptr(ctx, numbers, pe), dev.ptr(ctx, lasts, pe)
+        begin_of, number_of = dev.ptr(ctx, begins, pe), dev.ptr(ctx, numbers, pe)
         marks_of, filled_of = dev.ptr(ctx, marks, pe), dev.ptr(ctx, filled, pe)
         arrays = dev.ptr(ctx, columns, pe), dev.ptr(ctx, entries, pe), operands.x, dev.ptr(ctx, y, pe)
         piece = dev.atomic_fetch_add(ctx, queue, 1, pe, sem="relaxed")
         while piece < pieces:
-            begin, final, end = tl.load(begin_of + piece), tl.load(last_of + piece), tl.load(begin_of + piece + 1)
+            begin, end = tl.load(begin_of + piece), tl.load(begin_of + piece + 1)
             number, after = tl.load(number_of + piece), tl.load(number_of + piece + 1)
-            in_sequence(arrays, marks_of, filled_of, begin, final, stored, number, product, element, SUM, BLOCK, 1)
-            if final < end:
-                last_tile(arrays, marks_of, filled_of, final, end, stored, after - 1, product, element, SUM, BLOCK, 1)
+            if after == number + 1:
+                only_tile(arrays, marks_of, filled_of, begin, end, stored, number, product, element, SUM, ALONE, 1)
+            else:
+                in_sequence(arrays, marks_of, filled_of, begin, end, stored, number, product, element, SUM, BLOCK, 1)
             piece = dev.atomic_fetch_add(ctx, queue, 1, pe, sem="relaxed")
 
 
@@ -89,7 +91,7 @@ class StealingPlan(Plan):
         size = fitting(SCHEDULE, rows.rows, rows.atoms, wanted) if size is None else require_size(size)
         cut = Cut(rows, SCHEDULE, size)
         sizes = rows.offsets.new_tensor([cut.pieces, rows.atoms])
-        parts = sizes, cut.begins, cut.numbers, cut.lasts, cut.marked.marks, cut.marked.filled, columns, rows.values
+        parts = sizes, cut.begins, cut.numbers, cut.marked.marks, cut.marked.filled, columns, rows.values
         self._shared = [symmetric_copy(each) for each in parts]
         kind, device = rows.values.dtype, rows.device.type
         self._queue = shmem.zeros(1, dtype=torch.int32, device=device)
@@ -100,9 +102,10 @@ class StealingPlan(Plan):
         self._own = self._vector[me * room : me * room + self.rows]
         counts = [end - start for start, end in pairwise(starts)]
         self.segments = [Segment(pe, 0, pe * room, count) for pe, count in enumerate(counts) if pe != me and count]
-        block, _ = blocking(max(rows.rows, 1), rows.atoms, SCHEDULE, size, sums_of(kind).itemsize)
+        itemsize = sums_of(kind).itemsize
+        block, _ = blocking(max(rows.rows, 1), rows.atoms, SCHEDULE, size, 1, itemsize, cut.longest)
         fixed = shmem.device_context(device=device), self._queue, *self._shared, self._result
-        constants = {"SUM": SUMS[sums_of(kind)], "BLOCK": block}
+        constants = {"SUM": SUMS[sums_of(kind)], "BLOCK": block, "ALONE": alone(SCHEDULE, 1, itemsize)}
         self._launch = Launch(
             multiply, (WAVES * multiprocessors(rows.device),), fixed, constants, {"num_warps": SCHEDULE.warps}
         )

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.irregular.matrix import ALIGNMENT
+from pyshmem.irregular.sizing import WIDE
 
 ALIGNED = tl.constexpr(ALIGNMENT)
 
@@ -96,23 +97,26 @@ def within_tile(
     ATOM: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum the atoms of a piece in which no tile begins, as in_sequence would, without a scan. Return (tail, head)."""
-    sums = tl.zeros((WIDTH, BLOCK), dtype=SUM)
-    for start in range(atom // ALIGNED * ALIGNED, atom_end, BLOCK):
-        _, value, _ = block_of(operands, start, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
-        sums += value
-    whole = tl.sum(sums, 1, keep_dims=True)
+    if WIDTH >= WIDE:
+        first, end = tl.full((1, 1), atom, atom.dtype), tl.full((1, 1), atom_end, atom.dtype)
+        whole = tl.reshape(sums_beside(operands, first, end, ATOM, SUM, 1, BLOCK, WIDTH), (WIDTH, 1))
+    else:
+        sums = tl.zeros((WIDTH, BLOCK), dtype=SUM)
+        for start in range(atom // ALIGNED * ALIGNED, atom_end, BLOCK):
+            _, value, _ = block_of(operands, start, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
+            sums += value
+        whole = tl.sum(sums, 1, keep_dims=True)
     ended = ends_tile(marks, atom_end)
     return tl.where(ended, whole, 0), tl.where(ended, 0, whole)
 
 
 @triton.jit
-def last_tile(
+def only_tile(
     operands, marks, filled, atom, atom_end, stored, number,
     ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Sum the atoms of one whole tile, number ``number`` of ``filled``, without a scan, and finish it."""
-    FEWER: tl.constexpr = BLOCK // 2 if BLOCK > 512 else BLOCK  # of registers there are none to spare
-    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, FEWER, WIDTH)
+    """Sum the atoms of a piece that is one whole tile, number ``number`` of ``filled``, without a scan, and finish it."""
+    whole, _ = within_tile(operands, marks, atom, atom_end, stored, ATOM, SUM, BLOCK, WIDTH)
     tile = tl.full((1, 1), tl.load(filled + number), filled.dtype.element_ty)
     TILE(operands, tile, tl.arange(0, WIDTH)[:, None], whole, tile >= 0)
 
@@ -136,16 +140,55 @@ def side_by_side(
     WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sum whole tiles, ROWS at a time with LANES atoms of each."""
-    lanes = tl.arange(0, WIDTH)[None, :]
-    beside = tl.arange(0, LANES)[None, :, None]
     for start in range(tile, tile_end, ROWS):
         rows = start + tl.arange(0, ROWS)[:, None]
         live = rows < tile_end
         first = tl.load(offsets + rows, mask=live, other=0)
         end = tl.load(offsets + rows + 1, mask=live, other=0)
-        sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
-        for step in range(0, tl.max(end - first), LANES):
-            atoms = first[:, :, None] + step + beside
-            inside = atoms < end[:, :, None]
-            sums += tl.where(inside, ATOM(operands, atoms, lanes[None, :, :], inside), 0).to(SUM)
-        TILE(operands, rows, lanes, tl.sum(sums, axis=1), live)
+        sums = sums_beside(operands, first, end, ATOM, SUM, ROWS, LANES, WIDTH)
+        TILE(operands, rows, tl.arange(0, WIDTH)[None, :], sums, live)
+
+
+@triton.jit
+def sums_beside(
+    operands, first, end, ATOM: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Return the sums, (ROWS, WIDTH), of the atoms from ``first`` to before ``end`` of ROWS tiles."""
+    lanes, beside = tl.arange(0, WIDTH)[None, None, :], tl.arange(0, LANES)[None, :, None]
+    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
+    for step in range(0, tl.max(end - first), LANES):
+        atoms = first[:, :, None] + step + beside
+        inside = atoms < end[:, :, None]
+        sums += tl.where(inside, ATOM(operands, atoms, lanes, inside), 0).to(SUM)
+    return tl.sum(sums, axis=1)
+
+
+@triton.jit
+def side_by_side_in_piece(
+    operands, offsets, filled, atom, atom_end, number, after, heads, tails,
+    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+    LANES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Sum the atoms of a piece by tiles, as in_sequence does, without a scan: ROWS tiles at a time, LANES atoms of each.
+
+    number, after: the tiles of ``filled`` that have atoms in the piece.  heads, tails: where the sums go that in_sequence
+    returns, if SPLITS; that at tails only if a tile ends which begins before the piece.
+    """
+    lanes = tl.arange(0, WIDTH)[None, :]
+    for start in range(number, after, ROWS):
+        places = start + tl.arange(0, ROWS)[:, None]
+        live = places < after
+        tiles = tl.load(filled + places, mask=live, other=0)
+        first = tl.load(offsets + tiles, mask=live, other=0)
+        end = tl.load(offsets + tiles + 1, mask=live, other=0)
+        inner, inner_end = tl.maximum(first, atom), tl.minimum(end, atom_end)
+        sums = sums_beside(operands, inner, inner_end, ATOM, SUM, ROWS, LANES, WIDTH)
+        if SPLITS:
+            whole = live & (first >= atom) & (end <= atom_end)
+            head = tl.where(end > atom_end, sums, 0)  # zeros if no tile is open after the piece
+            tl.store(heads + lanes + places * 0, head, mask=places == after - 1)
+            tl.store(tails + lanes + places * 0, sums, mask=live & (first < atom) & (end <= atom_end))
+        else:
+            whole = live & (end <= atom_end)  # the last may be summed by itself
+        TILE(operands, tiles, lanes, sums, whole)

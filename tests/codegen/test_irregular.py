@@ -5,14 +5,15 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, blocking, execute, finish_split_tiles, finishing
 from pyshmem.irregular import stealing
+from pyshmem.irregular.execution import SCHEDULES, execute, finish_split_tiles
+from pyshmem.irregular.sizing import alone, blocking, finishing
 from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
-INDICES = "offsets", "filled", "empty", "begins", "numbers", "lasts", "closed", "opening", "closing"
+INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -22,15 +23,15 @@ WORKS = {
 }  # fmt: skip
 
 
-def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32):
-    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row."""
+def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32, atoms=ATOMS):
+    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row, or another number of ``atoms``."""
     chosen = SCHEDULES[schedule]
     atom, tile, kind, width = WORKS[work]
     kind = tl.float64 if dtype == torch.float64 else kind
-    nbytes = width * (8 if kind == tl.float64 else 4)
-    block, rows = blocking(TILES, ATOMS, chosen, chosen.size, nbytes)
+    itemsize = 8 if kind == tl.float64 else 4
+    block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
     if kernel is finish_split_tiles:
-        rows, block = finishing(2, nbytes)
+        rows, block = finishing(2, width * itemsize)
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
     sums = array(types[kind])
     fields = {"ctx": context(target), "counts": sums, "cache": array(torch.int64), "turn": array(torch.int32)}
@@ -40,7 +41,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     values = places | {
         "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
         "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "ALONE": chosen.of_atoms and not chosen.splits, "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
+        "ALONE": alone(chosen, width, itemsize), "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
         "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
         "ROWS": rows, "WIDTH": width,
     }  # fmt: skip
@@ -72,6 +73,14 @@ def test_64_bits_of_values_and_indices_compile_without_spills(target):
     assert spilled(compiled(execute, target, "merge_path", dtype=torch.float64, index=torch.int64), target) == 0
 
 
+@pytest.mark.parametrize(("schedule", "mean"), [("row_split", 512), ("row_blocks", 512), ("nonzero_split", 4)])
+def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(schedule, mean, target):
+    found = compiled(execute, target, schedule, spmm, torch.float16, atoms=mean * TILES)
+    assert spilled(found, target) == 0
+    if target == "nvidia":
+        assert places(instructions(found.asm["ptx"]), r"ld\.global\.v4\.b32")
+
+
 @pytest.mark.parametrize("schedule", SPLITTING)
 def test_split_rows_are_finished_without_atomics(schedule, target):
     found = compiled(finish_split_tiles, target, schedule)
@@ -95,9 +104,9 @@ def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change
 def test_pieces_are_taken_from_the_queues_of_all_pes_without_spills(index, target):
     """An atomic for the first piece of each queue and one for each later piece; sums need none."""
     kernel, floats, indices = stealing.multiply, array(torch.float32), array(index)
-    values = dict.fromkeys(("sizes", "begins", "numbers", "lasts", "filled", "columns"), indices) | {
+    values = dict.fromkeys(("sizes", "begins", "numbers", "filled", "columns"), indices) | {
         "ctx": context(target), "queue": array(torch.int32), "marks": array(torch.uint8), "entries": floats, "y": floats,
-        "operands": stealing.Operands(floats), "SUM": tl.float32, "BLOCK": 1024,
+        "operands": stealing.Operands(floats), "SUM": tl.float32, "BLOCK": 1024, "ALONE": alone(stealing.SCHEDULE, 1, 4),
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=8)
     found = compile(source, target=TARGETS[target], options=options.__dict__)

@@ -1,5 +1,6 @@
 """The decision trees of benchmarks.seer, trained on times that follow a rule."""
 
+import io
 import json
 import pathlib
 import sys
@@ -12,6 +13,7 @@ pytest.importorskip("sklearn")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import seer
+from rich.console import Console
 from pyshmem.irregular import SCHEDULES, selector
 
 NAMES = ["program_mapped", "merge_path"]
@@ -74,7 +76,17 @@ def test_branches_that_end_alike_are_one(data):
     factor = np.where(data.known[:, 0] > 1000, 2.0, 3.0)
     model = seer.tree(data.known, np.stack([data.best, data.best * factor], axis=1))
     assert model.tree_.node_count > 1
-    assert seer.statements(model, seer.KNOWN, NAMES) == ["return program_mapped"]
+    assert seer.branches(model, seer.KNOWN, NAMES) == "program_mapped"
+
+
+def test_a_tree_is_python_and_text():
+    found = "rows <= 9", ("mean <= 2.5", "a", "b"), "c"
+    python = ["if rows <= 9:", "    if mean <= 2.5:", "        return a", "    return b", "return c"]
+    assert seer.statements(found) == python
+    console = Console(record=True, width=40, file=io.StringIO())
+    console.print(seer.drawn(found))
+    text = "rows <= 9?|├── yes: mean <= 2.5?|│   ├── yes: a|│   └── no: b|└── no: c"
+    assert [line.rstrip() for line in console.export_text().splitlines()] == text.split("|")
 
 
 def test_the_selector_of_the_package_names_schedules_only():

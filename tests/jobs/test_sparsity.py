@@ -12,7 +12,7 @@ pytest.importorskip("rich")
 pytest.importorskip("sklearn")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks.sparsity_model import ANY, BLOCKS, NEIGHBOURS, Roofs, dense_work, mask, sparse_work
+from benchmarks.sparsity_model import ANY, BLOCKS, ITEM, NEIGHBOURS, PATTERNS, Roofs, dense_work, mask, sparse_work
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
@@ -63,10 +63,24 @@ def test_blocks_are_kept_or_left_out_as_wholes(sparsity):
 
 def test_a_product_takes_as_long_as_the_slower_of_its_bytes_and_its_operations():
     work = dense_work(OUTPUTS, INPUTS, BATCH)
-    assert work.seconds(Roofs(work.nbytes / 3, work.operations, 1)) == pytest.approx(3)
-    assert work.seconds(Roofs(work.nbytes, work.operations / 2, 1)) == pytest.approx(2)
+    roofs = Roofs(memory=work.nbytes, cache=1, dense=work.operations, single=1)
+    assert work.seconds(roofs._replace(memory=work.nbytes / 3)) == pytest.approx(3)
+    assert work.seconds(roofs._replace(dense=work.operations / 2)) == pytest.approx(2)
+    assert work.seconds(roofs._replace(launch=5)) == pytest.approx(6), "a launch comes before both"
     single = sparse_work(ANY, 0.5, OUTPUTS, INPUTS, BATCH)
-    assert single.seconds(Roofs(1e30, 1e30, single.operations)) == 1, "no dense products of single weights"
+    fast = Roofs(1e30, 1e30, 1e30, single.operations)
+    assert single.seconds(fast) == 1, "no dense products of single weights"
+
+
+@pytest.mark.parametrize(("pattern", "side"), [(ANY, 1), (BLOCKS, 16)], ids=str)
+def test_a_block_loads_as_many_inputs_as_it_has_columns(pattern, side):
+    """Of 8192 weights, each block of 16 x 16 loads 16 inputs of each column, for 256 weights."""
+    work = sparse_work(pattern, 0, OUTPUTS, INPUTS, BATCH)
+    once = ITEM * BATCH * INPUTS
+    assert work.cached - (work.nbytes - once) == once * OUTPUTS / side
+    roofs = Roofs(memory=1e30, cache=work.cached, dense=1e30, single=1e30)
+    assert work.bound(roofs) == 1 and work.seconds(roofs) < 1e-20
+    assert work.bound(roofs._replace(launch=2, wait=5)) == 1 + 2 + 3 * 5, "its row, its columns, its inputs"
 
 
 def test_the_report_has_every_pattern_and_calls_its_times_no_figures(tmp_path):
@@ -87,5 +101,6 @@ def test_the_report_has_every_pattern_and_calls_its_times_no_figures(tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())
     assert {each["family"] for each in found["points"]} == {ANY.name, BLOCKS.name, "n:m"}
     assert all(0 <= each["right"] <= 1 and each["speedup"] > 0 for each in found["points"])
-    assert {each["pattern"] for each in found["kernels"]} == {ANY.name, BLOCKS.name}
+    assert [*dict.fromkeys(each["pattern"] for each in found["kernels"])] == [each.name for each in PATTERNS]
+    assert all(0 < each["roofline"] <= each["bound"] for each in found["kernels"])
     assert (tmp_path / "a.png").stat().st_size > 10_000

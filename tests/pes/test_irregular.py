@@ -28,6 +28,11 @@ def squared(operands, tiles, lanes, sums, mask):
     tl.store(operands.y + tiles + lanes, sums * sums, mask=mask)
 
 
+@triton.jit
+def counted(operands, tiles, lanes, sums, mask):
+    tl.atomic_add(operands.y + tiles * 8 + lanes, sums * 0 + 1, mask=mask & (lanes < 8))
+
+
 BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
 SIZE = 6  # of a piece: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
@@ -71,6 +76,15 @@ def test_a_long_row_at_the_end_of_a_piece_is_summed_by_itself(schedule, few_pes,
         assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
+@pytest.mark.parametrize(("long", "begins"), [(50, [0, 3, 53, 56, 57]), (51, [0, 53, 56, 57])])
+def test_a_long_row_at_the_end_of_a_piece_is_a_piece_by_itself(long, begins, few_pes, monkeypatch):
+    """Rows of 1, 2 and 50 elements begin among the first four."""
+    monkeypatch.setattr(irregular.cuts, "LONG", long)
+    found = irregular.cuts.Cut(irregular.csr(sparse([1, 2, 50, 0, 3, 1])), irregular.SCHEDULES["row_blocks"], 4)
+    assert sorted(set(found.begins.tolist())) == begins
+    assert found.pieces == found.begins.numel() - 1 == found.numbers.numel() - 1
+
+
 def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     """Operands of equal types, and sums of equal width and type: what is kept for one work is not used for the other."""
     matrix = irregular.csr(sparse([3, 0, 9, 1]))
@@ -93,6 +107,33 @@ def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
     matrix, b = sparse(LENGTHS["uneven"]), numbers(17, 3)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
     assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
+
+
+@pytest.mark.parametrize("lengths", (LENGTHS["uneven"], [1, 21, 0, 19, 40], [3, 15, 4], [0] * 8), ids=str)
+@every
+def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_empty(
+    schedule, lengths, few_pes, monkeypatch
+):
+    """From 8 columns on, tiles go side by side within their piece; 40 elements are in eight pieces.
+
+    What a product has not stored is no number, and is not added.
+    """
+    monkeypatch.setattr(irregular.cuts, "LONG", 20)
+    monkeypatch.setattr(irregular.cuts.torch, "empty", lambda n, **options: torch.full((n,), torch.nan, **options))
+    matrix, b = sparse(lengths), numbers(17, 9)
+    c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
+    assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
+
+
+@every
+def test_every_tile_of_many_sums_is_finished_once(schedule, few_pes, monkeypatch):
+    """Whole, split, long at the end of a piece, or empty, with indices of 64 bits."""
+    monkeypatch.setattr(irregular.cuts, "LONG", 20)
+    matrix = irregular.csr(sparse([1, 21, 0, 19, 40, 3], index=torch.int64))
+    y = torch.zeros(6, 8, device=here())
+    operands = irregular.works.spmv.Operands(matrix.columns, matrix.values, numbers(17), y)
+    irregular.run(irregular.Work(irregular.works.spmv.product, counted, operands, width=8), matrix, schedule, SIZE)
+    assert y.tolist() == [[1] * 8] * 6
 
 
 def test_spmm_does_all_of_more_columns_than_it_takes_at_a_time(few_pes):
@@ -244,7 +285,7 @@ def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
 
 def test_pieces_are_smaller_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
-    fitting, schedules = irregular.execution.fitting, irregular.SCHEDULES
+    fitting, schedules = irregular.sizing.fitting, irregular.SCHEDULES
     for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms

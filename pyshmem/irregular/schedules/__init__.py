@@ -40,3 +40,8 @@ class Schedule(NamedTuple):
     queued: bool = False
     warps: int = 4
     of_atoms: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether a piece is as many whole tiles as have about ``size`` atoms."""
+        return self.of_atoms and not self.splits

@@ -1,4 +1,4 @@
-"""Row blocks: a piece is as many whole tiles as have about ``size`` atoms; a long tile ends its piece, whatever its length.
+"""Row blocks: a piece is as many whole tiles as have about ``size`` atoms; a long tile at its end is a piece by itself.
 
 No tile is split, so no second kernel finishes any: for small matrices that is worth more than equal pieces. Idea: the row
 blocks of Greathouse and Daga (SC 2014).

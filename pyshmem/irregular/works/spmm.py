@@ -1,6 +1,6 @@
-"""A sparse matrix times a dense one, 32 columns at a time.
+"""A sparse matrix times a dense one, 128 columns at a time.
 
-Flops: 2 for each non-zero and column. Bytes: the matrix for every 32 columns, b as often as it is not in cache, c once.
+Flops: 2 for each non-zero and column. Bytes: the matrix for every 128 columns, b as often as it is not in cache, c once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.works import require_dense, sums_of, wide
 
-COLUMNS = 32  # of b at a time
+COLUMNS = 128  # of b at a time
 
 
 class Operands(NamedTuple):

@@ -1,0 +1,79 @@
+"""How large pieces are, and how many atoms and tiles a program takes at a time."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from pyshmem.irregular.schedules import Schedule
+from pyshmem.runtime import interpreter
+
+_MANY = 8
+WIDE = tl.constexpr(_MANY)  # sums of a tile, from which on tiles are side by side on all schedules: a scan costs more
+_BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
+_WIDE_BYTES = (
+    2048  # the same of wide sums, whose loads are the rows of a matrix; fewer programs fit with more registers
+)
+# atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
+# scans one by one
+_LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
+WAVES = 8  # programs of a queue for each multiprocessor
+PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+_SMALLEST = (16, 256)  # tiles, and atoms
+
+
+def blocking(
+    tiles: int, atoms: int, schedule: Schedule, size: int, width: int, itemsize: int, longest: int
+) -> tuple[int, int]:
+    """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
+
+    width, itemsize: of the sums of a tile.  longest: the most atoms of a piece of whole tiles.
+    """
+    mean = -(-atoms // tiles) or 1
+    if width >= _MANY:
+        most = max(_WIDE_BYTES * schedule.warps // (width * itemsize), 1)
+        beside = min(triton.next_power_of_2(mean), 64, most)
+        return beside, most // beside
+    most = max(_BYTES * schedule.warps // (width * itemsize), 1)
+    if schedule.flat:
+        block = triton.next_power_of_2(longest if schedule.whole else size if schedule.of_atoms else size * mean)
+        return min(max(block, _LEAST), _MOST[schedule.of_atoms], max(2 * most, 16)), 1
+    beside = min(triton.next_power_of_2(mean), 64)
+    rows = max(most // beside, 4)
+    return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
+
+
+def alone(schedule: Schedule, width: int, itemsize: int) -> int:
+    """Return the atoms at a time of a piece that is one tile; 0 if pieces are not whole tiles by their atoms."""
+    if not schedule.whole:
+        return 0
+    narrow = _BYTES // 4 if schedule.queued else _BYTES  # a queue leaves fewer registers
+    nbytes = _WIDE_BYTES if width >= _MANY else narrow
+    return max(nbytes * schedule.warps // (width * itemsize), 16)
+
+
+def finishing(spread: int, nbytes: int) -> tuple[int, int]:
+    """Return (ROWS, LANES): the split tiles at a time, and the parts of each."""
+    lanes = 2 if spread <= 8 else 64
+    return max(2 * _BYTES // (lanes * nbytes), 1), lanes
+
+
+def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int = 1) -> int:
+    """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too.
+
+    width: the sums of a tile. Tiles of wide sums are fewer to a piece, since each keeps more threads busy.
+    Pieces of whole tiles are halved once more if there are no more than that afterwards: tiles between two of them are long.
+    """
+    size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
+    if width >= _MANY and not schedule.of_atoms:
+        return max(size // width, 1)
+    while size > least and schedule.pieces(tiles, atoms, size) < wanted:
+        size //= 2
+    halved = schedule.whole and size > 1 and schedule.pieces(tiles, atoms, size // 2) <= wanted
+    return size // 2 if halved else size
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many there are. In the interpreter programs run one after the other."""
+    return 1 if interpreter.active() else int(torch.cuda.get_device_properties(device).multi_processor_count)
