@@ -7,7 +7,7 @@ import pytest
 import torch
 from operands import close_to, random
 from pyshmem import ops
-from pyshmem.ops import configurations
+from pyshmem.ops import configurations, selection
 from pyshmem.ops.configurations import Machine, eight_bits
 from pyshmem.ops.shares import share_of
 from support import here, work
@@ -239,9 +239,9 @@ def test_an_old_nvidia_gpu_is_named(monkeypatch):
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("operator, split, schedule", CASES)
 def test_the_tiles_of_the_gpu_give_the_scaled_product(operator, split, schedule, fast):
-    n = shmem.n_pes()
+    n, streamed = shmem.n_pes(), "halves" if (operator, schedule) in selection.STREAMING else "data_parallel"
     for sizes, form, by_columns, order in (
-        ((1536, 1280 * n, 1024 * n), "tensors", True, "data_parallel"), ((1000, 1600, 328), "lines", fast, "halves")
+        ((1536, 1280 * n, 1024 * n), "tensors", True, "data_parallel"), ((1000, 1600, 328), "lines", fast, streamed)
     ):  # fmt: skip
         case = Scaled(operator, split, sizes, form, by_columns=by_columns)
         result = case.call(schedule=schedule, order=order, tile=None, out_dtype=None, use_fast_accum=fast)
