@@ -141,7 +141,7 @@ def test_a_pe_that_is_late_fetches_the_vector_of_its_own_call(me, npes, monkeypa
         assert torch.equal(plan(share(plan, x)).cpu().double(), share(plan, dense(matrix) @ x.cpu().double())), turn
 
 
-@pytest.mark.parametrize("schedule", ["merge_path", "dynamic"])
+@pytest.mark.parametrize("schedule", irregular.SCHEDULES)
 def test_a_plan_uses_the_schedule_that_it_was_made_with(schedule, few_pes):
     matrix, x = sparse(LENGTHS), numbers(17)
     plan = irregular.plan(matrix, schedule=schedule, size=8)

@@ -32,7 +32,7 @@ def on_device(matrix):
     return irregular.csr(matrix.astype("float32"), here())
 
 
-@pytest.mark.parametrize("schedule", ["program_mapped", "merge_path", "dynamic"])
+@pytest.mark.parametrize("schedule", irregular.SCHEDULES)
 @pytest.mark.parametrize("cut", ["rows", "nonzeros"])
 def test_triangles_are_counted_once_over_all_pes(cut, schedule):
     edges = graph()
