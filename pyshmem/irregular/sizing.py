@@ -12,9 +12,7 @@ from pyshmem.runtime import interpreter
 _MANY = 8
 WIDE = tl.constexpr(_MANY)  # sums of a tile, from which on tiles are side by side on all schedules: a scan costs more
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
-_WIDE_BYTES = (
-    2048  # the same of wide sums, whose loads are the rows of a matrix; fewer programs fit with more registers
-)
+_WIDE_BYTES = 2048  # the same of wide sums, whose loads are rows of a matrix; with more registers fewer programs fit
 # atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
 # scans one by one
 _LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))

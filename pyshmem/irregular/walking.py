@@ -190,5 +190,5 @@ def side_by_side_in_piece(
             tl.store(heads + lanes + places * 0, head, mask=places == after - 1)
             tl.store(tails + lanes + places * 0, sums, mask=live & (first < atom) & (end <= atom_end))
         else:
-            whole = live & (end <= atom_end)  # the last may be summed by itself
+            whole = live & (end <= atom_end)
         TILE(operands, tiles, lanes, sums, whole)
