@@ -12,13 +12,13 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, and the minutes that each takes on 2 cores
 PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
-MINUTES_test-jobs := 18
-MINUTES_test-codegen := 6
-MINUTES_test-oldest-triton := 1
+MINUTES_test-jobs := 13
+MINUTES_test-codegen := 7
+MINUTES_test-oldest-triton := 2
 MINUTES_test-1 := 3
-MINUTES_test-2 := 3
-MINUTES_test-3 := 3
-MINUTES_test-4 := 5
+MINUTES_test-2 := 4
+MINUTES_test-3 := 4
+MINUTES_test-4 := 7
 MINUTES_test-many := 1
 MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
