@@ -58,7 +58,8 @@ def test_examples_are_right_over_hosts_or_refused_by_name(path, start):
     status = job.end()
     if path.stem in OF_ONE_NODE:
         assert status and re.search(
-            r"(team|schedule|fetch): got .* which spans nodes|ctx: got the context of a team with PEs on other nodes", job.err
+            r"(team|schedule|fetch): got .* which spans nodes|ctx: got the context of a team with PEs on other nodes",
+            job.err,
         ), job.err
     else:
         assert status == 0, job.out + job.err
