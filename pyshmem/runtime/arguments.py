@@ -306,6 +306,11 @@ def exact_int(routine: str, argument: str, value: Any) -> int:
     return int(number)
 
 
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a Python int or float. A bool is not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def is_int(value: Any) -> bool:
     """Return whether ``value`` is a Python or NumPy integer. A bool is not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -14,7 +14,7 @@ from pyshmem.ops.configurations import device
 from pyshmem.ops.models.float8 import KIND, Scaled
 from pyshmem.ops.models.plans import DTYPES, operand, overlap, require_array
 from pyshmem.ops.workspace import Wanted
-from pyshmem.runtime.arguments import symmetric_array
+from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -142,7 +142,7 @@ def checked(
     if given.scales is not None:
         require_array(routine, "out.scales", given.scales, (made,), (torch.float32,))
     require_array(routine, "weight", given.weight, (hidden,), tuple(dict.fromkeys((x.dtype, torch.float32))))
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < math.inf:
+    if not is_number(eps) or not 0 <= eps < math.inf:
         refuse(ArgumentError, routine, "eps", repr(eps), "a number, 0 or more")
     if (out is None) != (given.residual_out is None):
         missing = "out" if out is None else "residual_out"

@@ -12,7 +12,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.kept import Kept
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import is_number, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
@@ -129,7 +129,7 @@ def factor_of(routine: str, scale: Any, width: int) -> float:
     """Return what products of queries and keys of ``width`` elements are multiplied by. Errors: ArgumentError."""
     if scale is None:
         return float(width**-0.5)
-    if isinstance(scale, bool) or not (isinstance(scale, (int, float)) and math.isfinite(scale)):
+    if not is_number(scale) or not math.isfinite(scale):
         refuse(ArgumentError, routine, "scale", repr(scale), "a number, or None")
     return float(scale)
 
