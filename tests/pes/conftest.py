@@ -122,6 +122,16 @@ def few_pes():
 
 
 @pytest.fixture
+def fresh():
+    """No test finds the plans, staging memory, compiled code or names of teams of another one."""
+    from pyshmem.ops import torch_library
+
+    torch.compiler.reset()
+    yield
+    torch_library.clear()
+
+
+@pytest.fixture
 def plans_closed():
     """Plans that a test makes end with it."""
     from pyshmem import ops  # imports Triton

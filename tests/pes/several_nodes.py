@@ -13,13 +13,13 @@ import pyshmem as shmem
 # Nothing in these files works between nodes; a kernel of address_tables would access memory that is not there.
 OF_TILES = (
     "address_tables", "device_partitioned", "device_tile_kinds", "device_tiles", "irregular_triangles", "ops",
-    "ops_few_rows", "ops_plans", "ops_scaled",
+    "ops_few_rows", "ops_plans", "ops_scaled", "ops_selection",
 )  # fmt: skip
 # In these files a test that is refused by name, on all PEs, counts as skipped. In all others it fails.
 SOME_OF_TILES = (
     "all_reduce_rms_norm", "chapter_programs", "device_collectives", "device_gluon", "device_kernels",
     "device_refusals", "device_rma", "experts", "flash_decode", "float8", "irregular_plans", "on_stream",
-    "reduce_scatter_rms_norm", "torch_library",
+    "reduce_scatter_rms_norm", "torch_library", "torch_models",
 )  # fmt: skip
 BY_NAME = re.compile(
     r"\w[\w ]*: PE \d+: (\w+: got .* which spans nodes|ctx: got the context of a team with PEs on other)"

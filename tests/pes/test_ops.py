@@ -8,10 +8,8 @@ import triton
 import triton.language as tl
 from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops import agreement, configurations, few_rows, plans, selection
-from pyshmem.ops.configurations import Machine
+from pyshmem.ops import configurations, plans, selection
 from pyshmem.ops.orders.streamed import POLICIES
-from pyshmem.ops.problem import problem_of
 from pyshmem.ops.selection import ABLE
 from support import here, work
 
@@ -339,70 +337,6 @@ def test_a_wrong_out_is_refused():
     ):
         with pytest.raises(shmem.ShmemError, match=f"^gemm_all_gather: PE .*: out: got .*{message}"):
             ops.gemm_all_gather(a, b, out=out)
-
-
-@pytest.mark.parametrize(
-    ("arch", "release", "has"), [("gfx942", (3, 6), False), ("gfx942", (3, 7), True), ("nvidia", (3, 6), True)]
-)
-def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, release, has, monkeypatch):
-    monkeypatch.setattr(selection, "machine", lambda: Machine(arch, 100, 1, False))
-    monkeypatch.setattr(selection, "installed", lambda name: release)
-    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
-    problem = problem_of("gemm_all_reduce", a, b, None, "rows", {"schedule": "fused", "order": "data_parallel"})
-    if has:
-        selection.require_known(problem)
-    else:
-        with pytest.raises(shmem.ArgumentError, match="got 'fused', which needs Triton 3.7 on AMD GPUs"):
-            selection.require_known(problem)
-
-
-BF16 = torch.bfloat16
-CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and a part of the reason
-    ("gemm_all_reduce", "rows", (4096, 512), 4096, BF16, "fused", "fastest"),
-    ("gemm_all_reduce", "rows", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
-    ("gemm_all_reduce", "rows", (4096, 512), 4096, torch.float32, "bulk_synchronous", "matrix units"),
-    ("gemm_all_reduce", "rows", (1024, 4096), 2048, BF16, "bulk_synchronous", "a second tile"),
-    ("gemm_all_reduce", "rows", (1024, 128), 2048, BF16, "bulk_synchronous", "too small"),
-    ("gemm_all_reduce", "rows", (16, 128), 8192, BF16, "fused", "few rows"),
-    ("gemm_all_reduce", "rows", (16, 128), 8192, torch.float32, "bulk_synchronous", "too small"),
-    ("gemm_all_gather", "columns", (4096, 512), 4096, BF16, "fused", "columns"),
-    ("gemm_all_gather", "columns", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
-    ("gemm_all_gather", "rows", (4096, 512), 4096, BF16, "fused", "as long as the product"),
-    ("gemm_all_gather", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
-    ("all_gather_gemm", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
-]
-
-
-def chosen(operator, split, a, b):
-    return selection.choose(
-        agreement.agreed(operator, shmem.TEAM_WORLD, lambda: problem_of(operator, a, b, None, split, {}))
-    )
-
-
-@pytest.fixture
-def h200(monkeypatch):
-    """Choices as on a GPU with 132 multiprocessors."""
-    for module in (selection, few_rows):
-        monkeypatch.setattr(module, "machine", lambda: Machine("nvidia", 132, 1, True))
-
-
-@pytest.mark.parametrize("operator, split, shape, columns, dtype, schedule, reason", CHOICES)
-def test_auto_takes_our_kernels_only_where_they_are_not_slower(
-    operator, split, shape, columns, dtype, schedule, reason, h200
-):
-    if shmem.n_pes() == 1:
-        schedule, reason = "bulk_synchronous", "sends nothing"
-    a, b = (torch.empty(size, dtype=dtype, device=here()) for size in (shape, (shape[1], columns)))
-    problem, why = chosen(operator, split, a, b)
-    assert problem.options.schedule == schedule and reason in why
-
-
-def test_auto_chooses_alike_on_all_pes_though_one_has_other_addresses(h200, me, npes):
-    a, b = torch.empty(4096, 512, dtype=BF16, device=here()), torch.empty(512 * 4096 + 1, dtype=BF16, device=here())
-    last = npes > 1 and me == npes - 1
-    problem, why = chosen("gemm_all_reduce", "rows", a, b[int(last) : b.numel() - (not last)].view(512, 4096))
-    assert problem.options.schedule == "bulk_synchronous"
-    assert npes == 1 or "multiples of 16" in why
 
 
 def test_a_plan_serves_its_own_arguments_until_it_is_closed():
