@@ -60,8 +60,8 @@ def finishing(spread: int, nbytes: int) -> tuple[int, int]:
 def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int = 1) -> int:
     """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too.
 
-    width: the sums of a tile. Tiles of wide sums are fewer to a piece, since each keeps more threads busy.
-    Pieces of whole tiles are halved once more if there are no more than that afterwards: tiles between two of them are long.
+    width: the sums of a tile. With many sums each tile keeps more threads busy, and a piece has fewer tiles.
+    Pieces of whole tiles are halved once more where at most ``wanted`` result: all of these run at the same time.
     """
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
     if width >= _MANY and not schedule.of_atoms:
