@@ -41,9 +41,11 @@ setup(
                     "launch",
                     "loops",
                     "messages",
+                    "polling",
                     "proxy",
                     "quick",
                     "service",
+                    "wire",
                 )
             ],
             py_limited_api=True,

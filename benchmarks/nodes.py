@@ -2,7 +2,8 @@
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.nodes [--quick] [--only TEXT ...] [--json FILE]
 PE 0 acts on PE 1, which sleeps, computes in Python or waits in C; mpi4py's target is always inside MPI. Hosts need root.
-Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, MPI's messages too.
+Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, MPI's messages too;
+only with "all by MPI" (PYSHMEM_FAR=mpi) they go through MPI's shared memory, as there is no faster fabric.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from benchmarks.runner import Effort
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
-MPI, TCP, ALONE, MIXED = "mpi4py", "TCP", "one-node job", "pyshmem, mixed"  # mixed: PYSHMEM_FAR
+MPI, TCP, ALONE = "mpi4py", "TCP", "one-node job"
+MIXED, BY_TCP = "pyshmem, mixed", "pyshmem, tcp"  # PYSHMEM_FAR
 PRETENDED, HOST, NEAR, BARRIER = "Pretended nodes", "Two hosts", "Near", "Barrier"
+BY_MPI = "All by MPI"
 STATES = ("in a wait", "asleep", "in Python")  # of the target
 SMALL = {"put": 1.5, "get": 1.5, "p": 1.5, "g": 1.5, "atomic_fetch_add": 1.0}  # times as long as mpi4py, at most
 # mpi4py's data must not take the shared memory of this machine
@@ -56,10 +59,21 @@ def _far(place: str) -> Iterator[Row]:
     yield Row(place, f"{place}: idle, of a core", "idle", unit="s/s", goals=(Goal(0.01, "", "≤ 1 %"),), rounds=5)
 
 
+def _by_mpi() -> Iterator[Row]:
+    for name in SMALL:
+        yield Row(BY_MPI, f"{BY_MPI}: {name}", "far", 8, (name, STATES[0]))
+    for name in ("put", "get"):
+        yield Row(BY_MPI, f"{BY_MPI}: {name}", "far", 4 * MIB, (name, STATES[0]), bus=once)
+    yield Row(BY_MPI, f"{BY_MPI}: flood of puts", "far", 8, ("flood", STATES[0]), steps=FLOOD)
+    yield Row(BY_MPI, f"{BY_MPI}: put_signal, round trip", "ping_pong_put_signal", 8)
+    yield Row(BY_MPI, f"{BY_MPI}: idle, of a core", "idle", unit="s/s", rounds=5)
+
+
 _AS_FAST = (times(1.05, ALONE),)
 ROWS = (
     *_far(PRETENDED),
     *_far(HOST),
+    *_by_mpi(),
     *(Row(NEAR, f"near {name}", name, n, goals=_AS_FAST) for name in ("put", "get") for n in (8, 8192)),
     *(Row(NEAR, f"near {name}", name, goals=_AS_FAST) for name in ("p", "g", "atomic_fetch_add", "quiet", "fence")),
     Row(NEAR, "near ping-pong: p", "ping_pong_p", steps=2, goals=_AS_FAST),
@@ -79,6 +93,9 @@ def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
     if group == NEAR:
         yield peer("pyshmem", "pyshmem", here, PYSHMEM_NODE_SIZE="2"), 4
         yield peer(ALONE, "pyshmem", here), 4
+    elif group == BY_MPI:
+        yield peer("pyshmem", "nodes", here, PYSHMEM_NODE_SIZE="1", PYSHMEM_FAR="mpi"), 2
+        yield peer(BY_TCP, "nodes", here, PYSHMEM_NODE_SIZE="1", PYSHMEM_FAR="tcp"), 2
     elif group == HOST:
         launcher = ["unshare", "--mount", "sh", "-ec", IN_HOSTS, "hosts", *here]
         launcher += ["-launcher", "rsh", "-launcher-exec", str(HOSTS.with_name("rsh.sh"))]
@@ -113,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
         return SUITE.print_list(options.only)
     command.check_files(options, SUITE.name)
     mpiexec = peers.find(options.mpiexec)
-    report = Report(SUITE.name, ["pyshmem", MIXED, MPI, TCP, ALONE], 2, record.facts())
+    report = Report(SUITE.name, ["pyshmem", MIXED, BY_TCP, MPI, TCP, ALONE], 2, record.facts())
     clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
     return cpu.run(SUITE, clock, options, report)
 

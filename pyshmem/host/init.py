@@ -296,7 +296,7 @@ def _announce(mpi: Any) -> None:
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
         if cpu.far_deltas:
-            print(f"Large data to other nodes: {carrier.name}: {carrier.why}", flush=True)
+            print(f"Data to other nodes: {carrier.name}: {carrier.why}", flush=True)
 
 
 def _report() -> None:
@@ -344,6 +344,7 @@ def _at_exit() -> None:
     if job.inits and os.getpid() == _pid:
         whereabouts.leave()
         _list_leaks()
+        exits.before_mpi_ends()
 
 
 _pid = os.getpid()

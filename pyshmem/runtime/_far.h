@@ -2,10 +2,11 @@
  * _native.c includes this file.
  *
  * A place is the address of memory on a far PE: (PE + 1) << FAR_SHIFT, plus the offset in that PE's part of the CPU heap, or plus
- * FAR_GPU and the offset in its part of the GPU heap. All other addresses here are of CPU memory. There is one connection from each PE to each far PE that it uses. The far PE executes the requests of a connection in order, so requests to one
- * PE are always ordered as by a fence. Every reply tells how many requests have been executed, which completes all of them.
+ * FAR_GPU and the offset in its part of the GPU heap. All other addresses here are of CPU memory. There is one wire from each PE to
+ * each far PE that it uses (_wire.h). The far PE executes the requests of a wire in order, so requests to one PE are always ordered
+ * as by a fence. Every reply tells how many requests have been executed, which completes all of them.
  * All functions but the Python methods are called without the GIL. They return NULL, or the link that failed. */
-enum { FAR_SHIFT = 48, STAGE = 1 << 18, CHUNK = 8192, SPIN_NS = 50000, QUEUE = 16, TOKEN = 16, PATIENCE_MS = 30000 };
+enum { FAR_SHIFT = 48, STAGE = 1 << 18, CHUNK = 8192, SPIN_NS = 50000, LONG_SPIN_NS = 500000, QUEUE = 16, TOKEN = 16, PATIENCE_MS = 30000, NAP_US = 20 };
 
 enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
 enum { OP_FETCH, OP_SET, OP_SWAP, OP_ADD, OP_AND, OP_OR, OP_XOR, OP_COMPARE_SWAP, OP_COUNT }; /* as in pyshmem.transport.mpi */
@@ -27,7 +28,8 @@ typedef struct { uint64_t seq, nbytes; char *dest; uint64_t step, item, *value; 
 
 typedef struct {
     pthread_mutex_t lock;
-    int pe, fd, error; /* fd: -1 before the first request. error: the errno that ended the connection, or 0 */
+    int pe, error; /* error: the errno that ended the wire, or 0 */
+    wire_t wire;   /* open since the first request */
     uint64_t sent, asked, executed; /* numbers of requests: sent; the last that a reply was asked for; the last known to be executed */
     expected_t *queue;
     uint64_t first, count, room; /* the queue is a ring */
@@ -40,11 +42,12 @@ typedef struct {
 
 typedef struct {
     int my_pe, n_pes, spins;
+    int polls, naps; /* polls: all goes by MPI. naps: the service sleeps between two polls if nothing comes, since cores are short */
     char *base;
     uint64_t length; /* of this PE's part of the CPU heap, with the areas */
     int64_t limit;   /* of a wait without progress, in nanoseconds; 0: none */
     hello_t hello;
-    link_t **links, **open; /* by PE; those with a connection */
+    link_t **links, **open; /* by PE; those with a wire */
     int n_open;
     pthread_mutex_t lock;
     char **hosts;      /* by PE */
@@ -67,7 +70,7 @@ static void copy_bytes(char *to, const char *from, uint64_t nbytes) {
 }
 
 static int link_fail(link_t *l, int error) {
-    if (l->fd >= 0) shutdown(l->fd, SHUT_RDWR);
+    if (l->wire.fd >= 0) shutdown(l->wire.fd, SHUT_RDWR);
     l->error = error ? error : ECONNRESET;
     return -1;
 }
@@ -116,9 +119,9 @@ static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, ui
     return (int64_t)now;
 }
 
-/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the connection has ended. */
+/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the wire has ended. */
 static int link_read(link_t *l) {
-    ssize_t k = l->rest ? recv(l->fd, l->into, l->rest, MSG_DONTWAIT) : recv(l->fd, l->in + l->have, sizeof l->in - l->have, MSG_DONTWAIT);
+    ssize_t k = l->rest ? wire_take(&l->wire, l->into, l->rest) : wire_take(&l->wire, l->in + l->have, sizeof l->in - l->have);
     if (k == 0) return link_fail(l, ECONNRESET);
     if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : link_fail(l, errno);
     if (l->rest) {
@@ -143,10 +146,12 @@ static int link_read(link_t *l) {
     return 1;
 }
 
-/* Waits until the connection can be read, or written too if `events` has POLLOUT. Returns -1 after the limit without progress. */
+/* Waits until the connection can be read, or written too if `events` has POLLOUT; for packets, a moment. Returns -1 after the limit
+ * without progress. */
 static int link_poll(link_t *l, short events, int64_t *since) {
-    struct pollfd p = {l->fd, events, 0};
-    if (poll(&p, 1, 100) > 0) { *since = now_ns(); return 0; }
+    struct pollfd p = {l->wire.fd, events, 0};
+    if (l->wire.packets) usleep(NAP_US);
+    else if (poll(&p, 1, 100) > 0) { *since = now_ns(); return 0; }
     if (far->limit && now_ns() - *since > far->limit) return link_fail(l, ETIMEDOUT);
     return 0;
 }
@@ -158,7 +163,7 @@ static int link_await(link_t *l, uint64_t seq) {
         int read = link_read(l);
         if (read < 0) return -1;
         if (read) { begun = since = now_ns(); continue; }
-        if (now_ns() - begun > SPIN_NS) { if (link_poll(l, POLLIN, &since)) return -1; }
+        if (now_ns() - begun > (far->polls ? LONG_SPIN_NS : SPIN_NS)) { if (link_poll(l, POLLIN, &since)) return -1; }
         else if (far->spins <= CROWDED) sched_yield();
         else CPU_RELAX();
     }
@@ -168,12 +173,11 @@ static int link_await(link_t *l, uint64_t seq) {
 
 /* ---- requests ---- */
 
-/* Sends the buffers. If the socket is full, replies are read meanwhile: the target does not read requests while it cannot reply. */
+/* Sends the buffers. If the wire is full, replies are read meanwhile: the target does not read requests while it cannot reply. */
 static int link_write(link_t *l, struct iovec *v, int n) {
     int64_t since = now_ns();
     while (n) {
-        struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
-        ssize_t k = sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t k = wire_send(&l->wire, v, n);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k < 0) {
             int read = link_read(l);
@@ -202,23 +206,31 @@ static void set_options(int fd) {
 }
 
 /* Connects, shows the token and waits for the welcome, which is a reply whose value is the target's number. */
-static int link_connect(link_t *l) {
+static int link_greet(link_t *l) {
     struct iovec v = {&far->hello, sizeof far->hello};
     uint64_t welcome = UINT64_MAX;
     socklen_t n = sizeof(int);
     int error = 0;
-    l->fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (l->fd < 0) return link_fail(l, errno);
-    set_options(l->fd);
-    if (connect(l->fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS) return link_fail(l, errno);
-    if (poll(&(struct pollfd){l->fd, POLLOUT, 0}, 1, patience_ms()) == 0) return link_fail(l, ETIMEDOUT);
-    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
+    l->wire.fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (l->wire.fd < 0) return link_fail(l, errno);
+    set_options(l->wire.fd);
+    if (connect(l->wire.fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS) return link_fail(l, errno);
+    if (poll(&(struct pollfd){l->wire.fd, POLLOUT, 0}, 1, patience_ms()) == 0) return link_fail(l, ETIMEDOUT);
+    if (getsockopt(l->wire.fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
     l->sent = 1; /* the greeting counts as a request */
     if (expect(l, (expected_t){.seq = 1, .value = &welcome}) || link_write(l, &v, 1) || link_await(l, 1)) {
         return link_fail(l, l->error == ECONNRESET ? EACCES : l->error); /* a target that does not know the token hangs up */
     }
     if (welcome != (uint64_t)l->pe) return link_fail(l, EPROTO);
     l->asked = 1;
+    return 0;
+}
+
+/* Opens the wire. MPI knows who sends a packet, so packets need no greeting. */
+static int link_connect(link_t *l) {
+    int error = far->polls ? open_packets(&l->wire, l->pe, REQUESTS, REPLIES) : 0;
+    if (error) return link_fail(l, error);
+    if (!far->polls && link_greet(l)) return -1;
     pthread_mutex_lock(&far->lock);
     far->open[far->n_open++] = l;
     pthread_mutex_unlock(&far->lock);
@@ -228,7 +240,7 @@ static int link_connect(link_t *l) {
 /* Locks the link, and connects it if it is not. Returns 0; or -1 for a failure, and it is not locked then. */
 static int link_enter(link_t *l) {
     pthread_mutex_lock(&l->lock);
-    if (l->error || (l->fd < 0 && link_connect(l))) { pthread_mutex_unlock(&l->lock); return -1; }
+    if (l->error || (!wire_is_open(&l->wire) && link_connect(l))) { pthread_mutex_unlock(&l->lock); return -1; }
     return 0;
 }
 
@@ -252,7 +264,7 @@ static int carry(link_t *l, int op, char *data, uint64_t nbytes) {
     int64_t since = now_ns();
     while (nbytes) {
         message_t m;
-        int ended = message_begin(&m, op == PUT, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
+        int ended = message_begin(&m, op == PUT ? SEND : RECEIVE, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
         while (!ended && !(ended = message_ended(&m))) {
             int read = link_read(l);
             if (read < 0) return -1;
@@ -466,7 +478,7 @@ static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n)
 /* far_quiet_pe(pe) */
 static link_t *quiet_pe(uint64_t pe) {
     link_t *l = far->links[pe];
-    return !l || l->fd < 0 ? NULL : complete_links(&l, 1);
+    return !l || !wire_is_open(&l->wire) ? NULL : complete_links(&l, 1);
 }
 FAR_METHOD(far_quiet_pe, "pe_quiet", 1, a[0] < (uint64_t)far->n_pes ? quiet_pe(a[0]) : NULL)
 

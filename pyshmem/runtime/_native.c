@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -499,8 +500,10 @@ static PyObject *py_bytes_at(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 #include "_messages.h"
+#include "_wire.h"
 #include "_far.h"
 #include "_service.h"
+#include "_polling.h"
 #include "_loops.h"
 #include "_collectives.h"
 #include "_quick.h"
@@ -527,6 +530,7 @@ static void at_exit(int status, void *arg) {
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     if (status == 0) {
         if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
+        end_polling();
         e->finalize();
         return;
     }
@@ -579,13 +583,12 @@ static PyMethodDef methods[] = {
     ROW("call_kernel", py_call_kernel) ROW("kernel_key", py_kernel_key) ROW("layout", py_layout) ROW("launch_pair", py_launch_pair) ROW("watch_exit", py_watch_exit)
     INTEGERS(ROWS_FAR) FLOATS(ROWS_FAR) ROW("far_put", py_far_put) ROW("far_get", py_far_get) ROW("far_get_nbi", py_far_get_nbi)
     ROW("far_ask", py_far_ask) ROW("far_await", py_far_await) ROW("far_messages", py_far_messages)
-    ROW("far_use_messages", py_far_use_messages)
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
-    ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
+    ROW("far_use_messages", py_far_use_messages) ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
     ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu) ROW("proxy_open", py_proxy_open)
     {"proxy_wake", py_proxy_wake, METH_NOARGS, NULL}, {"proxy_drain", py_proxy_drain, METH_NOARGS, NULL},
     {"far_leave", py_far_leave, METH_NOARGS, NULL}, {"far_close", py_far_close, METH_NOARGS, NULL},
-    {"fence", py_fence, METH_NOARGS, NULL},
+    {"far_end_polling", py_far_end_polling, METH_NOARGS, NULL}, {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -9,7 +9,7 @@
  * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
 enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
 enum { MOST_ASKED = 16 }; /* gets at once: the data of the next travel while the kernel takes those of the first */
-enum { BUSY_NS = 200000, AWAKE_NS = 20000000, DROWSY_NS = 1000000000 };
+enum { BUSY_NS = 200000, DROWSY_NS = 1000000000 };
 
 /* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.
  * free: the slot may be used again; a kernel says so itself for a request with a reply. The other words are as in request_t;
@@ -96,14 +96,12 @@ static int end_get(proxy_t *x) {
     return 1;
 }
 
-/* Waits for a moment, the longer the longer nothing has come. A wake ends it. */
-static void nap(proxy_t *x, int64_t *since) {
-    int64_t idle = now_ns() - *since;
-    if (idle < BUSY_NS) { if (far->spins <= CROWDED) sched_yield(); else CPU_RELAX(); return; }
-    struct timespec length = {0, idle < AWAKE_NS ? 20000 : idle < DROWSY_NS ? 200000 : 2000000};
-    uint64_t count;
-    struct pollfd woken = {x->wake, POLLIN, 0};
-    if (ppoll(&woken, 1, &length, NULL) > 0 && read(x->wake, &count, sizeof count) > 0) *since = now_ns();
+/* Polls for a while, then looks more and more rarely. Returns whether a wake has come. */
+static int rest(proxy_t *x, int64_t since) {
+    int64_t idle = now_ns() - since;
+    if (idle > BUSY_NS) return nap(x->wake, idle < AWAKE_NS ? SHORT_NS : idle < DROWSY_NS ? LONG_NS : DROWSY_NS / 500);
+    if (far->spins <= CROWDED) sched_yield(); else CPU_RELAX();
+    return 0;
 }
 
 static void *run_proxy(void *arg) {
@@ -114,7 +112,7 @@ static void *run_proxy(void *arg) {
         slot_t *s = slot_of(x, x->asked);
         int ready = __atomic_load_n(&s->ready, __ATOMIC_ACQUIRE) == x->asked + 1;
         if (ready && s->op == GET && is_sound(s) && waiting < MOST_ASKED) ask_for_get(x, s);
-        else if (waiting ? !end_get(x) : !ready) { nap(x, &since); continue; }
+        else if (waiting ? !end_get(x) : !ready) { if (rest(x, since)) since = now_ns(); continue; }
         else if (!waiting) execute_request(x, s);
         since = now_ns();
     }

@@ -1,14 +1,15 @@
 /* The service thread, which executes the requests of far PEs on this PE's part of the heaps. _native.c includes this file.
  *
- * It sleeps in epoll, never takes the GIL and never blocks on one connection: while a reply does not fit into the socket, the
- * requests of that connection wait. It uses the atomics and stores of the near PEs, so near and far ones may use the same word. */
+ * It sleeps in epoll, or polls MPI if all goes by MPI. It never takes the GIL and never blocks on one wire: while a reply does not
+ * fit into it, its requests wait. It uses the atomics and stores of the near PEs, so near and far ones may use the same word. */
 enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
 
-/* A connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies that wait;
+/* The wire from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies that wait;
  * tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail are in GPU memory. */
 typedef struct peer {
     struct peer *next;
-    int fd, pe, writing, asks, left, on_gpu, tail_on_gpu; /* pe: -1 before its greeting. left: it has said goodbye */
+    wire_t wire;
+    int pe, writing, asks, left, on_gpu, tail_on_gpu; /* pe: -1 before its greeting. left: it has said goodbye */
     int64_t since;
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
@@ -20,11 +21,15 @@ typedef struct peer {
 
 typedef struct service {
     pthread_t thread;
-    int listener, epoll, wake, strangers; /* strangers: connections without a greeting */
+    int listener, epoll, strangers;       /* of connections. strangers: those without a greeting */
+    int wake, stopped;
     int leaving;                          /* this PE is about to end: connections may do so too */
     int moving;                           /* peers whose data go as messages now */
     peer_t *room_of;                      /* whose message is in the pinned memory for messages, or NULL */
     peer_t *peers;
+    peer_t **by_pe;  /* those with packets */
+    packet_t *spare; /* the next packet comes into it */
+    int unfinished, full; /* peers whose packets or messages the service goes on with; of them, those with a packet that waits */
 } service_t;
 
 /* ---- execution of one request ---- */
@@ -60,7 +65,8 @@ static int gpu_copy(void *to, const void *from, uint64_t nbytes);
 static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
 static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
-static void stop_proxy(void); /* of _proxy.h */
+static void *run_polling_service(void *arg); /* of _polling.h */
+static void stop_proxy(void);                /* of _proxy.h */
 
 /* Whether the bytes are in this PE's part of the GPU heap, or for other offsets of the CPU heap. */
 static int is_within(uint64_t offset, uint64_t nbytes) {
@@ -182,7 +188,7 @@ static int move(service_t *s, peer_t *p) {
             if (p->on_gpu && s->room_of) return 0;
             if (p->on_gpu) s->room_of = p;
             if (p->on_gpu && p->moves == GET && gpu_result(p, gpu_copy(data, p->into, nbytes))) return -1;
-            if (message_begin(&p->message, p->moves == GET, data, nbytes, p->pe, p->moves)) return -1;
+            if (message_begin(&p->message, p->moves == GET ? SEND : RECEIVE, data, nbytes, p->pe, p->moves)) return -1;
         }
         int ended = message_ended(&p->message);
         if (ended <= 0) return ended;
@@ -193,15 +199,14 @@ static int move(service_t *s, peer_t *p) {
 
 /* ---- connections ---- */
 
-/* Sends what waits. Returns 1 if all has been sent, 0 if the socket is full, -1 if the connection has ended. */
+/* Sends what waits. Returns 1 if all has been sent, 0 if the wire is full, -1 if it has ended. */
 static int flush_out(peer_t *p) {
     while (p->out_at < p->out_end || p->tail_left) {
         const char *tail = p->tail;
         uint64_t most = p->tail_left;
         if (p->tail_on_gpu && most && gpu_result(p, gpu_hold(p, &tail, &most))) return -1;
         struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
-        struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
-        ssize_t k = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t k = wire_send(&p->wire, v, 2);
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         uint64_t head = (uint64_t)k < v[0].iov_len ? (uint64_t)k : v[0].iov_len;
         p->out_at += head, p->tail += (uint64_t)k - head, p->tail_left -= (uint64_t)k - head;
@@ -265,7 +270,7 @@ static int execute_all(peer_t *p) {
     return 0;
 }
 
-/* Serves a connection that can be read or written. Returns -1 if it has ended. */
+/* Serves a wire that can be read or written. Returns -1 if it has ended. */
 static int serve(service_t *s, peer_t *p) {
     uint64_t budget = BUDGET; /* so that one PE does not keep the others waiting */
     for (;;) {
@@ -278,7 +283,7 @@ static int serve(service_t *s, peer_t *p) {
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
         char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
         if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
-        ssize_t k = recv(p->fd, into, room < budget ? room : budget, MSG_DONTWAIT);
+        ssize_t k = wire_take(&p->wire, into, room < budget ? room : budget);
         if (k == 0) return -1;
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         budget -= (uint64_t)k;
@@ -292,17 +297,24 @@ static int serve(service_t *s, peer_t *p) {
 }
 
 static void watch(service_t *s, peer_t *p, int op) {
+    if (p->wire.fd < 0) return;
     struct epoll_event e = {.events = (p->writing ? EPOLLOUT : EPOLLIN) | EPOLLRDHUP, .data.ptr = p};
-    epoll_ctl(s->epoll, op, p->fd, &e);
+    epoll_ctl(s->epoll, op, p->wire.fd, &e);
+}
+
+static peer_t *new_peer(service_t *s, int fd, int pe) {
+    peer_t *p = malloc(sizeof *p);
+    if (!p) return NULL;
+    memset(p, 0, offsetof(peer_t, in));
+    p->wire.fd = fd, p->pe = pe, p->since = now_ns();
+    p->next = s->peers, s->peers = p;
+    return p;
 }
 
 static void admit(service_t *s) {
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    peer_t *p = fd < 0 ? NULL : malloc(sizeof *p);
+    peer_t *p = fd < 0 ? NULL : new_peer(s, fd, -1);
     if (!p) { if (fd >= 0) close(fd); return; }
-    memset(p, 0, offsetof(peer_t, in));
-    p->fd = fd, p->pe = -1, p->since = now_ns();
-    p->next = s->peers, s->peers = p;
     s->strangers++;
     set_options(fd);
     watch(s, p, EPOLL_CTL_ADD);
@@ -313,7 +325,8 @@ static void dismiss(service_t *s, peer_t *p) {
         if (*at == p) { *at = p->next; break; }
     s->strangers -= p->pe < 0, s->moving -= p->moves != 0;
     if (s->room_of == p) s->room_of = NULL;
-    close(p->fd);
+    if (s->by_pe) s->by_pe[p->pe] = NULL;
+    wire_close(&p->wire);
     free(p);
 }
 
@@ -334,14 +347,17 @@ static void expel(service_t *s) {
     }
 }
 
-/* Serves a connection on which something has happened, or whose messages may go on. */
-static void attend(service_t *s, peer_t *p, uint32_t events) {
+/* Serves a wire on which something has happened, or whose messages may go on. Returns whether it still exists. */
+static int attend(service_t *s, peer_t *p, uint32_t events) {
     int writing = p->writing;
     int ended = p->moves && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ? -1 : move(s, p); /* its end is not read while data go as messages */
     if (ended < 0 || serve(s, p) < 0) {
         if (p->pe >= 0 && !p->left) lose(s, p);
         dismiss(s, p);
-    } else if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
+        return 0;
+    }
+    if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
+    return 1;
 }
 
 static void *run_service(void *arg) {
@@ -380,39 +396,50 @@ static int start_service(int listener) {
     service_t *s = calloc(1, sizeof *s);
     if (!s) return ENOMEM;
     far->service = s;
-    s->listener = listener;
-    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->listener = listener, s->epoll = -1;
     s->wake = eventfd(0, EFD_CLOEXEC);
+    if (far->polls) {
+        s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe), s->spare = malloc(sizeof *s->spare);
+        return s->by_pe && s->spare && s->wake >= 0 ? start_thread(&s->thread, run_polling_service, s) : ENOMEM;
+    }
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener}, waking = {.events = EPOLLIN, .data.ptr = &s->wake};
     if (s->epoll < 0 || s->wake < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking))
         return errno;
     return start_thread(&s->thread, run_service, s);
 }
 
-static void stop_service(service_t *s) {
+static void stop_thread(service_t *s) {
     uint64_t one = 1;
+    if (__atomic_exchange_n(&s->stopped, 1, __ATOMIC_ACQ_REL)) return;
     if (write(s->wake, &one, sizeof one) == sizeof one) pthread_join(s->thread, NULL);
-    while (s->peers) dismiss(s, s->peers);
-    close(s->listener), close(s->epoll), close(s->wake);
-    free(s);
 }
 
-/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts): starts the service. addresses:
- * by PE, a sockaddr as bytes, or None for near PEs. hosts: by PE, as bytes. */
+static void stop_service(service_t *s) {
+    stop_thread(s);
+    while (s->peers) dismiss(s, s->peers);
+    if (s->listener >= 0) close(s->listener), close(s->epoll);
+    close(s->wake);
+    free(s->by_pe), free(s->spare), free(s);
+}
+
+/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts, naps): starts the service.
+ * listener: a socket, or -1 if all goes by messages of MPI. addresses: by PE, a sockaddr as bytes, or None for near PEs. hosts: by PE,
+ * as bytes. naps: whether a service that polls sleeps meanwhile. */
 static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t number[7];
     double timeout;
     char *token, *text;
     Py_ssize_t length;
-    int64_t listener;
-    if (!arity("far_open", n, 12) || !to_f64(args[4], &timeout) || !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length)) return NULL;
+    int64_t listener, naps;
+    if (!arity("far_open", n, 13) || !to_i64(args[12], &naps) || !to_f64(args[4], &timeout) || !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length)) return NULL;
     for (int i = 0; i < 7; i++)
         if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
     far_t *f = calloc(1, sizeof *f);
     if (far || !f || length != TOKEN) { free(f); PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size"); return NULL; }
     f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3], f->spins = (int)number[5];
-    f->limit = (int64_t)(timeout * 1e9);
+    f->limit = (int64_t)(timeout * 1e9), f->polls = listener < 0, f->naps = naps != 0;
     f->hello = (hello_t){.job = number[6], .pe = f->my_pe, .n_pes = f->n_pes};
     memcpy(f->hello.magic, MAGIC, sizeof MAGIC);
     memcpy(f->hello.token, token, TOKEN);
@@ -424,7 +451,7 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
         if (address == Py_None) continue;
         link_t *l = f->links[pe] = calloc(1, sizeof *l);
         if (!l || PyBytes_AsStringAndSize(address, &text, &length)) return l ? NULL : PyErr_NoMemory();
-        l->pe = pe, l->fd = -1, l->address_bytes = (socklen_t)length;
+        l->pe = pe, l->wire.fd = -1, l->address_bytes = (socklen_t)length;
         memcpy(&l->address, text, (size_t)length);
         pthread_mutex_init(&l->lock, NULL);
     }
@@ -438,8 +465,8 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
 
 static void link_free(link_t *l) {
     request_t bye = {.op = BYE};
-    if (l->fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
-    if (l->fd >= 0) close(l->fd);
+    if (l->wire.fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
+    wire_close(&l->wire);
     for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
     free(l->queue);
     free(l);

@@ -143,9 +143,9 @@ VARIABLES = {
         ),
         Variable(
             "PYSHMEM_FAR",
-            one_of("auto", "tcp", "mixed"),
+            one_of("auto", "tcp", "mixed", "mpi"),
             "auto",
-            "how data reach other nodes; mixed: large ones as messages of MPI; auto: the faster, by a measurement at init",
+            "what carries data to other nodes; mixed: TCP, MPI for large data; auto: tcp or mixed, as a measurement says",
         ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),

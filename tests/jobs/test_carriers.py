@@ -1,4 +1,4 @@
-"""What carries large data between nodes, PYSHMEM_FAR: both carriers do the same, all PEs agree on one, and no lost PE is waited for."""
+"""What carries requests and data between nodes, PYSHMEM_FAR: all carriers do the same, all PEs agree on one, and no lost PE is waited for."""
 
 import re
 import time
@@ -76,10 +76,10 @@ shmem.barrier_all()
 """
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "mixed"])
-@pytest.mark.parametrize("npes, nbytes", [(2, 64 * KIB), (3, 65 * KIB + 8), (2, 5 << 20)])
+@pytest.mark.parametrize("carrier", ["tcp", "mixed", "mpi"])
+@pytest.mark.parametrize("npes, nbytes", [(2, 16 * KIB - 8), (2, 64 * KIB), (3, 65 * KIB + 8), (2, 5 << 20)])
 def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_data(carrier, npes, nbytes, tmp_path):
-    """64 KiB is the fewest, 4 MiB the most of a message."""
+    """64 KiB is the fewest that go as messages of their own (mpi: 16 KiB), 4 MiB the most of a message."""
     environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_SYMMETRIC_SIZE": "64m"}
     status, _, err = mpiexec(npes, CALLS, str(nbytes), tmp_path=tmp_path, environment=environment)
     assert status == 0, err
@@ -111,9 +111,87 @@ shmem.barrier_all()
 """
 
 
-def test_a_service_moves_the_data_of_several_pes_at_once(tmp_path):
-    status, _, err = mpiexec(4, SMALL_MEANWHILE, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": "mixed"})
+@pytest.mark.parametrize("carrier", ["mixed", "mpi"])
+def test_a_service_moves_the_data_of_several_pes_at_once(carrier, tmp_path):
+    status, _, err = mpiexec(4, SMALL_MEANWHILE, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": carrier})
     assert status == 0, err
+
+
+FLOOD = """
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, n, count = shmem.my_pe(), shmem.n_pes(), 20000
+numbers, word = shmem.arange(count), shmem.zeros(1, dtype=torch.int64)
+found = torch.zeros(count, dtype=torch.int64)
+shmem.barrier_all()
+for index in range(count):  # every PE to every other one
+    shmem.get_nbi(found[index:], numbers[index:], (me + 1 + index) % n, size=1)
+    shmem.atomic_add(word, 1, (me + 1 + index) % n)
+shmem.quiet()
+assert torch.equal(found, torch.arange(count))
+shmem.barrier_all()
+assert word.item() == count
+"""
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "mpi"])
+def test_a_flood_of_requests_without_a_wait_is_executed(carrier, tmp_path):
+    status, _, err = mpiexec(3, FLOOD, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": carrier})
+    assert status == 0, err
+
+
+ENDS = """
+import atexit
+import ctypes
+import fcntl
+import os
+import sys
+
+if "foreign" in sys.argv:
+    import mpi4py.MPI  # starts MPI, and ends it
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, n = shmem.my_pe(), shmem.n_pes()
+word = shmem.zeros(1, dtype=torch.int64)
+running = os.open("running", os.O_CREAT | os.O_RDWR)
+os.dup2(running, 0)
+os.close(running)
+if me == 0:  # holds the lock until it is about to end MPI
+    fcntl.flock(0, fcntl.LOCK_SH)
+    if "foreign" in sys.argv:
+        atexit.register(os.close, 0)
+    else:  # calls close(exit status, NULL)
+        ctypes.CDLL(None).on_exit(ctypes.CDLL(None).close, None)
+shmem.barrier_all()
+if me == 0 and "finalize" in sys.argv:
+    fcntl.flock(0, fcntl.LOCK_UN)
+if me:
+    fcntl.flock(0, fcntl.LOCK_EX)
+    for turn in range(1000):
+        shmem.atomic_fetch_add(word, 1, 0)
+    print(shmem.atomic_fetch(word, 0) >= 1000, flush=True)
+    fcntl.flock(0, fcntl.LOCK_UN)
+if "finalize" in sys.argv:
+    shmem.finalize()
+    shmem.init()
+    word = shmem.zeros(1, dtype=torch.int64)
+    shmem.barrier_all()
+    shmem.atomic_inc(word, (me + 1) % n)
+    shmem.barrier_all()
+    assert word.item() == 1
+    shmem.finalize()
+"""
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "mpi"])
+@pytest.mark.parametrize("how", [[], ["foreign"], ["finalize"], ["foreign", "finalize"]], ids="-".join)
+def test_a_pe_that_ends_serves_the_others_until_they_end_too(how, carrier, tmp_path):
+    status, out, err = mpiexec(3, ENDS, *how, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": carrier})
+    assert status == 0 and out.split() == ["True"] * 2, err
 
 
 INFO = """
@@ -131,6 +209,7 @@ shmem.barrier_all()
         ("auto", 3, "tcp: the nodes are pretended"),
         ("tcp", 3, "tcp: requested"),
         ("mixed", 3, "mixed: requested"),
+        ("mpi", 3, "mpi: requested"),
         ("auto", 1, "tcp: on PE 0 MPI has no THREAD_MULTIPLE"),
     ],
 )
@@ -138,7 +217,7 @@ def test_shmem_info_names_the_carrier_and_why(carrier, level, said, tmp_path):
     environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_INFO": "1"}
     status, out, err = mpiexec(2, INFO, str(level), tmp_path=tmp_path, environment=environment)
     assert status == 0, err
-    assert f"Large data to other nodes: {said}\n" in out
+    assert f"Data to other nodes: {said}\n" in out
     assert re.search(rf"^ +{said.partition(':')[0]}  PYSHMEM_FAR ", out, re.MULTILINE)
 
 
@@ -169,15 +248,24 @@ def test_different_carriers_are_refused_on_all_pes(tmp_path):
     assert status != 0 and err.count(said) >= 2, err
 
 
+def test_messages_alone_need_no_network(tmp_path):
+    program = "import socket\nsocket.create_server = None\n" + CALLS
+    status, _, err = mpiexec(2, program, "8192", tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": "mpi"})
+    assert status == 0, err
+
+
 @pytest.mark.parametrize("npes, environment", [(1, {}), (2, NODES)])
 def test_an_unknown_carrier_is_refused_by_name_on_one_node_too(npes, environment, tmp_path):
     status, _, err = mpiexec(npes, INFO, "3", tmp_path=tmp_path, environment=environment | {"PYSHMEM_FAR": "rdma"})
-    assert status != 0 and "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or mixed" in err
+    assert status != 0 and "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or mixed or mpi" in err
 
 
-def test_messages_without_thread_multiple_are_refused_by_name(tmp_path):
-    status, _, err = mpiexec(2, INFO, "2", tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": "mixed"})
-    wants = "PYSHMEM_FAR: got mixed, but on PE 0 MPI has no THREAD_MULTIPLE; wants MPI with THREAD_MULTIPLE, or tcp"
+@pytest.mark.parametrize("carrier", ["mixed", "mpi"])
+def test_messages_without_thread_multiple_are_refused_by_name(carrier, tmp_path):
+    status, _, err = mpiexec(2, INFO, "2", tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": carrier})
+    wants = (
+        f"PYSHMEM_FAR: got {carrier}, but on PE 0 MPI has no THREAD_MULTIPLE; wants MPI with THREAD_MULTIPLE, or tcp"
+    )
     assert status != 0 and f"PE 1: LaunchError: init: PE 1: {wants}" in err
 
 
@@ -201,10 +289,11 @@ while True:
 """
 
 
+@pytest.mark.parametrize("carrier", ["mixed", "mpi"])
 @pytest.mark.parametrize("call", ["put", "get"])
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_pe_killed_while_its_data_go_as_messages_ends_the_job(call, killed, tmp_path):
+def test_a_pe_killed_while_its_data_go_as_messages_ends_the_job(call, killed, carrier, tmp_path):
     begun = time.monotonic()
-    environment = NODES | {"PYSHMEM_FAR": "mixed", "SHMEM_SYMMETRIC_SIZE": "32m"}
+    environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_SYMMETRIC_SIZE": "32m"}
     status, _, _ = mpiexec(2, LOST, call, str(killed), tmp_path=tmp_path, environment=environment)
     assert status != 0 and time.monotonic() - begun < 60

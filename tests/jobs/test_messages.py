@@ -5,11 +5,12 @@ import ctypes
 import pytest
 from far_peer import FLUSH, GET, GPU, PUT, REQUEST, Peer, Service
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import LARGE
+from pyshmem.runtime.far import LARGE as FEWEST
 from standin_gpu import Gpu
 from test_service import in_child
 
 BY_MPI, BYTE, COMM = 1, 21, 22
+LARGE = FEWEST["mixed"]
 WORD = 8 * 1000  # an offset that no data are at
 BEGIN = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_uint64,
@@ -26,8 +27,9 @@ class Messages:
 
     def __init__(self):
         self.begun, self.ended, self.code, self.asked = [], set(), 0, 0
-        self._functions = BEGIN(self.isend), BEGIN(self.irecv), TEST(self.test)
-        _native.far_messages(*(ctypes.cast(each, ctypes.c_void_p).value for each in self._functions), BYTE, COMM)
+        self._functions = BEGIN(self.irecv), BEGIN(self.isend), TEST(self.test)
+        receive, send, test = (ctypes.cast(each, ctypes.c_void_p).value for each in self._functions)
+        _native.far_messages(receive, send, 0, test, 0, 0, 0, BYTE, COMM, -1, 0)
 
     def isend(self, data, nbytes, byte, pe, tag, comm, request):
         return self._begin((pe, tag, ctypes.string_at(data, nbytes), nbytes), byte, comm, request)
@@ -57,7 +59,7 @@ class Messages:
 def messages(service):
     playing = Messages()
     yield playing
-    _native.far_messages(0, 0, 0, 0, 0)
+    _native.far_messages()
 
 
 @pytest.fixture

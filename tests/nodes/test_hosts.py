@@ -28,7 +28,7 @@ shmem.finalize()
 """
 
 
-@pytest.mark.parametrize("carrier", ["auto", "tcp", "mixed"])
+@pytest.mark.parametrize("carrier", ["auto", "tcp", "mixed", "mpi"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_data_go_over_the_network(stack, carrier, start):
     before = [received(host) for host in (0, 1)]
@@ -39,7 +39,7 @@ def test_data_go_over_the_network(stack, carrier, start):
         if carrier == "auto"
         else f"{carrier}: requested"
     )
-    assert re.search(f"^Large data to other nodes: {why}$", job.out, re.MULTILINE), job.out
+    assert re.search(f"^Data to other nodes: {why}$", job.out, re.MULTILINE), job.out
     for host in (0, 1):
         assert received(host) - before[host] > 2 * 20_000_000, "two PEs put 20 MB each"
 

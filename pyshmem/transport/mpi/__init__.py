@@ -1,6 +1,5 @@
 """The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
-other; the requests go over TCP connections, and large data there too or as messages of MPI, see carriers.py. See _far.h and
-_service.h.
+other; requests and data go over TCP connections or as messages of MPI, see carriers.py. See _far.h and _service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order.
@@ -116,21 +115,17 @@ def open_service() -> None:
     """
     assert job.comm is not None
     wish = carrier.agree()
-    offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
-    addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
+    listener, addresses = (-1, [b""] * job.n_pes) if wish == "mpi" else _listen()
     token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
-    with together(job.comm):
-        listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
-        listener.setblocking(False)
-    ports = job.comm.allgather(listener.getsockname()[1])
-    known = tuple(_sockaddr(addresses[pe], ports[pe]) if pe in cpu.far_deltas else None for pe in range(job.n_pes))
-    hosts = tuple(map(os.fsencode, job.hosts))
+    known = tuple(addresses[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
     whole = cpu.base, cpu.size + cpu.system_bytes
+    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core
+    carrier.load(wish)
     _native.far_open(
         *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
-        *(listener.detach(), _refuse, known, hosts),
+        *(listener, _refuse, known, tuple(map(os.fsencode, job.hosts)), naps),
     )  # fmt: skip
-    carrier.open(wish)
+    carrier.choose(wish)
 
 
 def close_service() -> None:
@@ -138,6 +133,18 @@ def close_service() -> None:
     _native.far_close()
     carrier.close()
     proxy.close()
+
+
+def _listen() -> tuple[int, list[bytes]]:
+    """Return this PE's listening socket and the addresses of all PEs' sockets. Collective over the job."""
+    assert job.comm is not None
+    offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
+    addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
+    with together(job.comm):
+        listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
+        listener.setblocking(False)
+    ports = job.comm.allgather(listener.getsockname()[1])
+    return listener.detach(), [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
 
 
 def _sockaddr(address: str, port: int) -> bytes:

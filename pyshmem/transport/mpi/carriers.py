@@ -1,8 +1,8 @@
-"""What carries the data of large puts and gets between nodes: TCP, as all requests and replies, or messages of MPI.
+"""What carries requests, replies and data between nodes: TCP, messages of MPI, or TCP with messages for large data.
 
-TCP wakes the service thread of the target, and MPI moves nothing without a thread that polls. So requests always go over
+TCP wakes the service thread of the target, and MPI moves nothing without a thread that polls. So by default requests go over
 TCP, and MPI, which may be much faster on the fabric of a cluster, is polled only while the data of a large request travel.
-See _messages.h.
+With PYSHMEM_FAR=mpi all goes by MPI, which the service polls all the time. See _messages.h, _wire.h and _polling.h.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, group
 from pyshmem.runtime.far import LARGE
 from pyshmem.runtime.job import job
 
+_CALLS = tuple(f"MPI_{name}" for name in ("Irecv", "Isend", "Issend", "Test", "Improbe", "Mrecv", "Barrier"))
 _MULTIPLE = 3  # MPI_THREAD_MULTIPLE
 _PROBE = 1 << 20  # bytes of a put of the measurement
 _ROUNDS = 5
@@ -31,7 +32,7 @@ _MARGIN = 0.8  # of the time over TCP: what messages must take at most to be cho
 class Carrier:
     """What this job uses. One per process, named ``carrier``.
 
-    name: "tcp" or "mixed".  why: the reason, for SHMEM_INFO.
+    name: "tcp", "mixed" or "mpi".  why: the reason, for SHMEM_INFO.
     """
 
     def __init__(self) -> None:
@@ -48,42 +49,49 @@ class Carrier:
             refuse(ArgumentError, "init", "PYSHMEM_FAR", got, "one value on all PEs")
         wish = answers[0][0]
         lacks = next((f"on PE {pe} {reason}" for pe, (_, reason) in enumerate(answers) if reason), "")
-        if wish == "mixed" and lacks:
-            refuse(LaunchError, "init", "PYSHMEM_FAR", f"mixed, but {lacks}", "MPI with THREAD_MULTIPLE, or tcp")
+        if wish in LARGE and lacks:
+            refuse(LaunchError, "init", "PYSHMEM_FAR", f"{wish}, but {lacks}", "MPI with THREAD_MULTIPLE, or tcp")
         self.name, self.why = "tcp", "requested" if wish == "tcp" else lacks
         if wish == "auto" and not lacks and job.on_one_host and read("PYSHMEM_NODE_SIZE"):
             self.why = "the nodes are pretended"
         return "tcp" if self.why else str(wish)
 
-    def open(self, wish: str) -> None:
-        """Use what ``agree`` has returned. The services of all PEs run. Collective over the job."""
+    def load(self, wish: str) -> None:
+        """Find the functions of MPI that ``agree``'s answer needs, before the services start. Collective over the job."""
         if wish == "tcp":
             return
         from mpi4py import MPI
 
         assert job.comm is not None
         self._comm = job.comm.Dup()  # type: ignore[attr-defined]
-        functions = [ctypes.cast(each, ctypes.c_void_p).value for each in _functions()]
         handles = (MPI._handleof(each) % (1 << 64) for each in (MPI.BYTE, self._comm))
-        _native.far_messages(*functions, *handles)
+        _native.far_messages(*_functions(), *handles, MPI.ANY_SOURCE, job.my_pe)
+
+    def choose(self, wish: str) -> None:
+        """Decide on what ``agree`` has left open. The services of all PEs run. Collective over the job."""
+        if wish == "tcp":
+            return
+        assert job.comm is not None
         job.comm.Barrier()
-        self.name, self.why = ("mixed", "requested") if wish == "mixed" else job.comm.bcast(_compare())
-        _native.far_use_messages(self.name == "mixed")
+        self.name, self.why = (wish, "requested") if wish in LARGE else job.comm.bcast(_compare())
+        _native.far_use_messages(LARGE.get(self.name, 0))
 
     def close(self) -> None:
-        """The service has ended, and no data travel."""
+        """The service has ended. Collective over the job: MPI moves what this PE has sent last only while it is called."""
         if self._comm is not None:
-            _native.far_messages(0, 0, 0, 0, 0)
+            assert job.comm is not None
+            job.comm.Barrier()
+            _native.far_messages()
             self._comm.Free()
         self.name, self.why, self._comm = "tcp", "", None
 
 
-def _functions() -> list[Any]:
-    """Return MPI_Isend, MPI_Irecv and MPI_Test of the library that mpi4py has loaded. Errors: AttributeError, OSError."""
+def _functions() -> list[int | None]:
+    """Return the addresses of _CALLS in the library that mpi4py has loaded. Errors: AttributeError, OSError."""
     from mpi4py import MPI
 
     library = ctypes.CDLL(MPI.__file__)
-    return [library.MPI_Isend, library.MPI_Irecv, library.MPI_Test]
+    return [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _CALLS]
 
 
 def _no_messages() -> str:
@@ -107,21 +115,21 @@ def _compare() -> tuple[str, str]:
     The data are zeros, as is the memory of the heap to which they go.
     """
     nbytes = min(_PROBE, cpu.size)
-    if job.my_pe or nbytes < LARGE:
+    if job.my_pe or nbytes < LARGE["mixed"]:
         return "tcp", f"the heap has only {nbytes} bytes"
     source = np.zeros(nbytes, np.uint8)
     place = cpu.base + cpu.far_deltas[min(cpu.far_deltas)]
     try:
-        tcp, messages = (_seconds(on, place, source) for on in (False, True))
+        tcp, messages = (_seconds(least, place, source) for least in (0, LARGE["mixed"]))
     except ShmemError as error:  # the first call to that PE raises it
         return "tcp", f"not measured: {error}"
     name = "mixed" if messages < _MARGIN * tcp else "tcp"
     return name, f"{nbytes} bytes take {messages * 1e3:.2f} ms by MPI and {tcp * 1e3:.2f} ms over TCP"
 
 
-def _seconds(messages: bool, place: int, source: np.ndarray) -> float:
+def _seconds(least: int, place: int, source: np.ndarray) -> float:
     """Return the shortest of the times of some puts, after one that connects."""
-    _native.far_use_messages(messages)
+    _native.far_use_messages(least)
     times = []
     for _ in range(_ROUNDS + 1):
         begun = time.perf_counter()

@@ -1,0 +1,84 @@
+/* The service thread if all goes by MPI: it polls for packets. _native.c includes this file.
+ *
+ * MPI cannot wake a thread. Where cores are short the service sleeps between two polls, the longer the longer nothing has come. */
+enum { SHORT_NS = 20000, AWAKE_NS = 20000000, LONG_NS = 200000 };
+
+/* Waits for a moment, which a wake ends. Returns whether one has come. */
+static int nap(int wake, long ns) {
+    struct timespec length = {0, ns};
+    uint64_t count;
+    struct pollfd woken = {wake, POLLIN, 0};
+    return ppoll(&woken, 1, &length, NULL) > 0 && read(wake, &count, sizeof count) > 0;
+}
+
+/* Takes a packet from a PE, or from any, for its peer, which is new if the packet is the first. Returns 1 if one has come, 0 if not, -1
+ * for a failure. */
+static int take_packet(service_t *s, int from) {
+    packet_t *came = s->spare;
+    int here = message_take(came, sizeof *came, from, REQUESTS);
+    if (here <= 0 || came->pe < 0 || came->pe >= far->n_pes) return here <= 0 ? here : -1;
+    peer_t *p = s->by_pe[came->pe];
+    if (!p) {
+        p = s->by_pe[came->pe] = new_peer(s, -1, came->pe);
+        if (!p || open_packets(&p->wire, p->pe, REPLIES, 0)) return -1;
+    }
+    packets_t *k = p->wire.packets;
+    s->spare = k->in, k->in = came, k->taken = 0;
+    return 1;
+}
+
+/* Takes packets. Those of a peer whose last one waits stay where they are, so that the peer has to wait too: the others' are asked for
+ * by name then. Returns whether any has come, or -1 for a failure. */
+static int take_packets(service_t *s) {
+    if (!s->full) return take_packet(s, mpi.any_source);
+    int came = 0;
+    for (int pe = 0; pe < far->n_pes && came >= 0; pe++) {
+        peer_t *p = s->by_pe[pe];
+        if (!far->links[pe] || (p && wire_holds(&p->wire))) continue;
+        int here = take_packet(s, pe);
+        came = here < 0 ? -1 : came | here;
+    }
+    return came;
+}
+
+static int is_unfinished(const peer_t *p) { return p->moves || p->writing || wire_holds(&p->wire); }
+
+static void serve_packets(service_t *s) {
+    s->unfinished = s->full = 0;
+    for (peer_t *p = s->peers, *next; p; p = next) {
+        next = p->next;
+        if (!is_unfinished(p) || !attend(s, p, 0)) continue;
+        s->unfinished += is_unfinished(p), s->full += wire_holds(&p->wire);
+    }
+}
+
+static void *run_polling_service(void *arg) {
+    service_t *s = arg;
+    int64_t since = now_ns();
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* naps end in time */
+    while (!__atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) {
+        int came = take_packets(s);
+        int64_t idle = now_ns() - since;
+        if (came < 0) { fprintf(stderr, "PE %d: MPI has failed to receive requests\n", far->my_pe), fflush(NULL), _exit(1); }
+        if (came || s->unfinished) since = now_ns(), serve_packets(s);
+        else if (far->naps && idle > SHORT_NS) nap(s->wake, idle < AWAKE_NS ? SHORT_NS : LONG_NS);
+        else CPU_RELAX();
+    }
+    return NULL;
+}
+
+/* Ends the service of a program that has not called finalize, before MPI ends: requests are executed until no PE makes any more. */
+static void end_polling(void) {
+    if (!far || !far->polls) return;
+    mpi.barrier(mpi.comm);
+    stop_thread(far->service);
+}
+
+/* far_end_polling() */
+static PyObject *py_far_end_polling(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    Py_BEGIN_ALLOW_THREADS
+    end_polling();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
