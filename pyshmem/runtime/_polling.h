@@ -67,9 +67,11 @@ static void *run_polling_service(void *arg) {
     return NULL;
 }
 
-/* Ends the service of a program that has not called finalize, before MPI ends: requests are executed until no PE makes any more. */
+/* Ends the service of a program that has not called finalize, before MPI ends: requests are executed until no PE makes any more. A
+ * reply that is not taken could keep its sender in MPI_Finalize. */
 static void end_polling(void) {
     if (!far || !far->polls) return;
+    far_quiet();
     mpi.barrier(mpi.comm);
     stop_thread(far->service);
 }

@@ -6,6 +6,7 @@ A test plays MPI and the other PEs.
 import ctypes
 import resource
 import struct
+import threading
 import time
 
 import numpy as np
@@ -37,11 +38,11 @@ class Mpi:
     """
 
     def __init__(self):
-        self.coming, self.sent, self.slow, self.probed, self.code = [], [], set(), 0, 0
+        self.coming, self.sent, self.slow, self.probed, self.code, self.met = [], [], set(), 0, 0, 0
         self._taken = {}
         self._functions = (
             *(BEGIN(self.irecv), BEGIN(self.isend), BEGIN(self.issend), TEST(self.test)),
-            *(IMPROBE(self.improbe), MRECV(self.mrecv), BARRIER(lambda comm: 0)),
+            *(IMPROBE(self.improbe), MRECV(self.mrecv), BARRIER(self.barrier)),
         )
         calls = (ctypes.cast(each, ctypes.c_void_p).value for each in self._functions)
         _native.far_messages(*calls, BYTE, COMM, ANY, 0)
@@ -74,6 +75,10 @@ class Mpi:
             message[0] = self.probed
             self._taken[self.probed] = found[2]
         return self.code
+
+    def barrier(self, comm):
+        self.met += 1
+        return 0
 
     def mrecv(self, data, most, byte, message, status):
         taken = self._taken.pop(message[0])
@@ -223,6 +228,19 @@ def test_a_call_whose_packets_nobody_takes_reads_replies_meanwhile_and_names_the
     mpi.slow.clear()
     service.close()
     _native.far_messages()
+
+
+def test_a_service_that_ends_before_mpi_has_its_replies_first(mpi, service):
+    """Open MPI's MPI_Finalize waits for a synchronous packet, such as a reply, that nobody takes."""
+    target = Peer(mpi, 1, REPLIES, REQUESTS)
+    _native.far_put(2 << SHIFT, service.base, 8)
+    ending = threading.Thread(target=_native.far_end_polling)
+    ending.start()
+    rounds(mpi, 20)
+    assert not mpi.met
+    target.send(REPLY.pack(1, 0, 0))
+    ending.join(60)
+    assert mpi.met == 1 and not ending.is_alive()
 
 
 def test_an_invalid_request_ends_the_pe_with_a_message():
