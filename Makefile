@@ -32,8 +32,8 @@ help:
 	@echo "make test-N       the tests that run on all PEs, on N of them"
 	@echo "make test-nodes   tests on pretended nodes of 2 + 2, of 1 and of 3 + 1 PEs"
 	@echo "                  make test-nodes-2 test-nodes-3 PES_TESTS='test_*.py': all tests on 2 + 2 and 3 + 1, 30 min"
-	@echo "make test-hosts   tests over hosts made of namespaces; needs root; PES_TESTS as for test-nodes"
-	@echo "make test-slurm   tests in a Slurm of two such hosts; needs root, slurm-wlm and munge"
+	@echo "make test-hosts   tests over hosts made of namespaces; needs root; PES_TESTS as for test-nodes; installs Open MPI and Intel MPI"
+	@echo "make test-slurm   tests in a Slurm of two such hosts; needs root, slurm-wlm and munge; libpmix-dev for Open MPI and Intel MPI"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
@@ -98,12 +98,17 @@ test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
 	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
-# These need root: the hosts are namespaces.
-test-hosts: $(VENV)/.installed
+# These need root: the hosts are namespaces. MPIS: packages with an MPI each, which they use beside the environment's MPICH,
+# 20 MB and 300 MB on disk; Intel MPI is free of charge and for x86 only. The tests of an MPI that is left out are skipped.
+MPIS ?= openmpi impi-rt
+test-hosts: $(MPIS:%=$(VENV)/mpi-%)
 	$(BIN)/python -m pytest tests/nodes -q --ignore tests/nodes/test_slurm.py
-test-slurm: $(VENV)/.installed
+test-slurm: $(MPIS:%=$(VENV)/mpi-%)
 	@tests/nodes/slurm.sh check
 	$(BIN)/python -m pytest tests/nodes/test_slurm.py -q
+$(VENV)/mpi-%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --prefix $@ $*
+	touch $@
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -26,6 +26,9 @@ def words(options: argparse.Namespace, launcher: str) -> list[str]:
     if not names:
         return _on_each(options.per_node, launcher) if options.per_node else []
     placed = ",".join(f"{name}:{count}" for name, count in zip(names, counts, strict=True))
+    if launcher == "intelmpi":  # it ignores the numbers
+        each = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+        return ["-hosts", ",".join(each), "-ppn", "1"]
     if launcher != "srun":
         return ["-hosts" if launcher == "mpich" else "--host", placed]
     if len(set(counts)) > 1:
@@ -37,7 +40,7 @@ def _on_each(pes: int, launcher: str) -> list[str]:
     """Return the options for ``pes`` PEs on each host of the allocation."""
     if launcher == "openmpi":
         raise LaunchError("-N: got no --hosts, which wants Open MPI: pyshmemrun names each host with its PEs")
-    return ["-ppn", str(pes)] if launcher == "mpich" else [f"--ntasks-per-node={pes}"]
+    return ["-ppn", str(pes)] if launcher in ("mpich", "intelmpi") else [f"--ntasks-per-node={pes}"]
 
 
 def _places(options: argparse.Namespace) -> tuple[list[str], list[int]]:

@@ -48,8 +48,10 @@ class Job:
         self._waiting: list[tuple[float, Signals]] = []  # signals to forward, with their arrival times
         self._steps: list[tuple[float, Callable[[], None]]] = []  # planned steps to end the job, with times
 
-    def run(self, command: Sequence[str], environment: Mapping[str, str], stdout: int, limit: float | None) -> int:
-        """Run the launcher to its end, or to the job's end after ``limit`` seconds."""
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str], outputs: tuple[int, int], limit: float | None
+    ) -> int:
+        """Run the launcher, with ``outputs`` for it, to its end, or to the job's end after ``limit`` seconds."""
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of the job become children of this process
         wakeup, source = _catch_signals(), Input(self.directory)
@@ -57,7 +59,8 @@ class Job:
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
-            stdout=stdout,
+            stdout=outputs[0],
+            stderr=outputs[1],
             env=dict(environment),
             start_new_session=True,  # Ctrl-C then reaches only this process, which forwards it once
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, self.launcher.end, 0, 0, 0),
@@ -118,7 +121,7 @@ class Job:
         if now > self._dump_time:
             self._dump("--dump-after")
         if not self._steps:
-            if (self.directory / "failure").exists():
+            if (self.directory / "failure").exists() or self._aborting():
                 self._end(now + GRACE)
             elif now > deadline:
                 pes = sorted(self._running())
@@ -131,6 +134,10 @@ class Job:
                 self._end(now + ANSWER * ("asked" in self._dumped.values()))
         while self._steps and now >= self._steps[0][0]:
             self._steps.pop(0)[1]()
+
+    def _aborting(self) -> bool:
+        """Whether a PE has called MPI_Abort. Intel MPI then kills what would note the failure, and waits for lost hosts."""
+        return self.pes > 1 and any(self.directory.glob("reported-*"))
 
     def _dump(self, option: str) -> None:
         """Make each PE on this machine print where it is, once, when it listens; others would die from the signal."""
@@ -173,6 +180,8 @@ class Job:
         if self._status and self._told:
             return 128 + self._told
         assert self._status is not None  # run() has waited for it
+        if self._status <= 0 and self._aborting():
+            return 1
         if self._status < 0:
             _say(f"the launcher, {self.launcher.name}, was {describe(self._status)}")
             return 128 - self._status

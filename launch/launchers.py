@@ -38,14 +38,24 @@ class Launcher(NamedTuple):
 
 LAUNCHERS = (
     Launcher(
-        name="mpich",  # Hydra, also used by Intel MPI: by default it does not bind or count cores
+        name="mpich",  # Hydra: by default it does not bind or count cores
         family="mpich",
-        version=r"HYDRA|Intel\(R\) MPI",
+        version="HYDRA",
         pe="PMI_RANK",
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGUSR1)),  # SIGHUP and SIGUSR2 kill mpiexec
         end=SIGKILL,
         leftovers=("/tmp/hydra_hwloc_xmlfile_*",),
+    ),
+    Launcher(
+        name="intelmpi",  # a Hydra that binds, and ignores the numbers of -hosts a:3,b:1
+        family="intelmpi",
+        version=r"Intel\(R\) MPI",
+        pe="PMI_RANK",
+        np="-n",
+        passes=frozenset((SIGINT, SIGTERM)),
+        end=SIGKILL,
+        crowded=("-genv", "I_MPI_PIN", "off"),
     ),
     Launcher(
         name="openmpi",
@@ -69,7 +79,7 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
         end=SIGKILL,  # after SIGTERM it waits forever for a process that ignores SIGTERM
-        always=("--map-by", ":OVERSUBSCRIBE"),
+        always=("--map-by", "slot:OVERSUBSCRIBE"),  # without slot, two PEs on a:1,b:1 are both on a
         as_root=("--allow-run-as-root",),
         crowded=("--bind-to", "none"),
         export="-x",
@@ -87,13 +97,18 @@ LAUNCHERS = (
         in_step=("--overlap",),  # a new step would wait for the processors that the present one holds
     ),
 )
-# What MPICH, Open MPI 4 and Open MPI 5 leave when their processes are killed.
-SEGMENTS = ("/dev/shm/mpich_*", "/dev/shm/vader_segment.*", "/dev/shm/sm_segment.*")
+# What MPICH, Intel MPI, Open MPI 4 and Open MPI 5 leave when their processes are killed.
+SEGMENTS = ("/dev/shm/mpich_*", "/dev/shm/Intel_MPI_*", "/dev/shm/vader_segment.*", "/dev/shm/sm_segment.*")
 COMMANDS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
 EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")
 # For each MPI, the values of srun's --mpi that connect its processes, the best first. Without one of them srun starts n
-# jobs of one PE. Seen with MPICH 5.0.2, Open MPI 4.1.4 and 5.0.11 under Slurm 22.05.
-SRUN_MPI = {"mpich": ("pmi2", "pmix"), "openmpi": ("pmix", "pmi2"), "cray": ("cray_shasta", "pmi2")}
+# jobs of one PE. Seen with MPICH 5.0.2, Open MPI 4.1.4 and 5.0.11, and Intel MPI 2021.18 with pmix, under Slurm 22.05.
+SRUN_MPI = {
+    "mpich": ("pmi2", "pmix"),
+    "intelmpi": ("pmix", "pmi2"),  # each wants its library in I_MPI_PMI_LIBRARY
+    "openmpi": ("pmix", "pmi2"),
+    "cray": ("cray_shasta", "pmi2"),
+}
 
 
 class Found(NamedTuple):

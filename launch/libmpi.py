@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from .launchers import Found, LaunchError
 
-SONAMES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
+# A name stands for an ABI: MPICH's and Intel's launchers start programs of either library.
+SONAMES = {"mpich": "libmpi.so.12", "intelmpi": "libmpi.so.12", "openmpi": "libmpi.so.40"}
+_SAID = {"openmpi": "Open MPI", "intelmpi": "Intel(R) MPI"}
 # Run in a separate process, because the library stays loaded and UCX installs signal handlers.
 PROBE = """
 import mpi4py
@@ -36,8 +38,8 @@ class Library(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The libraries of Intel, Cray and others have MPICH's ABI."""
-        return "openmpi" if "Open MPI" in self.version else "mpich"
+        """A key of SONAMES. Cray's library and others count as MPICH's, whose ABI they have."""
+        return next((family for family, said in _SAID.items() if said in self.version), "mpich")
 
     @property
     def kind(self) -> str:
@@ -59,21 +61,23 @@ def _loaded(environment: tuple[tuple[str, str], ...]) -> Library | None:
 
 
 def matching(found: Found, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make mpi4py load the MPI of ``found``; empty if it already does, or without mpi4py.
+    """The variable that makes mpi4py load the MPI of ``found``; none if it already does, or without mpi4py.
 
-    Errors: LaunchError if mpi4py loads another MPI and no library of the right MPI is found.
+    Errors: LaunchError if mpi4py loads another MPI, of another ABI, and no library of the right MPI is found.
     """
     library = loaded(environment)
     if not found.row.family or (library and library.family == found.row.family):
         return {}
-    if "MPI4PY_LIBMPI" not in environment:  # keep the user's choice
+    if not {"MPI4PY_LIBMPI", "MPI4PY_MPIABI"} & environment.keys():  # keep the user's choice
         for path in _libraries(found):
-            extra = {"MPI4PY_MPIABI": found.row.family, "MPI4PY_LIBMPI": path}
+            extra = {"MPI4PY_LIBMPI": path}  # with MPI4PY_MPIABI beside it, mpi4py would not load the path
             other = loaded({**environment, **extra})
             if other and other.family == found.row.family:
                 return extra
     if not library:
         return {}  # a program that uses MPI reports the error
+    if SONAMES[library.family] == SONAMES[found.row.family]:
+        return {}
     raise LaunchError(f"--mpiexec: got {found.command[0]}, which is {found.version}, while mpi4py loads {library.version} "
                       f"from {library.path}; wants both from one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
                       f"a {SONAMES[found.row.family]} of {found.row.name}")  # fmt: skip

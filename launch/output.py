@@ -16,20 +16,26 @@ OVERDUE = "overdue"  # the file there with the line that ends a job whose time l
 class Output:
     """Copies the lines that come through the FIFOs ``output`` and ``errors`` to this process's own.
 
-    launcher: standard output for the launcher. It passes on what PEs on other hosts write. If there are none, all that it
-    writes is its own, such as Hydra's banner after a failure, and goes to the errors.
+    launcher: standard output and errors for the launcher. It passes on what PEs on other hosts write. If there are none, all
+    that it writes is its own, such as Hydra's banner after a failure, and goes to the errors. A zero byte follows what
+    prterun says of a failure: it is dropped.
     """
 
     def __init__(self, directory: Path, pes: int) -> None:
-        reading, self.launcher = os.pipe()
-        self._writing = [self.launcher]
-        sources: list[tuple[int, Callable[[], int]]] = [(reading, lambda: 2 if all_here(directory, pes) else 1)]
+        reading, writing = os.pipe()
+        saying, errors = os.pipe()
+        self.launcher = (writing, errors)
+        self._writing = [writing, errors]
+        sources: list[tuple[int, Callable[[], int], bytes]] = [
+            (reading, lambda: 2 if all_here(directory, pes) else 1, b""),
+            (saying, partial(int, 2), b"\0"),
+        ]
         for number, name in NAMES.items():
             os.mkfifo(directory / name, 0o600)
             reading = os.open(directory / name, os.O_RDONLY | os.O_NONBLOCK)
             self._writing.append(os.open(directory / name, os.O_WRONLY))  # the end comes when the last PE has closed it
             os.set_blocking(reading, True)
-            sources.append((reading, partial(int, number)))
+            sources.append((reading, partial(int, number), b""))
         self._threads = [threading.Thread(target=_copy, args=source, daemon=True) for source in sources]
         for thread in self._threads:
             thread.start()
@@ -48,10 +54,11 @@ def all_here(directory: Path, pes: int) -> bool:
     return len(started) == pes
 
 
-def _copy(reading: int, sink: Callable[[], int]) -> None:
+def _copy(reading: int, sink: Callable[[], int], dropped: bytes) -> None:
     try:
         while text := os.read(reading, 1 << 16):
             number = sink()
+            text = text.replace(dropped, b"") if dropped else text
             while text:
                 text = text[os.write(number, text) :]
     except OSError:  # nobody reads it any more, or the disk is full: PEs that go on writing find out

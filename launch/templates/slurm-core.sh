@@ -1,7 +1,7 @@
 #!/bin/bash
 # one PE a core, under Slurm: sbatch slurm-core.sh program.py [argument ...]
 #SBATCH --job-name=pyshmem
-# SITE: host calls reach the CPU memory of other nodes, kernels do not
+# SITE: see docs/clusters.md for what works between nodes
 #SBATCH --nodes=1
 # SITE: the cores of a node
 #SBATCH --ntasks-per-node=32

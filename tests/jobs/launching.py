@@ -129,7 +129,7 @@ def start(tmp_path):
     assert alone, "a process of the job has outlived it"
 
 
-@pytest.fixture(params=["mpich", "openmpi"])
+@pytest.fixture(params=["mpich", "openmpi", "intelmpi"])
 def launcher(request):
     """The options that choose the launcher."""
     found = next(launchers.candidates(request.param), None)

@@ -23,6 +23,8 @@ def words(launcher, *arguments, pes=4):
         ("mpich", ["--hosts", "a:3,b:1"], ["-hosts", "a:3,b:1"]),
         ("mpich", ["--hosts", "a,b,c"], ["-hosts", "a:2,b:2,c:2"]),
         ("mpich", ["-N", 2], ["-ppn", "2"]),
+        ("intelmpi", ["--hosts", "a:3,b:1"], ["-hosts", "a,a,a,b", "-ppn", "1"]),
+        ("intelmpi", ["-N", 2], ["-ppn", "2"]),
         ("openmpi", ["--hosts", "10.0.0.1,b.site", "-N", 4], ["--host", "10.0.0.1:4,b.site:4"]),
         ("srun", ["--hosts", "a,b"], ["--nodes=2", "--nodelist=a,b", "--ntasks-per-node=2"]),
         ("srun", ["-N", 2], ["--ntasks-per-node=2"]),

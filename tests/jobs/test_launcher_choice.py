@@ -22,7 +22,7 @@ def test_mpi4py_loads_the_mpi_of_the_launcher(start, launcher, program):
     prog = program(MPI + "print(MPI.Get_library_version().split(',')[0].split()[0])")
     job = start(*PYSHMEMRUN, "-n", 1, *launcher, prog)
     assert (job.wait(), job.errors) == (0, "")
-    assert job.output == {"mpich": "MPICH\n", "openmpi": "Open\n"}[launcher[1]]
+    assert job.output == {"mpich": "MPICH\n", "openmpi": "Open\n", "intelmpi": "Intel(R)\n"}[launcher[1]]
 
 
 @pytest.fixture
@@ -69,13 +69,21 @@ def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
         return found.line(pes, environment)[1:]
 
     assert line("HYDRA build details: Version: 5.0.2", 4, {}) == ["-n", "4"]
+    assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.1", 2, {}) == ["-n", "2"]
+    assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.2", 4, {}) == [
+        "-genv",
+        "I_MPI_PIN",
+        "off",
+        "-n",
+        "4",
+    ]
     root = "--allow-run-as-root"
     assert line("mpirun (Open MPI) 4.1.6", 2, {}) == ["--oversubscribe", root, "-n", "2"]
     assert line("mpiexec (OpenRTE) 4.1.4", 4, {"SHMEM_DEBUG": "1", "HOME": "/"}) == [
         *("--oversubscribe", root, "--bind-to", "none", "-x", "SHMEM_DEBUG", "-n", "4")
     ]
     assert line("mpiexec (Open MPI) 5.0.11", 4, {}) == [
-        *("--map-by", ":OVERSUBSCRIBE", root, "--bind-to", "none", "-n", "4")
+        *("--map-by", "slot:OVERSUBSCRIBE", root, "--bind-to", "none", "-n", "4")
     ]
     assert line("slurm 22.05.8", 4, {}) == ["--kill-on-bad-exit=1", "--input=0", "--ntasks", "4"]
     assert "--overlap" in line("slurm 22.05.9", 4, {"SLURM_STEP_ID": "0"})
@@ -86,13 +94,36 @@ def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
     both = launchers.identify((str(fake("both", "srun", "slurm 22.05.8: MPI plugin types are... pmix none pmi2")),))
     none = launchers.identify((str(fake("none", "srun", "slurm 22.05.8: MPI plugin types are... none")),))
     assert launchers.srun_mpi(both, "mpich") == ["--mpi=pmi2"]
-    assert launchers.srun_mpi(both, "openmpi") == ["--mpi=pmix"]
+    assert launchers.srun_mpi(both, "openmpi") == launchers.srun_mpi(both, "intelmpi") == ["--mpi=pmix"]
     with pytest.raises(
         launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2, pmix; wants"
     ):
         launchers.srun_mpi(none, "mpich")
     monkeypatch.setenv("SLURM_MPI_TYPE", "pmix_v5")
     assert launchers.srun_mpi(none, "mpich") == []  # the user has chosen
+
+
+@pytest.mark.parametrize("own, other", [("mpich", "intelmpi"), ("intelmpi", "mpich")])
+def test_a_launcher_starts_another_library_of_its_abi_only_if_its_own_is_not_found(
+    own, other, fake, tmp_path, monkeypatch
+):
+    """As MPICH and Intel MPI have one. The environment's library is the other one."""
+    said = {"mpich": "MPICH Version: 5.0.2", "intelmpi": "Intel(R) MPI Library 2021.18.1"}
+    launcher = {"mpich": "HYDRA build details:", "intelmpi": "Intel(R) MPI Library"}
+    found = launchers.identify((str(fake("bin", "mpiexec", launcher[own])),))
+    there = tmp_path / "lib" / "libmpi.so.12"
+
+    def loaded(environment):
+        path = environment.get("MPI4PY_LIBMPI")
+        return libmpi.Library(said[own if path == str(there) else other], path or "/lib/libmpi.so.12")
+
+    monkeypatch.setattr(libmpi, "loaded", loaded)
+    assert libmpi.matching(found, {}) == {}
+    there.parent.mkdir()
+    there.touch()
+    assert libmpi.matching(found, {}) == {"MPI4PY_LIBMPI": str(there)}
+    assert libmpi.matching(found, {"MPI4PY_LIBMPI": "/chosen"}) == {}
+    assert libmpi.matching(found, {"MPI4PY_MPIABI": "mpich"}) == {}
 
 
 def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monkeypatch, capsys):

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from typing import NamedTuple
 
 import pytest
-from pyshmem.launch import launchers
 from surroundings import until
 
 HERE = pathlib.Path(__file__).parent
@@ -23,11 +23,37 @@ TWO = "10.77.0.1:2,10.77.0.2:2"
 ONE = "10.77.0.1:1,10.77.0.2:1"
 UNEVEN = "10.77.0.1:3,10.77.0.2:1"
 THREE = "10.77.0.1:2,10.77.0.2:1,10.77.0.3:1"
+
+
+class Stack(NamedTuple):
+    """An MPI: where it is installed, and what makes it use the network of the hosts."""
+
+    folder: pathlib.Path
+    library: str
+    launcher: str
+    options: str  # of its launcher
+    variables: dict[str, str]
+
+    def chosen(self):
+        """The variables by which a user chooses this MPI without pyshmemrun; the environment's own needs no choice."""
+        if self.folder == BIN.parent:
+            return self.variables
+        path, library = f"{BIN}:{self.folder}/bin:{os.environ['PATH']}", self.folder / "lib" / self.library
+        return {**self.variables, "PATH": path, "MPI4PY_LIBMPI": str(library)}
+
+
+_HYDRA = f"-launcher rsh -launcher-exec {HERE}/rsh.sh -iface eth0"
+_PRTE = f"--prtemca plm_ssh_agent {HERE}/rsh.sh --prtemca prte_if_include eth0"
+_OWN, _OPEN, _INTEL = BIN.parent, BIN.parent / "mpi-openmpi", BIN.parent / "mpi-impi-rt"
+_OB1 = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0"}
+# UCX without UCX_TLS shares memory between the namespaces.
 STACKS = {
-    "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
-    "ucx": {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"},  # otherwise UCX shares memory between the namespaces
-    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "eth0"},
+    "ofi": Stack(_OWN, "", "auto", _HYDRA, {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}),
+    "ucx": Stack(_OWN, "", "auto", _HYDRA, {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"}),
+    "openmpi": Stack(_OPEN, "libmpi.so.40", "openmpi", _PRTE, _OB1),
+    "intelmpi": Stack(_INTEL, "libmpi.so.12", "intelmpi", _HYDRA, {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}),
 }
+MPIS = ("ofi", "openmpi", "intelmpi")  # one stack of each MPI
 LACKS = subprocess.run([HOSTS, "check"], capture_output=True, text=True).stderr
 needs_hosts = pytest.mark.skipif(bool(LACKS), reason=LACKS)
 os.environ["PYHOSTS"] = str(os.getpid())  # other sets of hosts may exist
@@ -70,7 +96,7 @@ class Job:
             start_new_session=True,
         )
         streams = zip((self.process.stdout, self.process.stderr), self.lines.values(), strict=True)
-        self._threads = [threading.Thread(target=lines.extend, args=(file,)) for file, lines in streams]
+        self._threads = [threading.Thread(target=lines.extend, args=(file,), daemon=True) for file, lines in streams]
         for thread in self._threads:
             thread.start()
 
@@ -97,7 +123,7 @@ class Job:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
             for thread in self._threads:
-                thread.join()
+                thread.join(30)  # a process that the job has left may hold its output open
         return self.process.returncode
 
     def left(self):
@@ -128,14 +154,12 @@ def shared():
     return {(name, line) for host, name in hosts for line in ask("enter", host, "ls", "-i", "/dev/shm").splitlines()}
 
 
-def launcher(stack):
-    """The launcher of a stack, with its options to start processes on the hosts; Open MPI's is the one on PATH."""
-    if stack != "openmpi":
-        return f"{BIN}/mpiexec -launcher rsh -launcher-exec {HERE}/rsh.sh -iface eth0"
-    found = next(launchers.candidates("openmpi"), None)
-    if not found or "openmpi 5" not in found.version:
-        pytest.skip("no launcher of Open MPI 5 on PATH")
-    return f"{found.command[0]} --prtemca plm_ssh_agent {HERE}/rsh.sh --prtemca prte_if_include eth0 -x LD_LIBRARY_PATH"
+def installed(name):
+    """The stack of this name; the test is skipped if its MPI is not installed."""
+    stack = STACKS[name]
+    if not (stack.folder / "bin" / "mpiexec").exists():
+        pytest.skip(f"no {stack.folder}: make test-hosts and test-slurm install it")
+    return stack
 
 
 @pytest.fixture
@@ -146,8 +170,10 @@ def start(tmp_path):
     def start(placed, *program, stack="ofi", options=(), folder=tmp_path, **environment):
         words = [write(tmp_path, program[0])] if "\n" in str(program[0]) else program
         pes = sum(int(each.partition(":")[2]) for each in placed.split(","))
-        command = ["pyshmemrun", "-n", pes, "--hosts", placed, "--mpiexec", launcher(stack), *options, *words]
-        jobs.append(Job(folder, *command, **STACKS[stack], **environment))
+        mpi = installed(stack)
+        launcher = f"{mpi.folder}/bin/mpiexec {mpi.options}"
+        command = ["pyshmemrun", "-n", pes, "--hosts", placed, "--mpiexec", launcher, *options, *words]
+        jobs.append(Job(folder, *command, **mpi.variables, **environment))
         return jobs[-1]
 
     yield start

@@ -1,5 +1,6 @@
 #!/bin/bash
 # slurm.sh check       says what is missing
+# slurm.sh check-pmix  says what srun --mpi=pmix lacks
 # slurm.sh up N FOLDER starts a Slurm of N nodes on the hosts of hosts.sh, with its files in FOLDER, and waits until they are idle.
 #                      It ends with the hosts. SLURM_CONF=FOLDER/slurm.conf selects it, on host 0.
 set -eu
@@ -10,6 +11,12 @@ check)
     missing=$(for command in slurmctld slurmd srun sbatch munged ip nsenter unshare; do command -v $command > /dev/null || echo -n " $command"; done)
     [ -z "$missing" ] || { echo "wants$missing: Debian, Ubuntu: apt install --no-install-recommends slurm-wlm munge iproute2 util-linux" >&2; exit 1; }
     [ "$(id -u)" = 0 ] || { echo "wants root, for network namespaces" >&2; exit 1; } ;;
+check-pmix)
+    # Slurm's plugin loads libpmix.so, which Debian has in the package for development
+    [ -e "$(echo /usr/lib/*/pmix2/lib/libpmix.so)" ] || ldconfig -p | grep -q 'libpmix\.so ' || {
+        echo "srun --mpi=pmix wants libpmix.so: Debian, Ubuntu: apt install --no-install-recommends libpmix-dev" >&2
+        exit 1
+    } ;;
 up)
     n=$2 folder=$3
     mkdir -p "$folder"/{state,munge} "$folder"/{spool,tmp}/pyhost{0..15}

@@ -7,7 +7,22 @@ import os
 import re
 
 import pytest
-from hosts import HERE, PES, SECONDS, STACKS, THREE, TWO, UNEVEN, hosts, needs_hosts, received, start  # noqa: F401
+from hosts import (  # noqa: F401
+    HERE,
+    MPIS,
+    NAMES,
+    ONE,
+    PES,
+    SECONDS,
+    STACKS,
+    THREE,
+    TWO,
+    UNEVEN,
+    hosts,
+    needs_hosts,
+    received,
+    start,
+)
 
 LONG = 3600  # seconds for all of tests/pes
 pytestmark = [pytest.mark.timeout(5 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]
@@ -42,6 +57,27 @@ def test_data_go_over_the_network(stack, carrier, start):
     assert re.search(f"^Data to other nodes: {why}$", job.out, re.MULTILINE), job.out
     for host in (0, 1):
         assert received(host) - before[host] > 2 * 20_000_000, "two PEs put 20 MB each"
+
+
+WHERE = """
+import os
+import pyshmem as shmem
+
+shmem.init()
+print(f"PE {shmem.my_pe()} on {os.uname().nodename}, {shmem.TEAM_SHARED.n_pes()} here")
+"""
+
+
+@pytest.mark.parametrize("placed", [ONE, TWO, UNEVEN, THREE], ids=["1+1", "2+2", "3+1", "2+1+1"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_pes_are_on_the_hosts_that_are_named(mpi, placed, start):
+    job = start(placed, WHERE, stack=mpi)
+    assert job.end() == 0, job.err
+    counts = [int(each.partition(":")[2]) for each in placed.split(",")]
+    places = [(name, count) for name, count in zip(NAMES, counts, strict=False) for _ in range(count)]
+    assert sorted(job.out.splitlines()) == [
+        f"PE {pe} on {name}, {count} here" for pe, (name, count) in enumerate(places)
+    ]
 
 
 EXAMPLES = HERE.parents[1] / "examples"

@@ -9,17 +9,18 @@ import subprocess
 
 import pytest
 import pyshmem.launch
-from hosts import BIN, HERE, NAMES, NOTHING, SECONDS, STACKS, Job, ask, end_all, hosts, received, write  # noqa: F401
+from hosts import BIN, HERE, MPIS, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, installed, received, write  # noqa: F401
 from surroundings import until
 
 TEMPLATE = pathlib.Path(pyshmem.launch.__file__).parent / "templates" / "slurm-core.sh"
-WAYS = {
-    "pyshmemrun": ["salloc", "--quiet", "-N", "2", "-n", "4", "pyshmemrun"],
-    "pyshmemrun-by-srun": ["salloc", "--quiet", "-N", "2", "-n", "4", "pyshmemrun", "--launcher", "srun"],
-    "srun": ["srun", "-N", "2", "-n", "4", "--mpi=pmi2", "--kill-on-bad-exit=1", "python"],
-}
+WAYS = ("pyshmemrun", "pyshmemrun-by-srun", "srun")
+ALLOCATED = ["salloc", "--quiet", "-N", "2", "-n", "4"]
+SRUN_MPI = {"ofi": "pmi2", "openmpi": "pmix", "intelmpi": "pmix"}
+# Intel MPI has no PMIx of its own.
+BY_SRUN = {"intelmpi": {"I_MPI_PMI": "pmix", "I_MPI_PMI_LIBRARY": "libpmix.so.2"}}
 
 MISSING = subprocess.run([HERE / "slurm.sh", "check"], capture_output=True, text=True).stderr
+PMIX_MISSING = subprocess.run([HERE / "slurm.sh", "check-pmix"], capture_output=True, text=True).stderr
 
 pytestmark = [
     pytest.mark.timeout(3 * SECONDS),
@@ -46,22 +47,45 @@ def jobs():
     end_all(started)
 
 
+@pytest.fixture(params=MPIS)
+def mpi(request):
+    """The name of each MPI, which the tests that take it run with."""
+    if SRUN_MPI[request.param] == "pmix" and PMIX_MISSING:
+        pytest.skip(PMIX_MISSING)
+    installed(request.param)
+    return request.param
+
+
 @pytest.fixture
 def begin(tmp_path, jobs):
-    """begin(words, program): a command of Slurm on host 0."""
+    """begin(words, program, mpi=, **variables): a command of Slurm on host 0."""
 
-    def begin(words, program, *options):
-        jobs.append(Job(tmp_path, *words, *options, write(tmp_path, program), **STACKS["ofi"]))
+    def begin(words, program, mpi="ofi", **variables):
+        jobs.append(Job(tmp_path, *words, write(tmp_path, program), **installed(mpi).chosen(), **variables))
         return jobs[-1]
 
     return begin
 
 
 @pytest.fixture
-def submit(tmp_path, begin):
-    """submit(program, **changed): sbatch of the template, as a site changes it; ends with the batch job."""
+def begin_by(begin):
+    """begin_by(way, mpi, program): a job of four PEs on two nodes."""
 
-    def submit(program, **changed):
+    def begin_by(way, mpi, program):
+        launcher = installed(mpi).launcher if way == "pyshmemrun" else "srun"
+        words = [*ALLOCATED, "pyshmemrun", "--launcher", launcher]
+        if way == "srun":
+            words = ["srun", "-N", "2", "-n", "4", f"--mpi={SRUN_MPI[mpi]}", "--kill-on-bad-exit=1", "python"]
+        return begin(words, program, mpi, **(BY_SRUN.get(mpi, {}) if launcher == "srun" else {}))
+
+    return begin_by
+
+
+@pytest.fixture
+def submit(tmp_path, begin):
+    """submit(program, mpi=, **changed): sbatch of the template, as a site changes it; ends with the batch job."""
+
+    def submit(program, mpi="ofi", **changed):
         values = {"nodes": 2, "ntasks-per-node": 2, "cpus-per-task": 1, "time": 10, "partition": "batch", **changed}
         text = TEMPLATE.read_text()
         for name, value in values.items():
@@ -69,8 +93,9 @@ def submit(tmp_path, begin):
             assert count == 1, name
         text = re.sub(r"(?m)^(#SBATCH --account|module load).*\n", "", text)
         text = re.sub(r"(?m)^source .*", f"source {BIN}/activate", text).replace("SIZE=1g", "SIZE=64m")
+        text = re.sub(r"(?m)^pyshmemrun ", f"pyshmemrun --launcher {installed(mpi).launcher} ", text)
         (tmp_path / "job.sh").write_text(text)
-        return begin(["sbatch", "--wait", "--output=said", "job.sh"], program)
+        return begin(["sbatch", "--wait", "--output=said", "job.sh"], program, mpi)
 
     return submit
 
@@ -92,9 +117,9 @@ shmem.finalize()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_program_runs_on_both_nodes(way, begin):
+def test_a_program_runs_on_both_nodes(way, mpi, begin_by):
     before = [received(host) for host in (0, 1)]
-    job = begin(WAYS[way], PROGRAM)
+    job = begin_by(way, mpi, PROGRAM)
     assert job.end() == 0, job.err
     said = dict(re.findall(r"PE (\d) of 4 on (\w+)\n", job.out))
     assert said.keys() == set("0123") and set(said.values()) == set(NAMES[:2]), job.out
@@ -120,7 +145,7 @@ DOCUMENTED = re.findall(
 @pytest.mark.parametrize("line", ["".join(each) for each in DOCUMENTED], ids=lambda line: line.split()[0])
 def test_the_commands_of_the_documentation_run_on_both_nodes(line, jobs, tmp_path):
     (tmp_path / "examples").symlink_to(CHECKOUT / "examples")  # the example draws into the folder
-    jobs.append(Job(tmp_path, *line.split(), **STACKS["ofi"]))
+    jobs.append(Job(tmp_path, *line.split(), **installed("ofi").chosen()))
     assert jobs[-1].end() == 0, jobs[-1].err
     assert "4 PEs" in jobs[-1].out
     if "--report" in line:
@@ -141,8 +166,8 @@ shmem.barrier_all()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_failing_pe_ends_the_job_and_leaves_nothing(way, begin):
-    job = begin(WAYS[way], FAILING)
+def test_a_failing_pe_ends_the_job_and_leaves_nothing(way, mpi, begin_by):
+    job = begin_by(way, mpi, FAILING)
     assert job.end() != 0
     assert "PE 3 on pyhost1: ValueError: the PE of the last node" in job.out + job.err
     assert until(lambda: job.left() == NOTHING, 30), job.left()
@@ -161,8 +186,8 @@ while True:
 """
 
 
-def test_scancel_ends_the_job_and_leaves_nothing(submit, tmp_path):
-    job = submit(ENDLESS)
+def test_scancel_ends_the_job_and_leaves_nothing(mpi, submit, tmp_path):
+    job = submit(ENDLESS, mpi)
     said = tmp_path / "said"
     assert until(lambda: said.exists() and said.read_text().count("begun") == 4, SECONDS)
     ask("enter", 0, "scancel", "--user=root")
