@@ -59,6 +59,8 @@ def main(arguments: list[str]) -> int:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:
             os.write(2, line.encode())
+            if status < 0:  # Hydra ends the job for a process that a signal has killed, not for its status
+                os.kill(os.getpid(), signal.SIGKILL)
     return code
 
 

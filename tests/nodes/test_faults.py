@@ -68,6 +68,13 @@ def test_a_pe_killed_in_the_middle_of_a_call_ends_the_job(call, mpi, start):
     ends(start(ONE, KILLED.format(call=call), stack=mpi), "PE 1 on pyhost1")
 
 
+@of_each_mpi
+def test_a_pe_killed_while_all_goes_by_mpi_ends_the_job(mpi, start):
+    """No connection of pyshmem ends then: the launcher must notice."""
+    call = "shmem.put(x, source, 1 - me)"
+    ends(start(ONE, KILLED.format(call=call), stack=mpi, PYSHMEM_FAR="mpi"), "PE 1 on pyhost1")
+
+
 ENDLESS = """
 import torch
 import pyshmem as shmem
@@ -82,9 +89,10 @@ while True:
 """
 
 
+@pytest.mark.parametrize("carrier", ["tcp", "mpi"])
 @of_each_mpi
-def test_a_link_that_goes_down_ends_the_job(mpi, start):
-    job = start(ONE, ENDLESS, stack=mpi, **SOON)
+def test_a_link_that_goes_down_ends_the_job(mpi, carrier, start):
+    job = start(ONE, ENDLESS, stack=mpi, PYSHMEM_FAR=carrier, **SOON)
     job.reach("begun", 2)
     ask("link", 1, "down")
     try:
