@@ -1,11 +1,13 @@
 /* The service thread if all goes by MPI: it polls for packets. _native.c includes this file.
  *
- * MPI cannot wake a thread. Where cores are short the service sleeps between two polls, the longer the longer nothing has come. */
-enum { SHORT_NS = 20000, AWAKE_NS = 20000000, LONG_NS = 200000 };
+ * MPI cannot wake a thread. Where cores are short the service sleeps between two polls. */
+enum { SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000 };
 
-/* Waits for a moment, which a wake ends. Returns whether one has come. */
-static int nap(int wake, long ns) {
-    struct timespec length = {0, ns};
+/* Sleeps for a hundredth of the time since something came last, so that it delays what comes next by little of that time. A wake ends
+ * it. Returns whether one has come. */
+static int nap(int wake, int64_t idle_ns) {
+    int64_t ns = idle_ns / 100;
+    struct timespec length = {0, ns < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS};
     uint64_t count;
     struct pollfd woken = {wake, POLLIN, 0};
     return ppoll(&woken, 1, &length, NULL) > 0 && read(wake, &count, sizeof count) > 0;
@@ -61,7 +63,7 @@ static void *run_polling_service(void *arg) {
         int64_t idle = now_ns() - since;
         if (came < 0) { fprintf(stderr, "PE %d: MPI has failed to receive requests\n", far->my_pe), fflush(NULL), _exit(1); }
         if (came || s->unfinished) since = now_ns(), serve_packets(s);
-        else if (far->naps && idle > SHORT_NS) nap(s->wake, idle < AWAKE_NS ? SHORT_NS : LONG_NS);
+        else if (far->naps && idle > SHORTEST_NAP_NS) nap(s->wake, idle);
         else CPU_RELAX();
     }
     return NULL;

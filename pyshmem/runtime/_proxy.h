@@ -9,7 +9,7 @@
  * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
 enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
 enum { MOST_ASKED = 16 }; /* gets at once: the data of the next travel while the kernel takes those of the first */
-enum { BUSY_NS = 200000, DROWSY_NS = 1000000000 };
+enum { BUSY_NS = 200000 };
 
 /* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.
  * free: the slot may be used again; a kernel says so itself for a request with a reply. The other words are as in request_t;
@@ -99,7 +99,7 @@ static int end_get(proxy_t *x) {
 /* Polls for a while, then looks more and more rarely. Returns whether a wake has come. */
 static int rest(proxy_t *x, int64_t since) {
     int64_t idle = now_ns() - since;
-    if (idle > BUSY_NS) return nap(x->wake, idle < AWAKE_NS ? SHORT_NS : idle < DROWSY_NS ? LONG_NS : DROWSY_NS / 500);
+    if (idle > BUSY_NS) return nap(x->wake, idle);
     if (far->spins <= CROWDED) sched_yield(); else CPU_RELAX();
     return 0;
 }

@@ -270,14 +270,12 @@ def test_a_service_that_naps_uses_hardly_any_processor_time_when_nothing_comes(m
     peer = Peer(mpi, 1)
     peer.request(PUT, 0, 8, payload=b"12345678", asks=1)
     assert peer.reply() == (1, 0, b"")
-    time.sleep(0.1)  # from 20 ms on it looks every 200 us
+    time.sleep(0.5)  # from 0.2 s on it looks every 2 ms
     before, probed = resource.getrusage(resource.RUSAGE_SELF), mpi.probed
     time.sleep(1)
     after = resource.getrusage(resource.RUSAGE_SELF)
-    assert mpi.probed - probed <= 5500
-    assert (
-        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
-    )  # of which Python, as MPI, takes most
+    assert mpi.probed - probed <= 600
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.2
     peer.request(FETCH, 0, detail=3)
     assert peer.reply()[0] == 2
     service.close()
