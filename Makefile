@@ -12,7 +12,7 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, and the minutes that each takes on 2 cores
 PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
-MINUTES_test-jobs := 13
+MINUTES_test-jobs := 14
 MINUTES_test-codegen := 7
 MINUTES_test-oldest-triton := 2
 MINUTES_test-1 := 3

@@ -42,6 +42,7 @@ from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
 from pyshmem.transport.mpi.carriers import carrier
+from pyshmem.transport.mpi.proxy import proxy
 from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
@@ -344,6 +345,7 @@ def _at_exit() -> None:
     if job.inits and os.getpid() == _pid:
         whereabouts.leave()
         _list_leaks()
+        proxy.stop(default())
         exits.before_mpi_ends()
 
 

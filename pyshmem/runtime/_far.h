@@ -181,6 +181,7 @@ static int link_write(link_t *l, struct iovec *v, int n) {
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k < 0) {
             int read = link_read(l);
+            if (read > 0) since = now_ns();
             if (read < 0 || (!read && link_poll(l, POLLIN | POLLOUT, &since))) return -1;
             continue;
         }

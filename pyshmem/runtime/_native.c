@@ -586,7 +586,7 @@ static PyMethodDef methods[] = {
     ROW("far_put_strided", py_far_put_strided) ROW("far_get_strided", py_far_get_strided) ROW("far_put_signal", py_far_put_signal)
     ROW("far_use_messages", py_far_use_messages) ROW("far_quiet", py_far_quiet) ROW("far_quiet_pe", py_far_quiet_pe) ROW("far_open", py_far_open)
     ROW("far_open_gpu", py_far_open_gpu) ROW("far_extend_gpu", py_far_extend_gpu) ROW("proxy_open", py_proxy_open)
-    {"proxy_wake", py_proxy_wake, METH_NOARGS, NULL}, {"proxy_drain", py_proxy_drain, METH_NOARGS, NULL},
+    {"proxy_wake", py_proxy_wake, METH_NOARGS, NULL}, {"proxy_drain", py_proxy_drain, METH_NOARGS, NULL}, {"proxy_stop", py_proxy_stop, METH_NOARGS, NULL},
     {"far_leave", py_far_leave, METH_NOARGS, NULL}, {"far_close", py_far_close, METH_NOARGS, NULL},
     {"far_end_polling", py_far_end_polling, METH_NOARGS, NULL}, {"fence", py_fence, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

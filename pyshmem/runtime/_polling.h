@@ -1,7 +1,7 @@
 /* The service thread if all goes by MPI: it polls for packets. _native.c includes this file.
  *
  * MPI cannot wake a thread. Where cores are short the service sleeps between two polls. */
-enum { SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000 };
+enum { SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000, PAUSES = 50 };
 
 /* Sleeps for a hundredth of the time since something came last, so that it delays what comes next by little of that time. A wake ends
  * it. Returns whether one has come. */
@@ -13,8 +13,21 @@ static int nap(int wake, int64_t idle_ns) {
     return ppoll(&woken, 1, &length, NULL) > 0 && read(wake, &count, sizeof count) > 0;
 }
 
-/* Takes a packet from a PE, or from any, for its peer, which is new if the packet is the first. Returns 1 if one has come, 0 if not, -1
- * for a failure. */
+static int is_unfinished(const peer_t *p) { return p->moves || p->writing || wire_holds(&p->wire); }
+
+/* What a peer has sent and taken so far: it changes with each step. */
+static uint64_t steps_of(const peer_t *p) { return p->wire.packets->sent + p->wire.packets->taken - p->rest; }
+
+/* Serves a peer as far as its messages are. Returns whether it has made a step. */
+static int go_on(service_t *s, peer_t *p) {
+    uint64_t before = steps_of(p);
+    if (!attend(s, p, 0)) return 1;
+    s->unfinished |= is_unfinished(p), s->full |= wire_holds(&p->wire);
+    return steps_of(p) != before;
+}
+
+/* Takes a packet from a PE, or from any, and serves its peer, which is new if the packet is the first. Returns 1 if one has come, 0 if
+ * not, -1 for a failure. */
 static int take_packet(service_t *s, int from) {
     packet_t *came = s->spare;
     int here = message_take(came, sizeof *came, from, REQUESTS);
@@ -26,6 +39,7 @@ static int take_packet(service_t *s, int from) {
     }
     packets_t *k = p->wire.packets;
     s->spare = k->in, k->in = came, k->taken = 0;
+    go_on(s, p);
     return 1;
 }
 
@@ -43,15 +57,22 @@ static int take_packets(service_t *s) {
     return came;
 }
 
-static int is_unfinished(const peer_t *p) { return p->moves || p->writing || wire_holds(&p->wire); }
-
-static void serve_packets(service_t *s) {
+/* Goes on with all unfinished peers. Returns whether one of them has made a step. */
+static int serve_packets(service_t *s) {
+    int steps = 0;
     s->unfinished = s->full = 0;
     for (peer_t *p = s->peers, *next; p; p = next) {
         next = p->next;
-        if (!is_unfinished(p) || !attend(s, p, 0)) continue;
-        s->unfinished += is_unfinished(p), s->full += wire_holds(&p->wire);
+        if (is_unfinished(p)) steps |= go_on(s, p);
     }
+    return steps;
+}
+
+/* Waits between two polls that have found nothing. A long message needs polls to move; another thread of the PE may want MPI's lock. */
+static void pause_polling(service_t *s, int64_t idle) {
+    if (far->naps && s->moving) sched_yield();
+    else if (far->naps && idle > SHORTEST_NAP_NS) nap(s->wake, idle);
+    else for (int i = 0; i < PAUSES; i++) CPU_RELAX();
 }
 
 static void *run_polling_service(void *arg) {
@@ -59,12 +80,10 @@ static void *run_polling_service(void *arg) {
     int64_t since = now_ns();
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* naps end in time */
     while (!__atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) {
-        int came = take_packets(s);
-        int64_t idle = now_ns() - since;
-        if (came < 0) { fprintf(stderr, "PE %d: MPI has failed to receive requests\n", far->my_pe), fflush(NULL), _exit(1); }
-        if (came || s->unfinished) since = now_ns(), serve_packets(s);
-        else if (far->naps && idle > SHORTEST_NAP_NS) nap(s->wake, idle);
-        else CPU_RELAX();
+        int steps = s->unfinished ? serve_packets(s) : 0, came = take_packets(s);
+        if (came < 0) { fprintf(stderr, "PE %d: MPI has failed to receive requests\n", far->my_pe); end_pe(); }
+        if (came || steps) since = now_ns();
+        else pause_polling(s, now_ns() - since);
     }
     return NULL;
 }

@@ -29,7 +29,7 @@ typedef struct service {
     peer_t *peers;
     peer_t **by_pe;  /* those with packets */
     packet_t *spare; /* the next packet comes into it */
-    int unfinished, full; /* peers whose packets or messages the service goes on with; of them, those with a packet that waits */
+    int unfinished, full; /* whether there are peers whose packets or messages it goes on with; with a packet that waits */
 } service_t;
 
 /* ---- execution of one request ---- */
@@ -330,13 +330,19 @@ static void dismiss(service_t *s, peer_t *p) {
     free(p);
 }
 
+/* Ends this PE. Where all goes by MPI no connection ends with it, and a launcher may only notice a signal. */
+static void end_pe(void) {
+    fflush(NULL);
+    if (far->polls) kill(getpid(), SIGKILL);
+    _exit(1);
+}
+
 /* A PE has ended without a goodbye. The launcher ends the job, if it notices; otherwise this PE ends, so that it waits for nobody. */
 static void lose(service_t *s, const peer_t *p) {
     for (int ms = 0; ms < GRACE_MS && !__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE); ms += 10) usleep(10000);
     if (__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE)) return;
     fprintf(stderr, "PE %d: lost PE %d on %s, whose connection has ended\n", far->my_pe, p->pe, far->hosts[p->pe]);
-    fflush(NULL);
-    _exit(1);
+    end_pe();
 }
 
 /* Ends connections that have not shown the token for too long. */

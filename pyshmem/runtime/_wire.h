@@ -1,8 +1,8 @@
 /* A wire carries the bytes of one link in order: requests one way, replies the other. _native.c includes this file.
  *
  * It is a TCP connection; or packets, which are messages of MPI of up to PACKET bytes, if all goes by MPI. Its functions never block,
- * and return what those of sockets return. Of SLOTS packets one is synchronous: it ends when the receiver has taken it. So those that
- * nobody has taken yet, which MPI must keep, are as bounded as the bytes in a socket. */
+ * and return what those of sockets return. Of PACKETS packets one is synchronous: it ends when the receiver has taken it. So less than
+ * 2 * PACKETS are sent and not taken, and MPI keeps no more of them, as a socket keeps no more bytes. */
 enum { PACKET = (1 << 14) - 8, PACKETS = 8 };
 enum { REQUESTS = 16, REPLIES = 17 }; /* tags; those of large data are operations */
 
@@ -36,20 +36,10 @@ static int open_packets(wire_t *w, int pe, int tag, int tag_in) {
     return 0;
 }
 
-/* Finds a place for a packet. Returns PACKETS if there is none, -1 for a failure. */
-static int free_packet(packets_t *k) {
-    int i = 0;
-    for (int ended; i < PACKETS && k->going[i].nbytes; i++) {
-        ended = message_ended(&k->going[i]);
-        if (ended < 0) return -1;
-        if (ended) break;
-    }
-    return i;
-}
-
 static ssize_t send_packet(packets_t *k, const struct iovec *v, int n) {
-    int i = free_packet(k);
-    if (i < 0 || i == PACKETS) return i < 0 ? has_failed() : would_block();
+    uint64_t i = k->sent % PACKETS;
+    int ended = k->going[i].nbytes ? message_ended(&k->going[i]) : 1;
+    if (ended <= 0) return ended ? has_failed() : would_block();
     packet_t *p = &k->out[i];
     p->pe = mpi.me, p->nbytes = 0;
     for (; n; v++, n--) {

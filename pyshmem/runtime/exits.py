@@ -61,7 +61,7 @@ def own_mpi(mpi: Any) -> None:
 
 def before_mpi_ends() -> None:
     """End what polls MPI, as a program ends that has started MPI itself. Waits for the other PEs, as MPI_Finalize would."""
-    if not _owned:
+    if not _owned and not _mpi.Is_finalized():
         _native.far_end_polling()
 
 

@@ -85,6 +85,20 @@ def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_dat
     assert status == 0, err
 
 
+WITHOUT_NAPS = """
+from pyshmem.runtime import _native
+
+opened = _native.far_open
+_native.far_open = lambda *words: opened(*words[:12], False)  # as if each PE had two cores
+"""
+
+
+def test_a_service_with_a_core_of_its_own_moves_the_same(tmp_path):
+    environment = NODES | {"PYSHMEM_FAR": "mpi", "SHMEM_SYMMETRIC_SIZE": "64m"}
+    status, _, err = mpiexec(2, WITHOUT_NAPS + CALLS, str(64 * KIB), tmp_path=tmp_path, environment=environment)
+    assert status == 0, err
+
+
 SMALL_MEANWHILE = """
 import threading
 import time

@@ -215,6 +215,18 @@ def test_drain_returns_after_every_request_of_kernels_that_have_ended(kernel):
     assert kernel.service.words[:SLOTS].tolist() == [7] * SLOTS
 
 
+def test_stop_sends_every_request_first_and_then_the_ring_is_not_read_any_more(kernel):
+    for number in range(SLOTS):
+        ticket = kernel.take()
+        kernel.write(ticket, far.PUT, 8 * number, payload=struct.pack("=Q", 7))
+        kernel.ready(ticket)
+    _native.proxy_stop()
+    kernel.ready(kernel.take())  # nobody takes this one
+    _native.far_quiet()
+    assert kernel.service.words[:SLOTS].tolist() == [7] * SLOTS
+    assert _native.fetch_int64(kernel.word(SLOTS, FREE)) <= SLOTS
+
+
 @pytest.mark.parametrize(
     "op, fields",
     [

@@ -40,6 +40,12 @@ class Proxy:
         heap.synchronize()
         _native.proxy_drain()
 
+    def stop(self, heap: Heap) -> None:
+        """Send the requests of all kernels and end the thread, while the memory of the ring exists."""
+        if self.memory:
+            heap.synchronize()
+            _native.proxy_stop()
+
     def close(self) -> None:
         """Release the memory. The thread has ended with the service."""
         self.memory = ()
