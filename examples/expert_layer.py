@@ -11,7 +11,9 @@ import torch
 from pyshmem import ops
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, in whose memory kernels store
+me, n_pes = team.my_pe(), team.n_pes()
+ops.reserve(1 << 20)  # bytes for plans of teams, which may not include all PEs
 device = shmem.zeros(1).device
 EXPERTS, TOKENS, WIDTH, HIDDEN, TOP = 2 * n_pes, 24, 32, 64, 2
 
@@ -32,7 +34,7 @@ def route(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 x = tokens[me].to(device)
 weights, chosen = route(x)
-rows, counts, offsets, handle = ops.moe_dispatch(x, chosen, weights, EXPERTS, schedule="fused")
+rows, counts, offsets, handle = ops.moe_dispatch(x, chosen, weights, EXPERTS, schedule="fused", team=team)
 results = torch.zeros_like(rows)
 local = EXPERTS // n_pes
 ends = offsets.tolist()  # a grouped product would read them on the GPU instead
@@ -48,9 +50,9 @@ error = ((output.double().cpu() - dense).abs().max() / dense.abs().max()).item()
 found = shmem.zeros(local, dtype=torch.int32)
 found.copy_(counts)
 errors, worst = shmem.full(1, error, dtype=torch.float64), shmem.zeros(1, dtype=torch.float64)
-shmem.max_reduce(worst, errors)
-all_counts = shmem.zeros(EXPERTS, dtype=torch.int32)
-shmem.fcollect(all_counts, found)
+shmem.max_reduce(worst, errors, team=team)
+all_counts = torch.zeros(EXPERTS, dtype=torch.int32, device=device)
+shmem.fcollect(all_counts, found, team=team)
 assert worst.item() < 1e-5, f"PE {me}: relative error {error:.1e}"
 assert all_counts.sum() == n_pes * TOKENS * TOP, f"PE {me}: {all_counts.tolist()}"
 if me == 0:

@@ -27,7 +27,8 @@ def gemm_all_scatter(ctx, a, b, c, N, K, first, width, BM: tl.constexpr, BN: tl.
 
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
+me, n_pes = team.my_pe(), team.n_pes()
 M = N = K = 512
 block = 64  # divides M and K; the number of columns of a PE need not be a multiple of it
 
@@ -38,7 +39,8 @@ first, last = N * me // n_pes, N * (me + 1) // n_pes
 my_b = b[:, first:last].contiguous()  # the kernel reads no other part of B
 
 grid = (M // block, triton.cdiv(last - first, block))
-gemm_all_scatter[grid](shmem.device_context(), a, my_b, c, N, K, first, last - first, BM=block, BN=block, BK=block)
+ctx = shmem.device_context(team)
+gemm_all_scatter[grid](ctx, a, my_b, c, N, K, first, last - first, BM=block, BN=block, BK=block)
 shmem.barrier_all()  # completes all stores: every C has the tiles of every PE
 
 exact = a.double() @ b.double()

@@ -18,7 +18,9 @@ def lower_relu(tile, rows, columns):
 
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, in whose memory kernels store
+me, n_pes = team.my_pe(), team.n_pes()
+ops.reserve(1 << 20)  # bytes for plans of teams, which may not include all PEs
 M, N, K = 128, 128, 96
 
 c = shmem.full((M, N), float("nan"), dtype=torch.float32)  # symmetric: peers store their columns here
@@ -31,14 +33,14 @@ for schedule in (
     "fused",
 ):  # a product, then copies; or one kernel, which sends tiles while it computes
     c.fill_(float("nan"))
-    ops.gemm_all_gather(a, my_b, split="columns", out=c, schedule=schedule, epilogue=lower_relu, size=N)
+    ops.gemm_all_gather(a, my_b, split="columns", out=c, schedule=schedule, epilogue=lower_relu, size=N, team=team)
     exact = (a.double() @ b.double()).relu().tril()
     error = ((c - exact).abs().max() / exact.abs().max()).item()
     assert error < 1e-5, f"PE {me}: {schedule}: relative error {error:.1e}"
 
 lowest, highest = shmem.empty_like(c), shmem.empty_like(c)  # over all PEs
-shmem.min_reduce(lowest, c)
-shmem.max_reduce(highest, c)
+shmem.min_reduce(lowest, c, team=team)
+shmem.max_reduce(highest, c, team=team)
 assert torch.equal(lowest, highest), f"PE {me}: the PEs have different bits"
 if me == 0:
     print(f"{n_pes} PEs: all have the lower triangle of relu(A @ B), {M} x {N} x {K}, by 2 schedules, with equal bits")

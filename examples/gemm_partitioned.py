@@ -22,13 +22,14 @@ def gemm(a, b, c, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
 
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
+me, n_pes = team.my_pe(), team.n_pes()
 M = N = K = 256
 block = 32  # block of the distribution and rows of a tile: a tile never crosses blocks
 
-a = shmem.partitioned((M, K), dtype=torch.float16, block=block)
-b = shmem.partitioned((K, N), dtype=torch.float16, block=block)
-c = shmem.partitioned((M, N), dtype=torch.float32, block=block)
+a = shmem.partitioned((M, K), dtype=torch.float16, block=block, team=team)
+b = shmem.partitioned((K, N), dtype=torch.float16, block=block, team=team)
+c = shmem.partitioned((M, N), dtype=torch.float32, block=block, team=team)
 torch.manual_seed(0)
 whole_a, whole_b = torch.randn(M, K).half(), torch.randn(K, N).half()
 a.scatter(whole_a, root=0)  # from PE 0 to all PEs; here every PE has it, to check the result

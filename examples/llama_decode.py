@@ -13,7 +13,9 @@ import torch
 from pyshmem import ops
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, in whose memory kernels store
+me, n_pes = team.my_pe(), team.n_pes()
+ops.reserve(1 << 20)  # bytes for plans of teams, which may not include all PEs
 device = shmem.zeros(1).device  # that of the symmetric heap
 LAYERS, BATCH, STEPS, EPS, BASE = 2, 2, 2, 1e-6, 10000.0
 HEADS, KV_HEADS, DIM, FEED, WORDS = 12, 3, 8, 96, 120  # n_pes divides HEADS * DIM, FEED and WORDS
@@ -93,17 +95,17 @@ def step(tokens, turn, parts):
     h = embedding[tokens]
     x = norm(h, parts[0]["norms"][0])
     for i, part in enumerate(parts):
-        q, k, v = heads_of(ops.gemm_all_gather(x, part["qkv"], split="columns"), PAST + turn)
+        q, k, v = heads_of(ops.gemm_all_gather(x, part["qkv"], split="columns", team=team), PAST + turn)
         if turn % n_pes == me:
             place = part["lengths"][0].item()
             part["k"][:, place], part["v"][:, place] = k, v
             part["lengths"] += 1
-        found = ops.flash_decode(q.contiguous(), part["k"], part["v"], part["lengths"]).flatten(1)
-        x, h = ops.all_reduce_rms_norm(columns(found) @ part["o"], h, part["norms"][1], EPS)
+        found = ops.flash_decode(q.contiguous(), part["k"], part["v"], part["lengths"], team=team).flatten(1)
+        x, h = ops.all_reduce_rms_norm(columns(found) @ part["o"], h, part["norms"][1], EPS, team=team)
         inner = torch.nn.functional.silu(x @ part["gate"]) * (x @ part["up"])
         following = parts[i + 1]["norms"][0] if i + 1 < LAYERS else last_norm
-        x, h = ops.all_reduce_rms_norm(inner @ part["down"], h, following, EPS)
-    return ops.gemm_all_gather(x, columns(head), split="columns")
+        x, h = ops.all_reduce_rms_norm(inner @ part["down"], h, following, EPS, team=team)
+    return ops.gemm_all_gather(x, columns(head), split="columns", team=team)
 
 
 parts = [mine(layer) for layer in layers]

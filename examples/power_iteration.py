@@ -41,7 +41,9 @@ shmem.init()
 me, n_pes = shmem.my_pe(), shmem.n_pes()
 matrix = laplacian()
 device = shmem.zeros(1).device  # that of the symmetric heap
-A = irregular.plan(matrix.to(device), cut="nonzeros", fetch="elements", schedule="program_mapped", size=256)
+one_node = shmem.TEAM_SHARED.n_pes() == n_pes
+fetch = "elements" if one_node else "needed"  # kernels load from PEs of one node; calls of the host fetch from others
+A = irregular.plan(matrix.to(device), cut="nonzeros", fetch=fetch, schedule="program_mapped", size=256)
 
 x = torch.cos(torch.arange(A.starts[me], A.starts[me + 1], dtype=torch.float64)).to(device)  # this PE's share
 x /= total(x.square().sum()) ** 0.5

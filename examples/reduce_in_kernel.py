@@ -42,8 +42,9 @@ def all_reduce_tile(ctx, target, source, count, BLOCK: tl.constexpr):
 
 
 shmem.init()
-me, n_pes, COUNT, BLOCK = shmem.my_pe(), shmem.n_pes(), 1000, 128
-ctx, blocks = shmem.device_context(), triton.cdiv(COUNT, BLOCK)
+team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
+me, n_pes, COUNT, BLOCK = team.my_pe(), team.n_pes(), 1000, 256
+ctx, blocks = shmem.device_context(team), triton.cdiv(COUNT, BLOCK)
 source = shmem.array(torch.arange(COUNT, dtype=torch.float32) + me)
 sums, pushed, tiles = (shmem.zeros(COUNT) for _ in range(3))  # allocation is a barrier: all sources are there
 

@@ -20,12 +20,15 @@ def fill(ctx, buffer, value, count, pe, BLOCK: tl.constexpr):
 
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
+me, n_pes = team.my_pe(), team.n_pes()
 target = 1 % n_pes  # with one PE, itself
 
 buffer = shmem.zeros(4096, dtype=torch.float32)  # symmetric: every PE has one
 if me == 0:
-    fill[(triton.cdiv(buffer.numel(), 1024),)](shmem.device_context(), buffer, 1.0, buffer.numel(), target, BLOCK=1024)
+    fill[(triton.cdiv(buffer.numel(), 1024),)](
+        shmem.device_context(team), buffer, 1.0, buffer.numel(), target, BLOCK=1024
+    )
 shmem.barrier_all()  # completes the kernel's stores, on all PEs
 
 wanted = 1.0 if me == target else 0.0

@@ -8,10 +8,14 @@ Prints: 4 PEs: forward and backward of a 64 x 32 x 96 layer, in one compiled gra
 
 import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import torch
+from pyshmem import ops
 from pyshmem.ops import torch_library as tp
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, in whose memory kernels store
+me, n_pes = team.my_pe(), team.n_pes()
+ops.reserve(1 << 20)  # bytes for plans of teams, which may not include all PEs
+node = tp.name_team("node", team)
 device = shmem.zeros(1).device
 TOKENS, WIDTH, HIDDEN = 64, 32, 96  # all PEs together; n_pes divides HIDDEN
 
@@ -26,8 +30,8 @@ def part(whole: torch.Tensor, dim: int) -> torch.Tensor:
 
 def layer(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
     """The rows of this PE. TOKENS is there for numbers of PEs that do not divide it."""
-    hidden = torch.nn.functional.gelu(tp.all_gather_gemm(x, w1, size=TOKENS))
-    return tp.gemm_reduce_scatter(hidden, w2)
+    hidden = torch.nn.functional.gelu(tp.all_gather_gemm(x, w1, size=TOKENS, team=node))
+    return tp.gemm_reduce_scatter(hidden, w2, team=node)
 
 
 mine = part(x, 0), part(w1, 1), part(w2, 0)

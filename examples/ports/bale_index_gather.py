@@ -21,18 +21,19 @@ def gather(ctx, target, table, indices, n, BLOCK: tl.constexpr):
 
 
 shmem.init()
-me, n_pes = shmem.my_pe(), shmem.n_pes()
+team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
+me, n_pes = team.my_pe(), team.n_pes()
 per_pe, n_indices, block = 1000, 4096, 512
 
 everything = torch.randint(-(2**60), 2**60, (n_pes * per_pe,), generator=torch.Generator().manual_seed(0))
 table = shmem.array(everything[me::n_pes])  # element i of everything is element i // n_pes of PE i % n_pes
 indices = torch.randint(0, len(everything), (n_indices,), generator=torch.Generator().manual_seed(1 + me))
 
-by_host = torch.tensor([shmem.g(table[index // n_pes], index % n_pes) for index in indices.tolist()])
+by_host = torch.tensor([shmem.g(table[index // n_pes], team.translate_pe(index % n_pes)) for index in indices.tolist()])
 
 by_kernel = torch.zeros(n_indices, dtype=table.dtype, device=table.device)
 grid = (triton.cdiv(n_indices, block),)
-gather[grid](shmem.device_context(), by_kernel, table, indices.to(table.device), n_indices, BLOCK=block)
+gather[grid](shmem.device_context(team), by_kernel, table, indices.to(table.device), n_indices, BLOCK=block)
 
 for way, target in ("host calls", by_host), ("the kernel", by_kernel):
     wrong = (target.cpu() != everything[indices]).sum()
