@@ -161,8 +161,8 @@ static PyObject *py_proxy_open(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* proxy_wake(): a kernel is about to be launched. proxy_drain(): the kernels have ended. proxy_stop(): after that, there are no more.
- * None does anything without a proxy. */
+/* proxy_wake(): a kernel is about to be launched. proxy_drain(): the kernels have ended. proxy_stop(): their requests are
+ * executed, and no more come. None does anything without a proxy. */
 static PyObject *py_proxy_wake(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (far && far->proxy) wake_proxy(far->proxy);
@@ -180,7 +180,6 @@ static PyObject *py_proxy_stop(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (!far || !far->proxy) Py_RETURN_NONE;
     Py_BEGIN_ALLOW_THREADS
-    drain_proxy();
     stop_proxy();
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;

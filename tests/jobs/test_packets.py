@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from far_peer import ADD_UINT64, FETCH, GET, N_PES, PUT, REPLY, REQUEST, UPDATE, Service
 from pyshmem.runtime import _native
+from surroundings import until
 from test_service import in_child
 
 REQUESTS, REPLIES = 16, 17  # tags
@@ -108,7 +109,7 @@ class Peer:
         def here():
             return b"".join(data for pe, tag, data, _ in self.mpi.sent if (pe, tag) == (self.pe, self.answers))
 
-        until(lambda: len(here()) >= len(self.read) + count)
+        assert until(lambda: len(here()) >= len(self.read) + count)
         got = here()[len(self.read) :][:count]
         self.read += got
         return got
@@ -122,17 +123,10 @@ class Peer:
         return sum(each[:2] == (self.pe, self.tag) for each in self.mpi.coming)
 
 
-def until(reached, seconds=60):
-    begun = time.monotonic()
-    while not reached():
-        assert time.monotonic() - begun < seconds
-        time.sleep(0)
-
-
 def rounds(mpi, count=3):
     """Let the service look for packets so often."""
     before = mpi.probed
-    until(lambda: mpi.probed >= before + count * N_PES)
+    assert until(lambda: mpi.probed >= before + count * N_PES)
 
 
 @pytest.fixture
@@ -202,7 +196,7 @@ def test_so_few_packets_are_under_way_and_one_of_so_many_is_synchronous(mpi, ser
     slow = Peer(mpi, 1)
     mpi.slow.add(1)
     slow.request(GET, 0, 40 * PACKET)
-    until(lambda: len(mpi.sent) == 2 * PACKETS - 1)
+    assert until(lambda: len(mpi.sent) == 2 * PACKETS - 1)
     rounds(mpi)
     eager = [False] * (PACKETS - 1)
     assert [each[3] for each in mpi.sent] == [*eager, True, *eager]
@@ -267,7 +261,7 @@ def test_a_service_that_naps_uses_hardly_any_processor_time_when_nothing_moves(w
     if waits:
         mpi.slow.add(1)
         peer.request(GET, 0, 40 * PACKET)
-        until(lambda: len(mpi.sent) == 2 * PACKETS - 1)
+        assert until(lambda: len(mpi.sent) == 2 * PACKETS - 1)
     time.sleep(0.5)  # from 0.2 s on it looks every 2 ms
     before, probed = resource.getrusage(resource.RUSAGE_SELF), mpi.probed
     time.sleep(1)
@@ -276,5 +270,5 @@ def test_a_service_that_naps_uses_hardly_any_processor_time_when_nothing_moves(w
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.2
     mpi.slow.clear()
     peer.request(PUT, 0, 8, payload=b"12345678", asks=1)
-    until(lambda: bytes(service.heap[:8]) == b"12345678")
+    assert until(lambda: bytes(service.heap[:8]) == b"12345678")
     service.close()

@@ -205,21 +205,24 @@ def test_a_slot_with_a_reply_is_not_free_before_the_kernel_has_read_it(kernel):
     assert _native.fetch_int64(kernel.word(ticket, FREE)) <= ticket
 
 
-def test_drain_returns_after_every_request_of_kernels_that_have_ended(kernel):
+def fill_ring(kernel):
+    """A put of 7 into each of as many words as the ring has slots."""
     for number in range(SLOTS):
         ticket = kernel.take()
         kernel.write(ticket, far.PUT, 8 * number, payload=struct.pack("=Q", 7))
         kernel.ready(ticket)
+
+
+def test_drain_returns_after_every_request_of_kernels_that_have_ended(kernel):
+    fill_ring(kernel)
     _native.proxy_drain()
     _native.far_quiet()
     assert kernel.service.words[:SLOTS].tolist() == [7] * SLOTS
 
 
-def test_stop_sends_every_request_first_and_then_the_ring_is_not_read_any_more(kernel):
-    for number in range(SLOTS):
-        ticket = kernel.take()
-        kernel.write(ticket, far.PUT, 8 * number, payload=struct.pack("=Q", 7))
-        kernel.ready(ticket)
+def test_after_stop_the_ring_is_not_read_any_more_and_what_was_drained_has_been_sent(kernel):
+    fill_ring(kernel)
+    _native.proxy_drain()
     _native.proxy_stop()
     kernel.ready(kernel.take())  # nobody takes this one
     _native.far_quiet()

@@ -43,7 +43,7 @@ class Proxy:
     def stop(self, heap: Heap) -> None:
         """Send the requests of all kernels and end the thread, while the memory of the ring exists."""
         if self.memory:
-            heap.synchronize()
+            self.drain(heap)
             _native.proxy_stop()
 
     def close(self) -> None:
