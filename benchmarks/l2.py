@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyshmem.ops.configurations import Configuration
-from pyshmem.ops.orders.chiplets import renumbered
-from pyshmem.ops.orders.grouped import tile_at
+from pyshmem.ops.chiplets import renumbered
+from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.orders.grouped import tile_at
 
 ITEM = 2  # bytes of an element
 Load = tuple[str, int, int]  # operand, block of its rows or columns, block of K

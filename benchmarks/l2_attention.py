@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.l2 import ITEM, MI300X, Gpu, plain
-from pyshmem.ops.orders.chiplets import renumbered
-from pyshmem.ops.orders.heads import head_and_tile
+from pyshmem.ops.attention.heads import head_and_tile
+from pyshmem.ops.chiplets import renumbered
 
 QUERIES, KEYS, WIDTH = 128, 64, 128  # of a tile, of a block, elements of a head
 TURNS = 3  # tiles of a processor

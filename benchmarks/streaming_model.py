@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.ops.configurations import Configuration
-from pyshmem.ops.tuning.population import Shape, distinct, tiles_of
+from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.tuning.population import Shape, distinct, tiles_of
 
 
 class Model(NamedTuple):

@@ -19,11 +19,12 @@ from rich.table import Table
 
 import pyshmem as shmem
 from benchmarks.streaming_model import HOPPER, Model
-from pyshmem.ops.configurations import Configuration, configuration, machine
-from pyshmem.ops.orders.streamed import POLICIES, STREAM_K, whole_tiles
-from pyshmem.ops.tuning.measuring import ProductTimer, gpu_clock, machine_name
-from pyshmem.ops.tuning.population import Shape, distinct, population, tiles_of
-from pyshmem.ops.tuning.record import Record, suitable
+from pyshmem.ops.gemm.configurations import Configuration, configuration
+from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
+from pyshmem.ops.gemm.tuning.measuring import ProductTimer, gpu_clock, machine_name
+from pyshmem.ops.gemm.tuning.population import Shape, distinct, population, tiles_of
+from pyshmem.ops.gemm.tuning.record import Record, suitable
+from pyshmem.ops.machine import machine
 
 MODELLED = "There is no GPU: all times come from a model of the product. They try the method and are no figures."
 CAPTION = (

@@ -12,8 +12,8 @@ from benchmarks.operations.rivals import NCCL
 from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import gather_and_attend
 from pyshmem import ops
-from pyshmem.ops.models.attention import places_of, reference
-from pyshmem.ops.models.attention_schedules import ORDERS, SCHEDULES, pieces_of
+from pyshmem.ops.attention.prefill import places_of, reference
+from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES, pieces_of
 
 OURS, ALONE, ENGINE = "pyshmem", "torch alone", "copy engine"
 DTYPE = torch.bfloat16

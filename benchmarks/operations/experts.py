@@ -12,8 +12,8 @@ from benchmarks.operations.rivals import NCCL
 from benchmarks.operations.together import Together
 from benchmarks.operations.torch_experts import Rows
 from pyshmem import ops
-from pyshmem.ops.models.expert_schedules import SCHEDULES
-from pyshmem.ops.models.experts import reference
+from pyshmem.ops.experts.operators import reference
+from pyshmem.ops.experts.schedules import SCHEDULES
 
 OURS, EXCHANGED = "pyshmem", "NCCL, counts too"
 DTYPE = torch.bfloat16

@@ -19,11 +19,12 @@ from benchmarks.operations.sequences import Sequences
 from benchmarks.operations.torch_models import EPS, add_and_norm, attention_and_gather
 from benchmarks.operations.training import ALONE, OURS, Training
 from pyshmem import ops
-from pyshmem.ops.models import all_reduce_rms_norm, flash_decode
-from pyshmem.ops.models.attention_schedules import SCHEDULES as ATTENTION_SCHEDULES
-from pyshmem.ops.models.decode_schedules import SCHEDULES as DECODE_SCHEDULES
-from pyshmem.ops.models.gradient_schedules import SCHEDULES as GRADIENT_SCHEDULES
-from pyshmem.ops.models.norm_schedules import SCHEDULES as NORM_SCHEDULES
+from pyshmem.ops.attention import decode as flash_decode
+from pyshmem.ops.attention.decode_schedules import SCHEDULES as DECODE_SCHEDULES
+from pyshmem.ops.attention.prefill_schedules import SCHEDULES as ATTENTION_SCHEDULES
+from pyshmem.ops.norms import all_reduce_rms_norm
+from pyshmem.ops.norms.schedules import SCHEDULES as NORM_SCHEDULES
+from pyshmem.ops.training.schedules import SCHEDULES as GRADIENT_SCHEDULES
 
 READING = "reading"
 DTYPE = torch.bfloat16

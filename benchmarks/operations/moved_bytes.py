@@ -12,9 +12,8 @@ from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.together import Together, differ
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.ops import rounds
-from pyshmem.ops.configurations import machine
-from pyshmem.ops.launching import Prepared
-from pyshmem.ops.models.norm_schedules import may_be_early
+from pyshmem.ops.launching import Prepared, may_be_early
+from pyshmem.ops.machine import machine
 
 BYTES = "bytes alone"
 CALLS = 16  # in a graph

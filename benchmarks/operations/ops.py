@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +14,8 @@ from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
 from benchmarks.operations import torch_products
 from benchmarks.operations.together import Together
 from pyshmem import ops
-from pyshmem.ops.selection import ABLE
+from pyshmem.ops.gemm.operators import REFERENCES
+from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.runtime._native import launch_graph
 from pyshmem.runtime.gpu.launch import graph_launcher
 
@@ -236,7 +236,7 @@ class Operations(Together):
         for pe in range(self.n):
             a = self._random(0 if same == "a" else 2 * pe, first).to(dtype)
             every.append((a, self._random(1 if same == "b" else 2 * pe + 1, second).to(dtype).T))
-        reference = import_module(f"pyshmem.ops.operators.{operator}").reference
+        reference = REFERENCES[operator]
         more = (split,) if operator == "gemm_all_gather" else ()
         scales: tuple[torch.Tensor, ...] = ()
         wanted = reference(every, self.me, *more)

@@ -12,15 +12,15 @@ from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations import ops
 from benchmarks.operations.ops import CALLS, DTYPE, ENGINE, GEMM, LEAD, OURS
-from pyshmem.ops.copying import beginner
-from pyshmem.ops.exchanges import peers_of, put_rows, rows_of, sender
-from pyshmem.ops.libraries import multiply
-from pyshmem.ops.problem import problem_of
+from pyshmem.ops.copies import beginner, peers_of
+from pyshmem.ops.gemm.copy_engine import cut
+from pyshmem.ops.gemm.exchanges import put_rows, rows_of, sender
+from pyshmem.ops.gemm.library import multiply
+from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.problem import problem_of
+from pyshmem.ops.gemm.selection import choose
 from pyshmem.ops.rounds import words_of
-from pyshmem.ops.schedules.copy_engine import cut
-from pyshmem.ops.selection import choose
 from pyshmem.ops.streams import Side, await_mark
-from pyshmem.ops.workspace import workspace_of
 
 Waves = tuple[int, ...]
 SENT = (1, 2, 4, 8)  # MiB

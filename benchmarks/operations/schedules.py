@@ -7,7 +7,7 @@ import torch
 from benchmarks.accelerator import Accelerator
 from benchmarks.operations import ops
 from benchmarks.operations.ops import OURS
-from pyshmem.ops.selection import ABLE
+from pyshmem.ops.gemm.selection import ABLE
 
 
 class Operations(ops.Operations):

@@ -12,7 +12,7 @@ from benchmarks.operations.rivals import NCCL
 from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import EPS, add_and_norm
 from pyshmem import ops
-from pyshmem.ops.models import reduce_scatter_rms_norm as norm
+from pyshmem.ops.norms import reduce_scatter_rms_norm as norm
 
 OURS = "pyshmem"
 DTYPE = torch.bfloat16

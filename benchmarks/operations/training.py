@@ -15,7 +15,7 @@ from benchmarks.in_job import GRAPH, ITSELF, Case
 from benchmarks.operations.rivals import NCCL
 from benchmarks.operations.together import Together
 from pyshmem import ops
-from pyshmem.ops.models.gradient_schedules import SCHEDULES
+from pyshmem.ops.training.schedules import SCHEDULES
 
 OURS, ALONE = "pyshmem", "torch alone"
 ERROR = 1e-2  # of the norm, in bfloat16

@@ -20,7 +20,7 @@ from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
 from pyshmem.host.teams import member
 from pyshmem.runtime.arguments import count_of
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
-from pyshmem.transport.mapped.operators import OPERATORS
+from pyshmem.transport.teams.operators import OPERATORS
 
 SYNC_VALUE, SYNC_SIZE = 0, 3
 

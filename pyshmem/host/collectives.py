@@ -29,7 +29,7 @@ from pyshmem.runtime.arguments import (
 )
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.heap import views
-from pyshmem.transport.mapped.operators import (
+from pyshmem.transport.teams.operators import (
     EXSCAN,
     INSCAN,
     OPERATORS,

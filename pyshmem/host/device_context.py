@@ -23,7 +23,7 @@ from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
 from pyshmem.runtime.heap import Heap, default, heaps
 from pyshmem.runtime.job import job
-from pyshmem.transport.mpi.proxy import proxy
+from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import is_mapped
 
 _made: dict[tuple[object, ...], DeviceContext] = {}

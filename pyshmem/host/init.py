@@ -41,8 +41,8 @@ from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
-from pyshmem.transport.mpi.carriers import carrier
-from pyshmem.transport.mpi.proxy import proxy
+from pyshmem.transport.far.carriers import carrier
+from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 

@@ -36,8 +36,8 @@ from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
-from pyshmem.transport.mapped.operators import OPERATORS
 from pyshmem.transport.routes import pending, streams
+from pyshmem.transport.teams.operators import OPERATORS
 
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")

@@ -26,20 +26,17 @@ from __future__ import annotations
 
 import sys as _sys
 
-from pyshmem.ops.models.activations import recv_activations, send_activations
-from pyshmem.ops.models.all_reduce_rms_norm import all_reduce_rms_norm
-from pyshmem.ops.models.attention import attention
-from pyshmem.ops.models.experts import moe_combine, moe_dispatch
-from pyshmem.ops.models.flash_decode import flash_decode
-from pyshmem.ops.models.float8 import Scaled
-from pyshmem.ops.models.gradient_reducer import GradientReducer
-from pyshmem.ops.models.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
-from pyshmem.ops.operators.all_gather_gemm import all_gather_gemm
-from pyshmem.ops.operators.gemm_all_gather import gemm_all_gather
-from pyshmem.ops.operators.gemm_all_reduce import gemm_all_reduce
-from pyshmem.ops.operators.gemm_reduce_scatter import gemm_reduce_scatter
-from pyshmem.ops.plans import Plan, clear, plan
-from pyshmem.ops.tuning import tune
+from pyshmem.ops.attention.decode import flash_decode
+from pyshmem.ops.attention.prefill import attention
+from pyshmem.ops.experts.operators import moe_combine, moe_dispatch
+from pyshmem.ops.float8 import Scaled
+from pyshmem.ops.gemm.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
+from pyshmem.ops.gemm.plans import Plan, clear, plan
+from pyshmem.ops.gemm.tuning import tune
+from pyshmem.ops.norms.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.norms.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
+from pyshmem.ops.training.activations import recv_activations, send_activations
+from pyshmem.ops.training.reducer import GradientReducer
 from pyshmem.ops.workspace import reserve, reserve_bytes
 from pyshmem.runtime import ranges as _ranges
 

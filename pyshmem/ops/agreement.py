@@ -1,15 +1,12 @@
-"""What the PEs of a team must agree on before they make a plan: that they make the same one, and where its memory lies."""
+"""What the PEs of a team compare before they make a plan: that all of them make the same one."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from pyshmem.host.teams import Team, require_one_node
-from pyshmem.ops.problem import Problem
 from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.heap import default
 
@@ -58,42 +55,3 @@ def require_alike(
         if each[_ALIGNED + 1 : _TEXT] != notes[0][_ALIGNED + 1 : _TEXT]:
             refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
     return all(each[_ALIGNED] for each in notes)
-
-
-def agreed(operator: str, team: Team, describe: Callable[[], Problem]) -> Problem:
-    """Return the problem that ``describe`` returns, if all PEs of the team have the same. Collective over the team.
-
-    Its ``aligned`` is that of all PEs.
-    Errors: those of ``describe`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if problems differ.
-    """
-    problem, error, text = None, None, ""
-    try:
-        problem = describe()
-        text = _text_of(problem)
-    except ShmemError as refusal:
-        error, text = refusal, str(refusal)
-    wants = f"the same call on all PEs of the team (size= gives a length that {team.size} does not divide)"
-    aligned = require_alike(operator, team, "a", text, wants, error, problem is not None and problem.aligned)
-    assert problem is not None
-    return problem._replace(aligned=aligned)
-
-
-def _text_of(problem: Problem) -> str:
-    """What all PEs must have in common."""
-    epilogue = problem.options.epilogue
-    name = None if epilogue is None else epilogue.fn.__qualname__
-    options = problem.options._replace(epilogue=name)
-    return (
-        f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} "
-        f"of {problem.a.dtype} and {problem.b.dtype}, {problem.scaling}, {options}"
-    )
-
-
-def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:
-    """Return the lowest start of ``nbytes`` that no list of (start, end) has taken, or None if there is none below room."""
-    start = 0
-    for first, last in sorted(each for pe in taken for each in pe):
-        if first - start >= nbytes:
-            break
-        start = max(start, last)
-    return start if start + nbytes <= room else None

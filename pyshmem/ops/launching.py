@@ -12,7 +12,7 @@ import torch
 
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel, refuse_launch, words_of
+from pyshmem.runtime.gpu.launch import CachedKernel, early_launcher, refuse_launch, words_of
 from pyshmem.runtime.heap import heaps
 
 _cached = cache(CachedKernel)
@@ -57,6 +57,11 @@ class Prepared:
         code = launch_prepared(self._head, stream, *[array.data_ptr() for array in arrays], *self._tail)
         if code:
             refuse_launch("ops", "a plan's kernel", code)
+
+
+def may_be_early() -> bool:
+    """Return whether a kernel may begin before its predecessor has ended, and wait for it itself."""
+    return not interpreter.active() and bool(early_launcher())
 
 
 def _require_constants(kernel: Any, bound: int, constants: Mapping[str, Any]) -> None:

@@ -1,248 +1,169 @@
-"""Plans: everything that is decided and allocated once for calls of an operator with the same arguments."""
+"""Plans of operators of models: what the PEs of a team agree on once for calls of one kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
-from pyshmem.ops import agreement, schedules
-from pyshmem.ops.configurations import device
+from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.kept import Kept
-from pyshmem.ops.models import plans as models
-from pyshmem.ops.problem import Problem, problem_of, require_out
-from pyshmem.ops.replaying import Replayed
-from pyshmem.ops.scaling import NONE, Scales, taken
-from pyshmem.ops.selection import ABLE, choose, require_known
-from pyshmem.ops.workspace import RESULTS
-from pyshmem.runtime._native import layout
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import views
+from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime.arguments import is_number, require_init
+from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
+from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 64  # of a team
-MOST_READY = 256
-ONE_LAUNCH = ("fused", "workgroup_specialized")
+MOST_PLANS = 128  # of a team
+WITHOUT_TILES = ("bulk_synchronous", "copy_engine", "reduce_on_stream")  # schedules that reach PEs on other nodes
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-class Plan:
-    """An operator with its schedule, memory and kernels. ``plan(a, b, out=None, scale_a=None, scale_b=None)`` calls it.
+class Plan(Protocol):
+    """What calls of one kind share: memory and kernels."""
 
-    schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
-    A plan serves operands of one shape, type and layout. It is valid until close, the team's destroy or the last finalize.
+    team: Team
+    space: Workspace
+    generation: int
+
+
+class Operand(NamedTuple):
+    """What a plan depends on of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    contiguous: bool
+    device: str
+    aligned: bool  # its address is a multiple of 16
+
+
+def _close(plan: Plan) -> None:
+    if job.generation == plan.generation:
+        plan.space.close()
+
+
+_plans = Kept(MOST_PLANS, _close)
+
+
+def operand(array: Any) -> Any:
+    """Describe a tensor; any other object by its type."""
+    if not isinstance(array, torch.Tensor):
+        return type(array)
+    aligned = array.data_ptr() & 15 == 0
+    return Operand(tuple(array.shape), array.dtype, array.is_contiguous(), array.device.type, aligned)
+
+
+def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]]) -> Any:
+    """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
+
+    make: checks the arguments, without communication, and returns what all PEs must have in common, and a function that
+        makes the plan.
+    Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
     """
-
-    def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
-        """problem: with the schedule and the order that were chosen."""
-        self.problem, self.why, self.key = problem, why, key
-        self.schedule, self.order = problem.options.schedule, problem.options.order
-        self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
-        self.team = problem.team
-        self._generation = job.generation
-        self._steps: Any = schedules.steps_of(self.problem, a, b)
-        self._call: Any = self._steps if self.schedule in ONE_LAUNCH else Replayed(self._steps)
-        self._turn = 0
-        self._results: list[torch.Tensor] = []
-        self._accepted: set[bytes] = set()  # layouts of out, a, b and the scales
-
-    def __call__(
-        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
-        scale_b: torch.Tensor | None = None,
-    ) -> torch.Tensor:  # fmt: skip
-        """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
-        places = layout(views, out, a, b, scale_a, scale_b)
-        scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
-        if places not in self._accepted or not self.live:
-            self.require(a, b, out, scales)
-            if places is not None:
-                self._accepted.add(places)
-        return self._enqueue(a, b, out, scales)
-
-    @property
-    def live(self) -> bool:
-        """Whether neither the plan nor its team nor the library has ended."""
-        return self._steps is not None and self._generation == job.generation and self.team.size > 0
-
-    def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
-        """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
-        operator = self.problem.operator
-        if not self.live:
-            refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
-        scaled = self.problem.scaling != NONE
-        if scaled is not bool(scales) or any(each is None for each in scales):
-            given = zip(("scale_a", "scale_b"), scales or (None, None), strict=True)
-            got = ", ".join(f"{'no' if each is None else 'a'} {name}" for name, each in given)
-            wants = "scale_a and scale_b" if scaled else "no scales"
-            refuse(ArgumentError, operator, "scale_a", got, f"{wants}, as the plan was made for")
-        if _places(a, b, scales) != self.key[2]:
-            wants = f"tensors of the shapes, types and layouts that {self!r} was made for"
-            refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
-        if out is not None:
-            require_out(self.problem, out)
-
-    def _enqueue(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
-        if out is None:
-            out = self._result()
-        self._call(a, b, out, *scales)
-        return out
-
-    def _result(self) -> torch.Tensor:
-        """One of two arrays in turn."""
-        if not self._results:
-            problem = self.problem
-            if problem.symmetric:
-                self._results = [self._steps.space[name] for name in RESULTS]
-            else:
-                self._results = [torch.empty(problem.result, dtype=problem.dtype, device=device()) for _ in RESULTS]
-        self._turn ^= 1
-        return self._results[self._turn]
-
-    def close(self) -> None:
-        """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
-        if self._steps is not None and self._generation == job.generation:
-            self._steps.space.close()
-        self._steps = self._call = None
-        self._results = []
-
-    def __repr__(self) -> str:
-        problem = self.problem
-        sizes = f"{problem.M} x {problem.N} x {problem.K}"
-        return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
-
-
-_plans = Kept(MOST_PLANS, Plan.close)
-_ready: dict[tuple[Any, ...], Plan] = {}  # by the arguments of calls that a plan has taken
-
-
-def call(
-    operator: str,
-    a: Any,
-    b: Any,
-    out: Any,
-    team: Team | None,
-    plan: Plan | None,
-    split: str,
-    options: dict[str, Any],
-) -> torch.Tensor:
-    """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
-    scales = taken(options) if options else ()
-    group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
-    asked = (operator, split, layout(views, out, a, b, *scales), id(group), *options.items())
-    try:
-        found = _ready.get(asked)
-    except TypeError:  # an option that cannot be in a key
-        found = find(operator, a, b, group, split, options, scales, out)  # says what is wrong
-    if found is None or not found.live or (plan is not None and plan is not found):
-        found = _required(operator, a, b, out, group, plan, split, options, scales)
-        if len(_ready) >= MOST_READY:
-            _ready.clear()
-        if asked[2] is not None:
-            _ready[asked] = found
-    elif len(_plans) > 1:
-        _plans.move_to_end(found.key)
-    return found._enqueue(a, b, out, scales)
-
-
-def _required(
-    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Plan | None, split: str, options: Mapping[str, Any],
-    scales: Scales,
-) -> Plan:  # fmt: skip
-    """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
-    if plan is None:
-        plan = find(operator, a, b, team, split, options, scales, out)
-    elif type(plan) is not Plan:
-        refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    elif _key(operator, a, b, team, split, options, scales) != plan.key:
-        refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
-    plan.require(a, b, out, scales)
-    return plan
-
-
-def find(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales,
-    out: Any = None,
-) -> Plan:  # fmt: skip
-    """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``."""
-    group = TEAM_WORLD if team is None else team
-    key = _key(operator, a, b, group, split, options, scales)
+    require_init(routine)
+    group = TEAM_WORLD if team is None else member(routine, team)
+    key = (routine, asked, group.meeting.wires, job.generation)
     try:
         found = _plans.live(key)
     except TypeError:
-        found = None  # an argument that cannot be in a key, which problem_of refuses
-    if found is None or not found.live:
-        group = member(operator, group)
-        problem, why = choose(
-            agreement.agreed(operator, group, lambda: _described(operator, a, b, group, split, options, scales, out))
-        )
+        found = None  # an argument that cannot be in a key, which make refuses
+    if found is None:
+        maker = _agreed(routine, group, make)
         _plans.make_room(group)
-        _plans.pop(key, None)  # one that has ended: the new one is not its successor in the order of use
-        found = _plans[key] = Plan(problem, why, a, b, key)
+        found = _plans[key] = maker()
     return found
 
 
-def _described(
-    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales, out: Any
-) -> Problem:
-    """Return the problem of a call that makes a plan. Errors: all that may be of one PE only."""
-    agreement.require_no_capture(operator)
-    require_one_node(operator, team)
-    problem = problem_of(operator, a, b, team, split, options, scales)
-    require_known(problem)
-    if out is not None:
-        require_out(problem, out)
-    return problem
-
-
-def plan(
-    operator: str, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: str = "rows", **options: Any
-) -> Plan:
-    """Return the plan that calls of ``operator`` with such arguments use, made ahead of the first call.
-
-    operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
-    a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
-    Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
-    Spec: none.
-    """
-    if operator not in ABLE:
-        refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
-    scales = taken(options)
-    return find(operator, a, b, team, split, options, scales)
-
-
-def _key(
-    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
-) -> tuple[Any, ...]:
-    """What a plan depends on. The plan keeps the team, whose id is not another's meanwhile."""
-    return operator, split, _places(a, b, scales), id(team), *options.items()
-
-
-def _places(a: Any, b: Any, scales: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How the operands lie in memory."""
-    return tuple(
-        (each.shape, each.stride(), each.dtype, each.device, each.data_ptr() & 15 == 0)
-        if isinstance(each, torch.Tensor)
-        else type(each)
-        for each in (a, b, *scales)
-    )
-
-
-def _spelled(operand: Any) -> str:
-    if not isinstance(operand, torch.Tensor):
-        return type(operand).__name__
-    odd = ", at an address that is no multiple of 16" if operand.data_ptr() & 15 else ""
-    return f"{operand.dtype} of shape {tuple(operand.shape)} and strides {operand.stride()}{odd}"
+def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -> Any:
+    error, maker = None, None
+    try:
+        require_no_capture(routine)
+        require_near(routine, team)
+        text, maker = make(team)
+    except ShmemError as problem:
+        error, text = problem, str(problem)
+    require_alike(routine, team, "x", text, "the same call on all PEs of the team", error)
+    return maker
 
 
 def clear() -> None:
-    """Close all plans, which frees their memory.
-
-    Order: collective over all PEs, which have made the same plans.
-    Errors: NotInitializedError.
-    Spec: none.
-    """
+    """Close all plans. Collective over all PEs, which have made the same plans."""
     _plans.close_all()
-    _ready.clear()
-    models.clear()
+
+
+# ---- checks that operators share
+
+
+def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str], team: Team) -> str:
+    """Return the name of the schedule, ``usual`` for "auto".
+
+    Errors: ArgumentError if it is not ``known``; UnreachableError if it stores tiles, and ``team`` spans nodes.
+    """
+    if schedule == "auto":
+        return usual
+    if not isinstance(schedule, str) or schedule not in known:
+        refuse(ArgumentError, routine, "schedule", repr(schedule), "auto or " + ", ".join(known))
+    if schedule not in WITHOUT_TILES:
+        wants = "auto or " + ", ".join(each for each in known if each in WITHOUT_TILES)
+        require_one_node(routine, team, "schedule", f"{schedule!r} for ", wants)
+    return schedule
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors have memory in common."""
+    starts = one.data_ptr(), other.data_ptr()
+    return starts[0] < starts[1] + other.nbytes and starts[1] < starts[0] + one.nbytes
+
+
+def require_own(routine: str, out: torch.Tensor, **read: torch.Tensor) -> None:
+    """Errors: ArgumentError if out is in memory of an array that is read, which is named."""
+    for name, array in read.items():
+        if overlap(out, array):
+            refuse(ArgumentError, routine, "out", f"memory of {name}", "memory of its own")
+
+
+def factor_of(routine: str, scale: Any, width: int) -> float:
+    """Return what products of queries and keys of ``width`` elements are multiplied by. Errors: ArgumentError."""
+    if scale is None:
+        return float(width**-0.5)
+    if not is_number(scale) or not math.isfinite(scale):
+        refuse(ArgumentError, routine, "scale", repr(scale), "a number, or None")
+    return float(scale)
+
+
+def require_array(
+    routine: str, name: str, array: Any, shape: Mapping[str, int | None] | tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...] = (),
+) -> None:  # fmt: skip
+    """Check a contiguous tensor beside the heap. shape: its own, or the names of dimensions, with lengths where they matter.
+
+    dtypes: those that it may have; none are given where any may be.
+    Errors: ArgumentError, DtypeError.
+    """
+    wanted = shape if isinstance(shape, tuple) else tuple(shape.values())
+    if not isinstance(array, torch.Tensor):
+        refuse(ArgumentError, routine, name, type(array).__name__, "a torch tensor")
+    fits = array.dim() == len(wanted) and all(w in (None, s) for s, w in zip(array.shape, wanted, strict=False))
+    if not fits:
+        refuse(ArgumentError, routine, name, f"shape {tuple(array.shape)}", f"shape {_spelled(shape)}")
+    if not array.is_contiguous():
+        refuse(ArgumentError, routine, name, f"strides {array.stride()}", "a contiguous tensor")
+    if array.device.type != default().device:
+        refuse(ArgumentError, routine, name, f"a tensor on {array.device}", f"one on {default().device}")
+    if dtypes:
+        require_dtype(routine, name, array, dtypes)
+
+
+def require_dtype(routine: str, name: str, array: torch.Tensor, wanted: tuple[torch.dtype, ...]) -> None:
+    """Errors: DtypeError."""
+    if array.dtype not in wanted:
+        refuse(DtypeError, routine, name, str(array.dtype), "one of " + ", ".join(map(str, wanted)))
+
+
+def _spelled(shape: Mapping[str, int | None] | tuple[int, ...]) -> str:
+    if isinstance(shape, tuple):
+        return str(shape)
+    return "(" + ", ".join(name if length is None else f"{name} {length}" for name, length in shape.items()) + ")"

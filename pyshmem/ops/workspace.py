@@ -14,9 +14,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.ops.agreement import lowest_common_gap
-from pyshmem.ops.configurations import device
-from pyshmem.ops.problem import Problem
+from pyshmem.ops.machine import device
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
 from pyshmem.runtime.job import job
 
@@ -24,7 +22,6 @@ _LINE = 256
 
 
 Wanted = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and type of each piece by its name
-RESULTS = ("result 0", "result 1")
 
 
 class Reserve:
@@ -85,12 +82,6 @@ def reserve_bytes() -> int:
     return _reserve.room
 
 
-def workspace_of(problem: Problem, **more: tuple[tuple[int, ...], torch.dtype]) -> Workspace:
-    """Return the memory of a plan: two results, if peers write them, and what its schedule wants."""
-    results = dict.fromkeys(RESULTS, (problem.result, problem.dtype)) if problem.symmetric else {}
-    return Workspace(problem.operator, problem.team, results | more)
-
-
 class Workspace:
     """Pieces of symmetric memory, for ``routine`` on ``team``. They are zeros at first."""
 
@@ -132,6 +123,16 @@ class Workspace:
                 self._team.sync()
             _reserve.give_back(self._memory)
         self._memory, self.closed = None, True
+
+
+def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:
+    """Return the lowest start of ``nbytes`` that no list of (start, end) has taken, or None if there is none below room."""
+    start = 0
+    for first, last in sorted(each for pe in taken for each in pe):
+        if first - start >= nbytes:
+            break
+        start = max(start, last)
+    return start if start + nbytes <= room else None
 
 
 def _intervals(routine: str, team: Team, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

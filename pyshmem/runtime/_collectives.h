@@ -8,7 +8,7 @@
  * another team.
  *
  * A member may pass private memory, which the others cannot reach and do not know of. It tells them before they meet, and the call
- * then ends with the outcome STAGED on all of them: pyshmem.transport.mapped.staging does the rest. */
+ * then ends with the outcome STAGED on all of them: pyshmem.transport.teams.staging does the rest. */
 enum {
     NOTE = 256, NOTES = 2048,       /* bytes of a note; offset of the two notes */
     COUNTERS = NOTES + 2 * NOTE,

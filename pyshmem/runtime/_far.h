@@ -9,7 +9,7 @@
 enum { FAR_SHIFT = 48, STAGE = 1 << 18, CHUNK = 8192, SPIN_NS = 50000, LONG_SPIN_NS = 500000, QUEUE = 16, TOKEN = 16, PATIENCE_MS = 30000, NAP_US = 20 };
 
 enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
-enum { OP_FETCH, OP_SET, OP_SWAP, OP_ADD, OP_AND, OP_OR, OP_XOR, OP_COMPARE_SWAP, OP_COUNT }; /* as in pyshmem.transport.mpi */
+enum { OP_FETCH, OP_SET, OP_SWAP, OP_ADD, OP_AND, OP_OR, OP_XOR, OP_COMPARE_SWAP, OP_COUNT }; /* as in pyshmem.transport.far */
 
 enum { BY_MPI = 1 };
 #define FAR_GPU (UINT64_C(1) << 47) /* of an offset: it is in the GPU heap */

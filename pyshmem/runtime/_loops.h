@@ -64,7 +64,7 @@ static uint16_t to_float16(float f) {
     }
 HALF(float16) HALF(bfloat16)
 
-/* The element types, in the order of LOOPS in pyshmem/transport/mapped/operators.py. The operators are sum, prod, min, max, and, or,
+/* The element types, in the order of LOOPS in pyshmem/transport/teams/operators.py. The operators are sum, prod, min, max, and, or,
  * xor, as in its OPERATORS. An operator that is not defined for a type has no function. */
 enum { OPERATORS = 7 };
 typedef struct { uint64_t item, wide; combine_t combine[OPERATORS], widen, narrow; } kind_t;

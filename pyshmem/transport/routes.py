@@ -16,16 +16,16 @@ from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
-from pyshmem.transport.direct import Direct
-from pyshmem.transport.direct import cpu as _cpu  # noqa: F401  sets the route of the heap
-from pyshmem.transport.direct.gpu import GpuDirect
-from pyshmem.transport.mapped import Mapped
-from pyshmem.transport.mpi import close_service, open_service
-from pyshmem.transport.mpi import gpu as _gpu  # noqa: F401  sets the route of the heap
+from pyshmem.transport.far import close_service, open_service
+from pyshmem.transport.far import gpu as _gpu  # noqa: F401  sets the route of the heap
+from pyshmem.transport.near import Near
+from pyshmem.transport.near import cpu as _cpu  # noqa: F401  sets the route of the heap
+from pyshmem.transport.near.gpu import GpuNear
+from pyshmem.transport.teams import Meeting
 from pyshmem.transport.watched import Watched
 
 _WITH_A_ROUTE = "a PE of this node whose memory is mapped, or a PE of another node"
-pending: list[Direct] = []  # routes with operations that may be incomplete on return: a barrier completes them first
+pending: list[Near] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
 
 def open_routes() -> None:
@@ -128,10 +128,10 @@ def is_mapped(heap: Heap, pe: int) -> bool:
     return pe in heap.deltas
 
 
-def meeting_of(name: str, members: tuple[int, int, int], me: int, area_index: int) -> Mapped:
-    """Return the meeting of a team: how its members synchronise and combine data. The arguments are those of Mapped."""
-    meeting = Mapped(name, members, me, area_index)
-    return cast(Mapped, Watched(meeting)) if job.debug else meeting
+def meeting_of(name: str, members: tuple[int, int, int], me: int, area_index: int) -> Meeting:
+    """Return the meeting of a team: how its members synchronise and combine data. The arguments are those of Meeting."""
+    meeting = Meeting(name, members, me, area_index)
+    return cast(Meeting, Watched(meeting)) if job.debug else meeting
 
 
 def order() -> None:
@@ -159,6 +159,6 @@ def complete_on(pes: list[int], ctx: Any) -> None:
             cpu.far.settle_pe(pe)
 
 
-def streams() -> GpuDirect | None:
+def streams() -> GpuNear | None:
     """Return the route that enqueues work on streams, or None."""
     return gpu.direct if "cuda" in heaps else None

@@ -4,7 +4,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.ops import rounds
-from pyshmem.ops.schedules.fused import REDUCE, ROWS, SCATTER, multiply_and_send
+from pyshmem.ops.gemm.fused import REDUCE, ROWS, SCATTER, multiply_and_send
 
 HIGH, WIDE, STEP = 16, 16, 32  # of a tile and of a step of its K loop. The emulator misplaces rows of 32 x 32 products
 # two tiles for each PE: the first is sent from the K loop of the second

@@ -9,7 +9,7 @@ import tempfile
 import torch
 import triton
 from compiling import TARGETS, array, compile, context, specialise
-from pyshmem.ops.configurations import configuration
+from pyshmem.ops.gemm.configurations import configuration
 
 PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}

@@ -4,8 +4,8 @@ import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import CHIPLETS, spilled, text_of
-from pyshmem.ops.models.attention_kernels import attend_blocks
-from pyshmem.ops.models.attention_schedules import TILES
+from pyshmem.ops.attention.prefill_kernels import attend_blocks
+from pyshmem.ops.attention.prefill_schedules import TILES
 
 MULTIPLY = {"nvidia": r"wgmma\.mma_async\S*bf16", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
 SPILLED = {("nvidia", torch.bfloat16, 256): 20}  # bytes: sums of 256 elements want half of a thread's registers

@@ -5,11 +5,16 @@ import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import registers, spilled, text_of
 from pyshmem.kernels.on_stream import of_team
-from pyshmem.ops.models import activations, decode_kernels, expert_kernels, gradient_schedules, norm_kernels, norm_words
-from pyshmem.ops.models.decode_schedules import COMPILED, MERGING_WARPS, WARPS
-from pyshmem.ops.models.expert_schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
-from pyshmem.ops.models.expert_words import dispatch_words
-from pyshmem.ops.models.norm_schedules import MOST_PARTS, MOST_PES, Push
+from pyshmem.ops.training import activations
+from pyshmem.ops.attention import decode_kernels
+from pyshmem.ops.experts import kernels as expert_kernels
+from pyshmem.ops.training import schedules as gradient_schedules
+from pyshmem.ops.norms import kernels as norm_kernels
+from pyshmem.ops.norms import words as norm_words
+from pyshmem.ops.attention.decode_schedules import COMPILED, MERGING_WARPS, WARPS
+from pyshmem.ops.experts.schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
+from pyshmem.ops.experts.words import dispatch_words
+from pyshmem.ops.norms.schedules import MOST_PARTS, MOST_PES, Push
 from pyshmem.runtime.arguments import name_of
 
 ARRAYS = ("x", "residual", "weight", "out", "sums", "total")

@@ -25,8 +25,8 @@ from benchmarks.l2_attention import (
     line_of,
     loads,
 )
-from pyshmem.ops.configurations import Machine
-from pyshmem.ops.models.attention_schedules import programs_of
+from pyshmem.ops.machine import Machine
+from pyshmem.ops.attention.prefill_schedules import programs_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = Gpu("small", 12, 4, 1 << 40)

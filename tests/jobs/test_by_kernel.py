@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.transport.mapped import kernels as mapped_kernels
-from pyshmem.transport.mapped.operators import REDUCE, Fold
+from pyshmem.transport.teams import kernels as team_kernels
+from pyshmem.transport.teams.operators import REDUCE, Fold
 from pyshmem.kernels import plans
 from pyshmem.runtime.cpu_heap import cpu
 from standin_driver import Driver
@@ -62,15 +62,15 @@ def driver(monkeypatch):
         return (dtype, members, arch) != (torch.float64, 4, "nvidia")
 
     monkeypatch.setattr(plans, "known", {})
-    monkeypatch.setattr(mapped_kernels, "known", plans.known)
-    monkeypatch.setattr(mapped_kernels, "kernels", lambda: SimpleNamespace(waited_for=waited_for, combines=combines))
+    monkeypatch.setattr(team_kernels, "known", plans.known)
+    monkeypatch.setattr(team_kernels, "kernels", lambda: SimpleNamespace(waited_for=waited_for, combines=combines))
     return found
 
 
 def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(driver):
     heap = Heap(driver.calls)
     for _ in range(2):
-        assert mapped_kernels.reduce("sum_reduce", heap, GROUP, *call())
+        assert team_kernels.reduce("sum_reduce", heap, GROUP, *call())
         launch = (11, (2, 1, 1), 128, 0, 55, [21, 4096, 8192, 10, 0, 0, 0, 0])
         assert driver.calls == ["settle", launch, "finish 55"]
         driver.calls.clear()
@@ -79,15 +79,15 @@ def test_what_the_program_has_enqueued_comes_first_and_the_kernel_is_waited_for(
 
 def test_nothing_is_done_where_no_kernel_can(driver):
     for heap in (cpu, Heap(driver.calls, reduces=False)):
-        assert not mapped_kernels.reduce("sum_reduce", heap, GROUP, *call())
+        assert not team_kernels.reduce("sum_reduce", heap, GROUP, *call())
     for dtype in (torch.float16, torch.float64):
-        assert not mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call(dtype))
+        assert not team_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call(dtype))
     assert not driver.calls
 
 
 def test_a_wait_that_gives_up_names_the_call_and_the_team(driver):
     with pytest.raises(shmem.WaitTimeoutError, match="max_reduce: no word from a member"):
-        mapped_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *call())
+        team_kernels.reduce("max_reduce", Heap(driver.calls, gives_up=True), GROUP, *call())
 
 
 def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
@@ -95,4 +95,4 @@ def test_a_launch_that_fails_is_told_with_the_drivers_code(driver):
     with pytest.raises(
         shmem.LaunchError, match=r"sum_reduce: PE .: stream: got error 719 of the GPU driver for its kernel"
     ):
-        mapped_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call())
+        team_kernels.reduce("sum_reduce", Heap(driver.calls), GROUP, *call())

@@ -237,7 +237,7 @@ def test_shmem_info_names_the_carrier_and_why(carrier, level, said, tmp_path):
 
 MEASURED = """
 import pyshmem as shmem
-from pyshmem.transport.mpi import carriers
+from pyshmem.transport.far import carriers
 
 carriers.read = lambda name: "auto" if name == "PYSHMEM_FAR" else 0  # as if the nodes were real
 shmem.init()

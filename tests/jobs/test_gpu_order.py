@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 from pyshmem.runtime.gpu.heap import GpuHeap
-from pyshmem.transport.direct import gpu as module
+from pyshmem.transport.near import gpu as module
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def told(monkeypatch):
     heap.thread, heap._recorded = types.SimpleNamespace(ready=True), [0]
     monkeypatch.setattr(module, "raw_stream", lambda device: 7)
     heap.stream = lambda: 7
-    direct = module.GpuDirect(heap)
+    direct = module.GpuNear(heap)
     direct._begin()
     return direct, orders
 
@@ -34,7 +34,7 @@ def add(direct):
 
 def test_an_atomic_is_ordered_after_a_fence_until_the_next_quiet(told):
     direct, orders = told
-    for step in (add, module.GpuDirect.order, add, add, module.GpuDirect.settle, add):
+    for step in (add, module.GpuNear.order, add, add, module.GpuNear.settle, add):
         step(direct)
     assert orders == [False, True, True, False]
 

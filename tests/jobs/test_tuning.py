@@ -14,11 +14,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import pyshmem as shmem
 from benchmarks.streaming_model import HOPPER
-from pyshmem.ops.configurations import Configuration
-from pyshmem.ops.orders.streamed import POLICIES, STREAM_K, whole_tiles
-from pyshmem.ops.tuning.bloom import Bloom
-from pyshmem.ops.tuning.population import distinct, population, tiles_of
-from pyshmem.ops.tuning.record import ERROR, SLACK, Record, suitable
+from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
+from pyshmem.ops.gemm.tuning.bloom import Bloom
+from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
+from pyshmem.ops.gemm.tuning.record import ERROR, SLACK, Record, suitable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROW = Configuration(128, 256, 64, 8, 4)

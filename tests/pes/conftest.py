@@ -124,7 +124,7 @@ def few_pes():
 @pytest.fixture
 def fresh():
     """No test finds the plans, staging memory, compiled code or names of teams of another one."""
-    from pyshmem.ops import torch_library
+    from pyshmem.ops.torch import library as torch_library
 
     torch.compiler.reset()
     yield

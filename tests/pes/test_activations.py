@@ -5,8 +5,8 @@ import pytest
 import torch
 from operands import random
 from pyshmem import ops
-from pyshmem.ops.models import activations
-from pyshmem.ops.models.activations import SHARE
+from pyshmem.ops.training import activations
+from pyshmem.ops.training.activations import SHARE
 from support import DTYPES, FP8_DTYPES, assert_same, here, interpreted, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

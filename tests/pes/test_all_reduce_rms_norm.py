@@ -5,11 +5,11 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
-from pyshmem.ops.configurations import Machine
-from pyshmem.ops.models import all_reduce_rms_norm as norm
-from pyshmem.ops.models import plans as plans_of_models
-from pyshmem.ops.models.all_reduce_rms_norm import reference
-from pyshmem.ops.models.norm_schedules import SCHEDULES
+from pyshmem.ops.machine import Machine
+from pyshmem.ops.norms import all_reduce_rms_norm as norm
+from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops.norms.all_reduce_rms_norm import reference
+from pyshmem.ops.norms.schedules import SCHEDULES
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

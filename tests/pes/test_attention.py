@@ -5,9 +5,9 @@ import pytest
 import torch
 from operands import close_to, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
-from pyshmem.ops.models import attention_schedules
-from pyshmem.ops.models.attention import places_of, reference
-from pyshmem.ops.models.attention_schedules import ORDERS, SCHEDULES
+from pyshmem.ops.attention import prefill_schedules as attention_schedules
+from pyshmem.ops.attention.prefill import places_of, reference
+from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

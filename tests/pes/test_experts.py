@@ -5,13 +5,13 @@ import pytest
 import torch
 from operands import close_to, placed, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops.configurations import Machine
-from pyshmem.ops.models import expert_schedules as schedules
-from pyshmem.ops.models import experts
-from pyshmem.ops.models import plans as plans_of_models
-from pyshmem.ops.models.expert_schedules import SCHEDULES
-from pyshmem.ops.models.experts import reference
-from pyshmem.ops.models.float8 import KIND, Scaled
+from pyshmem.ops.machine import Machine
+from pyshmem.ops.experts import schedules
+from pyshmem.ops.experts import operators as experts
+from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops.experts.schedules import SCHEDULES
+from pyshmem.ops.experts.operators import reference
+from pyshmem.ops.float8 import KIND, Scaled
 from support import here, work
 from tokens import BOUNDS, Case, bits, numbers
 

@@ -12,7 +12,7 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import GPU, SHIFT
 from pyshmem.runtime.job import job
-from pyshmem.transport.mpi import gpu as module
+from pyshmem.transport.far import gpu as module
 from standin_gpu import Gpu
 from support import neighbours, on_one_node
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
-from pyshmem.ops.models import decode_schedules
-from pyshmem.ops.models import plans as plans_of_models
-from pyshmem.ops.models.decode_schedules import SCHEDULES
-from pyshmem.ops.models.flash_decode import reference
+from pyshmem.ops.attention import decode_schedules
+from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops.attention.decode_schedules import SCHEDULES
+from pyshmem.ops.attention.decode import reference
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

@@ -7,9 +7,10 @@ import triton
 import triton.language as tl
 from operands import random
 from pyshmem import ops
-from pyshmem.ops.models import all_reduce_rms_norm, reduce_scatter_rms_norm
-from pyshmem.ops.models.float8 import KIND, coded
-from pyshmem.ops.models.norm_schedules import SCHEDULES
+from pyshmem.ops.norms import all_reduce_rms_norm
+from pyshmem.ops.norms import reduce_scatter_rms_norm
+from pyshmem.ops.float8 import KIND, coded
+from pyshmem.ops.norms.schedules import SCHEDULES
 from pyshmem.ops.shares import share_of, start_of
 from support import here
 

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
-from pyshmem.ops.models import gradient_schedules
-from pyshmem.ops.models.gradient_buckets import cut
-from pyshmem.ops.models.gradient_schedules import SCHEDULES
+from pyshmem.ops.training import schedules as gradient_schedules
+from pyshmem.ops.training.buckets import cut
+from pyshmem.ops.training.schedules import SCHEDULES
 from support import here, torch_store, work
 
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}

@@ -5,8 +5,10 @@ import pytest
 import torch
 from operands import close_to, random
 from pyshmem import ops
-from pyshmem.ops.models import all_reduce_rms_norm, attention, flash_decode
-from pyshmem.ops.models.norm_schedules import MOST_PES
+from pyshmem.ops.norms import all_reduce_rms_norm
+from pyshmem.ops.attention import prefill as attention
+from pyshmem.ops.attention import decode as flash_decode
+from pyshmem.ops.norms.schedules import MOST_PES
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

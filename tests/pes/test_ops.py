@@ -8,9 +8,10 @@ import triton
 import triton.language as tl
 from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops import configurations, plans, selection
-from pyshmem.ops.orders.streamed import POLICIES
-from pyshmem.ops.selection import ABLE
+from pyshmem.ops import machine
+from pyshmem.ops.gemm import plans, selection
+from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.selection import ABLE
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -75,7 +76,7 @@ def test_tiles_may_be_streamed_though_only_some_pes_have_a_k_that_can_be_cut(ope
 @pytest.mark.parametrize("order", ["streamed_1", "streamed", "quarters"])
 def test_programs_share_the_last_tiles_of_gathered_rows(order, few_pes, monkeypatch):
     """Four programs, of which none waits for a later one: the copy engine sends. Tiles have two parts or more."""
-    monkeypatch.setattr(configurations, "INTERPRETED_PROGRAMS", 4)
+    monkeypatch.setattr(machine, "INTERPRETED_PROGRAMS", 4)
     case = Case("all_gather_gemm", sizes=(70, 34, 35))
     for _ in range(2):
         case.check(case.call(schedule="producer_consumer", order=order), order)

@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 from operands import BOUNDS, Case, equal_on_all_pes
 from pyshmem import ops
-from pyshmem.ops.few_rows import MOST_ROWS, MultiplyAndExchange, configuration, fills
-from pyshmem.ops.problem import Options, problem_of
-from pyshmem.ops.schedules.fused import MultiplyAndSend
+from pyshmem.ops.gemm.few_rows import MOST_ROWS, MultiplyAndExchange, configuration, fills
+from pyshmem.ops.gemm.problem import Options, problem_of
+from pyshmem.ops.gemm.fused import MultiplyAndSend
 from support import here, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -91,8 +91,8 @@ def test_more_rows_chosen_tiles_and_streamed_orders_take_the_other_kernel():
 
 @pytest.mark.parametrize("columns, width", [(8192, 64), (4096, 32), (2048, 16), (28672, 32), (132 * 128, 128)])
 def test_the_tile_is_the_widest_with_which_the_busiest_program_has_the_fewest_columns(columns, width, monkeypatch):
-    from pyshmem.ops import few_rows
-    from pyshmem.ops.configurations import Machine
+    from pyshmem.ops.gemm import few_rows
+    from pyshmem.ops.machine import Machine
 
     h200 = Machine("nvidia", 132, 1, True)
     monkeypatch.setattr(few_rows, "machine", lambda: h200)

@@ -4,8 +4,8 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem import ops
-from pyshmem.ops import plans
-from pyshmem.ops.models import plans as plans_of_models
+from pyshmem.ops.gemm import plans
+from pyshmem.ops import plans as plans_of_models
 from support import here
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

@@ -1,14 +1,14 @@
 """Products of 8-bit floats with scales, by every schedule, against float64 of the decoded and scaled operands."""
 
-from importlib import import_module
-
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.ops.gemm.operators import REFERENCES
 from operands import close_to, random
 from pyshmem import ops
-from pyshmem.ops import configurations, selection
-from pyshmem.ops.configurations import Machine, eight_bits
+from pyshmem.ops import machine
+from pyshmem.ops.gemm import selection
+from pyshmem.ops.machine import Machine, eight_bits
 from pyshmem.ops.shares import share_of
 from support import here, work
 from test_ops import CASES
@@ -52,7 +52,7 @@ class Scaled:
         if by_columns:
             self.b = self.b.T.contiguous().T
         more = (split,) if operator == "gemm_all_gather" else ()
-        reference = import_module(f"pyshmem.ops.operators.{operator}").reference
+        reference = REFERENCES[operator]
         self.wanted = reference([(a.double() * p, b.double() * q) for a, b, p, q in every], me, *more)
 
     def arguments(self, **options):
@@ -216,7 +216,7 @@ def test_other_types_have_no_scales(option, value):
 
 @pytest.mark.parametrize("arch, name", [("gfx90a", "gfx90a"), ("gfx942", "")])
 def test_a_gpu_that_multiplies_no_such_floats_is_named(arch, name, monkeypatch):
-    monkeypatch.setattr(configurations, "machine", lambda: Machine(arch, 100, 1, False))
+    monkeypatch.setattr(machine, "machine", lambda: Machine(arch, 100, 1, False))
     a, b = (torch.ones(4, 8, device=here()).to(E4) for _ in range(2))
     wants = f"{name} multiplies no floats of 8 bits" if name else "torch.float8_e4m3fnuz, torch.float8_e5m2fnuz$"
     with pytest.raises(
@@ -226,7 +226,7 @@ def test_a_gpu_that_multiplies_no_such_floats_is_named(arch, name, monkeypatch):
 
 
 def test_an_old_nvidia_gpu_is_named(monkeypatch):
-    monkeypatch.setattr(configurations, "machine", lambda: Machine("nvidia", 108, 1, False))
+    monkeypatch.setattr(machine, "machine", lambda: Machine("nvidia", 108, 1, False))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     a = torch.ones(4, 8, device=here()).to(E4)
     with pytest.raises(shmem.DtypeError, match="wants one of .*; sm_80 multiplies no floats of 8 bits"):

@@ -3,9 +3,9 @@
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.ops import agreement, few_rows, selection
-from pyshmem.ops.configurations import Machine
-from pyshmem.ops.problem import problem_of
+from pyshmem.ops.gemm import few_rows, plans, selection
+from pyshmem.ops.machine import Machine
+from pyshmem.ops.gemm.problem import problem_of
 from support import here
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -45,7 +45,7 @@ CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and
 
 def chosen(operator, split, a, b):
     return selection.choose(
-        agreement.agreed(operator, shmem.TEAM_WORLD, lambda: problem_of(operator, a, b, None, split, {}))
+        plans._agreed(operator, shmem.TEAM_WORLD, lambda: problem_of(operator, a, b, None, split, {}))
     )
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
-from pyshmem.ops.configurations import Machine
-from pyshmem.ops.models import plans as plans_of_models
-from pyshmem.ops.models import reduce_scatter_rms_norm as norm
-from pyshmem.ops.models.reduce_scatter_rms_norm import reference
+from pyshmem.ops.machine import Machine
+from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops.norms import reduce_scatter_rms_norm as norm
+from pyshmem.ops.norms.reduce_scatter_rms_norm import reference
 from pyshmem.ops.shares import share_of, start_of
 from support import here, work
 

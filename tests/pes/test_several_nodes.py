@@ -8,16 +8,14 @@ import torch
 from matrices import sparse
 from pyshmem import irregular, ops
 from pyshmem.ops import agreement
-from pyshmem.ops.models import (
-    attention_schedules,
-    decode_schedules,
-    expert_schedules,
-    gradient_schedules,
-    norm_schedules,
-)
-from pyshmem.ops.models import norm_share_schedules
-from pyshmem.ops.models.plans import WITHOUT_TILES
-from pyshmem.ops.selection import ABLE
+from pyshmem.ops.attention import decode_schedules
+from pyshmem.ops.attention import prefill_schedules as attention_schedules
+from pyshmem.ops.experts import schedules as expert_schedules
+from pyshmem.ops.norms import schedules as norm_schedules
+from pyshmem.ops.training import schedules as gradient_schedules
+from pyshmem.ops.norms import share_schedules as norm_share_schedules
+from pyshmem.ops.plans import WITHOUT_TILES
+from pyshmem.ops.gemm.selection import ABLE
 from support import here, interpreted, live, on_one_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta

@@ -7,23 +7,17 @@ from torch_graphs import backends, compiled, near, numbers
 
 import pyshmem as shmem
 from pyshmem import ops
-from pyshmem.ops import torch_library as library
-from pyshmem.ops.configurations import eight_bits
-from pyshmem.ops.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
-from pyshmem.ops.team_names import handle_of, team_of
+from pyshmem.ops.torch import library
+from pyshmem.ops.gemm.operators import REFERENCES
+from pyshmem.ops.machine import eight_bits
+from pyshmem.ops.torch.team_names import handle_of, team_of
 from support import here
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
-MODULES = {
-    "all_gather_gemm": all_gather_gemm,
-    "gemm_all_gather": gemm_all_gather,
-    "gemm_all_reduce": gemm_all_reduce,
-    "gemm_reduce_scatter": gemm_reduce_scatter,
-}
 ROWS, MIDDLE, COLUMNS = 20, 24, 36  # of each PE's operands
 
-operators = pytest.mark.parametrize("name", MODULES)
+operators = pytest.mark.parametrize("name", REFERENCES)
 
 
 def operands(pe, dtype=torch.float32, rows=ROWS):
@@ -31,7 +25,7 @@ def operands(pe, dtype=torch.float32, rows=ROWS):
 
 
 def wanted(name, n, me):
-    return MODULES[name].reference([operands(pe) for pe in range(n)], me)
+    return REFERENCES[name]([operands(pe) for pe in range(n)], me)
 
 
 @operators
@@ -76,13 +70,13 @@ def test_rows_that_the_team_does_not_divide(name, size, backend, me, npes):
     total = npes * ROWS + 1
     result = compiled(lambda a, b: getattr(library, name)(a, b, size=total), backend, [])(*every[me])
     assert result.shape[0] == total
-    near(result, MODULES[name].reference(every, me))
+    near(result, REFERENCES[name](every, me))
 
 
 def test_columns_are_gathered_too(me, npes):
     every = [(operands(0)[0], operands(pe)[1]) for pe in range(npes)]
     result = compiled(lambda a, b: library.gemm_all_gather(a, b, split="columns"), "aot_eager", [])(*every[me])
-    near(result, gemm_all_gather.reference(every, me, "columns"))
+    near(result, REFERENCES["gemm_all_gather"](every, me, "columns"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -90,7 +84,7 @@ def test_half_precision(dtype, me, npes):
     every = [operands(pe, dtype) for pe in range(npes)]
     result = library.gemm_reduce_scatter(*every[me])
     assert result.dtype is dtype
-    reference = gemm_reduce_scatter.reference(every, me)
+    reference = REFERENCES["gemm_reduce_scatter"](every, me)
     assert (result.double() - reference).norm() < 1e-2 * reference.norm()
 
 
@@ -116,9 +110,7 @@ def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend,
 
     result = compiled(function, backend, seen)(*every[me], scales[me])
     decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
-    close_to(
-        result, MODULES[name].reference(decoded, me, *more) + 1, 5e-4
-    )  # a GPU's matrix units keep 14 bits of a sum
+    close_to(result, REFERENCES[name](decoded, me, *more) + 1, 5e-4)  # a GPU's matrix units keep 14 bits of a sum
     assert [each for each in seen if "scaled_" + name in each]
 
 
@@ -149,7 +141,7 @@ def test_operators_of_8_bits_have_the_fake_kernel_that_torch_wants(name, me):
 def whole_gradients(name, npes, weights, rows):
     """The gradients of sum(weights * result) over all PEs, from one product of all operands in float64, by PE."""
     every = [tuple(each.double().requires_grad_() for each in operands(pe, rows=rows(pe))) for pe in range(npes)]
-    results = [MODULES[name].reference(every, pe) for pe in range(npes)]
+    results = [REFERENCES[name](every, pe) for pe in range(npes)]
     sum((weight.double() * result).sum() for weight, result in zip(weights, results, strict=True)).backward()
     return [(a.grad, b.grad) for a, b in every], [result.shape for result in results]
 
@@ -240,7 +232,7 @@ def test_team_goes_by_its_name(me, npes):
     a, b = operands(me)
     members = [team.translate_pe(pe) for pe in range(team.n_pes())]
     result = compiled(lambda a, b: library.gemm_reduce_scatter(a, b, team="mine"), "aot_eager", [])(a, b)
-    near(result, gemm_reduce_scatter.reference([operands(pe) for pe in members], team.my_pe()))
+    near(result, REFERENCES["gemm_reduce_scatter"]([operands(pe) for pe in members], team.my_pe()))
 
 
 def test_names_of_teams_are_refused(me):
@@ -386,14 +378,14 @@ def test_inductor_keeps_all_of_them(me, npes):
     def function(a, b, target):
         library.barrier_on_stream()
         library.reduce_on_stream(target, library.gemm_all_reduce(a, b) + 1, "sum")
-        return [getattr(library, name)(a * 2, b) + 1 for name in MODULES], target * 2
+        return [getattr(library, name)(a * 2, b) + 1 for name in REFERENCES], target * 2
 
     results, doubled = compiled(function, "inductor", seen)(*operands(me), target)
-    for name, result in zip(MODULES, results, strict=True):
+    for name, result in zip(REFERENCES, results, strict=True):
         near(result, wanted(name, npes, me) * 2 + 1)
     near(target, npes * (wanted("gemm_all_reduce", npes, me) + 1))
     near(doubled, target.double() * 2)
-    for name in (*MODULES, "barrier_on_stream", "reduce_on_stream"):
+    for name in (*REFERENCES, "barrier_on_stream", "reduce_on_stream"):
         assert [each for each in seen if name in each], name
 
 

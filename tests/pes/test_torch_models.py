@@ -5,9 +5,12 @@ import torch
 from torch_graphs import backends, compiled, near, numbers
 
 from pyshmem import ops
-from pyshmem.ops import torch_library as library
-from pyshmem.ops.models import all_reduce_rms_norm, attention, flash_decode, reduce_scatter_rms_norm
-from pyshmem.ops.team_names import handle_of
+from pyshmem.ops.torch import library
+from pyshmem.ops.norms import all_reduce_rms_norm
+from pyshmem.ops.attention import prefill as attention
+from pyshmem.ops.attention import decode as flash_decode
+from pyshmem.ops.norms import reduce_scatter_rms_norm
+from pyshmem.ops.torch.team_names import handle_of
 from support import here
 
 pytestmark = pytest.mark.usefixtures("fresh")

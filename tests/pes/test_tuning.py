@@ -3,11 +3,13 @@
 import pytest
 import torch
 import pyshmem as shmem
-from pyshmem.ops import configurations, tuning
-from pyshmem.ops.configurations import configuration, machine
-from pyshmem.ops.orders.streamed import POLICIES
-from pyshmem.ops.problem import problem_of
-from pyshmem.ops.tuning.measuring import ProductTimer
+from pyshmem.ops.gemm import configurations, tuning
+from pyshmem.ops.gemm.configurations import configuration
+from pyshmem.ops import machine as machines
+from pyshmem.ops.machine import machine
+from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.problem import problem_of
+from pyshmem.ops.gemm.tuning.measuring import ProductTimer
 from pyshmem.runtime.heap import default
 from support import here
 
@@ -25,7 +27,7 @@ def nothing_measured():
 @pytest.fixture
 def programs(monkeypatch):
     """Several programs in the interpreter too: those of these kernels never wait for a later one."""
-    monkeypatch.setattr(configurations, "INTERPRETED_PROGRAMS", 4)
+    monkeypatch.setattr(machines, "INTERPRETED_PROGRAMS", 4)
 
 
 def by_number(shape, dtype, policies):

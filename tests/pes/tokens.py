@@ -4,8 +4,8 @@ import pyshmem as shmem
 import torch
 from operands import close_to, random
 from pyshmem import ops
-from pyshmem.ops.models.experts import reference
-from pyshmem.ops.models.float8 import KIND, Scaled
+from pyshmem.ops.experts.operators import reference
+from pyshmem.ops.float8 import KIND, Scaled
 from support import here
 
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}

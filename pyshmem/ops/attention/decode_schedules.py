@@ -1,0 +1,145 @@
+"""The schedules of flash_decode: how its kernels are compiled, and which memory they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+import pyshmem as shmem
+from pyshmem.ops.attention import decode_kernels as kernels
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.machine import device, machine
+from pyshmem.ops.workspace import Wanted, Workspace
+from pyshmem.runtime import interpreter
+
+NAME = "flash_decode"
+LOG2_E = 1.4426950408889634
+WARPS, MERGING_WARPS = 4, 8
+RESIDENT = 2  # programs that a multiprocessor runs at once, with the shared memory of their stages
+MOST_SPLITS = 64
+LEAST_BLOCKS = 4  # of tokens in a split
+# tokens of a block, stages of its loop, and parts that are combined at once
+COMPILED, INTERPRETED = (64, 3, 16), (16, 1, 2)
+
+
+class Local:
+    """The kernel for this PE's tokens: its parts and their splits. Other PEs may have other rooms for tokens."""
+
+    fused = False
+
+    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
+        """space, turns: of the plan, for all its kernels.  given: q, k, v, lengths, the table of pages and out."""
+        self.problem, self.space, fused = problem, space, self.fused
+        queries, width = problem.heads // problem.kv_heads, problem.width
+        block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
+        stages = min(stages, 2) if machine().arch.startswith("gfx") else stages
+        self.groups = problem.sequences * problem.kv_heads
+        self.splits = splits_of(self.groups, problem.tokens, block)
+        self.sizes = {"Q": queries, "D": width, "PQ": power(queries), "PD": power(width, 16), "CHUNK": chunk}
+        self.values = new(torch.float32, self.groups * self.splits, queries, width)
+        self.logs = new(torch.float32, self.groups * self.splits, queries)
+        none = new(torch.uint64, 0)
+        words = [self.space[name] for name in ("flags", "slots", "slot_logs")] if fused else [none, none, none]
+        tallies = self.space["tallies"] if fused else none
+        fixed = (
+            shmem.device_context(problem.team), *words, turns, tallies, self.values, self.logs,
+            problem.tokens, self.splits, self.groups, problem.scale * LOG2_E,
+        )  # fmt: skip
+        widened = interpreter.active() and problem.dtype is not torch.float32
+        sizes = {name: self.sizes[name] for name in ("PQ", "PD", "CHUNK")}
+        constants = {
+            "HEADS": problem.kv_heads, "Q": queries, "D": width, "BQ": power(queries, 16), "BT": block, **sizes,
+            "PAGE": problem.page, "PRECISION": "widened" if widened else "ieee", "FUSED": fused,
+        }  # fmt: skip
+        programs = 1 if interpreter.active() else min(self.groups * self.splits, slots())
+        self.kernel = Prepared(
+            kernels.attend, max(programs, 1), fixed, given, constants, num_warps=WARPS, num_stages=stages
+        )
+
+
+class Fused(Local):
+    """One kernel: the last program of each group combines it over splits and PEs."""
+
+    fused = True
+
+    @staticmethod
+    def wanted(problem: Any) -> Wanted:
+        """Return the symmetric memory of a plan."""
+        groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
+        pairs = problem.team.size * groups
+        return {
+            "flags": ((pairs,), torch.uint64), "tallies": ((groups,), torch.uint64),
+            "slots": ((2 * pairs, queries, problem.width), torch.float32),
+            "slot_logs": ((2 * pairs, queries), torch.float32),
+        }  # fmt: skip
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """arrays: q, k, v, lengths, the table of pages and out."""
+        self.kernel(*arrays)
+
+
+class BulkSynchronous(Local):
+    """Four launches: parts of the splits, their sum, its exchange by fcollect_on_stream, and the sum over PEs."""
+
+    @staticmethod
+    def wanted(problem: Any) -> Wanted:
+        """Return the symmetric memory of a plan."""
+        size = problem.sequences * problem.heads * (problem.width + 1)  # values, then logs
+        return {"mine": ((size,), torch.float32), "all": ((problem.team.size * size,), torch.float32)}
+
+    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
+        super().__init__(problem, space, turns, given)
+        groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
+        parts, n = groups * queries, problem.team.size
+        size = parts * (problem.width + 1)
+        mine, every, cut = self.space["mine"], self.space["all"], parts * problem.width
+        spare = new(torch.float32, groups * queries)
+        self.mine, self.every = (self.values, self.logs, mine[:cut], mine[cut:]), (every, every[cut:], given[-1], spare)
+        each = queries * problem.width
+        self.splits_merged = self.merge(
+            self.splits, (each, queries, each * self.splits, queries * self.splits), self.mine
+        )
+        self.pes_merged = self.merge(n, (size, size, each, queries), self.every)
+
+    def merge(self, count: int, pitches: tuple[int, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
+        return Prepared(
+            kernels.merge_parts, max(self.groups, 1), (count, *pitches), arrays, self.sizes, num_warps=MERGING_WARPS
+        )
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        self.kernel(*arrays)
+        self.splits_merged(*self.mine)
+        shmem.fcollect_on_stream(self.space["all"], self.space["mine"], team=self.problem.team)
+        every, logs, _, spare = self.every
+        self.pes_merged(every, logs, arrays[-1], spare)
+
+
+SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
+
+
+def splits_of(groups: int, tokens: int, block: int) -> int:
+    """Return the splits of a sequence: the fewest that keep the multiprocessors busy for nine tenths of the time."""
+    most = max(min(MOST_SPLITS, tokens // (block if interpreter.active() else LEAST_BLOCKS * block)), 1)
+    room = slots()
+
+    def used(splits: int) -> float:
+        items = groups * splits
+        return items / (-(-items // room) * room)
+
+    able = range(1, most + 1)
+    return next((splits for splits in able if used(splits) >= 0.9), max(able, key=used)) if groups else 1
+
+
+def slots() -> int:
+    """Return the programs that run at once. The interpreter runs one, but splits as for a few."""
+    return 5 if interpreter.active() else RESIDENT * machine().programs
+
+
+def power(size: int, least: int = 1) -> int:
+    return max(int(triton.next_power_of_2(max(size, 1))), least)
+
+
+def new(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=device())

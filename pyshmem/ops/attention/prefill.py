@@ -1,0 +1,139 @@
+"""Attention of long sequences, whose queries, keys and values are divided among the PEs by tokens.
+
+Products of a PE: 4 * size * tokens * heads * dim operations for each sequence, half of them under a causal mask. Bytes that
+it sends: its keys and values, 2 * tokens * kv_heads * dim elements, to every peer. Idea: Ring Attention (Liu et al.,
+arXiv 2310.01889), with puts to all PEs and flags in place of a ring; zigzag order: Zhu's ring-flash-attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from pyshmem.host.teams import Team
+from pyshmem.ops import plans
+from pyshmem.ops.attention.decode import MOST_WIDTH
+from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, pieces_of, tokens_at
+from pyshmem.ops.plans import DTYPES, operand, require_array, require_own
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.job import job
+
+OPTIONS: dict[str, Any] = {"schedule": "auto", "order": "contiguous", "size": None}
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None,
+    out: torch.Tensor | None = None, team: Team | None = None, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Return softmax(``q`` @ keysᵀ * scale) @ values, like ``q``, for this PE's tokens, over the keys and values of all PEs.
+
+    q: (batch, tokens, heads, dim).  k, v: (batch, tokens, kv_heads, dim); kv_heads divides heads. All are contiguous and of
+        one dtype: float32, float16 or bfloat16.  causal: a query sees no key behind its own place in the sequence.
+    scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: one of two arrays of the plan in turn.
+    options: schedule, "auto", "copy_engine" or "bulk_synchronous"; size, the tokens of a sequence on all n PEs, where n does
+        not divide it; order, "contiguous": PE p has piece p of n, or "zigzag": pieces p and 2 n - 1 - p of 2 n, one behind
+        the other, which makes work even under a causal mask. The first pieces are longer by one.
+    Order: collective over team, None is TEAM_WORLD, on torch's current stream.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Spec: none.
+    """
+    given = (q, k, v, out)
+    asked = (*map(operand, given), causal, scale, *options.items())
+    return plans.find(NAME, team, asked, partial(_prepare, given, causal, scale, options))(*given)  # type: ignore[no-any-return]
+
+
+def reference(
+    q: torch.Tensor, places: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Return the result of queries at ``places`` of the sequence in float64.  k, v: those of the whole sequence."""
+    shared = q.shape[2] // k.shape[2]
+    keys, values = (each.double().repeat_interleave(shared, 2) for each in (k, v))
+    found = torch.einsum("bqhd,bkhd->bhqk", q.double(), keys) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if causal:
+        found = found.masked_fill(torch.arange(k.shape[1], device=q.device) > places[:, None], float("-inf"))
+    return torch.einsum("bhqk,bkhd->bqhd", found.softmax(3), values)
+
+
+def places_of(size: int, pe: int, n_pes: int, order: str) -> torch.Tensor:
+    """Return the places in the sequence of the tokens that ``pe`` has."""
+    return torch.cat([torch.arange(*piece) for piece in pieces_of(size, pe, n_pes, ORDERS[order])])
+
+
+class Plan:
+    """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
+
+    def __init__(self, problem: Problem, schedule: str, given: tuple[Any, ...]) -> None:
+        self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
+        self._results = [torch.empty_like(given[0]) for _ in range(2)]
+        self._turn = 0
+        *operands, out = given
+        self._step = SCHEDULES[schedule](problem, (*operands, self._results[0] if out is None else out))
+        self.space = self._step.space
+
+    def __call__(self, q: Any, k: Any, v: Any, out: Any) -> torch.Tensor:
+        if out is None:
+            self._turn ^= 1
+            out = self._results[self._turn]
+        else:
+            require_own(NAME, out, q=q, k=k, v=v)
+        if self._step.room:
+            self._step(q, k, v, out)
+        return out  # type: ignore[no-any-return]
+
+
+def _prepare(
+    given: tuple[Any, ...], causal: Any, scale: Any, options: Mapping[str, Any], team: Team
+) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    q, k = given[:2]
+    _require_operands(*given)
+    if not isinstance(causal, bool):
+        refuse(ArgumentError, NAME, "causal", repr(causal), "True or False")
+    for name in options:
+        if name not in OPTIONS:
+            refuse(ArgumentError, NAME, "options", name, "one of " + ", ".join(OPTIONS))
+    schedule, order, size = (options.get(name, usual) for name, usual in OPTIONS.items())
+    if not isinstance(order, str) or order not in ORDERS:
+        refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
+    usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
+    sequences, tokens, heads, width = q.shape
+    whole = _whole(size, tokens, order, team)
+    factor = plans.factor_of(NAME, scale, width)
+    problem = Problem(team, sequences, whole, heads, k.shape[2], width, q.dtype, factor, causal, ORDERS[order])
+    text = (
+        f"{sequences} sequences of {whole} tokens in {order} order, {heads} heads of {width} in {q.dtype}, "
+        f"{k.shape[2]} heads of keys, scale {factor}, causal {causal}, by {chosen}"
+    )
+    return text, partial(Plan, problem, chosen, given)
+
+
+def _require_operands(q: Any, k: Any, v: Any, out: Any) -> None:
+    """Errors: ArgumentError, DtypeError."""
+    require_array(NAME, "q", q, {"batch": None, "tokens": None, "heads": None, "dim": None}, DTYPES)
+    sequences, tokens, heads, width = q.shape
+    require_array(NAME, "k", k, {"batch": sequences, "tokens": tokens, "kv_heads": None, "dim": width}, (q.dtype,))
+    require_array(NAME, "v", v, tuple(k.shape), (q.dtype,))
+    kv_heads = k.shape[2]
+    if not 1 <= width <= MOST_WIDTH:
+        refuse(ArgumentError, NAME, "q", f"heads of {width} elements", f"1 to {MOST_WIDTH}")
+    if not kv_heads or not heads or heads % kv_heads:
+        refuse(ArgumentError, NAME, "k", f"{kv_heads} heads, with {heads} of q", "as many heads of q for each")
+    if out is not None:
+        require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
+
+
+def _whole(size: Any, tokens: int, order: str, team: Team) -> int:
+    """Return the tokens of a sequence on all PEs. Errors: ArgumentError."""
+    whole = tokens * team.size if size is None else size
+    if type(whole) is not int or whole < 0:
+        refuse(ArgumentError, NAME, "size", repr(size), "the tokens of a sequence on all PEs, or None")
+    wanted = tokens_at(whole, team.me, team.size, ORDERS[order])
+    if wanted != tokens:
+        wants = f"{wanted}: this PE's of {whole} in {order} order (size= gives those of all PEs)"
+        refuse(ArgumentError, NAME, "q", f"{tokens} tokens", wants)
+    return whole

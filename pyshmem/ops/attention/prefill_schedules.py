@@ -1,0 +1,194 @@
+"""The schedules of attention: how keys and values reach all PEs, and how the kernel over them is compiled."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.ops.attention.decode_schedules import LOG2_E, power
+from pyshmem.ops.attention.prefill_kernels import attend_blocks
+from pyshmem.ops.copies import Pieces, peers_of, put
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.machine import Machine, machine
+from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.streams import Side, await_mark
+from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime import interpreter
+
+NAME = "attention"
+ALIGNED = 64  # elements, so that kernels load 16 bytes at once
+ORDERS = {"contiguous": 1, "zigzag": 2}  # parts of a PE
+
+
+class Problem(NamedTuple):
+    """What a plan is made for. size: the tokens of a sequence on all PEs.  width: the elements of a head."""
+
+    team: Team
+    sequences: int
+    size: int
+    heads: int
+    kv_heads: int
+    width: int
+    dtype: torch.dtype
+    scale: float
+    causal: bool
+    parts: int
+
+    @property
+    def n_pes(self) -> int:
+        return self.team.size
+
+    @property
+    def me(self) -> int:
+        return self.team.me
+
+
+class Tile(NamedTuple):
+    """queries, tokens: of a block of products."""
+
+    queries: int
+    tokens: int
+    warps: int
+    stages: int
+
+
+# (architecture, bytes of an element, whether heads have more than 128 elements)
+TILES = {
+    ("interpreter", 2, False): Tile(32, 32, 4, 1),
+    ("sm_90", 2, False): Tile(128, 128, 8, 3),  # 224 KiB of shared memory
+    ("nvidia", 2, False): Tile(64, 64, 4, 3),
+    ("nvidia", 2, True): Tile(128, 32, 8, 3),
+    ("nvidia", 4, False): Tile(64, 32, 8, 2),
+    ("nvidia", 4, True): Tile(32, 32, 8, 2),
+    ("amd", 2, False): Tile(128, 64, 4, 2),
+    ("amd", 2, True): Tile(64, 32, 4, 1),
+    ("amd", 4, False): Tile(64, 32, 4, 1),
+    ("amd", 4, True): Tile(32, 32, 4, 1),
+}
+
+
+class Gathered:
+    """Keys and values of all PEs in slots, and the kernel over them."""
+
+    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...], waits: bool) -> None:
+        """given: q, k, v and out."""
+        self.problem, team = problem, problem.team
+        most = max(tokens_at(problem.size, pe, team.size, problem.parts) for pe in range(team.size))
+        count = problem.sequences * most * problem.kv_heads * problem.width
+        self.room = -(-count // ALIGNED) * ALIGNED
+        pair = {} if waits else {"mine": ((2, self.room), problem.dtype)}
+        slots = {"slots": ((team.size, 2, self.room), problem.dtype)}
+        self.space = Workspace(NAME, team, Pieces.space(team, 1) | slots | pair)
+        self.slots, here = self.space["slots"], machine()
+        row = tile_of(here, problem)
+        items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
+        fixed = (
+            shmem.device_context(team), *(self.space[name] for name in ("words", "flags", "slots")), self.room,
+            problem.size, items, problem.scale * LOG2_E,
+        )  # fmt: skip
+        self.kernel = Prepared(
+            attend_blocks, programs_of(here, items), fixed, (given[0], given[3]), constants_of(problem, here, waits),
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
+
+    def store(self, target: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Copy this PE's keys and values to ``target``, (2, room)."""
+        for place, array in zip(target, (k, v), strict=True):
+            place[: array.numel()].copy_(array.view(-1))
+
+
+class CopyEngine(Gathered):
+    """The copy engine puts keys and values into a slot on each PE, with a flag behind, while the kernel reads others.
+
+    The kernel begins when all PEs have reached the call, so that nothing that brings keys has to wait for its programs.
+    """
+
+    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
+        super().__init__(problem, given, True)
+        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.peers, self.side = peers_of(problem.team), Side()
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
+        team = self.problem.team
+        with self.side.after():
+            self.pieces.begin()  # no PE reads its slots of the last call any more
+            ready = self.side.mark()
+            for pe in reversed(self.peers):  # each PE reads those of the next one first
+                for slot, array in zip(self.slots[team.me], (k, v), strict=True):
+                    put(team, slot[: array.numel()], array.view(-1), pe)
+                self.pieces.tell(pe, 0)
+        self.store(self.slots[team.me], k, v)
+        await_mark(ready)
+        if out.numel():
+            self.kernel(q, out)
+        if self.peers:
+            self.pieces.wait(self.peers[-1], 0)
+        self.side.join()
+
+
+class BulkSynchronous(Gathered):
+    """fcollect_on_stream of keys and values, then the kernel."""
+
+    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
+        super().__init__(problem, given, False)
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
+        self.store(self.space["mine"], k, v)
+        shmem.fcollect_on_stream(self.slots, self.space["mine"], team=self.problem.team)
+        if out.numel():
+            self.kernel(q, out)
+
+
+SCHEDULES = {"copy_engine": CopyEngine, "bulk_synchronous": BulkSynchronous}
+
+
+def pieces_of(size: int, pe: int, n_pes: int, parts: int) -> list[tuple[int, int]]:
+    """Return (first, last + 1) of each part of the sequence that ``pe`` has, in its order."""
+    pieces = (pe, 2 * n_pes - 1 - pe)[:parts]
+    starts = [(start_of(size, piece, n_pes * parts), piece) for piece in pieces]
+    return [(start, start + share_of(size, piece, n_pes * parts)) for start, piece in starts]
+
+
+def tokens_at(size: int, pe: int, n_pes: int, parts: int) -> int:
+    """Return how many tokens of a sequence ``pe`` has."""
+    return sum(last - first for first, last in pieces_of(size, pe, n_pes, parts))
+
+
+def tile_of(here: Machine, problem: Problem) -> Tile:
+    if interpreter.active():
+        return TILES["interpreter", 2, False]
+    vendor = "amd" if here.arch.startswith("gfx") else here.arch
+    size, wide = problem.dtype.itemsize, problem.width > 128
+    if vendor == "nvidia" and torch.cuda.get_device_capability() == (9, 0):
+        return TILES.get(("sm_90", size, wide), TILES[vendor, size, wide])
+    return TILES[vendor, size, wide]
+
+
+def tiles_of(problem: Problem, queries: int) -> int:
+    """Return the tiles of a head's queries here: a tile is of one part."""
+    pieces = pieces_of(problem.size, problem.me, problem.n_pes, problem.parts)
+    return sum(-(-(last - first) // queries) for first, last in pieces)
+
+
+def programs_of(here: Machine, items: int) -> int:
+    """Return the programs of the kernel.
+
+    AMD's flags are set by kernels: there programs leave a multiprocessor of each chiplet free, or flags could never come.
+    """
+    if not here.arch.startswith("gfx"):
+        return max(items, 1)
+    return max(min(items, (here.programs - 1) // here.chiplets * here.chiplets), 1)
+
+
+def constants_of(problem: Problem, here: Machine, waits: bool) -> dict[str, Any]:
+    """The constant arguments of the kernel, in its order."""
+    row = tile_of(here, problem)
+    widened = interpreter.active() and problem.dtype is not torch.float32
+    return {
+        "HEADS": problem.heads, "KV_HEADS": problem.kv_heads, "D": problem.width, "PD": power(problem.width, 16),
+        "BM": row.queries, "BN": row.tokens, "PARTS": problem.parts, "CAUSAL": problem.causal, "WAITS": waits,
+        "CHIPLETS": here.chiplets, "PRECISION": "widened" if widened else "ieee",
+    }  # fmt: skip

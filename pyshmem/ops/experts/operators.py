@@ -1,0 +1,279 @@
+"""Tokens to experts on other PEs and their results back: what surrounds the experts of a mixture-of-experts layer.
+
+Bytes that a PE gets from each peer, each way: a row for every token that has an expert there, however many. The dispatch
+reads each of them once and writes a row for each expert; the combination reads a row for each expert.
+Idea: DeepEP of DeepSeek, and expert parallelism as in GShard (arXiv 2006.16668), where capacities come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from pyshmem.host.teams import Team
+from pyshmem.ops import plans
+from pyshmem.ops.experts.faults import faults
+from pyshmem.ops.experts.schedules import SCHEDULES, Routing, schedule_of
+from pyshmem.ops.float8 import KIND, WIDE, Scaled
+from pyshmem.ops.machine import device, machine
+from pyshmem.ops.plans import DTYPES, operand, require_array, require_own
+from pyshmem.runtime.arguments import is_int
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.job import job
+
+NAME, BACK = "moe_dispatch", "moe_combine"
+MOST_HIDDEN, MOST_EXPERTS, MOST_TOP = 16384, 1024, 32
+INDICES = (torch.int32, torch.int64)
+OVERFLOWS = ("error", "drop")
+
+
+class Handle(NamedTuple):
+    """What moe_combine needs of a dispatch."""
+
+    plan: Plan
+    tokens: int
+    routing: Routing
+
+
+class Dispatched(NamedTuple):
+    """What a PE gets for its experts: expert j has rows[offsets[j] : offsets[j + 1]], which are counts[j]."""
+
+    rows: torch.Tensor | Scaled
+    counts: torch.Tensor
+    offsets: torch.Tensor
+    handle: Handle
+
+
+def moe_dispatch(
+    x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, experts: int, capacity: int | None = None,
+    tokens: int | None = None, overflow: str = "error", team: Team | None = None, schedule: str = "auto",
+) -> Dispatched:  # fmt: skip
+    """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
+
+    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands, or a Scaled: so are rows then.  T: any.
+    indices: (T, top_k), int32 or int64, the experts of each token, -1 for none.  weights: (T, top_k), float32.
+    experts: of all PEs, which have equal blocks of them: PE p of n has those from p * experts / n on.
+    capacity: the rows of a result; None is enough unless a token lists an expert twice.  overflow: what is done with more:
+        "error", which a later call of moe_dispatch or moe_combine, or finalize, raises, or "drop". Rows beyond are left out.
+    tokens: the most that a PE has, in all calls; None: T of this call, which all PEs keep.  team: None is TEAM_WORLD.
+    schedule: "auto", "words", "fused" or "bulk_synchronous".
+    rows: (capacity, hidden), a copy for each expert, by PE and token for one.  counts, offsets: int32, (E,) and (E + 1,) of
+        this PE's E experts. They live until the next call but one; rows behind the last offset hold anything.
+    Order: collective over team, on torch's current stream. The host does not wait for the counts.
+    Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel, HeapExhaustedError, UnreachableError,
+        NotInitializedError.
+    Spec: none.
+    """
+    given = (x, indices, weights)
+    return plan_of(given, experts, capacity, tokens, overflow, team, schedule).dispatch(*given)
+
+
+def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return (T, hidden): for each token of moe_dispatch the sum of its experts' ``rows``, times its weights.
+
+    rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 where x was a Scaled: what the experts made of those of the
+        dispatch, at the same places.
+    handle: of a dispatch whose results still live.  out: (T, hidden); None: one of two arrays of the plan in turn.
+    Order: collective over the team, on torch's current stream. The sums of a PE's rows are made in float32 in the order of
+        experts and rounded where they cross; those of PEs are added in their order. The same call gives the same bits.
+    Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel.
+    Spec: none.
+    """
+    if not isinstance(handle, Handle):
+        refuse(ArgumentError, BACK, "handle", type(handle).__name__, "the handle that moe_dispatch returned")
+    return handle.plan.combine(rows, handle, out)
+
+
+def plan_of(
+    given: tuple[Any, ...], experts: Any, capacity: Any, tokens: Any, overflow: Any, team: Team | None, schedule: Any
+) -> Plan:
+    """Return the plan of such a dispatch. given: x, indices and weights. The first call makes it, collectively over team."""
+    asked = (*_kinds(given, tokens), experts, capacity, tokens, overflow, schedule)
+    make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
+    return plans.find(NAME, team, asked, make)  # type: ignore[no-any-return]
+
+
+def reference(
+    operands: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], experts: int, me: int
+) -> tuple[torch.Tensor, list[int]]:
+    """Return the rows of PE ``me`` and how many each of its experts has. operands: x, indices and weights of all PEs."""
+    local = experts // len(operands)
+    rows, counts = [], []
+    for expert in range(me * local, me * local + local):
+        found = [x[(indices == expert).nonzero()[:, 0]] for x, indices, _ in operands]
+        rows += found
+        counts.append(sum(map(len, found)))
+    return torch.cat(rows), counts
+
+
+class Problem(NamedTuple):
+    """What a plan is made for. room: the most tokens of a PE.  top: experts of a token.  local: experts of a PE.
+
+    dtype: of results of experts and their sums.  kind: of the rows that experts get, as bits if they are numbers of 8 bits.
+    scales: the shape of a row's scales, None if it has none.
+    """
+
+    team: Team
+    room: int
+    hidden: int
+    top: int
+    local: int
+    capacity: int
+    strict: bool
+    dtype: torch.dtype
+    kind: torch.dtype
+    scales: tuple[int, ...] | None
+
+    @property
+    def scaled(self) -> bool:
+        return self.scales is not None
+
+    @property
+    def each(self) -> int:
+        """The scales of a row."""
+        return 0 if self.scales is None else math.prod(self.scales)
+
+
+class Plan:
+    """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
+
+    def __init__(self, schedule: str, wanted: dict[str, Any], tokens: int, capacity: int | None, team: Team) -> None:
+        room = _most(team, tokens)
+        capacity = room * min(wanted["top"], wanted["local"]) * team.size if capacity is None else capacity
+        self.problem = problem = Problem(team, room, capacity=capacity, **wanted)
+        self.schedule, self.team, self.generation = schedule_of(schedule, problem), team, job.generation
+        self._step = SCHEDULES[self.schedule](problem, faults.words())
+        self.space = self._step.space
+        self._turns = [0, 0]
+        self._dispatched: list[tuple[Any, ...]] = []
+        self._combined: list[torch.Tensor] = []
+
+    def dispatch(
+        self, x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
+    ) -> Dispatched:
+        """arrays: what results has returned, for this call alone. None: one of the plan's two in turn."""
+        faults.raise_recorded()
+        if not arrays:
+            self._dispatched = self._dispatched or [self.results() for _ in range(2)]
+            self._turns[0] ^= 1
+            arrays = self._dispatched[self._turns[0]]
+        rows, *numbers, routing = arrays
+        tokens = len(indices)
+        if self.problem.room:
+            self._step.dispatch(tokens, _bits(x), indices, weights, _bits(rows), *numbers, *routing)
+        return Dispatched(rows, *numbers, Handle(self, tokens, routing))
+
+    def combine(self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None) -> torch.Tensor:
+        faults.raise_recorded()
+        problem, tokens = self.problem, handle.tokens
+        if self.generation != job.generation or not self.team or self.space.closed:
+            ended = "one of a team or an init that has ended, or of a plan that ops.clear has closed"
+            refuse(ArgumentError, BACK, "handle", ended, "one of a live team and plan")
+        for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
+            if array is not None or name == "rows":
+                require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
+        if out is None:
+            shape = (problem.room, problem.hidden)
+            self._combined = self._combined or [new(problem.dtype, *shape) for _ in range(2)]
+            self._turns[1] ^= 1
+            out = self._combined[self._turns[1]][:tokens]
+        else:
+            require_own(BACK, out, rows=rows)
+        if problem.room:
+            self._step.combine(tokens, rows, *handle.routing, out)
+        return out
+
+    def results(self) -> tuple[Any, ...]:
+        """Return new arrays for rows, counts, offsets, and the routing."""
+        problem = self.problem
+        senders, each = problem.team.size * problem.room, problem.top
+        routing = Routing(
+            new(torch.int32, senders, each), new(torch.float32, senders, each),
+            new(torch.int32, problem.room, problem.team.size),
+        )  # fmt: skip
+        rows = new(problem.kind, problem.capacity, problem.hidden)
+        if problem.scales is not None:
+            rows = Scaled(rows.view(KIND), new(torch.float32, problem.capacity, *problem.scales))
+        zeros = (torch.zeros(problem.local + more, dtype=torch.int32, device=device()) for more in (0, 1))
+        return rows, *zeros, routing
+
+
+def _bits(rows: torch.Tensor | Scaled) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return rows as kernels move them, and their scales, if they have some."""
+    return (rows.values.view(torch.uint8), rows.scales) if isinstance(rows, Scaled) else (rows, None)
+
+
+def _kinds(given: tuple[Any, ...], tokens: Any) -> tuple[Any, ...]:
+    """What a plan depends on of the operands: not on the numbers of tokens, where all are as many and there is room."""
+    x, *others = given
+    arrays = (*x, *others) if isinstance(x, Scaled) else given
+    kinds = tuple(map(operand, arrays))
+    if isinstance(tokens, int) and all(isinstance(each, torch.Tensor) and each.dim() for each in arrays):
+        lengths = {len(each) for each in arrays}
+        if len(lengths) == 1 and max(lengths) <= tokens:
+            return tuple(kind._replace(shape=kind.shape[1:]) for kind in kinds)
+    return kinds
+
+
+def _prepare(
+    given: tuple[Any, ...], experts: Any, capacity: Any, tokens: Any, overflow: Any, schedule: Any, team: Team
+) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    x, indices, weights = given
+    count, hidden, scales = _checked(x)
+    require_array(NAME, "indices", indices, {"tokens": count, "top_k": None}, INDICES)
+    top = indices.shape[1]
+    if not 1 <= top <= MOST_TOP:
+        refuse(ArgumentError, NAME, "indices", f"{top} experts of a token", f"1 to {MOST_TOP}")
+    require_array(NAME, "weights", weights, (count, top), (torch.float32,))
+    if not is_int(experts) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
+        wants = f"a multiple of the {team.size} PEs, 1 to {MOST_EXPERTS}"
+        refuse(ArgumentError, NAME, "experts", repr(experts), wants)
+    if capacity is not None and (not is_int(capacity) or capacity < 1):
+        refuse(ArgumentError, NAME, "capacity", repr(capacity), "a number of rows, 1 or more, or None")
+    if tokens is not None and (not is_int(tokens) or tokens < count):
+        refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
+    if overflow not in OVERFLOWS:
+        refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
+    plans.schedule_of(NAME, schedule, "auto", SCHEDULES, team)
+    wanted = {
+        "hidden": hidden,
+        "top": top,
+        "local": experts // team.size,
+        "dtype": x.dtype if scales is None else torch.bfloat16,
+        "kind": x.dtype if scales is None else torch.uint8,
+        "scales": scales,
+        "strict": overflow == "error",
+    }
+    # PEs may have room for numbers of rows of their own
+    text = f"{tokens} tokens, {wanted} by {schedule} on {machine().programs} multiprocessors"
+    return text, partial(Plan, schedule, wanted, count if tokens is None else tokens, capacity, team)
+
+
+def _checked(x: Any) -> tuple[int, int, tuple[int, ...] | None]:
+    """Check the rows to send. Return how many there are, their elements, and the shape of a row's scales, None for none."""
+    values, name, kinds = (x.values, "x.values", (KIND,)) if isinstance(x, Scaled) else (x, "x", DTYPES)
+    require_array(NAME, name, values, {"tokens": None, "hidden": None}, kinds)
+    count, hidden = values.shape
+    if not 1 <= hidden <= MOST_HIDDEN:
+        refuse(ArgumentError, NAME, name, f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
+    if not isinstance(x, Scaled):
+        return count, hidden, None
+    blocks = -(-hidden // WIDE)
+    many = isinstance(x.scales, torch.Tensor) and x.scales.dim() == 2
+    require_array(NAME, "x.scales", x.scales, (count, blocks) if many else (count,), (torch.float32,))
+    return count, hidden, tuple(x.scales.shape[1:])
+
+
+def _most(team: Team, tokens: int) -> int:
+    """The largest of all PEs' numbers. Collective over the team."""
+    notes = team.meeting.share(NAME, tokens.to_bytes(8, "little").ljust(256, b"\0"))
+    return max(int.from_bytes(note[:8], "little") for note in notes)
+
+
+def new(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=device())

@@ -1,0 +1,192 @@
+"""The library's product in pieces; the copy engine moves each piece on side streams while the next one is multiplied."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from pyshmem.ops.copies import Pieces, beginner, peers_of, put
+from pyshmem.ops.gemm.exchanges import Sum, put_part, put_rows, rows_of, scales_of_pes, sender
+from pyshmem.ops.gemm.library import multiply
+from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.scaling import NONE, gathered_scales, of_rows
+from pyshmem.ops.rounds import words_of
+from pyshmem.ops.streams import Side, await_mark
+
+# elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
+WAVE = 132 * 128 * 256
+STEP = 128  # rows
+HALF = 0.95  # of a wave: of smaller pieces, a half leaves too much of the GPU idle
+MANY = 6  # waves, from which on two short pieces at the end are better than a short one at the begin
+DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
+AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
+
+
+def cut(first: int, last: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Cut rows into pieces in the proportions of ``waves``, at multiples of STEP."""
+    ends = [sum(waves[: i + 1]) for i in range(len(waves))]
+    cuts = [first, *(first + (last - first) * end // ends[-1] // STEP * STEP for end in ends[:-1]), last]
+    return list(itertools.pairwise(cuts))
+
+
+def waves_in(rows: int, columns: int) -> int:
+    """Return how many waves of tiles a product is, at least 1."""
+    return max(round(rows * columns / WAVE), 1) if rows >= 2 * STEP else 1
+
+
+def gathered_pieces(first: int, last: int, columns: int) -> list[tuple[int, int]]:
+    """Cut rows into pieces of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
+    count = waves_in(last - first, columns)
+    if count == 2 and (last - first) * columns >= 2 * HALF * WAVE:
+        return cut(first, last, (5, 2, 1))
+    if count < 4:
+        return cut(first, last, (1,) * count)
+    twos, odd = (2,) * ((count - 2) // 2), (1,) * (count % 2)
+    return cut(first, last, (*twos, *odd, 1, 1) if count >= MANY else (1, *twos, *odd, 1))
+
+
+class GatherRows:
+    """Each PE multiplies its rows in pieces; each piece is put to all PEs on a stream for each of them."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem = problem
+        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
+        self.first, last = rows_of(problem, problem.me)
+        self.pieces = gathered_pieces(self.first, last, problem.N)
+        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
+        self.begin, self.gate = beginner(problem.team, self.space["words"]), Side()
+        self.sides = {pe: Side() for pe in peers_of(problem.team)}
+        i, j = self.pieces[-1]
+        last_piece = self.space["result 0"][i:j]
+        self.send = sender(problem, self.space["words"], last_piece, last_piece)
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        team = self.problem.team
+        with self.gate.after():
+            self.begin()  # peers may write to out
+            ready = self.gate.mark()
+        for (i, j), step in zip(self.pieces, self.multiply, strict=True):
+            above, below = i - self.first, j - self.first
+            step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
+            if j < self.pieces[-1][1]:
+                for pe, side in self.sides.items():
+                    with side.after():
+                        await_mark(ready)
+                        put_rows(team, out, i, j, pe)
+        self.gate.join()
+        for side in self.sides.values():
+            side.join()
+        i, j = self.pieces[-1]
+        self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
+
+
+class MultiplyGathered:
+    """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, team, (_, column) = problem, problem.team, problem.corner
+        sent = pieces_of(problem, team.me)
+        gathered = ((problem.M, problem.K), a.dtype)
+        room = Pieces.space(problem.team, len(sent)) | gathered_scales(problem)
+        self.space = workspace_of(problem, **room, gathered=gathered)
+        self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
+        self.gathered = self.space["gathered"]
+        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.first, self.last = rows_of(problem, problem.me)
+        self.multiply_own = multiply(problem, a, b, self.first, column)
+        self.sent = [(pe, piece, i, j) for pe in reversed(peers_of(team)) for piece, (i, j) in enumerate(sent)]
+        self.steps = [
+            (pe, piece, first, last, multiply(problem, self.gathered[first:last], b, first, column))
+            for pe in peers_of(team)
+            for piece, (first, last) in enumerate(pieces_of(problem, pe))
+        ]
+        self.team, self.side = team, Side()
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        rows = a if a.is_contiguous() else a.contiguous()
+        with self.side.after():
+            self.pieces.begin()  # no PE reads its gathered rows of the last call any more
+            for pe, piece, i, j in self.sent:
+                if scales and not piece:
+                    put(self.team, self.scales[self.team.me], scales[0], pe)
+                put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
+                self.pieces.tell(pe, piece)
+        self.multiply_own(a, b, out[self.first : self.last], *scales)
+        for pe, piece, first, last, step in self.steps:
+            self.pieces.wait(pe, piece)
+            step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
+        self.side.join()
+
+    def _scales_of(self, pe: int, first: int, last: int, scales: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The scales of the product of rows first to last - 1, which are of ``pe``."""
+        if not scales:
+            return ()
+        above, _ = rows_of(self.problem, pe)
+        return of_rows((self.scales[pe], scales[1]), first - above, last - above)
+
+
+def pieces_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
+    """The rows of ``pe`` in pieces, as many on every PE."""
+    count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
+    return cut(*rows_of(problem, pe), (1,) * count)
+
+
+class ReduceScatter:
+    """Each PE multiplies the rows of the others, then its own, in pieces; the copy engine brings each piece to its owner.
+
+    The owner adds the parts of a piece to its own product; of one peer, the library's product itself does that if K is long.
+    """
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
+        count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
+        room = Pieces.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
+        self.space = workspace_of(problem, **room)
+        self.slots = self.space["slots"]
+        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
+        self.sent = [
+            [(pe, *cut(*rows_of(problem, pe), (1,) * count)[i]) for pe in peers_of(problem.team)] for i in range(count)
+        ]
+        self.first, last = rows_of(problem, problem.me)
+        self.own = cut(self.first, last, (1,) * count)
+        blocks = [(i, j) for each in self.sent for _, i, j in each] + self.own
+        self.multiply = {j - i: multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
+        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
+        self.sums = [
+            Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
+        ]
+        self.side = Side()
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        with self.side.after():
+            self.pieces.begin()  # no PE reads its slots of the last call any more
+        for piece, blocks in enumerate(self.sent):
+            for pe, i, j in blocks:
+                self.multiply[j - i](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                with self.side.after():
+                    put_part(self.problem, self.slots, self.parts, pe, i, j)
+                    self.pieces.tell(pe, piece)
+        for piece, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
+            here, there = slice(i, j), slice(i - self.first, j - self.first)
+            if self.adds:
+                self._await_parts(piece)
+                torch.addmm(self.slots[0, there], a[here], b, out=out[there])
+            else:
+                self.multiply[j - i](a[here], b, self.parts[here], *of_rows(scales, i, j))
+                self._await_parts(piece)
+                add(self.parts[here], out[there])
+        self.side.join()
+
+    def _await_parts(self, piece: int) -> None:
+        for pe in peers_of(self.problem.team):
+            self.pieces.wait(pe, piece)
+
+
+STEPS = {
+    ("gemm_all_gather", "rows"): GatherRows,
+    ("all_gather_gemm", "rows"): MultiplyGathered,
+    ("gemm_reduce_scatter", "rows"): ReduceScatter,
+}

@@ -1,0 +1,153 @@
+"""Moves of blocks between the PEs of a team by the copy engine, and the sum of parts, as schedules of the host need them."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.host.teams import Team
+from pyshmem.ops import rounds
+from pyshmem.ops.copies import put
+from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.scaling import WHOLE
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.machine import machine
+from pyshmem.ops.shares import share_of, share_size, share_start, start_of
+
+
+def put_rows(team: Team, array: torch.Tensor, first: int, last: int, pe: int) -> None:
+    """Copy rows first to last - 1 of a symmetric array to the same place on ``pe`` of the team, on the current stream."""
+    put(team, array[first:last], array[first:last], pe)
+
+
+def put_part(problem: Problem, slots: torch.Tensor, parts: torch.Tensor, pe: int, first: int, last: int) -> None:
+    """Put rows first to last - 1 of this PE's part, which ``pe`` owns, into its slot there, on the current stream."""
+    start, _ = rows_of(problem, pe)
+    slot = slots[(problem.me - pe - 1) % problem.n_pes]
+    put(problem.team, slot[first - start : last - start], parts[first:last], pe)
+
+
+def rows_of(problem: Problem, pe: int) -> tuple[int, int]:
+    """Return (first, last + 1) of the share of ``pe`` in the rows of the result."""
+    start = start_of(problem.M, pe, problem.n_pes)
+    return start, start + share_of(problem.M, pe, problem.n_pes)
+
+
+def scales_of_pes(problem: Problem, scales: torch.Tensor) -> list[torch.Tensor]:
+    """Return those of the gathered scales that are of each PE: one, or one for each of its rows."""
+    every = range(problem.n_pes)
+    counts = [1 if problem.scaling == WHOLE else share_of(problem.M, pe, problem.n_pes) for pe in every]
+    return [scales[pe, : counts[pe], None] for pe in every]
+
+
+@triton.jit(do_not_specialize=["count", "first"])
+def add_parts(
+    slots, rows, columns, pitch, space, count, first, parts, out, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """Add ``count`` slots, ``space`` elements apart, to ``parts``, in float32, and store the sums to ``out``."""
+    r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    mask = (r < rows) & (c < columns)
+    inside = tl.cast(r, tl.int64) * pitch + c
+    total = tl.load(parts + inside, mask=mask, other=0.0).to(tl.float32)
+    for i in range(count):
+        total += tl.load(slots + tl.cast(i, tl.int64) * space + inside, mask=mask, other=0.0).to(tl.float32)
+    if EPILOGUE is not None:
+        total = EPILOGUE(total, first + r, c)
+    tl.store(out + inside, total.to(out.dtype.element_ty), mask=mask)
+
+
+class Sum:
+    """The sum of a part and of the slots beside it, with the epilogue."""
+
+    def __init__(self, problem: Problem, sample: torch.Tensor, slots: torch.Tensor, first: int) -> None:
+        """sample: an array like the part and the result.  slots: (count, rows, N).  first: the row of the result's first."""
+        rows, columns = sample.shape
+        block, width = 4, min(triton.next_power_of_2(max(columns, 1)), 1024)
+        grid = (max(-(-rows // block), 1), max(-(-columns // width), 1))
+        constants = {"BLOCK": block, "WIDTH": width, "EPILOGUE": problem.options.epilogue}
+        fixed = (slots, rows, columns, columns, slots.stride(0) if slots.shape[0] else 0, slots.shape[0], first)
+        self._kernel = Prepared(add_parts, grid, fixed, (sample, sample), constants, num_warps=4)
+
+    def __call__(self, part: torch.Tensor, out: torch.Tensor) -> None:
+        self._kernel(part, out)
+
+
+@triton.jit
+def send_and_meet(
+    ctx, words, count, source, target, BLOCK: tl.constexpr, FAN: tl.constexpr, FIRST: tl.constexpr, OWN: tl.constexpr
+):
+    """Copy ``count`` elements to ``target`` on FAN peers, and wait until all PEs have done so.
+
+    FIRST: PEs meet before they copy, too, as what they write may still be read.  OWN: copy to this PE as well.
+    """
+    number = rounds.enter(ctx, words)
+    if FIRST:
+        meet(ctx, words, number)
+    for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+        lane = start + tl.arange(0, BLOCK)
+        values = tl.load(source + lane, mask=lane < count)
+        if OWN:
+            tl.store(target + lane, values, mask=lane < count)
+        for i in tl.static_range(1, FAN + 1):
+            dev.store(ctx, target + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def scatter_and_meet(ctx, words, M, N, slots, parts, BLOCK: tl.constexpr, FAN: tl.constexpr):
+    """Copy the rows of each peer in ``parts`` (M, N) to this PE's slot there; PEs meet before and after."""
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    number = rounds.enter(ctx, words)
+    meet(ctx, words, number)
+    for i in tl.static_range(1, FAN + 1):
+        pe = (me + i) % n
+        source = parts + tl.cast(share_start(M, pe, n), tl.int64) * N
+        target = slots + tl.cast(tl.cdiv(M, n), tl.int64) * (n - 1 - i) * N
+        count = tl.cast(share_size(M, pe, n), tl.int64) * N
+        for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
+            lane = start + tl.arange(0, BLOCK)
+            values = tl.load(source + lane, mask=lane < count)
+            dev.store(ctx, target + lane, values, pe, lane < count)
+    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+
+
+@triton.jit
+def meet(ctx, words, number):
+    """Wait until all PEs have reached this kernel."""
+    if tl.program_id(0) == 0:
+        rounds.arrive(ctx, words, number)
+    rounds.await_arrivals(ctx, words, number)
+
+
+def sender(
+    problem: Problem, words: torch.Tensor, source: torch.Tensor, target: torch.Tensor, first: bool = False,
+    own: bool = False,
+) -> Prepared:  # fmt: skip
+    """Return send_and_meet, to be called with arrays like ``source`` and ``target``. first, own: FIRST and OWN.
+
+    On return of the kernel, all PEs have what all have sent before.
+    """
+    fixed = (shmem.device_context(problem.team), words, target.numel())
+    programs, block = _grid(target.numel(), target.itemsize)
+    constants = {"BLOCK": block, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
+    return Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
+
+
+def scatterer(problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> Prepared:
+    """Return scatter_and_meet into a plan's slots, to be called with its parts."""
+    fixed = (shmem.device_context(problem.team), words, problem.M, problem.N, slots)
+    programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
+    constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
+    return Prepared(scatter_and_meet, programs, fixed, (parts,), constants, num_warps=8)
+
+
+def _grid(count: int, itemsize: int) -> tuple[int, int]:
+    """Return how many programs copy ``count`` elements, and how many of them one copies at once."""
+    threads = 8 * 32 if machine().arch != "interpreter" else 4
+    block = threads * 4 * (16 // itemsize)
+    return max(min(machine().programs, -(-count // block)), 1), block

@@ -1,0 +1,147 @@
+"""gemm_all_reduce of few rows, as in the decode steps of a language model, in one kernel and one exchange.
+
+Reading b takes nearly all of the time. Each program has the only tile of its columns; it pushes its part to the slots of all
+peers, waits for theirs, and adds all parts. A larger product would send too much that way: a part goes to all PEs whole.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.product import described, precision
+from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
+from pyshmem.ops.gemm.tile import operand, product
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.machine import Machine, machine
+
+MOST_ROWS = 64
+MOST_PES = 8
+LEAST_ROWS = 2  # below, the library has kernels for vectors
+LEAST_COLUMNS = 24  # for each program: with fewer, the library's product does better, because it cuts K
+WIDTHS = (128, 64, 32, 16)
+# (architecture, bytes of an element): BK, warps, stages
+_ROWS = {
+    ("interpreter", 1): (32, 4, 1),
+    ("interpreter", 2): (32, 4, 1),
+    ("interpreter", 4): (32, 4, 1),
+    ("nvidia", 1): (256, 4, 5),
+    ("nvidia", 2): (128, 4, 5),
+    ("nvidia", 4): (32, 4, 6),
+    ("gfx90a", 2): (64, 4, 2),
+    ("gfx90a", 4): (32, 4, 2),
+    ("gfx942", 1): (128, 4, 2),
+    ("gfx942", 2): (64, 4, 2),
+    ("gfx942", 4): (32, 4, 2),
+    ("gfx950", 1): (256, 4, 2),
+    ("gfx950", 2): (128, 4, 2),
+    ("gfx950", 4): (64, 4, 2),
+}
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def multiply_and_exchange(
+    ctx, words, slots, marks, M, N, K, a_pitch, b_pitch, pitch, tiles, a, b, c, scale_a, scale_b,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EPILOGUE: tl.constexpr,
+    EACH: tl.constexpr,
+):  # fmt: skip
+    """c (M, N) = the sum over all PEs of a (M, K) @ b (K, N), for M up to BM.
+
+    words: the number of calls that each program has ended.  slots: (2, n_pes, tiles, BM, BN).
+    marks: (n_pes, tiles), the last call in which a part has come.
+    Two sets of slots are enough: a peer that writes to a slot has had this PE's part of the call before, and the program
+    that sent it had read the slot by then.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    number = tl.load(words + program) + 1
+    left = operand(a, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
+    right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
+    r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+    inside, mask = r * BN + q, (r < M) & (q >= 0)
+    for index in range(program, tiles, programs):
+        tile = product(
+            left, right, 0, index * BN, 0, tl.cdiv(K, BK), M, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
+            DESCRIBED, WHOLE, PRECISION,
+        )  # fmt: skip
+        tile = scaled(tile, scale_a, scale_b, 0, index * BN, M, N - index * BN, BM, BN, EACH)
+        part = tile.to(c.dtype.element_ty)
+        first = tl.cast(number % 2, tl.int64) * n  # of this call's slots
+        place = slots + ((first + me) * tiles + index) * (BM * BN) + inside
+        for i in range(1, n):
+            dev.store(ctx, place, part, (me + i) % n, mask)
+        for i in range(1, n):
+            dev.signal_set(ctx, marks + me * tiles + index, number, (me + i) % n)
+        for i in range(1, n):
+            dev.signal_wait_until(ctx, marks + (me + i) % n * tiles + index, dev.CMP_GE, number)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for pe in range(n):  # the same order on all PEs, of parts that are rounded alike: equal bits
+            theirs = slots + ((first + pe) * tiles + index) * (BM * BN) + inside
+            came = tl.load(theirs, mask=mask & (pe != me), other=0.0)
+            total += tl.where(pe == me, part, came).to(tl.float32)
+        if EPILOGUE is not None:
+            total = EPILOGUE(total, r, index * BN + q)
+        tl.store(c + r * pitch + index * BN + q, total.to(c.dtype.element_ty), mask=mask & (index * BN + q < N))
+    tl.store(words + program, number)
+
+
+def suits(problem: Problem) -> bool:
+    """Whether a product has few enough rows and PEs, and the caller has chosen neither tiles nor a streamed order."""
+    few = 0 < problem.M <= MOST_ROWS and problem.N > 0 and problem.n_pes <= MOST_PES
+    free = problem.options.tile is None and problem.options.order in ("auto", "data_parallel")
+    return few and free and problem.operator == "gemm_all_reduce"
+
+
+def fills(problem: Problem) -> bool:
+    """Whether this kernel beats the library's product and a collective: every program has enough columns."""
+    return problem.M >= LEAST_ROWS and machine().programs * LEAST_COLUMNS <= problem.N
+
+
+def configuration(problem: Problem, here: Machine) -> Configuration:
+    """Return the tile: all rows, and the width with which the busiest program has the fewest columns."""
+    BK, warps, stages = _ROWS[here.arch, problem.a.dtype.itemsize]
+    BM = max(triton.next_power_of_2(problem.M), 16)
+    width = min(WIDTHS, key=lambda width: -(-problem.N // width // here.programs) * width)
+    return Configuration(BM, width, BK, warps, stages)
+
+
+class MultiplyAndExchange:
+    """The kernel of a plan with its memory."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        n, here = problem.n_pes, machine()
+        row = configuration(problem, here)
+        tiles = -(-problem.N // row.BN)
+        programs = min(tiles, here.programs)
+        self.space = workspace_of(
+            problem,
+            words=((programs,), torch.uint64),
+            marks=((n, tiles), torch.uint64),
+            slots=((2, n, tiles, row.BM, row.BN), problem.dtype),
+        )
+        result = self.space["result 0"]
+        fixed = (
+            shmem.device_context(problem.team), *(self.space[name] for name in ("words", "slots", "marks")), problem.M,
+            problem.N, problem.k, problem.a.pitch, problem.b.pitch, max(result.stride(0), 1), tiles,
+        )  # fmt: skip
+        cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
+        constants = parameters(problem.scaling) | {
+            "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": problem.a.along, "B_ALONG": problem.b.along,
+            "DESCRIBED": described(problem, here, problem.a, problem.M), "WHOLE": not cut,
+            "PRECISION": precision(problem, here), "EPILOGUE": problem.options.epilogue,
+            "EACH": problem.scaling == LINES,
+        }  # fmt: skip
+        self.kernel = Prepared(
+            multiply_and_exchange, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)

@@ -1,0 +1,129 @@
+"""The choice of schedule and order for a problem."""
+
+from __future__ import annotations
+
+import torch
+
+from pyshmem.ops.gemm import few_rows
+from pyshmem.ops.gemm.configurations import configuration
+from pyshmem.ops.gemm.library import lacks
+from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.scaling import NONE
+from pyshmem.ops.gemm.schedules import SCHEDULES, require_split
+from pyshmem.ops.gemm.tuning import order_of
+from pyshmem.ops.gemm.tuning.population import tiles_of
+from pyshmem.ops.machine import machine
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.requirements import installed
+
+# The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
+ABLE = {
+    "gemm_all_gather": ("copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),
+    "all_gather_gemm": ("copy_engine", "fused", "producer_consumer", "bulk_synchronous"),
+    "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
+    "gemm_all_reduce": ("fused", "bulk_synchronous"),
+}
+STREAMING = {*((operator, "fused") for operator in ABLE), ("all_gather_gemm", "producer_consumer")}
+WHOLE = "data_parallel"  # the order of tiles that one program each makes
+BY_LIBRARY = ("copy_engine", "bulk_synchronous")
+LEAST_FLOPS, LEAST_SIDE = 1e10, 256
+LEAST_TILES = 1.5  # of a program, for the fused kernels
+# Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
+UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
+OLDEST_FOR_AMD = (3, 7)
+FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
+
+
+def choose(problem: Problem) -> tuple[Problem, str]:
+    """Return the problem with a schedule and an order in its options, and why these, the same on all PEs.
+
+    Errors: ArgumentError, on all PEs, for a schedule without this split, or an order that the schedule does not have.
+    """
+    options = problem.options
+    schedule, why = options.schedule, "the caller named it"
+    if schedule == "auto" and options.order not in ("auto", WHOLE) and "fused" in _able(problem.operator):
+        schedule, why = "fused", "the caller named an order that streams tiles"
+    elif schedule == "auto":
+        schedule, why = _best(problem)
+    require_split(problem, schedule)
+    order = options.order
+    if order == "auto":
+        order, reason = _order(problem, schedule)
+        why = f"{why}; order: {reason}"
+    elif order != WHOLE and (problem.operator, schedule) not in STREAMING:
+        got, wants = f"{order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
+        refuse(ArgumentError, problem.operator, "order", got, wants)
+    if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
+        why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
+    return problem._replace(options=options._replace(schedule=schedule, order=order)), why
+
+
+def require_known(problem: Problem) -> None:
+    """Errors: ArgumentError for a schedule or an order that the operator does not have."""
+    options, able = problem.options, _able(problem.operator)
+    if options.schedule != "auto" and options.schedule not in able:
+        known = "a schedule" if options.schedule in SCHEDULES else "no schedule"
+        if options.schedule in ABLE[problem.operator]:
+            known = "which needs Triton 3.7 on AMD GPUs"
+        refuse(
+            ArgumentError, problem.operator, "schedule", f"{options.schedule!r}, {known}", "auto or " + ", ".join(able)
+        )
+    if options.order != "auto" and options.order not in POLICIES:
+        refuse(ArgumentError, problem.operator, "order", repr(options.order), "auto or " + ", ".join(POLICIES))
+
+
+def _order(problem: Problem, schedule: str) -> tuple[str, str]:
+    """Return (order, why) for a problem by a schedule."""
+    if (problem.operator, schedule) not in STREAMING:
+        return WHOLE, "this schedule streams no tiles"
+    if schedule == "fused" and few_rows.suits(problem):
+        return WHOLE, "a program has all rows of its columns"
+    return order_of(problem)
+
+
+def _able(operator: str) -> tuple[str, ...]:
+    """The schedules that an operator has on this machine."""
+    if machine().arch in ("nvidia", "interpreter") or installed("triton") >= OLDEST_FOR_AMD:
+        return ABLE[operator]
+    return tuple(name for name in ABLE[operator] if (operator, name) not in UNCOMPILED)
+
+
+def _best(problem: Problem) -> tuple[str, str]:
+    """Return (schedule, why) for a problem, the same on all PEs."""
+    if machine().arch == "interpreter":
+        return "bulk_synchronous", "kernels are interpreted: the library's product is faster"
+    if problem.n_pes == 1:
+        return "bulk_synchronous", "a team of one PE sends nothing"
+    able, slow = _able(problem.operator), _slow(problem)
+    if few_rows.suits(problem) and few_rows.fills(problem) and "fused" in able and not slow:
+        return "fused", "few rows: the product is bound by reading b, and one kernel exchanges the tiles"
+    flops, side = problem.typical
+    if flops < LEAST_FLOPS or side < LEAST_SIDE:
+        return "bulk_synchronous", "the product is too small to hide communication behind it"
+    slow = slow or _short(problem)
+    columns = problem.operator == "gemm_all_gather" and problem.split == "columns"
+    if (columns or able[0] == "fused") and slow:
+        return "bulk_synchronous", slow
+    if columns:
+        return "fused", "only kernels store columns without another pass"
+    if problem.operator == "gemm_all_gather" and problem.flops < FLOPS_PER_BYTE * problem.bytes_sent and not slow:
+        return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
+    return able[0], "the fastest of the table for large products on this architecture"
+
+
+def _slow(problem: Problem) -> str:
+    """Return why our kernels multiply much slower than the library; "" if they do not."""
+    if not problem.aligned:
+        return "operands are not at multiples of 16 bytes, where our kernels load them wide"
+    if machine().arch == "nvidia" and problem.a.dtype is torch.float32:
+        return "float32 is multiplied without matrix units, where the library is faster"
+    return ""
+
+
+def _short(problem: Problem) -> str:
+    """Return why a program has no next tile in whose K loop it could send; "" if most have one."""
+    here, options = machine(), problem.options
+    row = configuration(here.arch, problem.a.dtype, options.tile, options.use_fast_accum)
+    few = tiles_of(problem.largest, row) < LEAST_TILES * here.programs
+    return "few programs would have a second tile, in whose K loop they send the first" if few else ""

@@ -1,0 +1,141 @@
+"""The record that order="auto" uses: none at first, then what tune has measured or load has read."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.ops.gemm.configurations import configuration
+from pyshmem.ops.gemm.problem import DTYPES, Problem
+from pyshmem.ops.gemm.tuning.measuring import ProductTimer, gpu_clock, machine_name
+from pyshmem.ops.gemm.tuning.population import Shape, distinct, population, tiles_of
+from pyshmem.ops.gemm.tuning.record import Record
+from pyshmem.ops.machine import machine
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.runtime.heap import default
+
+Timer = Callable[[Shape, torch.dtype, list[str]], dict[str, float]]
+UNMEASURED, RAGGED = "data_parallel", "halves"  # the orders of shapes that no record has
+EVEN = 0.8  # share of the programs with a tile, over all waves, below which the last wave is streamed
+
+_records: dict[torch.dtype, Record] = {}
+
+
+def tune(
+    shapes: Iterable[Shape] | None = None, dtype: torch.dtype = torch.bfloat16, path: str | Path | None = None,
+    timer: Timer | None = None,
+) -> Record:  # fmt: skip
+    """Measure the tile orders of products (m, n, k) of one PE. Plans made from now on with order="auto" use the result.
+
+    shapes: by default a population of 1024.  path: PE 0 writes the result there as JSON.
+    timer: returns the seconds of each of the given policies for a shape and a type; by default they are measured on the GPU.
+    Returns: the record of all shapes measured for the type so far. The times are those of the slowest PE.
+    Order: collective over all PEs.
+    Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then.
+    Spec: none.
+    """
+    require_init("tune")
+    wanted = population(1024) if shapes is None else [_shape(each) for each in shapes]
+    if dtype not in DTYPES:
+        refuse(DtypeError, "tune", "dtype", str(dtype), "one of " + ", ".join(map(str, DTYPES)))
+    row, programs = configuration(machine().arch, dtype, None), machine().programs
+    if timer is None and not default().streams:
+        refuse(ArgumentError, "tune", "timer", "None without a GPU", "a GPU, or a function that returns times")
+    most = max((tiles_of(each, row) for each in wanted), default=1)
+    measure = ProductTimer(most, gpu_clock) if timer is None else timer
+    found = _records.setdefault(dtype, Record(machine_name(dtype)))
+    for shape in wanted:
+        policies = list(distinct(shape, row, programs))
+        found.add(shape, dtype, _slowest(measure(shape, dtype, policies)))
+    if isinstance(measure, ProductTimer):
+        measure.close()
+    if path is not None and TEAM_WORLD.me == 0:
+        found.save(path)
+    return found
+
+
+def load(path: str | Path, dtype: torch.dtype = torch.bfloat16) -> Record:
+    """Use what tune has written. Plans made from now on with order="auto" use it.
+
+    dtype: the type that was tuned.
+    Errors: ArgumentError if it is another file, was measured on another machine, or differs between the PEs; OSError.
+    Collective over all PEs.
+    """
+    require_init("load")
+    found = Record.read(path)
+    here = machine_name(dtype)
+    if found.machine != here:
+        refuse(ArgumentError, "load", "path", f"{path}, measured on {found.machine}", f"one measured on {here}")
+    notes = TEAM_WORLD.meeting.share("load", hashlib.sha256(Path(path).read_bytes()).digest())
+    for pe, note in enumerate(notes):
+        if note != notes[0]:
+            refuse(ArgumentError, "load", "path", f"another file on PE {pe} than on PE 0", "one file for all PEs")
+    _records[dtype] = found
+    return found
+
+
+def forget() -> None:
+    """Use no record any more."""
+    _records.clear()
+
+
+def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, ...]:
+    """Return the policies that may suit a product (m, n, k) by the record in use. The others certainly do not.
+
+    Empty if the shape was not measured.
+    """
+    found = _records.get(dtype)
+    return () if found is None else found.candidates(_shape(shape), dtype)
+
+
+def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str]:
+    """Return (policy, why) where no times are known: stream the last wave if few of its programs would have a tile."""
+    row, programs = configuration(machine().arch, dtype, None), machine().programs
+    tiles = tiles_of(shape, row)
+    even = tiles >= EVEN * programs * -(-tiles // programs)
+    return (
+        (UNMEASURED, reason)
+        if even or not row.cuts(shape[2])
+        else (RAGGED, f"{reason}, and the last wave has few tiles")
+    )
+
+
+def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
+    """Return (policy, why) for a product (m, n, k) of one PE."""
+    found = _records.get(dtype)
+    if found is None:
+        return _unmeasured(shape, dtype, "no tile orders were measured")
+    able, best = found.candidates(shape, dtype), found.fastest(shape, dtype)
+    if best is not None:
+        return best, f"the fastest when measured, of {len(able)} that may suit"
+    if able:
+        return able[0], f"the first of {len(able)} that may suit"
+    return _unmeasured(shape, dtype, "the tile orders of this shape were not measured")
+
+
+def order_of(problem: Problem) -> tuple[str, str]:
+    """Return (policy, why) for a problem, by the largest product of a PE, so that it is the same on all of them."""
+    if problem.options.tile is not None:
+        return UNMEASURED, "tile orders are measured for the tiles of the table"
+    return order_for(problem.largest, problem.a.dtype)
+
+
+def _shape(given: Any) -> Shape:
+    """Errors: ArgumentError."""
+    if not isinstance(given, (tuple, list)) or len(given) != 3 or not all(type(i) is int and i > 0 for i in given):
+        refuse(ArgumentError, "tune", "shapes", repr(given), "(m, n, k), ints of 1 or more")
+    return given[0], given[1], given[2]
+
+
+def _slowest(mine: dict[str, float]) -> dict[str, float]:
+    """The longest time of any PE for each policy. Collective over all PEs, which have measured the same policies."""
+    form = f"<{len(mine)}d"
+    notes = TEAM_WORLD.meeting.share("tune", struct.pack(form, *mine.values()))
+    return dict(zip(mine, map(max, zip(*(struct.unpack(form, note) for note in notes), strict=True)), strict=True))

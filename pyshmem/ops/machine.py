@@ -1,0 +1,52 @@
+"""The GPU of this PE: its architecture, how many programs run at once, and the 8-bit floats that it multiplies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.heap import default
+
+_OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
+_FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_EIGHT_BITS = {"interpreter": _OCP, "gfx942": _FNUZ, "gfx950": _OCP}
+OLDEST_WITH_EIGHT_BITS = (8, 9)  # of NVIDIA's
+_CHIPLETS = {"gfx942": 8, "gfx950": 8}
+INTERPRETED_PROGRAMS = 1  # they run one after the other, so none may wait for a later one
+
+
+class Machine(NamedTuple):
+    """programs: as many as run at once.  chiplets: parts with an L2 of their own.  described: whether the GPU has TMA."""
+
+    arch: str
+    programs: int
+    chiplets: int
+    described: bool
+
+
+def device() -> torch.device:
+    """Return the device that has the heap."""
+    heap = default()
+    return torch.device(heap.device, heap.index)
+
+
+def machine() -> Machine:
+    """Return the numbers of this PE's machine."""
+    if interpreter.active():
+        return Machine("interpreter", INTERPRETED_PROGRAMS, 1, False)
+    arch = default().arch
+    properties = torch.cuda.get_device_properties()
+    described = arch == "nvidia" and properties.major >= 9
+    return Machine(arch, properties.multi_processor_count, _CHIPLETS.get(arch, 1), described)
+
+
+def eight_bits() -> tuple[str, tuple[torch.dtype, ...]]:
+    """Return this PE's processor and the floats of 8 bits that its matrix units multiply."""
+    arch = machine().arch
+    if arch == "nvidia":
+        capability = torch.cuda.get_device_capability()
+        types = _OCP if capability >= OLDEST_WITH_EIGHT_BITS else ()
+        return "sm_{}{}".format(*capability), types
+    return arch, _EIGHT_BITS.get(arch, ())

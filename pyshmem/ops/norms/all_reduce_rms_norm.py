@@ -1,0 +1,101 @@
+"""The sum of all PEs' parts of activations, the residual, and RMSNorm: what follows a row-parallel layer.
+
+Bytes that a PE gets from its peers: all rows of each; with schedule "two_shot" its share of them, and twice the other rows.
+The sum is rounded to the type of x, as an all-reduce rounds it; all else is computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.ops import plans
+from pyshmem.ops.float8 import KIND, Scaled
+from pyshmem.ops.machine import machine
+from pyshmem.ops.norms import problem as norm
+from pyshmem.ops.norms.schedules import SCHEDULES, has_words
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+NAME = "all_reduce_rms_norm"
+MIB = 1 << 20
+# Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The slots of "push"
+# take four times as much, which is why it ends somewhere.
+MOST_WORDS, MOST_PUSHED = MIB, 64 * MIB
+MOST_PUSHED_BY_MORE = 8 * MIB  # on more than two PEs, where "bulk_synchronous" moves less
+READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
+
+
+def all_reduce_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
+    out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
+    schedule: str = "auto", out_dtype: torch.dtype | None = None,
+) -> norm.Results:  # fmt: skip
+    """Return (out, residual_out): h = ``residual`` + the sum of all PEs' ``x``, and h normalised by RMSNorm, as (norm, h).
+
+    x, residual: contiguous, (tokens, hidden), of one dtype: float32, float16 or bfloat16. residual is the same on all PEs.
+    weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.  team: None is TEAM_WORLD.
+    out, residual_out: like x, both or neither; residual_out may be residual. None: two arrays of the plan in turn.
+    out_dtype: torch.float8_e4m3fn makes out a Scaled: numbers of 8 bits and a scale for each row. None: that of x or out.
+    schedule: "words", "push", "pull", "two_shot" or "bulk_synchronous"; pull and two_shot copy an x that is not symmetric,
+        and two_shot needs symmetric results. All PEs get the same bits.
+    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Spec: none.
+    """
+    given = norm.given_of(x, residual, weight, out, residual_out)
+    places = tuple(map(shmem.is_symmetric, given[3:])) if schedule == "two_shot" else ()
+    asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING), places)
+    return plans.find(NAME, team, asked, partial(_prepare, given, eps, schedule, out_dtype))(*given)  # type: ignore[no-any-return]
+
+
+def reference(
+    parts: Sequence[torch.Tensor], residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both results in float64. parts: x of all PEs of the team."""
+    h = torch.stack([x.double() for x in parts]).sum(0) + residual.double()
+    return h * torch.rsqrt(h.square().mean(1, keepdim=True) + eps) * weight.double(), h
+
+
+def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    kind = norm.checked(NAME, given, eps, out_dtype, lambda tokens: (tokens, tokens))
+    chosen = _chosen(schedule, team, given, kind == KIND)
+    if chosen == "two_shot":
+        norm.require_symmetric(NAME, given, ("out", "residual_out", "out.scales"))
+    x, read = given.x, norm.pulled(given.x, schedule, READING)
+    tokens, hidden = x.shape
+    problem = norm.Problem(
+        NAME, team, tokens, tokens, tokens, hidden, x.dtype, kind, float(eps), read, given.out is not None
+    )
+    place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
+    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, SCHEDULES[chosen], given)
+
+
+def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
+    """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
+    words = has_words(team, given)
+    best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
+    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team)
+    if chosen == "words" and not words:
+        wants = "at most 4 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
+        refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)
+    return chosen
+
+
+def _best(team: Team, nbytes: int, words: bool, scaled: bool = False) -> str:
+    """The schedule for a PE that gets ``nbytes`` from its peers. words: whether these operands can have it.
+
+    scaled: results have 8 bits; then "pull" takes 1.4 times what "bulk_synchronous" does (64 MiB, two H200s).
+    """
+    if machine().arch == "interpreter":
+        return "bulk_synchronous"
+    if words and nbytes <= MOST_WORDS:
+        return "words"
+    if nbytes <= (MOST_PUSHED if team.size <= 2 else MOST_PUSHED_BY_MORE):
+        return "push"
+    return "pull" if team.size <= 2 and not scaled else "bulk_synchronous"

@@ -1,0 +1,196 @@
+"""What the operators that end in RMSNorm have in common: the checks of their arguments, and plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.ops.float8 import KIND, Scaled
+from pyshmem.ops.machine import device
+from pyshmem.ops.plans import DTYPES, operand, overlap, require_array
+from pyshmem.ops.workspace import Wanted
+from pyshmem.runtime.arguments import is_number, symmetric_array
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.job import job
+
+MOST_HIDDEN = 65536  # a program holds a row
+LEAST_READ = 256 << 10  # bytes of x, below which "auto" takes no schedule that reads it where it is
+Results = tuple[Any, torch.Tensor]  # out, a tensor or Scaled, and the new residual
+
+
+class Given(NamedTuple):
+    """The arrays of a call; None for results that are the plan's."""
+
+    x: Any
+    residual: Any
+    weight: Any
+    out: Any
+    residual_out: Any
+    scales: Any
+
+
+class Problem(NamedTuple):
+    """What a plan is made for.
+
+    tokens: rows of x.  kept, made: rows of the residual and of out on this PE.  kind: the dtype of out.
+    pulled: x is read where it is.  given: the caller has the results.
+    """
+
+    routine: str
+    team: Team
+    tokens: int
+    kept: int
+    made: int
+    hidden: int
+    dtype: torch.dtype
+    kind: torch.dtype
+    eps: float
+    pulled: bool
+    given: bool
+
+    @property
+    def results(self) -> Wanted:
+        """The shape and dtype of each result."""
+        found: Wanted = {"out": ((self.made, self.hidden), self.kind), "sums": ((self.kept, self.hidden), self.dtype)}
+        return found | ({"scales": ((self.made,), torch.float32)} if self.kind == KIND else {})
+
+    def spaces(self, names: tuple[str, ...]) -> Wanted:
+        """Return symmetric memory for these results, twice, if they are the plan's."""
+        if self.given:
+            return {}
+        return {f"{name} {turn}": each for turn in range(2) for name, each in self.results.items() if name in names}
+
+
+class Plan:
+    """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
+
+    def __init__(self, problem: Problem, schedule: str, step: Callable[..., Any], given: Given) -> None:
+        """step: makes the schedule of the problem and of arrays like those of a call."""
+        self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
+        samples = {
+            name: torch.empty(shape, dtype=kind, device=device()) for name, (shape, kind) in problem.results.items()
+        }
+        self._none = torch.empty(1, dtype=torch.float32, device=device())
+        out, sums, scales = (samples.get(name, self._none) for name in ("out", "sums", "scales"))
+        if problem.given:
+            out, sums, scales = given.out, given.residual_out, self._none if given.scales is None else given.scales
+        self._step = step(problem, (*given[:3], _bits(out), sums, scales))
+        self.space = self._step.space
+        self._turn = 0
+        self._results: list[tuple[torch.Tensor, ...]] = []
+
+    def __call__(self, x: Any, residual: Any, weight: Any, out: Any, sums: Any, scales: Any) -> Results:
+        if out is None:
+            out, sums, scales = self._own()
+        else:
+            _require_apart(self.problem.routine, x, residual, out, sums)
+        scaled = self.problem.kind == KIND
+        if self.problem.tokens:
+            self._step(x, residual, weight, _bits(out), sums, scales if scaled else self._none)
+        return Scaled(out, scales) if scaled else out, sums
+
+    def _own(self) -> tuple[torch.Tensor, ...]:
+        """One of two sets of arrays in turn."""
+        if not self._results:
+            for turn in range(2):
+                found = {}
+                for name, (shape, kind) in self.problem.results.items():
+                    piece = self.space.get(f"{name} {turn}")
+                    found[name] = torch.empty(shape, dtype=kind, device=device()) if piece is None else piece
+                self._results.append((found["out"], found["sums"], found.get("scales", self._none)))
+        self._turn ^= 1
+        return self._results[self._turn]
+
+
+def _bits(out: torch.Tensor) -> torch.Tensor:
+    """Numbers of 8 bits as the codes that kernels store."""
+    return out.view(torch.uint8) if out.dtype == KIND else out
+
+
+def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) -> Given:
+    values, scales = out if isinstance(out, Scaled) else (out, None)
+    return Given(x, residual, weight, values, residual_out, scales)
+
+
+def kinds_of(given: Given) -> tuple[Any, ...]:
+    """What a plan depends on of the arrays."""
+    return tuple(map(operand, given))
+
+
+def checked(
+    routine: str, given: Given, eps: Any, out_dtype: Any, shapes: Callable[[int], tuple[int, int]]
+) -> torch.dtype:
+    """Check the arguments, and return the dtype of out. shapes: the rows of the residual and of out, for those of x."""
+    x, out = given.x, given.out
+    require_array(routine, "x", x, {"tokens": None, "hidden": None}, DTYPES)
+    tokens, hidden = x.shape
+    if not 1 <= hidden <= MOST_HIDDEN:
+        refuse(ArgumentError, routine, "x", f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
+    kept, made = shapes(tokens)
+    kind = _kind(routine, given, out_dtype)
+    for name, array, rows, dtype in (
+        ("residual", given.residual, kept, x.dtype), ("out", out, made, kind),
+        ("residual_out", given.residual_out, kept, x.dtype),
+    ):  # fmt: skip
+        if array is not None or name == "residual":
+            require_array(routine, name, array, (rows, hidden), (dtype,))
+    if given.scales is not None:
+        require_array(routine, "out.scales", given.scales, (made,), (torch.float32,))
+    require_array(routine, "weight", given.weight, (hidden,), tuple(dict.fromkeys((x.dtype, torch.float32))))
+    if not is_number(eps) or not 0 <= eps < math.inf:
+        refuse(ArgumentError, routine, "eps", repr(eps), "a number, 0 or more")
+    if (out is None) != (given.residual_out is None):
+        missing = "out" if out is None else "residual_out"
+        refuse(ArgumentError, routine, missing, "None", "an array, where the other result has one")
+    return kind
+
+
+def _kind(routine: str, given: Given, out_dtype: Any) -> torch.dtype:
+    """The dtype of out: what is asked for, or that of what is given, or that of x."""
+    dtype: torch.dtype = given.x.dtype
+    if out_dtype not in (None, dtype, KIND):
+        refuse(ArgumentError, routine, "out_dtype", repr(out_dtype), f"None, {dtype} or {KIND}")
+    scaled = given.scales is not None
+    if given.out is not None and (scaled if out_dtype == dtype else not scaled and out_dtype == KIND):
+        wants = f"ops.Scaled, of {KIND} and scales, for that out_dtype alone"
+        refuse(ArgumentError, routine, "out", type(given.out).__name__, wants)
+    return KIND if scaled or out_dtype == KIND else dtype
+
+
+def require_symmetric(routine: str, given: Given, names: tuple[str, ...]) -> None:
+    """Errors: NotSymmetricError for a given result that peers write."""
+    for name, array in (("out", given.out), ("residual_out", given.residual_out), ("out.scales", given.scales)):
+        if name in names and array is not None:
+            symmetric_array(routine, name, array)
+
+
+def pulled(x: Any, schedule: Any, reading: tuple[str, ...]) -> bool:
+    """Whether x is symmetric, so that peers can read it; False where no schedule asks for it. reading: those that do."""
+    large = schedule == "auto" and isinstance(x, torch.Tensor) and x.nbytes > LEAST_READ
+    return (large or schedule in reading) and shmem.is_symmetric(x)
+
+
+def text_of(problem: Problem, given: Given, chosen: str, place: str) -> str:
+    """What all PEs must have in common."""
+    return (
+        f"x {tuple(given.x.shape)} in {problem.dtype}, weight in {given.weight.dtype}, eps {problem.eps}, "
+        f"out in {problem.kind}, by {chosen}{place}, out given: {problem.given}"
+    )
+
+
+def _require_apart(
+    routine: str, x: torch.Tensor, residual: torch.Tensor, out: torch.Tensor, residual_out: torch.Tensor
+) -> None:
+    """Errors: ArgumentError if a result is in memory that is read, but for residual_out that is residual."""
+    same = residual_out.data_ptr() == residual.data_ptr()
+    for name, array, other, read in (
+        ("out", out, "x", x), ("out", out, "residual", residual), ("out", out, "residual_out", residual_out),
+        ("residual_out", residual_out, "x", x), ("residual_out", residual_out, "residual", residual),
+    ):  # fmt: skip
+        if overlap(array, read) and not (same and name == "residual_out" and other == "residual"):
+            refuse(ArgumentError, routine, name, f"memory of {other}", "memory of its own")

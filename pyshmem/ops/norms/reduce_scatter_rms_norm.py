@@ -1,0 +1,111 @@
+"""The sum of all PEs' parts of activations, the residual, and RMSNorm, divided by tokens: for sequence parallelism.
+
+Bytes that a PE gets from its peers: its share of x from each, and with the all-gather the normalised rows of all others.
+The sum is rounded to the type of x, as a reduce-scatter rounds it; all else is computed in float32.
+Idea: Reducing Activation Recomputation in Large Transformer Models (Korthikanti et al., arXiv 2205.05198).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.ops import plans
+from pyshmem.ops.float8 import KIND, Scaled
+from pyshmem.ops.machine import machine
+from pyshmem.ops.norms import all_reduce_rms_norm as whole
+from pyshmem.ops.norms import problem as norm
+from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
+from pyshmem.ops.shares import share_of, start_of
+
+MOST_PUSHED = 4 << 20  # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s
+READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
+
+_DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's share of the sum of all ``x``.
+
+    x: contiguous, (tokens, hidden), of float32, float16 or bfloat16. The first tokens % n of n PEs have a row more.
+    residual: those rows, of x's dtype.  weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.
+    out, residual_out: {out}, and (share, hidden), both or neither; residual_out may be residual. None: two arrays of the
+        plan in turn.  out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
+    schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
+    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Spec: none.
+    """
+
+
+def _operator(name: str, **text: str) -> Callable[..., norm.Results]:
+    """Return the operator of this name. text: of its docstring."""
+
+    def call(
+        x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
+        out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
+        schedule: str = "auto", out_dtype: torch.dtype | None = None,
+    ) -> norm.Results:  # fmt: skip
+        given = norm.given_of(x, residual, weight, out, residual_out)
+        places = tuple(map(shmem.is_symmetric, given[3:])) if name == GATHER else ()
+        asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING), places)
+        plan = plans.find(name, team, asked, partial(_prepare, name, given, eps, schedule, out_dtype))
+        return plan(*given)  # type: ignore[no-any-return]
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _DOC.format(**text)
+    return call
+
+
+NAME, GATHER = "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather"
+reduce_scatter_rms_norm = _operator(NAME, made="RMSNorm of h", out="(share, hidden)", symmetric="")
+reduce_scatter_rms_norm_all_gather = _operator(
+    GATHER,
+    made="RMSNorm of all PEs' h",
+    out="(tokens, hidden)",
+    symmetric=" The first two need a symmetric out; all PEs get the same bits.",
+)
+
+
+def reference(
+    parts: Sequence[torch.Tensor], residual: torch.Tensor, weight: torch.Tensor, eps: float, me: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both results of PE ``me`` in float64. parts: x of all PEs of the team.  residual: of ``me``."""
+    first, count = start_of(len(parts[0]), me, len(parts)), share_of(len(parts[0]), me, len(parts))
+    return whole.reference([part[first : first + count] for part in parts], residual, weight, eps)
+
+
+def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    gathers = name == GATHER
+
+    def shapes(tokens: int) -> tuple[int, int]:
+        share = share_of(tokens, team.me, team.size)
+        return share, tokens if gathers else share
+
+    kind = norm.checked(name, given, eps, out_dtype, shapes)
+    schedules: Any = GATHERED if gathers else SHARES
+    x, read = given.x, norm.pulled(given.x, schedule, READING)
+    tokens, hidden = x.shape
+    nbytes = x.nbytes // team.size * (team.size - 1)
+    usual = _best(team, nbytes, kind == KIND and not gathers)
+    chosen = plans.schedule_of(name, schedule, usual, schedules, team)
+    if gathers and chosen != "bulk_synchronous":
+        norm.require_symmetric(name, given, ("out", "out.scales"))
+    problem = norm.Problem(
+        name, team, tokens, *shapes(tokens), hidden, x.dtype, kind, float(eps), read, given.out is not None
+    )
+    place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
+    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, schedules[chosen], given)
+
+
+def _best(team: Team, nbytes: int, scaled: bool) -> str:
+    """The schedule for a PE that gets ``nbytes`` of x from its peers. Kernels do not reach PEs on other nodes by tiles.
+
+    scaled: results have 8 bits, and are not gathered; then "pull" takes 1.4 times what "bulk_synchronous" does (64 MiB).
+    """
+    if team.meeting.spans or machine().arch == "interpreter":
+        return "bulk_synchronous"
+    large = "bulk_synchronous" if scaled else "pull"
+    return "push" if nbytes <= MOST_PUSHED else large

@@ -1,0 +1,184 @@
+"""The schedules of all_reduce_rms_norm: how its kernels are compiled, and which memory they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+import pyshmem as shmem
+from pyshmem.host.teams import Team
+from pyshmem.kernels.on_stream import of_team
+from pyshmem.ops import rounds
+from pyshmem.ops.launching import Prepared, may_be_early
+from pyshmem.ops.machine import device, machine
+from pyshmem.ops.norms import kernels
+from pyshmem.ops.norms.problem import Given, Problem
+from pyshmem.ops.norms.words import send_words
+from pyshmem.ops.workspace import Wanted, Workspace
+from pyshmem.runtime import interpreter
+
+MOST_PES = 4  # of "words": a thread has words of each PE in registers
+MOST_PARTS = 4  # of a row: a thread keeps them in registers
+WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
+INTERPRETED_PIECES = 8  # of all rows, by "words"
+# elements of a row that a thread has, where latency and where the rate of memory matters
+FEW, MANY = 16, 32
+
+
+class Step:
+    """A kernel on rows, with symmetric memory ``wanted`` and as many programs as rows, up to ``most`` a multiprocessor."""
+
+    each = FEW
+    most = 2
+    registers = 0  # the most of a thread on NVIDIA's GPUs, for rows of 16 bits; 0: as many as the compiler takes
+
+    def __init__(self, problem: Problem, wanted: Wanted, rows: int) -> None:
+        """rows: that programs divide."""
+        self.problem = problem
+        self.space = Workspace(problem.routine, problem.team, wanted)
+        self.block = triton.next_power_of_2(problem.hidden)
+        self.programs = max(min(rows, self.most * machine().programs), 1)
+        self.sizes = problem.tokens, problem.hidden, problem.eps
+
+    def prepare(self, kernel: Any, arrays: tuple[torch.Tensor, ...], *fixed: Any, **constants: Any) -> None:
+        """Compile ``kernel`` for arrays like those of a call. fixed: before tokens.  constants: after EARLY."""
+        warps, early = warps_of(self.block // self.each), may_be_early()
+        fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
+        few = {"maxnreg": self.registers} if fewer and self.programs > machine().programs else {}
+        constants = {"BLOCK": self.block, "EARLY": early} | constants
+        self.kernel = Prepared(
+            kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few
+        )
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """arrays: x, residual, weight, out, the new residual and scales."""
+        self.kernel(*arrays)
+
+
+class Words(Step):
+    """Words that are their own flags go to all peers."""
+
+    most = 1
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        lanes = problem.hidden * problem.dtype.itemsize // 4
+        width = min(triton.next_power_of_2(lanes), most_threads())
+        parts = -(-lanes // width)
+        room = 2 * problem.tokens * problem.team.size * parts * width
+        cut = 1 if problem.kind.itemsize == 1 else pieces_of(parts, problem.tokens)
+        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens * cut)
+        self.turns = counts(self.programs)
+        context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
+        early = may_be_early()
+        context = context if interpreter.active() else of_team(context)
+        constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
+        self.kernel = Prepared(
+            send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), arrays, constants,
+            early=early, num_warps=warps_of(width),
+        )  # fmt: skip
+
+
+class Push(Step):
+    """Rows go into slots on all peers, each with a flag."""
+
+    registers = 64  # so that two programs of 512 threads fit
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        rows = problem.team.size * problem.tokens
+        wanted: Wanted = {"flags": ((rows,), torch.uint64), "slots": ((2, rows, problem.hidden), problem.dtype)}
+        super().__init__(problem, wanted, problem.tokens)
+        self.turns = counts(self.programs)
+        context, space = shmem.device_context(problem.team), self.space
+        self.prepare(kernels.push_rows, arrays, context, space["flags"], space["slots"], self.turns)
+
+
+class Pull(Step):
+    """Rows of x are loaded from all peers."""
+
+    each, most = MANY, 4
+    shared, own, fan = False, False, False  # SHARED, OWN and FAN of the kernel
+    written: tuple[str, ...] = ()  # results that peers write
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        wanted = problem.spaces(self.written)
+        if not problem.pulled:
+            wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
+        wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
+        rows = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
+        super().__init__(problem, wanted, rows)
+        context = shmem.device_context(problem.team)
+        stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
+        constants = {"SHARED": self.shared, "OWN": self.own, "FAN": self.fan, "STAGES": stages}
+        self.prepare(kernels.pull_rows, arrays, context, self.space["words"], **constants)
+
+    def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
+        self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
+
+
+class TwoShot(Pull):
+    """Each PE makes its share of the rows, and stores it in the results of all."""
+
+    each, most = FEW, 2  # the addresses of all PEs take registers
+    shared, fan = True, True
+    written = ("out", "sums", "scales")
+
+
+class BulkSynchronous(Step):
+    """An all-reduce of x, then a kernel that normalises: two launches, and all rows go through memory between them."""
+
+    each, most = MANY, 4
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        shape = (problem.tokens, problem.hidden)
+        super().__init__(problem, {"total": (shape, problem.dtype)}, problem.tokens)
+        self.kernel = normaliser(self, problem.tokens, self.space["total"], arrays[1:])
+
+    def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
+        total = self.space["total"]
+        if not self.problem.pulled:
+            total.copy_(x)
+        shmem.reduce_on_stream(total, x if self.problem.pulled else total, "sum", team=self.problem.team)
+        self.kernel(*more)
+
+
+SCHEDULES = {
+    "words": Words, "push": Push, "pull": Pull, "two_shot": TwoShot, "bulk_synchronous": BulkSynchronous,
+}  # fmt: skip
+
+
+def normaliser(step: Step, rows: int, total: torch.Tensor, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+    """Return normalise_rows of a step's rows, which are summed in ``total``, to be called with arrays like ``arrays``."""
+    fixed = (rows, step.problem.hidden, step.problem.eps, total)
+    warps = warps_of(step.block // step.each)
+    return Prepared(kernels.normalise_rows, step.programs, fixed, arrays, {"BLOCK": step.block}, num_warps=warps)
+
+
+def has_words(team: Team, given: Given) -> bool:
+    """Whether "words" can have these operands: it moves words of 4 bytes, and polls one of each PE at once."""
+    row = given.x.shape[1] * given.x.itemsize
+    aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
+    return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
+
+
+def pieces_of(parts: int, rows: int) -> int:
+    """Return into how many pieces "words" cuts a row of so many parts, so that each has a program of its own."""
+    most = INTERPRETED_PIECES if interpreter.active() else machine().programs
+    return max(cut for cut in range(1, parts + 1) if parts % cut == 0 and (cut == 1 or rows * cut <= most))
+
+
+def most_threads() -> int:
+    """Return the most threads of a program of "words"."""
+    return INTERPRETED_THREADS if interpreter.active() else WORDS_THREADS
+
+
+def counts(programs: int) -> torch.Tensor:
+    """Return a counter of turns for each program."""
+    return torch.zeros(programs, dtype=torch.int64, device=device())
+
+
+def warps_of(threads: int) -> int:
+    """Return the warps of a program of about ``threads``."""
+    width = 64 if machine().arch.startswith("gfx") else 32
+    return min(max(threads // width, 1), 1024 // width)

@@ -1,0 +1,113 @@
+"""The schedules of reduce_scatter_rms_norm and reduce_scatter_rms_norm_all_gather."""
+
+from __future__ import annotations
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.ops.norms import kernels
+from pyshmem.ops.norms.problem import Problem
+from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, counts, normaliser
+from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.workspace import Wanted
+
+WRITTEN = ("out", "scales")  # results that peers write, where all PEs get the normalised rows
+
+
+def largest(problem: Problem) -> int:
+    """Return the rows of the largest share."""
+    return -(-problem.tokens // problem.team.size)
+
+
+class PushShares(Step):
+    """Rows go into slots on the PEs that have them in their shares, each with a flag."""
+
+    fan = False  # FAN of the kernel
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        most = largest(problem)
+        rows = problem.team.size * most
+        wanted = problem.spaces(WRITTEN if self.fan else ())
+        wanted["flags"] = ((2 * rows,), torch.uint64)
+        wanted["slots"] = ((2, rows, problem.hidden), problem.dtype)
+        super().__init__(problem, wanted, most)
+        self.turns = counts(self.programs)
+        context, space = shmem.device_context(problem.team), self.space
+        self.prepare(kernels.push_shares, arrays, context, space["flags"], space["slots"], self.turns, FAN=self.fan)
+
+
+class PushAndGather(PushShares):
+    """The same, and normalised rows go to all PEs, each with a flag."""
+
+    fan = True
+
+
+class PullShares(Pull):
+    """The rows of the PE's share are loaded from all peers."""
+
+    shared, own = True, True
+
+
+class PullAndGather(PullShares):
+    """The same, and normalised rows are stored on all PEs."""
+
+    each, most = FEW, 2  # the addresses of all PEs take registers
+    fan = True
+    written = WRITTEN
+
+
+class BulkShares(Step):
+    """A reduce-scatter of x, then a kernel that normalises. Shares are blocks of one size, with rows that nobody reads."""
+
+    each, most = MANY, 4
+    fan = False
+
+    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+        self.rows, n = largest(problem), problem.team.size
+        self.copied = not (problem.pulled and problem.tokens == n * self.rows)
+        whole, share = (n, self.rows, problem.hidden), (self.rows, problem.hidden)
+        wanted: Wanted = {"total": (share, problem.dtype)}
+        if self.copied:
+            wanted["x"] = (whole, problem.dtype)
+        if self.fan:
+            bits = torch.uint8 if problem.results["out"][1].itemsize == 1 else problem.kind
+            wanted |= {"made": (share, bits), "every made": (whole, bits)}
+            wanted |= {"scales": ((self.rows,), torch.float32), "every scales": ((n, self.rows), torch.float32)}
+        super().__init__(problem, wanted, self.rows)
+        if self.fan:
+            arrays = (*arrays[:3], self.space["made"], arrays[4], self.space["scales"])
+        self.kernel = normaliser(self, problem.kept, self.space["total"], arrays[1:])
+
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
+        scales: torch.Tensor,
+    ) -> None:  # fmt: skip
+        problem, space = self.problem, self.space
+        source = space["x"] if self.copied else x
+        if self.copied:
+            for block, (first, count) in zip(source, self._shares(), strict=True):
+                block[:count].copy_(x[first : first + count])
+        shmem.reduce_scatter_on_stream(space["total"], source, team=problem.team)
+        if not self.fan:
+            self.kernel(residual, weight, out, sums, scales)
+            return
+        self.kernel(residual, weight, space["made"], sums, space["scales"])
+        for target, name in ((out, "made"), (scales, "scales"))[: len(problem.results) - 1]:
+            shmem.fcollect_on_stream(space[f"every {name}"], space[name], team=problem.team)
+            for block, (first, count) in zip(space[f"every {name}"], self._shares(), strict=True):
+                target[first : first + count].copy_(block[:count])
+
+    def _shares(self) -> list[tuple[int, int]]:
+        """Where the share of each PE begins, and its rows."""
+        tokens, n = self.problem.tokens, self.problem.team.size
+        return [(start_of(tokens, pe, n), share_of(tokens, pe, n)) for pe in range(n)]
+
+
+class BulkAndGather(BulkShares):
+    """The same, and an all-gather of the normalised rows."""
+
+    fan = True
+
+
+SHARES = {"push": PushShares, "pull": PullShares, "bulk_synchronous": BulkShares}
+GATHERED = {"push": PushAndGather, "pull": PullAndGather, "bulk_synchronous": BulkAndGather}

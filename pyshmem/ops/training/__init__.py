@@ -1,0 +1,1 @@
+"""Gradients over PEs, in buckets, and activations between the stages of a pipeline."""

@@ -1,0 +1,195 @@
+"""Activations between the stages of a pipeline: payload and flag in one, without the host.
+
+Bytes that cross: those of the tensors, once; the receiver copies them once more, out of its slot.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.device import arch
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.ops import plans
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.machine import device
+from pyshmem.ops.plans import require_array
+from pyshmem.ops.workspace import Wanted, Workspace
+from pyshmem.runtime.arguments import integer_of, is_int, require_init
+from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.runtime.job import job
+
+BOTH = "send_activations, recv_activations"  # they share plans
+PROGRAMS, WARPS, SHARE = 128, 8, 32 << 10  # at most; of a program; bytes for a program
+PIECE = 128 << 10  # bytes of a program behind which it sets its flag, so that they are taken while it sends more
+LINE = 128  # bytes: where parts of programs begin
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def send_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, slots: int = 2) -> None:
+    """Send ``tensors`` to ``pe``, which receives them by recv_activations, in the order in which they are sent.
+
+    tensors: contiguous, on the default heap's device, of any dtype. They may be changed when the stream has done the call.
+    pe: counts in team.  team: None is TEAM_WORLD.
+    slots: how many sends may be ahead of their receives; the next one waits for memory, on the GPU.
+    Order: on torch's current stream, without the host. The first call for tensors of these shapes and dtypes to the PE at
+        this distance is collective over team, together with recv_activations: each PE makes its first send or receive.
+    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError; later a time-out.
+    Spec: none.
+    """
+    _find("send_activations", tensors, pe, team, slots, 1).send(tensors)
+
+
+def recv_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, slots: int = 2) -> Any:
+    """Receive into ``tensors`` what ``pe`` sends by send_activations. Return them: a tuple, or the one tensor.
+
+    tensors: contiguous, on the default heap's device, of the shapes and dtypes that are sent.
+    pe: counts in team.  team: None is TEAM_WORLD.  slots: those of the sender.
+    Order: on torch's current stream, without the host: later work on it finds the data. The first call for tensors of
+        these shapes and dtypes from the PE at this distance is collective over team, as in send_activations.
+    Errors: ArgumentError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError; later a time-out.
+    Spec: none.
+    """
+    _find("recv_activations", tensors, pe, team, slots, -1).recv(tensors)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+class Plan:
+    """A channel for each tensor, from every PE of the team to the one ``distance`` behind it."""
+
+    def __init__(self, team: Team, distance: int, slots: int, samples: tuple[torch.Tensor, ...]) -> None:
+        self.team, self.generation = team, job.generation
+        sizes = [each.nbytes for each in samples]
+        programs = [max(min(-(-size // SHARE), PROGRAMS), 1) for size in sizes]
+        kinds = [words_of(each).dtype for each in samples]
+        wanted: Wanted = {
+            f"slots {i}": ((slots, lines(size) // kind.itemsize), kind)
+            for i, (size, kind) in enumerate(zip(sizes, kinds, strict=True))
+        }
+        wanted |= {f"words {i}": ((2, count), torch.uint64) for i, count in enumerate(programs)}
+        self.space = Workspace(BOTH, team, wanted)
+        peers = (team.me + distance) % team.size, (team.me - distance) % team.size
+        self.channels = [
+            Channel(team, peers, self.space[f"slots {i}"], self.space[f"words {i}"], each)
+            for i, each in enumerate(samples)
+        ]
+
+    def send(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        for channel, each in zip(self.channels, tensors, strict=True):
+            channel.send(words_of(each))
+
+    def recv(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        for channel, each in zip(self.channels, tensors, strict=True):
+            channel.recv(words_of(each))
+
+
+class Channel:
+    """Slots in symmetric memory with two words for each program: its data has come; its last data has been taken."""
+
+    def __init__(
+        self, team: Team, peers: tuple[int, int], slots: torch.Tensor, words: torch.Tensor, like: torch.Tensor
+    ) -> None:
+        """peers: to whom this PE sends, and from whom it receives.  like: a tensor that it sends."""
+        programs, kind = words.shape[1], slots.dtype
+        each = lines(-(-like.nbytes // programs)) // kind.itemsize
+        sample = torch.empty(17, dtype=kind, device=device())[1:]  # kernels assume nothing about addresses
+        piece = min(each, PIECE // kind.itemsize)
+        sizes = slots.shape[1], words_of(like).numel(), each, max(piece, 1)
+        turns = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
+        self.send, self.recv = (
+            Prepared(
+                kernel, programs, (shmem.device_context(team), slots, *words, turn, *sizes, peer), (sample,),
+                {"SLOTS": slots.shape[0]}, num_warps=WARPS,
+            )
+            for kernel, turn, peer in zip((send_parts, recv_parts), turns, peers, strict=True)
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["pe", "slots"])
+def send_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, source, SLOTS: tl.constexpr):
+    """Program p puts its part of ``source`` into the slot of this turn on ``pe``, in pieces with a flag for program p there.
+
+    slots: ``pitch`` words apart.  turns: how often each program has sent.  taken: how often that of ``pe`` has received.
+    count, each, piece: the words of all, of a program, and between flags.  arrived: how many pieces have come, in all turns.
+    """
+    program = tl.cast(tl.program_id(0), tl.int64)
+    turn = tl.load(turns + program)
+    dev.signal_wait_until(ctx, taken + program, dev.CMP_GE, tl.maximum(turn - (SLOTS - 1), 0))
+    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
+    for i in range(pieces):
+        first, number = part_of(program, i, count, each, piece)
+        flag = turn * pieces + i + 1
+        dev.put_signal(ctx, slot + first, source + first, number, arrived + program, flag, dev.SIGNAL_SET, pe)
+    arch.join(ctx)  # all threads have loaded the turn
+    tl.store(turns + program, turn + 1)
+
+
+@triton.jit(do_not_specialize=["pe", "slots"])
+def recv_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, dest, SLOTS: tl.constexpr):
+    """Program p waits for the pieces of its part, copies them to ``dest``, and says so to program p of ``pe``."""
+    program = tl.cast(tl.program_id(0), tl.int64)
+    turn = tl.load(turns + program)
+    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
+    for i in range(pieces):
+        first, number = part_of(program, i, count, each, piece)
+        dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, turn * pieces + i + 1)
+        arch.copy(ctx, dest + first, slot + first, number)
+    dev.signal_set(ctx, taken + program, turn + 1, pe)
+    arch.join(ctx)
+    tl.store(turns + program, turn + 1)
+
+
+@arch.jit
+def part_of(program, i, count, each, piece):
+    """Return (first, number) of the words in piece ``i`` of a program."""
+    first = program * each + i * piece
+    return first, tl.maximum(tl.minimum(tl.minimum(piece, each - i * piece), count - first), 0)
+
+
+def words_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's memory as a row of integers as wide as its elements, at most 8 bytes."""
+    return tensor.detach().view(-1).view(WORDS[min(tensor.itemsize, 8)])
+
+
+def lines(nbytes: int) -> int:
+    """Return the bytes in whole lines."""
+    return -(-nbytes // LINE) * LINE
+
+
+def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, slots: Any, step: int) -> Plan:
+    """step: 1 if this PE sends to ``pe``, -1 if it receives from it."""
+    require_init(routine)
+    group = TEAM_WORLD if team is None else member(routine, team)
+    number = integer_of(pe)
+    if not is_int(number) or not 0 <= number < group.size:
+        refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {group.size - 1} of the team")
+    distance = step * (number - group.me) % group.size
+    asked = (*map(_described, tensors), distance, slots)
+    return plans.find(BOTH, group, asked, partial(_prepare, routine, tensors, distance, slots))  # type: ignore[no-any-return]
+
+
+def _described(tensor: Any) -> Any:
+    """What a plan depends on of a tensor: sender and receiver must find their plan by the same calls."""
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor)
+    return tensor.shape, tensor.dtype, tensor.is_contiguous(), tensor.device.type
+
+
+def _prepare(routine: str, tensors: tuple[Any, ...], distance: int, slots: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments: what plans.find wants to know."""
+    if not tensors:
+        refuse(ArgumentError, routine, "tensors", "none", "one or more")
+    for i, each in enumerate(tensors):
+        name = f"tensor {i}"
+        require_array(routine, name, each, tuple(each.shape) if isinstance(each, torch.Tensor) else ())
+    if not is_int(slots) or slots < 1:
+        refuse(ArgumentError, routine, "slots", repr(slots), "a number, 1 or more")
+    shapes = ", ".join(f"{tuple(each.shape)} in {each.dtype}" for each in tensors)
+    text = f"{shapes}, to the PE {distance} behind, {slots} slots"
+    return text, partial(Plan, team, distance, slots, tensors)

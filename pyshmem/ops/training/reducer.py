@@ -1,0 +1,189 @@
+"""Data-parallel training: gradients are reduced in buckets while backward makes more of them.
+
+Bytes that a PE sends: 2 (n - 1) / n times those of the gradients. Idea: DistributedDataParallel (Li et al., arXiv
+2006.15704); the copy engine in place of a collective's programs, so that backward keeps its multiprocessors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+import pyshmem as shmem
+from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
+from pyshmem.ops.plans import schedule_of
+from pyshmem.ops.streams import Side
+from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
+from pyshmem.ops.training.schedules import SCHEDULES, slot_bytes, words_of
+from pyshmem.ops.workspace import Wanted, Workspace
+from pyshmem.runtime.arguments import is_int, require_init
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.job import job
+
+MIB = 1 << 20
+
+
+class GradientReducer:
+    """Reduces the gradients of ``model`` over the PEs while ``backward`` runs; when it returns, each .grad is their average.
+
+    model: a torch.nn.Module on the default heap's device, the same on all PEs. Its parameters and buffers become PE 0's.
+    team: None is TEAM_WORLD.  bucket_bytes: gradients that are reduced at once.  average: False gives the sums.
+    schedule: "auto", or for all buckets "copy_engine" or "reduce_on_stream". CPU memory: within backward, on the host.
+    Buckets have parameters in the reverse of their order, and are reduced in this order: later ones wait for earlier ones.
+    A parameter that this backward brings no gradient counts as what its .grad has, or zeros. .grad are views of buckets.
+    Order: collective over team: made, closed, and as many backwards outside of no_sync on all PEs. All get the same bits.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Spec: none.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, team: Team | None = None, bucket_bytes: int = 25 * MIB, average: bool = True,
+        schedule: str = "auto",
+    ) -> None:  # fmt: skip
+        require_init(NAME)
+        group = TEAM_WORLD if team is None else member(NAME, team)
+        parameters = _agreed(group, model, bucket_bytes, average, schedule)
+        self._team = _twin(group)
+        held = cut(parameters, bucket_bytes)
+        lengths = [length_of(each) for each in held]
+        dtypes = [each[0][1].dtype for each in held]
+        sizes = [(length, dtype.itemsize, group.size) for length, dtype in zip(lengths, dtypes, strict=True)]
+        most = max(slot_bytes(*each) for each in sizes)
+        wanted: Wanted = {f"bucket {i}": ((lengths[i],), dtype) for i, dtype in enumerate(dtypes)}
+        wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
+        wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
+        self._space, self._generation = Workspace(NAME, group, wanted), job.generation
+        self._buckets = [Bucket(each, self._space[f"bucket {i}"]) for i, each in enumerate(held)]
+        slots, divisor = [self._space["slots 0"], self._space["slots 1"]], group.size if average else 1
+        make = SCHEDULES[_chosen(schedule, group)]
+        self._steps = [
+            make(self._team, each.flat, divisor, slots, self._space[f"words {i}"])
+            for i, each in enumerate(self._buckets)
+        ]
+        self._side, self._streams = Side(), set[Any]()
+        self._synced, self._task, self._next = True, -1, 0
+        self._broadcast(model)
+        for bucket, step in zip(self._buckets, self._steps, strict=True):  # compiles; a capture cannot
+            step(bucket.flat)
+        shmem.barrier_on_stream(self._team)
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket))
+            for bucket in self._buckets
+            for _, parameter in bucket.parameters
+        ]
+
+    @property
+    def buckets(self) -> tuple[tuple[str, ...], ...]:
+        """Return the names of the parameters in each bucket, in the order in which buckets are reduced."""
+        return tuple(bucket.names for bucket in self._buckets)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let backward only add up gradients on this PE, until one outside of this context reduces the sums."""
+        before, self._synced = self._synced, False
+        try:
+            yield
+        finally:
+            self._synced = before
+
+    def close(self) -> None:
+        """End the reductions and free the buckets. A .grad that is a view of one becomes None. Collective over the team."""
+        for hook in self._hooks:
+            hook.remove()
+        for bucket in self._buckets:
+            bucket.detach()
+        self._hooks, self._buckets, self._steps = [], [], []
+        if self._generation == job.generation and self._team:
+            self._space.close()
+            self._team.destroy()
+
+    def _broadcast(self, model: torch.nn.Module) -> None:
+        with torch.no_grad():
+            for array in (*model.parameters(), *model.buffers()):
+                if array.numel():
+                    row = array.detach().contiguous()
+                    shmem.broadcast(row, row, 0, team=self._team)
+                    if row.data_ptr() != array.data_ptr():
+                        array.copy_(row)
+
+    def _arrive(self, bucket: Bucket, parameter: torch.Tensor) -> None:
+        """A parameter's gradient of this backward is there."""
+        if not self._synced:
+            return
+        if self._generation != job.generation:
+            refuse(NotInitializedError, NAME, "model", "a backward after finalize", "close() before it")
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._begin(task)
+        if default().streams:
+            self._streams.add(torch.cuda.current_stream())
+        bucket.missing -= 1
+        while self._next < len(self._buckets) and not self._buckets[self._next].missing:
+            self._reduce_next()
+
+    def _begin(self, task: int) -> None:
+        """Begin the reductions of a backward, which ends them before it returns."""
+        self._task, self._next = task, 0
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.parameters)
+        torch.autograd.Variable._execution_engine.queue_callback(self._end)
+
+    def _reduce_next(self) -> None:
+        bucket, step = self._buckets[self._next], self._steps[self._next]
+        self._next += 1
+        with self._side.after(*self._streams), torch.no_grad():
+            step(bucket.collect(self._side))
+        self._streams.clear()
+
+    def _end(self) -> None:
+        """Reduce what is left, and let the current stream wait for all."""
+        if self._task == -1:
+            return
+        while self._next < len(self._buckets):
+            self._reduce_next()
+        with self._side.after():
+            shmem.barrier_on_stream(self._team)  # the last pieces of all PEs have come
+        self._side.join()
+        self._task = -1
+
+
+def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: Any) -> list[Any]:
+    """Check the arguments on all PEs. Return the parameters to reduce."""
+    error: ShmemError | None = None
+    parameters: list[Any] = []
+    try:
+        require_no_capture(NAME)
+        require_near(NAME, team)
+        parameters = trained(model)
+        if not is_int(bucket_bytes) or bucket_bytes < 1:
+            refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
+        if not isinstance(average, bool):
+            refuse(ArgumentError, NAME, "average", repr(average), "True or False")
+        schedule_of(NAME, schedule, "auto", SCHEDULES, team)
+    except ShmemError as problem:
+        error = problem
+    text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {average}, schedule {schedule}"
+    require_alike(NAME, team, "arguments", text, "the same arguments on all PEs of the team", error)
+    require_same_model(team, texts_of(model))
+    return parameters
+
+
+def _chosen(schedule: str, team: Team) -> str:
+    if schedule != "auto":
+        return schedule
+    return "copy_engine" if default().streams and team.size > 1 else "reduce_on_stream"
+
+
+def _twin(team: Team) -> Team:
+    """Return a team of the same PEs, so that calls on other streams that use ``team`` do not meet those of the reducer."""
+    found = team.split_strided(0, 1, team.size)
+    if not found:
+        wants = "a free one of PYSHMEM_MAX_TEAMS teams: a reducer has its own"
+        refuse(HeapExhaustedError, NAME, "team", "no free team", wants)
+    return found

@@ -1,0 +1,167 @@
+"""The routes between nodes for arrays in GPU memory. Their data pass through pinned CPU memory at both ends.
+
+A request follows the work on torch's current stream, as an operation on the GPU memory of a near PE does: the call waits for
+that work. The service of the target executes it on its GPU, see _far_gpu.h.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.agreement import gather
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.far import MESSAGE, STAGE
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.job import job
+from pyshmem.transport.far import Far
+from pyshmem.transport.near import Near
+from pyshmem.transport.near.bridge import WORDS, spread
+
+if TYPE_CHECKING:
+    from pyshmem.runtime.gpu.heap import GpuHeap
+
+_PIECE = 1 << 22  # bytes: of a put from GPU memory or a get into it, those in pinned memory at once
+
+
+class FromCpu(Far):
+    """The route to the GPU memory of far PEs, for private arrays in CPU memory."""
+
+    def __init__(self, heap: GpuHeap) -> None:
+        super().__init__()
+        self.heap = heap
+        self.put = self.store = self._later(Far.put)
+        self.put_strided = self._later(Far.put_strided)
+        self.get = self._later(Far.get)
+        self.get_strided = self._later(Far.get_strided)
+        self.atomics = {
+            name: {dtype: self._later(call) for dtype, call in table.items()} for name, table in Far.atomics.items()
+        }
+
+    def _wait(self) -> None:
+        """Wait for the work on the current stream. Errors: ArgumentError if it captures a graph."""
+        self.heap.direct.refuse_capture("a call to a PE of another node")
+        self.heap.synchronize()
+
+    def _later(self, request: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._wait()
+            return request(*arguments)
+
+        return call
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        self._wait()
+        cpu.far.get_nbi(dest, place, nbytes, ctx, private)
+
+    def fetch(self, place: int, nbytes: int) -> int:
+        self._wait()
+        return super().fetch(place, nbytes)
+
+    def signal(self, update: str, place: int, value: int) -> None:
+        self._wait()
+        super().signal(update, place, value)
+
+    def put_signal(self, place: int, source: int, nbytes: int, home: Near, update: str, word: int, value: int) -> None:
+        self.put(place, source, nbytes)
+        home.signal(update, word, value)  # another request to the same PE
+
+
+class FromGpu(FromCpu):
+    """The route to far PEs, for private arrays in GPU memory. The symmetric memory is of either kind."""
+
+    def __init__(self, heap: GpuHeap) -> None:
+        super().__init__(heap)
+        self.put, self.get = self._put, self._get
+        self.put_strided, self.get_strided = self._put_strided, self._get_strided
+        self.from_cpu = FromCpu(heap)
+        self._staged = threading.local()  # the pinned memory of each thread
+        self._stream: torch.cuda.Stream | None = None  # of the service thread
+        self._service: torch.Tensor | None = None  # its pinned memory
+
+    def open(self) -> None:
+        """Let the service thread execute requests on the GPU heap. Collective over the job. Errors: LaunchError."""
+        from pyshmem.kernels import requests  # imports triton, which programs on one node may not need
+
+        assert job.comm is not None
+        heap = self.heap
+        self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
+        self._service = torch.zeros(STAGE + 64 + MESSAGE, dtype=torch.uint8, device="cpu", pin_memory=True)
+        stream = int(self._stream.cuda_stream)
+        plans = gather(job.comm, lambda: requests.plans(stream))[job.my_pe]
+        driver = heap.driver
+        calls = (driver.address_of(name) for name in ("relax", "copy", "synchronize"))
+        _native.far_open_gpu(
+            *(heap.system, heap.system_bytes + heap.size, driver.vendor == "hip"),
+            *(*driver.attachment(), *calls, stream, self._service.data_ptr(), plans),
+        )
+
+    def close(self) -> None:
+        """Release the memory. The service thread has ended."""
+        self._stream = self._service = None
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        self._get(dest, place, nbytes)
+
+    def _put(self, place: int, source: int, nbytes: int) -> None:
+        direct = self.heap.direct
+        if nbytes in WORDS:  # which some copy engines tear
+            _native.far_put(place, direct.fetch(source, nbytes), nbytes)
+            return
+        ready: tuple[int, int, int] | None = None  # the piece before: (place, its address in pinned memory, bytes)
+        for first, size, at, stream in self._pieces(nbytes):
+            self.heap.driver.copy(at, source + first, size, stream)
+            if ready:  # while the copy engine copies this one
+                _native.far_put(*ready)
+            self.heap.driver.synchronize(stream)
+            ready = place + first, at, size
+        if ready:
+            _native.far_put(*ready)
+
+    def _get(self, dest: int, place: int, nbytes: int) -> None:
+        asked: tuple[int, ...] = ()  # the piece before: what _take takes of it
+        for first, size, at, stream in self._pieces(nbytes):
+            number = _native.far_ask(at, place + first, size)
+            if asked:  # while the data of this one travel
+                self._take(*asked)
+            asked = place, number, dest + first, at, size, stream
+        if asked:
+            self._take(*asked)
+
+    def _take(self, place: int, number: int, dest: int, at: int, nbytes: int, stream: int) -> None:
+        """Wait for a piece that was asked for, and copy it to the GPU."""
+        _native.far_await(place, number)
+        self.heap.driver.copy(dest, at, nbytes, stream)
+        self.heap.driver.synchronize(stream)
+
+    def _pieces(self, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (first byte, bytes, address of pinned memory, current stream) of each piece, with two addresses in turn."""
+        self.heap.direct.refuse_capture("a call to a PE of another node")
+        stream, staged = self.heap.stream(), self._staged
+        if not hasattr(staged, "memory"):
+            staged.memory = torch.empty(2 * _PIECE, dtype=torch.uint8, device="cpu", pin_memory=True)
+        at = staged.memory.data_ptr()
+        for first in range(0, nbytes, _PIECE):
+            yield first, min(_PIECE, nbytes - first), at + first % (2 * _PIECE), stream
+
+    def _put_strided(self, place: int, source: int, place_step: int, source_step: int, item: int, count: int) -> None:
+        self._wait()
+        if count:
+            packed = spread(self.heap, source, source_step, item, count, source | source_step).cpu().contiguous()
+            Far.put_strided(place, packed.data_ptr(), place_step, item, item, count)
+
+    def _get_strided(self, dest: int, place: int, dest_step: int, place_step: int, item: int, count: int) -> None:
+        self._wait()
+        if count:
+            there = spread(self.heap, dest, dest_step, item, count, dest | dest_step)
+            packed = torch.empty(there.shape, dtype=there.dtype, device="cpu")
+            Far.get_strided(packed.data_ptr(), place, item, place_step, item, count)
+            there.copy_(packed)
+            self.heap.synchronize()
+
+
+gpu.far = FromGpu(gpu)

@@ -1,0 +1,81 @@
+"""Routes to mapped memory, by loads, stores, native atomics or copy engines: one for each kind of memory."""
+
+from __future__ import annotations
+
+import math
+import operator
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyshmem.runtime import comparisons
+from pyshmem.runtime.job import job
+from pyshmem.runtime.words import OnCpu
+
+COMPARE = tuple(getattr(operator, name.lower()) for name in comparisons.NAMES)
+Atomics = dict[str, dict[Any, Callable[..., Any]]]
+
+
+class Near(OnCpu):
+    """The operations of a route. ``place`` is always a remote address: here, the address at which the memory is mapped.
+
+    ``atomics[operator][dtype]`` performs an atomic on the element at ``place``: set, add, and, or, xor(place, value);
+    fetch(place); swap, fetch_add, fetch_and, fetch_or, fetch_xor(place, value); compare_swap(place, cond, value). Fetching
+    atomics return the previous value. They raise OverflowError for an int that the type cannot hold.
+    """
+
+    atomics: Atomics
+    # put(place, source, nbytes), get(dest, place, nbytes): complete on return, or enqueued on torch's current stream.
+    put: Callable[[int, int, int], None]
+    get: Callable[[int, int, int], None]
+    # store(place, source, nbytes): put of one element, by a single store if it has at most 8 bytes.
+    store: Callable[[int, int, int], None]
+    # put_strided(place, source, place step, source step, item, count): count items of ``item`` bytes; steps are in bytes.
+    put_strided: Callable[[int, int, int, int, int, int], None]
+    get_strided: Callable[[int, int, int, int, int, int], None]  # dest, place, dest step, place step, item, count
+
+    def put_nbi(self, place: int, source: int, nbytes: int, ctx: Any, private: Any) -> None:
+        """Start a put, which quiet of ``ctx`` completes; None is the default context.
+
+        private: the program's array, which is kept alive until then, so that its memory is not reused.
+        """
+        self.put(place, source, nbytes)
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        """Start a get, which quiet of ``ctx`` completes."""
+        self.get(dest, place, nbytes)
+
+    def fetch(self, place: int, nbytes: int) -> int:
+        """Return an address in CPU memory at which the bytes can be read until this thread's next fetch or look."""
+        raise NotImplementedError
+
+    def signal(self, update: str, place: int, value: int) -> None:
+        """Update a uint64 by "set" or "add". Earlier puts and stores are visible before the update."""
+        raise NotImplementedError
+
+    def put_signal(self, place: int, source: int, nbytes: int, home: Near, update: str, word: int, value: int) -> None:
+        """Put, then update the signal by ``home``, the route to the signal's memory, which may be of another kind."""
+        self.put(place, source, nbytes)
+        if home is not self:
+            self.settle()  # an update in the other kind of memory is not ordered after the copy
+        home.signal(update, word, value)
+
+    def await_remote(self, place: int, dtype: Any, code: int, value: int) -> None:
+        """Wait until the comparison of a remote word holds. Errors: TimeoutError."""
+        fetch, holds = self.atomics["fetch"][dtype], COMPARE[code]
+        until = time.monotonic() + (job.timeout or math.inf)
+        while not holds(fetch(place), value):
+            if time.monotonic() > until:
+                raise TimeoutError
+
+    def order(self) -> None:
+        """Order the operations that this PE starts from now on after its earlier ones, on all streams, for fence."""
+        raise NotImplementedError
+
+    def settle(self, ctx: Any = None) -> None:
+        """Complete the operations that this PE has started in ``ctx``, or in all contexts if None, for quiet."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """Complete all work of this PE on the memory, on all streams."""
+        raise NotImplementedError

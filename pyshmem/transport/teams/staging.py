@@ -1,0 +1,125 @@
+"""Collectives on arrays that are private on some members: the data go through the team's staging memory, in pieces.
+
+The other members do not know the address of a private array. If a member has one, all members learn it as they meet (agree,
+or the flag of a broadcast). Then all of them copy a piece of the source to staging memory, which has the same offset on each
+member, perform the collective there, and copy the result to the target. So it does not matter whose arrays are private. But
+in fcollect and all-to-all calls, and as the root of a broadcast, a member writes to symmetric targets before it can know
+that another member's target is private. There the targets of all members must be of one kind, or the call is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from pyshmem.runtime import areas
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, grouped, listed, refuse
+from pyshmem.runtime.heap import Heap
+from pyshmem.transport.teams.operators import TARGET, Blocks, Fold
+
+if TYPE_CHECKING:
+    from pyshmem.transport.teams import Meeting
+
+_NOTE = 96  # the bytes in which a member describes its call
+
+
+def fold(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[[], Any]) -> None:
+    """Reduce or scan."""
+    item, total = what.dtype.itemsize, what.nelems
+    _compare(routine, heap, team, total, item, 0)
+    place, most = _memory(routine, heap, team, item)
+    src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
+    for first in range(0, total, most):
+        count = min(total - first, most)
+        heap.direct.put(place, src + first * item, count * item)
+        team.fold(routine, heap, what._replace(dest=place, src=place, nelems=count), context)
+        heap.direct.get(what.dest + first * item, place, count * item)
+    heap.direct.settle()
+
+
+def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) -> None:
+    """Copy the root's source to every target."""
+    item, total = what.item, what.counts[0]
+    _compare(routine, heap, team, total, item, 0)
+    place, most = _memory(routine, heap, team, item)
+    src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
+    for first in range(0, total, most):
+        count = min(total - first, most)
+        if first:
+            team.sync(routine)  # all members have copied the piece before
+        if team.me == root:
+            heap.direct.put(place, src + first * item, count * item)
+        team.broadcast(routine, heap, root, Blocks(place, place, item, (count,)))
+        heap.direct.get(what.dest + first * item, place, count * item)
+        heap.direct.settle()
+
+
+def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int) -> None:
+    """Exchange blocks. A piece has a part of every block. Two pieces in turn use the two halves of the staging memory.
+
+    A member that writes to a half again has met the others in the turn between, after they had copied from this half.
+    """
+    item, step = what.item, what.tst * what.item
+    targets = _compare(routine, heap, team, sum(what.counts), item, private & TARGET)
+    if routine != "collect" and len(set(targets)) > 1:  # collect has written nothing yet
+        kinds = ([pe for pe, each in enumerate(targets) if bool(each) is kind] for kind in (True, False))
+        _refuse_targets(routine, team, *map(listed, kinds))
+    place, most = _memory(routine, heap, team, 2 * team.size * item)
+    src, _kept = _apart(heap, *what.target_range(), *what.source_range(team.me))
+    for turn, first in enumerate(range(0, max(what.counts), most)):
+        counts = [max(0, min(count - first, most)) for count in what.counts]
+        half = place + turn % 2 * most * team.size * item
+        piece = what._replace(dest=half, src=src + first * what.sst * item, counts=counts, tst=1)
+        team.scatter(routine, heap, piece)
+        for j, count in enumerate(counts):
+            dest, part = what.dest + what.start(j) * item + first * step, half + piece.start(j) * item
+            if what.tst > 1:
+                heap.direct.get_strided(dest, part, step, item, item, count)
+            elif count:
+                heap.direct.get(dest, part, count * item)
+    heap.direct.settle()
+
+
+def refuse_mixture(routine: str, team: Meeting, root: int, private: int) -> NoReturn:
+    """Refuse a broadcast whose root has a symmetric target. private: of this PE. Errors: ArgumentError."""
+    where = f"PE {team.me}" if private & TARGET else "a PE from which this one receives the data"
+    _refuse_targets(routine, team, where, f"PE {root}, the root")
+
+
+def _memory(routine: str, heap: Heap, team: Meeting, unit: int) -> tuple[int, int]:
+    """Return (address, number) of the units of so many bytes in the staging memory. Errors: HeapExhaustedError."""
+    place, nbytes = areas.staging(heap, team.area_index)
+    if nbytes < unit:
+        got = f"{nbytes} bytes of staging memory for private arrays in {team.name}"
+        refuse(HeapExhaustedError, routine, "PYSHMEM_STAGING", got, f"at least {unit}, or symmetric arrays")
+    return place, nbytes // unit
+
+
+def _apart(heap: Heap, dest: int, dest_bytes: int, src: int, src_bytes: int) -> tuple[int, torch.Tensor | None]:
+    """Return the address of the source, and what keeps it alive: a copy, if a part of it lies in the target.
+
+    The target is written piece by piece before all of the source is read. In place, both are read and written alike.
+    """
+    if (dest, dest_bytes) == (src, src_bytes) or dest + dest_bytes <= src or src + src_bytes <= dest:
+        return src, None
+    copy = torch.empty(src_bytes, dtype=torch.uint8, device=heap.device)
+    heap.direct.put(copy.data_ptr(), src, src_bytes)
+    return copy.data_ptr(), copy
+
+
+def _compare(routine: str, heap: Heap, team: Meeting, nelems: int, item: int, private: int) -> list[int]:
+    """Return ``private`` of all members. Errors: OutOfRangeError on all if the sizes of their calls differ."""
+    call = f"{nelems} elements of {item} bytes on {heap.device}"
+    notes = team.share(routine, f"{private}{call}".encode().ljust(_NOTE))
+    callers = grouped(dict(enumerate(note[1:].decode().rstrip() for note in notes)))
+    if len(callers) > 1:
+        got = " and ".join(f"{call} on {listed(pes)}" for call, pes in callers.items())
+        refuse(OutOfRangeError, routine, "size", got, f"the same on all PEs of {team.name}")
+    return [int(note[:1]) for note in notes]
+
+
+def _refuse_targets(routine: str, team: Meeting, private: str, symmetric: str) -> NoReturn:
+    got = f"private memory on {private} and symmetric memory on {symmetric}"
+    refuse(ArgumentError, routine, "target", got, f"targets of one kind on all PEs of {team.name}")
