@@ -9,7 +9,7 @@ Prints: 4 PEs: forward and backward of a 64 x 32 x 96 layer, in one compiled gra
 import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
 import torch
 from pyshmem import ops
-from pyshmem.ops.torch import library as tp
+from pyshmem.ops import torch as tp
 
 shmem.init()
 team = shmem.TEAM_SHARED  # the PEs of this node, in whose memory kernels store

@@ -13,7 +13,7 @@ from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import gather_and_attend
 from pyshmem import ops
 from pyshmem.ops.attention.prefill import places_of, reference
-from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES, pieces_of
+from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES, segments_of
 
 OURS, ALONE, ENGINE = "pyshmem", "torch alone", "copy engine"
 DTYPE = torch.bfloat16
@@ -48,8 +48,8 @@ class Attention(Together):
         ways[ENGINE] = self._sent(k, v)
         if self.rivals is None:
             return ways | dict.fromkeys((ALONE, NCCL), self.reason)
-        pieces = [pieces_of(size, pe, self.n, ORDERS[order]) for pe in range(self.n)]
-        alone, both = gather_and_attend(self.rivals.dist, q, pieces, k, v, self.me, causal)
+        segments = [segments_of(size, pe, self.n, ORDERS[order]) for pe in range(self.n)]
+        alone, both = gather_and_attend(self.rivals.dist, q, segments, k, v, self.me, causal)
         ways[ALONE] = self._attended("flash attention of what is here", alone, wanted, None)
         return ways | {NCCL: self._attended("all_gather; cat; flash attention", both, wanted, None)}
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from pyshmem.device.context import DeviceContext
 from pyshmem.runtime import interpreter
-from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel, early_launcher, refuse_launch, words_of
-from pyshmem.runtime.heap import heaps
+from pyshmem.runtime._native import kernel_key, launch_prepared
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, refuse_launch, words_of
+from pyshmem.runtime.heap import heaps, views
 
-_cached = cache(CachedKernel)
+_loaded: dict[Any, Loaded] = {}
 
 
 class Prepared:
-    """``kernel`` on a grid. Call it with the arrays that follow ``fixed``; constants follow them."""
+    """``kernel`` on a grid. Call it with the arrays that follow ``fixed``; constants follow them.
+
+    Any of ``fixed`` may be a NamedTuple, and so may ``arrays``, which then are one parameter of the kernel; a call takes the
+    fields. A constant may be a NamedTuple of constants.
+    """
 
     __slots__ = ("_bound", "_fixed", "_head", "_loaded", "_room", "_tail")
 
@@ -32,16 +36,17 @@ class Prepared:
         constants: in the order of the kernel's parameters.
         early: the kernel may begin before its predecessor has ended, and waits for it itself.
         """
-        _require_constants(kernel, len(fixed) + len(arrays), constants)
+        arguments = *fixed, *_bundled(arrays, arrays)
+        _require_constants(kernel, len(arguments), constants)
         self._fixed = fixed  # the kernel holds their addresses
         counts = grid if isinstance(grid, tuple) else (grid,)
         self._tail: tuple[int, ...] = ()
         if interpreter.active():
-            self._bound: Any = lambda *given: kernel[counts](*fixed, *given, *constants.values())
+            self._bound: Any = lambda *given: kernel[counts](*fixed, *_bundled(arrays, given), *constants.values())
             return
         self._bound = None
-        self._loaded = _cached(kernel).find(*fixed, *arrays, *constants.values(), **options)
-        words = words_of(fixed, self._loaded.plan[: len(fixed)])
+        self._loaded = _compiled(kernel, arguments, constants, options)
+        words = words_of(_flat(fixed), _flat(self._loaded.plan[: len(fixed)]))
         self._head = self._loaded.prepared(*counts, words=tuple(words), early=early)
         self._room = None
         if self._loaded.scratch:
@@ -62,6 +67,34 @@ class Prepared:
 def may_be_early() -> bool:
     """Return whether a kernel may begin before its predecessor has ended, and wait for it itself."""
     return not interpreter.active() and bool(early_launcher())
+
+
+def _bundled(arrays: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a call with these arrays: one if ``arrays`` is a NamedTuple."""
+    return (type(arrays)(*given),) if hasattr(arrays, "_fields") else given
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    """The values, with those of tuples in the place of each."""
+    for each in values:
+        if isinstance(each, tuple):
+            yield from _flat(each)
+        else:
+            yield each
+
+
+def _compiled(
+    kernel: Any, arguments: tuple[Any, ...], constants: Mapping[str, Any], options: Mapping[str, Any]
+) -> Loaded:
+    """Return the kernel for arguments of this kind. What it is found by holds no tensor, whose memory it would keep."""
+    given = [each for one in arguments for each in ([one] if isinstance(one, DeviceContext) else _flat([one]))]
+    flags = (False,) * len(given) + (True,) * len(constants)
+    asked = kernel, torch.cuda.current_device(), *options.items()
+    key = kernel_key(views, asked, flags, (*given, *constants.values()))
+    found = _loaded.get(key)
+    if found is None:
+        found = _loaded[key] = CachedKernel(kernel).find(*arguments, *constants.values(), **options)
+    return found
 
 
 def _require_constants(kernel: Any, bound: int, constants: Mapping[str, Any]) -> None:

@@ -42,6 +42,12 @@ def machine() -> Machine:
     return Machine(arch, properties.multi_processor_count, _CHIPLETS.get(arch, 1), described)
 
 
+def warps_of(threads: int) -> int:
+    """Return the warps of a program of about ``threads``."""
+    width = 64 if machine().arch.startswith("gfx") else 32
+    return min(max(threads // width, 1), 1024 // width)
+
+
 def eight_bits() -> tuple[str, tuple[torch.dtype, ...]]:
     """Return this PE's processor and the floats of 8 bits that its matrix units multiply."""
     arch = machine().arch

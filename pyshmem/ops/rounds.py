@@ -30,10 +30,10 @@ def enter(ctx, words):
 
 
 @triton.jit
-def tell_peers(ctx, words, number):
-    """Set word ``words`` + this PE to ``number`` on every peer, as a release of what this program has stored."""
+def tell_peers(ctx, flag, number):
+    """Set a flag to ``number`` on every peer, as a release of what this program has stored."""
     for i in range(1, dev.n_pes(ctx)):
-        dev.signal_set(ctx, words + dev.my_pe(ctx), number, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
+        dev.signal_set(ctx, flag, number, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def hear_peers(ctx, words, number):
 @triton.jit
 def arrive(ctx, words, number):
     """Let peers write to this PE's result from now on. One program calls it."""
-    tell_peers(ctx, words + PAIRS, number)
+    tell_peers(ctx, words + PAIRS + dev.my_pe(ctx), number)
 
 
 @triton.jit
@@ -64,7 +64,7 @@ def leave(ctx, words, number, programs, MEET: tl.constexpr):
         tl.store(words + TALLY, 0)
         if MEET:
             done = words + PAIRS + dev.n_pes(ctx)
-            tell_peers(ctx, done, number)
+            tell_peers(ctx, done + dev.my_pe(ctx), number)
             hear_peers(ctx, done, number)
         tl.store(words + STAMP, number + 1)
         tl.store(words + ROUND, number)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import CHIPLETS, spilled, text_of
-from pyshmem.ops.attention.prefill_kernels import attend_blocks
+from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
 from pyshmem.ops.attention.prefill_schedules import TILES
 
 MULTIPLY = {"nvidia": r"wgmma\.mma_async\S*bf16", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
@@ -15,7 +15,7 @@ WIDE = {"nvidia": r"cp\.async\.cg\S* .*(0x10|16),", "amd": r"(global|buffer)_loa
 SHARED = 227 << 10  # bytes that a program may have on sm_90
 
 
-def compiled(target, dtype, width, parts=2, causal=True, row=None):
+def compiled(target, dtype, width, segments=2, causal=True, row=None):
     """The kernel for 32 heads of queries and 8 of keys."""
     row = row or TILES["nvidia" if target == "nvidia" else "amd", dtype.itemsize, width > 128]
     words = array(torch.uint64)
@@ -27,9 +27,9 @@ def compiled(target, dtype, width, parts=2, causal=True, row=None):
         "size": 8192,
         "items": 4096,
     }
-    values |= dict.fromkeys(("slots", "q", "out"), array(dtype)) | {"scale": 0.1, "HEADS": 32, "KV_HEADS": 8}
-    values |= {"D": width, "PD": width, "BM": row.queries, "BN": row.tokens, "PARTS": parts, "CAUSAL": causal}
-    values |= {"WAITS": True, "CHIPLETS": CHIPLETS.get(target, 1), "PRECISION": "ieee"}
+    values |= dict.fromkeys(("slots", "q", "out"), array(dtype)) | {"scale": 0.1}
+    chiplets = CHIPLETS.get(target, 1)
+    values["FORM"] = Form(32, 8, width, width, row.queries, row.tokens, segments, causal, True, chiplets, "ieee")
     source, options = specialise(
         attend_blocks, target, [values[name] for name in attend_blocks.arg_names],
         num_warps=row.warps, num_stages=row.stages,
@@ -45,11 +45,11 @@ def test_attention_of_blocks_uses_the_matrix_units_and_loads_16_bytes_a_thread_w
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("parts", [1, 2])
-def test_the_tile_of_sm_90_fits_into_its_shared_memory(causal, parts):
+@pytest.mark.parametrize("segments", [1, 2])
+def test_the_tile_of_sm_90_fits_into_its_shared_memory(causal, segments):
     """Without a mask all keys are read in one loop, which needs a few registers more than there are."""
-    most = 0 if causal else {1: 40, 2: 104}[parts]
-    found = compiled("nvidia", torch.bfloat16, 128, parts, causal, TILES["sm_90", 2, False])
+    most = 0 if causal else {1: 40, 2: 104}[segments]
+    found = compiled("nvidia", torch.bfloat16, 128, segments, causal, TILES["sm_90", 2, False])
     assert spilled(found, "nvidia") <= most and found.metadata.shared <= SHARED
     assert places(instructions(text_of(found, "nvidia")), MULTIPLY["nvidia"])
 

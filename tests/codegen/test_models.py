@@ -12,12 +12,11 @@ from pyshmem.ops.training import schedules as gradient_schedules
 from pyshmem.ops.norms import kernels as norm_kernels
 from pyshmem.ops.norms import words as norm_words
 from pyshmem.ops.attention.decode_schedules import COMPILED, MERGING_WARPS, WARPS
-from pyshmem.ops.experts.schedules import ADDED, EACH, SENT, SPREAD, power, sizes_of
-from pyshmem.ops.experts.words import dispatch_words
+from pyshmem.ops.experts import words as expert_words
+from pyshmem.ops.experts.schedules import ADDED, EACH, SENT, SPREAD, encoded_division, power, sizes_of
 from pyshmem.ops.norms.schedules import MOST_PARTS, MOST_PES, Push
 from pyshmem.runtime.arguments import name_of
 
-ARRAYS = ("x", "residual", "weight", "out", "sums", "total")
 TWICE = dict.fromkeys((("nvidia", torch.float64), ("nvidia", torch.int64)), r"(ld|st)\.global\S*\.v2\.b64")
 WIDE = {"nvidia": r"(ld|st)\.global\S*\.v4\.b32", "amd": r"(global|buffer)_(load|store)_dwordx4"}
 MARKED = {"nvidia": r"st\.relaxed\.sys\.global\.b64", "amd": r"global_store_dwordx2"}
@@ -30,11 +29,11 @@ def compiled(kernel, target, dtype, threads, more=None, n_pes=2, num_stages=3, *
 
     more: options of the compiler.
     """
-    values = dict.fromkeys(ARRAYS, array(dtype)) | {"flags": array(torch.uint64), "words": array(torch.uint64)}
-    values |= {"ctx": context(target, 0, n_pes), "turns": array(torch.int64), "slots": array(dtype)}
-    values |= {"scales": array(torch.float32), "OWN": False, "FAN": False}
-    values |= {"tokens": 7, "hidden": HIDDEN, "eps": 1e-6, "BLOCK": HIDDEN}
-    values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1} | constants
+    values = dict.fromkeys(("flags", "words"), array(torch.uint64)) | {"slots": array(dtype), "out": array(dtype)}
+    values |= {"ctx": context(target, 0, n_pes), "epochs": array(torch.int64), "BLOCK": HIDDEN, "FAN": False}
+    values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1, "hidden": HIDDEN} | constants
+    rows = norm_kernels.Rows(*[array(dtype)] * 3, values["out"], array(dtype), array(torch.float32))
+    values = {"shape": norm_kernels.Shape(7, values["hidden"], 1e-6), "rows": rows} | values
     args = [values[name] for name in kernel.arg_names]
     chosen = {"num_warps": threads // TARGETS[target].warp_size, "num_stages": num_stages} | (more or {})
     source, options = specialise(kernel, target, args, **chosen)
@@ -47,15 +46,14 @@ def vendor(target):
 
 ROWS = {
     "push": (norm_kernels.push_rows, 512, {}), "pull": (norm_kernels.pull_rows, 256, {"SHARED": False}),
-    "two_shot": (norm_kernels.pull_rows, 512, {"SHARED": True, "FAN": True}),
     "norm": (norm_kernels.normalise_rows, 256, {}), "push shares": (norm_kernels.push_shares, 512, {}),
     "push and gather": (norm_kernels.push_shares, 512, {"FAN": True}),
-    "pull shares": (norm_kernels.pull_rows, 256, {"SHARED": True, "OWN": True}),
-    "pull and gather": (norm_kernels.pull_rows, 512, {"SHARED": True, "OWN": True, "FAN": True}),
+    "pull shares": (norm_kernels.pull_rows, 256, {"SHARED": True}),
+    "pull and gather": (norm_kernels.pull_rows, 512, {"SHARED": True, "FAN": True}),
 }  # fmt: skip
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
-    ("nvidia", "two_shot", torch.float32): 32, ("nvidia", "push shares", torch.bfloat16): 40,
+    ("nvidia", "push shares", torch.bfloat16): 40,
     ("nvidia", 2, torch.bfloat16): 24, ("nvidia", 2, torch.float32): 8,
     ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,
     ("nvidia", "dispatch", torch.bfloat16): 8, ("nvidia", "dispatch", torch.float32): 4,  # by Triton 3.6
@@ -108,33 +106,25 @@ def test_rows_of_8_bits_are_stored_16_at_once_without_spills(case, target):
     assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
-def decode(kernel, target, dtype, warps=WARPS, **constants):
+def decode(kernel, target, dtype, warps=WARPS, page=None, **constants):
     """A kernel of flash_decode, for 32 heads of queries and 8 of keys, of 128 elements."""
     block, stages, chunk = COMPILED
     floats, words = array(torch.float32), array(torch.uint64)
-    arrays = dict.fromkeys(("slots", "slot_logs", "values", "logs", "out_logs"), floats) | {"tallies": words}
-    arrays |= dict.fromkeys(("q", "k", "v"), array(dtype)) | dict.fromkeys(("lengths", "table"), array(torch.int32))
-    sizes = {"tokens": 65536, "splits": 33, "groups": 8, "scale": 0.1, "count": 33, "pitch": 512, "logs_pitch": 4}
+    arrays = dict.fromkeys(("values", "logs", "out_logs"), floats)
+    arrays["exchange"] = decode_kernels.Exchange(words, floats, floats, array(torch.int64), words)
+    arrays["parts"] = decode_kernels.Parts(floats, floats)
+    integers = [array(torch.int32)] * 2
+    arrays["operands"] = decode_kernels.Operands(*[array(dtype)] * 3, *integers, array(dtype))
+    sizes = {"shape": decode_kernels.Shape(65536, 33, 8, 0.1), "count": 33, "pitch": 512, "logs_pitch": 4}
     sizes |= {"step": 33 * 512, "logs_step": 33 * 4}
-    usual = {
-        "HEADS": 8,
-        "Q": 4,
-        "D": 128,
-        "BQ": 16,
-        "BT": block,
-        "PQ": 4,
-        "PD": 128,
-        "CHUNK": chunk,
-        "PAGE": None,
-        "PRECISION": "ieee",
-    }
+    sizes["FORM"] = decode_kernels.Form(8, 4, 128, 16, block, 4, 128, chunk, page, "ieee")
     threads, stages = warps * TARGETS[target].warp_size, stages if target == "nvidia" else 2
-    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **(usual | constants))
+    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **constants)
 
 
 @pytest.mark.parametrize("fused, page", [(True, None), (False, None), (True, 16), (True, 128)])
 def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, page, target):
-    found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=fused, PAGE=page)
+    found = decode(decode_kernels.attend, target, torch.bfloat16, page=page, FUSED=fused)
     assert spilled(found, target) == 0
     lines = instructions(text_of(found, target))
     assert places(lines, MULTIPLY[vendor(target)])
@@ -164,7 +154,7 @@ def test_shares_of_gradients_are_added_16_bytes_at_once_by_one_warp_of_few_regis
 
 def test_what_waits_for_shares_of_gradients_is_one_warp_of_few_registers(target):
     constants = {"first": array(torch.uint64), "pitch": 4, "ENDS": True}
-    found = compiled(gradient_schedules.await_piece, target, torch.bfloat16, TARGETS[target].warp_size, **constants)
+    found = compiled(gradient_schedules.await_chunk, target, torch.bfloat16, TARGETS[target].warp_size, **constants)
     assert found.metadata.shared == 0
     if target == "nvidia":
         assert registers(found) * 32 <= 65536 - 384 * 168
@@ -175,7 +165,7 @@ def test_what_waits_for_shares_of_gradients_is_one_warp_of_few_registers(target)
 def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_their_address(kernel, kind, target):
     anywhere, words = array(kind, aligned=False), array(torch.uint64)
     arrays = {"slots": array(kind), "arrived": words, "taken": words, "source": anywhere, "dest": anywhere}
-    sizes = {"pitch": 1 << 20, "count": 1 << 20, "each": 1 << 15, "piece": 1 << 14, "pe": 1, "SLOTS": 2}
+    sizes = {"pitch": 1 << 20, "count": 1 << 20, "each": 1 << 15, "chunk": 1 << 14, "pe": 1, "SLOTS": 2}
     threads = activations.WARPS * TARGETS[target].warp_size
     found = compiled(kernel, target, kind, threads, **arrays, **sizes)
     assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # a word or two beside the loops
@@ -191,22 +181,26 @@ EXPERT_WAYS = [
 @pytest.mark.parametrize("way, dtype, scales", EXPERT_WAYS, ids=str)
 def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, scales, target):
     """For 64 experts, 8 of them for a token, and rows of 7168 elements, which have ``scales`` if these are of 8 bits."""
-    hidden, integers, floats = 7168, array(torch.int32), array(torch.float32)
-    arrays = dict.fromkeys(("tables", "their_experts", "counts", "offsets", "places", "hits"), integers)
-    floating = ("their_weights", "weights", "factors", "scales", "slot_scales", "row_scales")
-    arrays |= dict.fromkeys(floating, floats) | {"rows": array(dtype)}
-    arrays |= {"faults": array(torch.int64), "indices": integers}
-    work = {"room": 8192, "local": 32, "pitch": 99, "parts": 99, "each": 83, "pushers": 33, "first": 33, "tokens": 8192}
-    work |= {"chunk": 8, "capacity": 80000, "strict": 1, "hidden": hidden, "W": power(hidden), "S": scales}
-    work |= {"SENT": SENT, "SPREAD": SPREAD, "AT_ONCE": ADDED}
-    threads = min(power(hidden) // EACH, 1024)
-    values = arrays | work | sizes_of(8, 32, 64, 83) | {"flags": array(torch.uint64)}
+    hidden, i32, f32, i64 = 7168, array(torch.int32), array(torch.float32), array(torch.int64)
+    flags, rows, threads = array(torch.uint64), array(dtype), min(power(hidden) // EACH, 1024)
+    work = encoded_division(expert_kernels.Division(parts=99, each=83, chunk=8, pushers=33, first=33))
+    values = {"tokens": 8192, "room": 8192, "pitch": 99, "division": work, "capacity": 80000, "strict": 1}
+    values |= {"shape": expert_kernels.Shape(hidden, 32), "hidden": hidden}
+    values["operands"] = expert_kernels.Operands(rows, f32, i32, f32, rows, f32, i32, i32, i32, f32, i32)
     if way == "dispatch_words":
-        kernel = dispatch_words
-        values |= {"words": array(torch.int64), "WIDTH": threads, "PARTS": 4}
-        values |= {"ctx": context(target, 0, 2)._replace(piece=16 * 2048)}
+        kernel = expert_words.dispatch_words
+        values["memory"] = expert_words.Memory(i64, flags, rows, f32, i64, i64)
+        values["FORM"] = expert_words.Form(8, 8, 32, threads, 4, power(hidden), scales)
+        values["ctx"] = context(target, 0, 2)._replace(piece=16 * 2048)
+    elif way == "dispatch":
+        kernel = expert_kernels.dispatch
+        values["memory"] = expert_kernels.Memory(flags, i32, i32, f32, rows, f32, i64, i64)
+        values["FORM"] = expert_kernels.Form(*sizes_of(8, 32, 64, 83), power(hidden), scales, SENT, SPREAD)
     else:
-        kernel = getattr(expert_kernels, way)
+        kernel = expert_kernels.combine
+        values["exchange"] = expert_kernels.Exchange(flags, rows, i64)
+        values["results"] = expert_kernels.Results(rows, i32, f32, i32, rows)
+        values |= {"TOP": 8, "W": power(hidden), "AT_ONCE": ADDED}
     found = compiled(kernel, target, dtype, threads, **values)
     assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
     lines = instructions(text_of(found, target))

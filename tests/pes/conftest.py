@@ -124,11 +124,11 @@ def few_pes():
 @pytest.fixture
 def fresh():
     """No test finds the plans, staging memory, compiled code or names of teams of another one."""
-    from pyshmem.ops.torch import library as torch_library
+    from pyshmem.ops import torch as operators_of_torch
 
     torch.compiler.reset()
     yield
-    torch_library.clear()
+    operators_of_torch.clear()
 
 
 @pytest.fixture

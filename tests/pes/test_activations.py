@@ -44,8 +44,8 @@ def test_tensors_of_every_size_come_as_they_were_sent(shape):
         assert_same(got, content(left, turn, *shape))
 
 
-def test_parts_of_programs_come_in_pieces(monkeypatch):
-    monkeypatch.setattr(activations, "PIECE", 4096)
+def test_parts_of_programs_come_in_chunks(monkeypatch):
+    monkeypatch.setattr(activations, "CHUNK", 4096)
     left, right = ring()
     for turn in range(5):
         count = 2 * SHARE // 4 + 1500
@@ -56,10 +56,10 @@ def test_parts_of_programs_come_in_pieces(monkeypatch):
 
 
 @interpreted
-def test_a_receiver_waits_for_each_piece_of_a_sender_that_is_late_between_them(monkeypatch):
+def test_a_receiver_waits_for_each_chunk_of_a_sender_that_is_late_between_them(monkeypatch):
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
-    monkeypatch.setattr(activations, "PIECE", 4096)
+    monkeypatch.setattr(activations, "CHUNK", 4096)
     part_of = activations.part_of
 
     def slow(*given):

@@ -65,7 +65,8 @@ def test_numbers_of_heads_and_their_widths_are_any(heads, kv_heads, dim):
 def test_any_number_of_tokens_is_divided_among_the_pes(order, size):
     """Shares without tokens, of less than a tile, of a tile, and of several that are not whole."""
     case = Case(size, heads=1, order=order)
-    case.check(case.call())
+    for schedule in SCHEDULES:
+        case.check(case.call(schedule))
 
 
 @every_order

@@ -330,8 +330,8 @@ def test_programs_divide_all_tokens_and_each_kind_of_work(room, programs, monkey
     monkeypatch.setattr(schedules, "machine", lambda: Machine("nvidia", programs, 1, True))
     monkeypatch.setattr(schedules.interpreter, "active", lambda: False)
     for way in (schedules.THERE, schedules.BACK):
-        work = schedules.division(room, way)
-        assert work.programs <= programs and 1 <= work.pushers <= work.programs and 0 <= work.first < work.programs
+        started, work = schedules.division(room, way)
+        assert started <= programs and 1 <= work.pushers <= started and 0 <= work.first < started
         assert (work.parts - 1) * work.each < room <= work.parts * work.each and 1 <= work.chunk <= work.each
         assert work.first in (0, work.pushers), "a program has no work"
 

@@ -100,6 +100,18 @@ def test_not_a_number_in_one_element_of_one_pe_is_in_that_element_on_all(schedul
 
 
 @every_schedule
+def test_parameters_without_elements_are_left_out(schedule):
+    """One of a dtype of its own would be a bucket without elements."""
+    model = torch.nn.Linear(6, 5).to(here())
+    model.none = torch.nn.Parameter(torch.empty(0, dtype=torch.float64, device=here()))
+    with reducing(model, schedule=schedule) as reducer:
+        (model(data(shmem.my_pe())).sum() + model.none.sum()).backward()
+        assert reducer.buckets == (("bias", "weight"),)
+        assert model.none.grad is None or model.none.grad.shape == (0,)
+        equal_on_all_pes(shmem.array(model.weight.grad))
+
+
+@every_schedule
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_training_gives_what_distributed_data_parallel_gives(schedule, dtype, group):
     """Bit for bit on two PEs, where there is only one order of sums."""
@@ -316,9 +328,9 @@ def inside(step, order, side):
 
 
 @pytest.mark.parametrize("late", ["put", "add", "barrier_on_stream"])
-def test_pieces_wait_for_what_a_late_pe_sends_and_reads(late, monkeypatch):
-    """With pieces of 64 elements, two slots in turn; the last sums come after all else of the late PE."""
-    monkeypatch.setattr(gradient_schedules, "PIECE", 1024)
+def test_chunks_wait_for_what_a_late_pe_sends_and_reads(late, monkeypatch):
+    """With chunks of 64 elements, two slots in turn; the last sums come after all else of the late PE."""
+    monkeypatch.setattr(gradient_schedules, "CHUNK", 1024)
     model = network()
     with reducing(model, bucket_bytes=1 << 20, schedule="copy_engine") as reducer:
         if shmem.my_pe() == shmem.n_pes() - 1:
@@ -340,8 +352,8 @@ def delay(reducer, late, monkeypatch):
 
     if late == "add":
         for step in reducer._steps:
-            for piece in step.pieces:
-                piece.add = lazy(piece.add)
+            for chunk in step.chunks:
+                chunk.add = lazy(chunk.add)
     else:
         monkeypatch.setattr(shmem, late, lazy(getattr(shmem, late)))
 

@@ -209,7 +209,7 @@ REFUSED = [
     (r"residual: got shape \(4, 8\); wants shape \(\d, 8\)", {"residual": torch.ones(4, 8)}),
     ("weight: got torch.bfloat16; wants one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
     ("eps: got -1", {"eps": -1}),
-    ("schedule: got 'two_shot'; wants auto or push", {"schedule": "two_shot"}),
+    ("schedule: got 'words'; wants auto or push", {"schedule": "words"}),
     ("out_dtype: got torch.float64; wants None, torch.float32", {"out_dtype": torch.float64}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]

@@ -7,7 +7,7 @@ from torch_graphs import backends, compiled, near, numbers
 
 import pyshmem as shmem
 from pyshmem import ops
-from pyshmem.ops.torch import library
+from pyshmem.ops import torch as tp
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.torch.team_names import handle_of, team_of
@@ -30,12 +30,12 @@ def wanted(name, n, me):
 
 @operators
 def test_operator_returns_what_its_reference_computes(name, me, npes):
-    near(getattr(library, name)(*operands(me)), wanted(name, npes, me))
+    near(getattr(tp, name)(*operands(me)), wanted(name, npes, me))
 
 
 @operators
 def test_result_outlives_later_calls(name, me, npes):
-    call, (a, b) = getattr(library, name), operands(me)
+    call, (a, b) = getattr(tp, name), operands(me)
     first = call(a, b)
     for _ in range(3):
         call(torch.zeros_like(a), b)
@@ -48,7 +48,7 @@ def test_compiler_keeps_the_operator(name, backend, me, npes):
     seen = []
 
     def function(a, b):
-        return getattr(library, name)(a * 2, b) + 1
+        return getattr(tp, name)(a * 2, b) + 1
 
     result = compiled(function, backend, seen)(*operands(me))
     near(result, wanted(name, npes, me) * 2 + 1)
@@ -68,21 +68,21 @@ def test_rows_that_the_team_does_not_divide(name, size, backend, me, npes):
     """PE 0 has one row more."""
     every = [operands(pe, rows=ROWS + (pe == 0)) for pe in range(npes)]
     total = npes * ROWS + 1
-    result = compiled(lambda a, b: getattr(library, name)(a, b, size=total), backend, [])(*every[me])
+    result = compiled(lambda a, b: getattr(tp, name)(a, b, size=total), backend, [])(*every[me])
     assert result.shape[0] == total
     near(result, REFERENCES[name](every, me))
 
 
 def test_columns_are_gathered_too(me, npes):
     every = [(operands(0)[0], operands(pe)[1]) for pe in range(npes)]
-    result = compiled(lambda a, b: library.gemm_all_gather(a, b, split="columns"), "aot_eager", [])(*every[me])
+    result = compiled(lambda a, b: tp.gemm_all_gather(a, b, split="columns"), "aot_eager", [])(*every[me])
     near(result, REFERENCES["gemm_all_gather"](every, me, "columns"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype, me, npes):
     every = [operands(pe, dtype) for pe in range(npes)]
-    result = library.gemm_reduce_scatter(*every[me])
+    result = tp.gemm_reduce_scatter(*every[me])
     assert result.dtype is dtype
     reference = REFERENCES["gemm_reduce_scatter"](every, me)
     assert (result.double() - reference).norm() < 1e-2 * reference.norm()
@@ -106,7 +106,7 @@ def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend,
     more = (split,) if name == "gemm_all_gather" else ()
 
     def function(a, b, scale):
-        return getattr(library, "scaled_" + name)(a, b, scale * 2, scale, *more, out_dtype=torch.float32) + 1
+        return getattr(tp, "scaled_" + name)(a, b, scale * 2, scale, *more, out_dtype=torch.float32) + 1
 
     result = compiled(function, backend, seen)(*every[me], scales[me])
     decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
@@ -123,7 +123,7 @@ def test_columns_of_8_bits_that_the_team_does_not_divide(me, npes):
 
     def function(a, b):
         more = {"columns": total, "out_dtype": torch.float32}
-        return library.scaled_all_gather_gemm(a, b, one, one, **more) + 1
+        return tp.scaled_all_gather_gemm(a, b, one, one, **more) + 1
 
     result = compiled(function, "aot_eager", [])(a[ROWS * me : ROWS * (me + 1)], mine)
     close_to(result, a.double() @ mine.double() + 1, 1e-2)
@@ -170,7 +170,7 @@ def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes
     )
 
     def loss(a, b):
-        return (getattr(library, name)(a, b, size=total) * weights[me]).sum()
+        return (getattr(tp, name)(a, b, size=total) * weights[me]).sum()
 
     (compiled(loss, backend, []) if backend else loss)(a, b).backward()
     for operand, letter, gradient in zip((a, b), "ab", gradients[me], strict=True):
@@ -193,7 +193,7 @@ def test_gradients_of_sizes_that_the_team_does_not_divide(name, which, me, npes)
         mine, sizes, result = (a[:, middle], b[middle]), {"size": K}, (rows, slice(None))
     operands = [each.contiguous().requires_grad_(letter in which) for each, letter in zip(mine, "ab", strict=True)]
     weights = numbers(3, (M, N))
-    (getattr(library, name)(*operands, **sizes) * weights[result]).sum().backward()
+    (getattr(tp, name)(*operands, **sizes) * weights[result]).sum().backward()
     to_a, to_b = weights.double() @ b.double().T, a.double().T @ weights.double()
     wanted = (to_a[rows], to_b[:, columns]) if name == "all_gather_gemm" else (to_a[:, middle], to_b[middle])
     for operand, letter, gradient in zip(operands, "ab", wanted, strict=True):
@@ -206,7 +206,7 @@ def test_gradients_of_sizes_that_the_team_does_not_divide(name, which, me, npes)
 def test_gradient_of_a_plain_sum_is_taken(me, npes):
     """Such a gradient is one number, expanded."""
     a, b = (each.requires_grad_() for each in operands(me))
-    library.all_gather_gemm(a, b).sum().backward()
+    tp.all_gather_gemm(a, b).sum().backward()
     weights = [torch.ones(ROWS * npes, COLUMNS)] * npes
     gradients, _ = whole_gradients("all_gather_gemm", npes, [each.to(here()) for each in weights], lambda pe: ROWS)
     near(a.grad, gradients[me][0])
@@ -217,7 +217,7 @@ def test_gradient_of_a_plain_sum_is_taken(me, npes):
 def test_operators_without_gradients_say_so(name, me):
     a, b = (each.requires_grad_() for each in operands(me))
     with pytest.raises(RuntimeError, match="autograd"):
-        getattr(library, name)(a, b).sum().backward()
+        getattr(tp, name)(a, b).sum().backward()
 
 
 def test_team_goes_by_its_name(me, npes):
@@ -228,30 +228,30 @@ def test_team_goes_by_its_name(me, npes):
     team = next(filter(None, [node.split_strided(i, 2, (n - i + 1) // 2) for i in range(min(2, n))]))
     if team.n_pes() < npes and not ops.reserve_bytes():
         ops.reserve(1 << 20)
-    assert library.name_team("mine", team) == "mine"
+    assert tp.name_team("mine", team) == "mine"
     a, b = operands(me)
     members = [team.translate_pe(pe) for pe in range(team.n_pes())]
-    result = compiled(lambda a, b: library.gemm_reduce_scatter(a, b, team="mine"), "aot_eager", [])(a, b)
+    result = compiled(lambda a, b: tp.gemm_reduce_scatter(a, b, team="mine"), "aot_eager", [])(a, b)
     near(result, REFERENCES["gemm_reduce_scatter"]([operands(pe) for pe in members], team.my_pe()))
 
 
 def test_names_of_teams_are_refused(me):
     with pytest.raises(
-        shmem.ShmemError, match=r"^torch_library: PE \d+: team: got 'nobody'; wants 'world', or what name_team"
+        shmem.ShmemError, match=r"^ops.torch: PE \d+: team: got 'nobody'; wants 'world', or what name_team"
     ):
-        library.gather_rows(operands(me)[0], team="nobody")
+        tp.gather_rows(operands(me)[0], team="nobody")
     for name in ("", "world", 3):
         with pytest.raises(shmem.ShmemError, match=r"^name_team: PE \d+: name: got "):
-            library.name_team(name, shmem.TEAM_WORLD)
+            tp.name_team(name, shmem.TEAM_WORLD)
     team = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())
     other = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())
-    library.name_team("again", team)
+    tp.name_team("again", team)
     with pytest.raises(shmem.ShmemError, match="a name that no other live team has"):
-        library.name_team("again", other)
+        tp.name_team("again", other)
     team.destroy()
     with pytest.raises(shmem.ShmemError, match="team: got 'again'"):
-        library.gather_rows(operands(me)[0], team="again")
-    assert library.name_team("again", other) == "again"
+        tp.gather_rows(operands(me)[0], team="again")
+    assert tp.name_team("again", other) == "again"
 
 
 def test_code_compiled_for_other_numbers_of_pes_is_refused(me, npes):
@@ -295,7 +295,7 @@ def test_compiler_keeps_the_collective_and_its_target_has_the_result(name, backe
     seen = []
 
     def function(target, source):
-        getattr(library, name)(target, source * 3, *more)
+        getattr(tp, name)(target, source * 3, *more)
         return target + 1
 
     call = compiled(function, backend, seen)
@@ -314,7 +314,7 @@ def test_a_part_of_a_private_target_is_written(name, me, npes):
     target = torch.full((length,), 7.0, device=here())
     every = [numbers(pe, (4 * npes,)) for pe in range(npes)]
     size = {"alltoall_on_stream": 3}.get(name, 2)
-    getattr(library, name)(target, every[me], *more, size=size)
+    getattr(tp, name)(target, every[me], *more, size=size)
     part = {
         "fcollect_on_stream": lambda: torch.cat([each[:2] for each in every]),
         "alltoall_on_stream": lambda: torch.cat([each[3 * me : 3 * me + 3] for each in every]),
@@ -331,7 +331,7 @@ def test_rows_of_different_numbers_are_exchanged(backend, me, npes):
     source, seen = numbers(me, (2 * npes * npes, 3)), []
 
     def function(target, source, counts, received):
-        library.alltoallv_on_stream(target, source * 3, counts, received)
+        tp.alltoallv_on_stream(target, source * 3, counts, received)
         return target + 1, received + 1
 
     target = torch.zeros(2 * npes * npes, 3, device=here())
@@ -349,7 +349,7 @@ def test_rows_of_different_numbers_are_exchanged(backend, me, npes):
 def test_a_reduction_in_place(me, npes):
     """Target and source are one private array."""
     array = numbers(me, (5,))
-    library.reduce_on_stream(array, array, "max")
+    tp.reduce_on_stream(array, array, "max")
     torch.testing.assert_close(array, torch.stack([numbers(pe, (5,)) for pe in range(npes)]).amax(0))
 
 
@@ -361,9 +361,9 @@ def test_compiler_keeps_the_barrier(backend, monkeypatch):
     monkeypatch.setattr(shmem, "barrier_on_stream", lambda team: done.append(barrier(team)))
 
     def function(x):
-        library.barrier_on_stream()
+        tp.barrier_on_stream()
         y = x + 1
-        library.barrier_on_stream()
+        tp.barrier_on_stream()
         return y
 
     assert compiled(function, backend, seen)(torch.ones(3, device=here())).sum() == 6
@@ -376,9 +376,9 @@ def test_inductor_keeps_all_of_them(me, npes):
     seen, target = [], shmem.zeros(ROWS, COLUMNS, dtype=torch.float32)
 
     def function(a, b, target):
-        library.barrier_on_stream()
-        library.reduce_on_stream(target, library.gemm_all_reduce(a, b) + 1, "sum")
-        return [getattr(library, name)(a * 2, b) + 1 for name in REFERENCES], target * 2
+        tp.barrier_on_stream()
+        tp.reduce_on_stream(target, tp.gemm_all_reduce(a, b) + 1, "sum")
+        return [getattr(tp, name)(a * 2, b) + 1 for name in REFERENCES], target * 2
 
     results, doubled = compiled(function, "inductor", seen)(*operands(me), target)
     for name, result in zip(REFERENCES, results, strict=True):
@@ -390,6 +390,6 @@ def test_inductor_keeps_all_of_them(me, npes):
 
 
 def test_gather_rows_of_matrices_without_rows(me, npes):
-    assert library.gather_rows(torch.zeros(0, 3, device=here())).shape == (0, 3)
+    assert tp.gather_rows(torch.zeros(0, 3, device=here())).shape == (0, 3)
     every = [numbers(pe, (2 - (pe > 0), 3)) for pe in range(npes)]
-    torch.testing.assert_close(library.gather_rows(every[me], size=npes + 1), torch.cat(every), rtol=0, atol=0)
+    torch.testing.assert_close(tp.gather_rows(every[me], size=npes + 1), torch.cat(every), rtol=0, atol=0)

@@ -5,7 +5,7 @@ import torch
 from torch_graphs import backends, compiled, near, numbers
 
 from pyshmem import ops
-from pyshmem.ops.torch import library
+from pyshmem.ops import torch as tp
 from pyshmem.ops.norms import all_reduce_rms_norm
 from pyshmem.ops.attention import prefill as attention
 from pyshmem.ops.attention import decode as flash_decode
@@ -27,9 +27,9 @@ def test_operators_of_models_are_compiled_in_one_graph(backend, me, npes):
     q, seen = numbers(99, (2, 2, 16)), []
 
     def step(x, residual, k, v):
-        norm, rest = library.all_reduce_rms_norm(x * 2, residual, weight, 1e-5)
-        seen_by_all = library.attention(torch.cat([k, k], 2) * 2, k, v, causal=True) + 1
-        return norm, rest, library.flash_decode(q, k, v, lengths) + 1, seen_by_all
+        norm, rest = tp.all_reduce_rms_norm(x * 2, residual, weight, 1e-5)
+        seen_by_all = tp.attention(torch.cat([k, k], 2) * 2, k, v, causal=True) + 1
+        return norm, rest, tp.flash_decode(q, k, v, lengths) + 1, seen_by_all
 
     found = compiled(step, backend, seen)(parts[me], parts[0], *caches[me])
     wanted = all_reduce_rms_norm.reference([2 * part for part in parts], parts[0], weight, 1e-5)
@@ -50,8 +50,8 @@ def test_norms_of_shares_are_compiled_in_one_graph(backend, me, npes):
     residuals = [numbers(60 + pe, ((tokens + npes - 1 - pe) // npes, 32)) for pe in range(npes)]
 
     def step(x, residual):
-        made, kept = library.reduce_scatter_rms_norm(x * 2, residual, weight, 1e-5)
-        every, _ = library.reduce_scatter_rms_norm_all_gather(x * 2, residual, weight, 1e-5)
+        made, kept = tp.reduce_scatter_rms_norm(x * 2, residual, weight, 1e-5)
+        every, _ = tp.reduce_scatter_rms_norm_all_gather(x * 2, residual, weight, 1e-5)
         return made + 0, kept, every
 
     found = compiled(step, backend, seen)(parts[me], residuals[me])
@@ -72,7 +72,7 @@ def test_norms_of_8_bits_are_compiled_with_their_scales(name, backend, me, npes)
     residual = numbers(60, (share, 32))
 
     def step(x, residual):
-        values, scales, kept = getattr(library, f"scaled_{name}")(x * 2, residual, weight, 1e-5)
+        values, scales, kept = getattr(tp, f"scaled_{name}")(x * 2, residual, weight, 1e-5)
         return ops.Scaled(values, scales).to(torch.float32), kept
 
     found = compiled(step, backend, seen)(parts[me], residual)
@@ -98,8 +98,8 @@ def test_rows_go_to_experts_and_back_in_one_graph(backend, me, npes):
     indices[4, 1] = -1
 
     def step(x, indices, weights):
-        rows, counts, offsets, *routing = library.moe_dispatch(x, indices, weights, experts)
-        found = library.moe_combine(rows * 2, [x, indices, weights], routing, experts)
+        rows, counts, offsets, *routing = tp.moe_dispatch(x, indices, weights, experts)
+        found = tp.moe_combine(rows * 2, [x, indices, weights], routing, experts)
         return found, counts, offsets, rows
 
     found, counts, offsets, rows = compiled(step, backend, seen)(x, indices, weights)
@@ -118,9 +118,9 @@ def test_rows_of_8_bits_go_to_experts_with_their_scales_in_one_graph(backend, me
     indices = torch.stack([torch.arange(5) % experts, (torch.arange(5) + me + 1) % experts], 1).int().to(here())
 
     def step(x, scales, indices, weights):
-        rows, scales, counts, offsets, *routing = library.scaled_moe_dispatch([x, scales], indices, weights, experts)
+        rows, scales, counts, offsets, *routing = tp.scaled_moe_dispatch([x, scales], indices, weights, experts)
         results = ops.Scaled(rows, scales).to(torch.bfloat16)
-        return library.moe_combine(results, [x, given.scales, indices, weights], routing, experts), offsets
+        return tp.moe_combine(results, [x, given.scales, indices, weights], routing, experts), offsets
 
     found, offsets = compiled(step, backend, seen)(*given, indices, weights)
     assert ((found.double() - given.to(torch.float64) * weights.sum(1).double()[:, None]).norm() / found.norm()) < 1e-2

@@ -15,6 +15,7 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.agreement import require_no_capture
+from pyshmem.ops.attention.decode_kernels import Operands
 from pyshmem.ops.attention.decode_schedules import SCHEDULES
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, operand, require_array, require_dtype, require_own
@@ -92,7 +93,7 @@ class Plan:
     def __init__(self, problem: Problem, schedule: str, q: torch.Tensor) -> None:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
-        self._turns = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
+        self._epochs = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
         self._results = [torch.empty_like(q) for _ in range(2)]
         self._turn = 0
         self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
@@ -119,10 +120,10 @@ class Plan:
         whole = torch.full((self.problem.sequences,), tokens, dtype=torch.int32, device=device())
         q, k, v, lengths, table, out = (whole if each is None else each for each in given)
         problem = self.problem._replace(tokens=tokens, page=page)
-        arrays = q, k, v, lengths, table, self._results[0] if given[-1] is None else out
+        arrays = Operands(q, k, v, lengths, table, self._results[0] if given[-1] is None else out)
         if len(self._steps) == MOST_ROOMS:
             del self._steps[next(iter(self._steps))]
-        self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._turns, arrays), whole
+        self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._epochs, arrays), whole
 
 
 def _kv_heads(k: Any) -> int:

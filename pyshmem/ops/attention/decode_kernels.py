@@ -7,6 +7,8 @@ sum of the weights, -inf without tokens. Both are float32. Parts combine as in F
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -15,70 +17,131 @@ from pyshmem.device import arch
 from pyshmem.device.arch import jit
 
 
-@triton.jit
-def attend(
-    ctx, flags, slots, slot_logs, turns, tallies, values, logs, tokens, splits, groups, scale, q, k, v, lengths, table, out,
-    HEADS: tl.constexpr, Q: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BT: tl.constexpr, PQ: tl.constexpr,
-    PD: tl.constexpr, CHUNK: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr, FUSED: tl.constexpr,
-):  # fmt: skip
-    """Make the part of each group and split. If FUSED, the last program of a group combines it over splits and PEs.
+class Exchange(NamedTuple):
+    """The memory by which PEs exchange parts. flags: (PEs, groups).  epochs, tallies: one for each group.
 
-    q, out: (groups, Q, D).  k, v: (sequences, tokens, HEADS, D).  lengths: the tokens of each sequence.
-    PAGE: None, or the tokens of a page: k, v are (pages, PAGE, HEADS, D), and table has the pages of each sequence.
-    values, logs: (groups, splits, Q, D) and (groups, splits, Q), parts.  tallies: a count of programs for each group.
-    BQ, PQ: powers of 2 from Q on, for tl.dot and for other blocks.  PD: that for D.  BT: tokens of a block.
+    slots, slot_logs: parts, (2, PEs, groups), one half for each parity of the group's epoch.
     """
-    head, lane = tl.arange(0, BQ), tl.arange(0, PD)
+
+    flags: Any
+    slots: Any
+    slot_logs: Any
+    epochs: Any
+    tallies: Any
+
+
+class Parts(NamedTuple):
+    """The parts of splits: their values, (groups, splits, Q, D), and logs, (groups, splits, Q)."""
+
+    means: Any
+    logs: Any
+
+
+class Shape(NamedTuple):
+    """tokens: this PE's room for tokens of a sequence.  scale: of the products, for powers of 2."""
+
+    tokens: Any
+    splits: Any
+    groups: Any
+    scale: Any
+
+
+class Operands(NamedTuple):
+    """q, out: (groups, Q, D).  k, v: (sequences, tokens, HEADS, D), or (pages, PAGE, HEADS, D).
+
+    lengths: the tokens of each sequence.  table: the pages of each sequence, if there are pages.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    lengths: Any
+    table: Any
+    out: Any
+
+
+class Form(NamedTuple):
+    """What a kernel is compiled for. HEADS: of keys.  Q: heads of queries of a group.  D: elements of a head.
+
+    BQ, PQ: powers of 2 from Q on, for tl.dot and for other blocks.  PD: that for D.  BT: tokens of a block.
+    CHUNK: parts that are combined at once.  PAGE: None, or the tokens of a page.  PRECISION: that of ``dot``.
+    """
+
+    HEADS: int
+    Q: int
+    D: int
+    BQ: int
+    BT: int
+    PQ: int
+    PD: int
+    CHUNK: int
+    PAGE: int | None
+    PRECISION: str
+
+
+@triton.jit
+def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.constexpr):
+    """Make the part of each group and split. If FUSED, the last program of a group combines it over splits and PEs."""
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
+    head, lane, splits = tl.arange(0, FORM.BQ), tl.arange(0, FORM.PD), shape.splits
     inside = (head < Q)[:, None] & (lane < D)[None, :]
     places = head[:, None] * D + lane[None, :]
-    for item in range(tl.program_id(0), groups * splits, tl.num_programs(0)):
+    for item in range(tl.program_id(0), shape.groups * splits, tl.num_programs(0)):
         group, split = item // splits, item % splits
-        queries = tl.load(q + tl.cast(group, tl.int64) * (Q * D) + places, mask=inside, other=0.0)
-        length = tl.minimum(tl.maximum(tl.load(lengths + group // HEADS), 0), tokens)
-        each = tl.cdiv(tl.cdiv(length, splits), BT) * BT
+        queries = tl.load(operands.q + tl.cast(group, tl.int64) * (Q * D) + places, mask=inside, other=0.0)
+        sequence = group // FORM.HEADS
+        length = tl.minimum(tl.maximum(tl.load(operands.lengths + sequence), 0), shape.tokens)
+        each = tl.cdiv(tl.cdiv(length, splits), FORM.BT) * FORM.BT
         first = split * each
-        start, pages = tl.cast(group % HEADS * D, tl.int64), table
-        if PAGE is None:
-            start += tl.cast(group // HEADS, tl.int64) * tokens * (HEADS * D)
+        start, pages = tl.cast(group % FORM.HEADS * D, tl.int64), operands.table
+        if FORM.PAGE is None:
+            start += tl.cast(sequence, tl.int64) * shape.tokens * (FORM.HEADS * D)
         else:
-            pages += group // HEADS * (tokens // PAGE)
-        value, log = attended(
-            queries, k + start, v + start, pages, first, tl.minimum(first + each, length), scale,
-            HEADS, D, BQ, BT, PD, PAGE, PRECISION,
-        )  # fmt: skip
-        tl.store(values + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
-        tl.store(logs + item * Q + head, log, mask=head < Q)
+            pages += sequence * (shape.tokens // FORM.PAGE)
+        last = tl.minimum(first + each, length)
+        value, log = attended(queries, operands.k + start, operands.v + start, pages, first, last, shape.scale, FORM)
+        tl.store(parts.means + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
+        tl.store(parts.logs + item * Q + head, log, mask=head < Q)
         if FUSED:
             dev.fence(ctx)
-            before = dev.atomic_fetch_add(ctx, tallies + group, 1, dev.my_pe(ctx))
+            before = dev.atomic_fetch_add(ctx, exchange.tallies + group, 1, dev.my_pe(ctx))
             if before + 1 == splits:
-                tl.store(tallies + group, 0)
+                tl.store(exchange.tallies + group, 0)
                 start = tl.cast(group, tl.int64) * splits * Q
-                mine, its = merged(values + start * D, logs + start, splits, Q * D, Q, Q, D, PQ, PD, CHUNK)
-                exchanged(ctx, flags, slots, slot_logs, turns, mine, its, group, groups, out, Q, D, PQ, PD)
+                values, logs = parts.means + start * D, parts.logs + start
+                mine, its = merged(values, logs, splits, Q * D, Q, FORM, FORM.CHUNK)
+                exchanged(ctx, exchange, mine, its, group, shape.groups, operands.out, FORM)
 
 
 @jit
-def attended(
-    queries, k, v, pages, first, last, scale, HEADS: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, BT: tl.constexpr,
-    PD: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return the part of the tokens from first to last - 1.  scale: of the products, for powers of 2."""
+def attended(queries, k, v, pages, first, last, scale, FORM: tl.constexpr):
+    """Return the part of the tokens from first to last - 1."""
+    D: tl.constexpr = FORM.D
+    BQ: tl.constexpr = FORM.BQ
+    BT: tl.constexpr = FORM.BT
+    PD: tl.constexpr = FORM.PD
     token, lane = tl.arange(0, BT), tl.arange(0, PD)
     top = tl.full([BQ], float("-inf"), tl.float32)
     total, sums = tl.zeros([BQ], tl.float32), tl.zeros([BQ, PD], tl.float32)
     for start in range(first, last, BT):
-        places = rows_of(pages, start, token, last, BT, PAGE)[:, None] * (HEADS * D) + lane[None, :]
+        places = rows_of(pages, start, token, last, BT, FORM.PAGE)[:, None] * (FORM.HEADS * D) + lane[None, :]
         inside = (start + token < last)[:, None] & (lane < D)[None, :]
         keys = tl.load(k + places, mask=inside, other=0.0)
-        found = dot(queries, tl.trans(keys), tl.zeros([BQ, BT], tl.float32), PRECISION) * scale
-        found = tl.where((start + token < last)[None, :], found, float("-inf"))
-        peak = tl.maximum(top, tl.max(found, axis=1))
-        weights, before = tl.exp2(found - peak[:, None]), tl.exp2(top - peak)
+        products = dot(queries, tl.trans(keys), tl.zeros([BQ, BT], tl.float32), FORM.PRECISION) * scale
+        products = tl.where((start + token < last)[None, :], products, float("-inf"))
+        peak = tl.maximum(top, tl.max(products, axis=1))
+        weights, before = tl.exp2(products - peak[:, None]), tl.exp2(top - peak)
         rows = tl.load(v + places, mask=inside, other=0.0)
-        sums = dot(fitted(weights, rows, PRECISION), rows, sums * before[:, None], PRECISION)
+        sums = dot(fitted(weights, rows, FORM.PRECISION), rows, sums * before[:, None], FORM.PRECISION)
         total = total * before + tl.sum(weights, axis=1)
         top = peak
+    return quotient(top, total, sums)
+
+
+@jit
+def quotient(top, total, sums):
+    """Return the values and logs of a part, by its ``sums`` of weighted values and the ``total`` of its weights."""
     some = total > 0
     log = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
     return sums / tl.where(some, total, 1.0)[:, None], log
@@ -115,14 +178,15 @@ def fitted(weights, rows, PRECISION: tl.constexpr):
 
 
 @jit
-def merged(
-    values, logs, count, pitch, logs_pitch, Q: tl.constexpr, D: tl.constexpr, PQ: tl.constexpr, PD: tl.constexpr,
-    CHUNK: tl.constexpr,
-):  # fmt: skip
+def merged(values, logs, count, pitch, logs_pitch, FORM: tl.constexpr, CHUNK: tl.constexpr):
     """Return the part of all tokens of ``count`` parts, in their order. CHUNK: how many are loaded at once.
 
     pitch, logs_pitch: the elements from a part to the next one.
     """
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
+    PQ: tl.constexpr = FORM.PQ
+    PD: tl.constexpr = FORM.PD
     head, lane = tl.arange(0, PQ), tl.arange(0, PD)
     top = tl.full([PQ], float("-inf"), tl.float32)
     total, sums = tl.zeros([PQ], tl.float32), tl.zeros([PQ, PD], tl.float32)
@@ -131,64 +195,58 @@ def merged(
         some = (part < count)[:, None] & (head < Q)[None, :]
         log = tl.load(logs + part[:, None] * logs_pitch + head[None, :], mask=some, other=float("-inf"))
         places = (part[:, None] * tl.cast(pitch, tl.int64) + head[None, :] * D)[:, :, None] + lane[None, None, :]
-        found = tl.load(values + places, mask=some[:, :, None] & (lane < D)[None, None, :], other=0.0)
+        value = tl.load(values + places, mask=some[:, :, None] & (lane < D)[None, None, :], other=0.0)
         peak = tl.maximum(top, tl.max(log, axis=0))
         shift = tl.where(peak == float("-inf"), 0.0, peak)  # without tokens
         weights, before = tl.exp2(log - shift[None, :]), tl.exp2(top - shift)
-        sums = sums * before[:, None] + tl.sum(found * weights[:, :, None], axis=0)
+        sums = sums * before[:, None] + tl.sum(value * weights[:, :, None], axis=0)
         total = total * before + tl.sum(weights, axis=0)
         top = peak
-    some = total > 0
-    log = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
-    return sums / tl.where(some, total, 1.0)[:, None], log
+    return quotient(top, total, sums)
 
 
 @jit
-def exchanged(
-    ctx, flags, slots, slot_logs, turns, value, log, group, groups, out,
-    Q: tl.constexpr, D: tl.constexpr, PQ: tl.constexpr, PD: tl.constexpr,
-):  # fmt: skip
+def exchanged(ctx, exchange, value, log, group, groups, out, FORM: tl.constexpr):
     """Push a group's part to all PEs, a flag behind it, and combine those of all PEs into ``out``.
 
-    slots, slot_logs: parts, (2, PEs, groups), for even and odd turns of the group.  flags: (PEs, groups).
-    No PE ends a turn before all have begun it, so the slots of the turn before the last one are free.
+    No PE ends a call before all have begun it, so the slots of the call before the last one are free.
     """
-    head, lane = tl.arange(0, PQ), tl.arange(0, PD)
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
+    head, lane = tl.arange(0, FORM.PQ), tl.arange(0, FORM.PD)
     inside = (head < Q)[:, None] & (lane < D)[None, :]
     places = head[:, None] * D + lane[None, :]
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    turn = tl.load(turns + group) + 1
-    here = (turn & 1) * n * groups
+    epoch = tl.load(exchange.epochs + group) + 1
+    here = (epoch & 1) * n * groups
     mine = here + me * groups + group
     for i in range(1, n + 1):
-        dev.store(ctx, slots + mine * (Q * D) + places, value, (me + i) % n, inside)
-        dev.store(ctx, slot_logs + mine * Q + head, log, (me + i) % n, head < Q)
+        dev.store(ctx, exchange.slots + mine * (Q * D) + places, value, (me + i) % n, inside)
+        dev.store(ctx, exchange.slot_logs + mine * Q + head, log, (me + i) % n, head < Q)
     for i in range(1, n + 1):
-        dev.signal_set(ctx, flags + me * groups + group, turn, (me + i) % n)
+        dev.signal_set(ctx, exchange.flags + me * groups + group, epoch, (me + i) % n)
     for pe in range(n):
-        dev.signal_wait_until(ctx, flags + pe * groups + group, dev.CMP_GE, turn)
+        dev.signal_wait_until(ctx, exchange.flags + pe * groups + group, dev.CMP_GE, epoch)
     first = (here + group) * Q
-    value, log = merged(
-        slots + first * D, slot_logs + first, n, groups * (Q * D), groups * Q, Q, D, PQ, PD, ctx.members
-    )
+    values, logs = exchange.slots + first * D, exchange.slot_logs + first
+    value, log = merged(values, logs, n, groups * (Q * D), groups * Q, FORM, ctx.members)
     final = arch.rounded(value, out.dtype.element_ty)
     tl.store(out + tl.cast(group, tl.int64) * (Q * D) + places, final, mask=inside)
-    arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + group, turn)
+    arch.join(ctx)  # all threads have loaded the epoch
+    tl.store(exchange.epochs + group, epoch)
 
 
 @triton.jit
-def merge_parts(
-    count, pitch, logs_pitch, step, logs_step, values, logs, out, out_logs,
-    Q: tl.constexpr, D: tl.constexpr, PQ: tl.constexpr, PD: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+def merge_parts(count, pitch, logs_pitch, step, logs_step, values, logs, out, out_logs, FORM: tl.constexpr):
     """Combine the parts of a group. step, logs_step: the elements from a group to the next one.
 
     out, out_logs: (groups, Q, D) and (groups, Q).
     """
-    head, lane = tl.arange(0, PQ), tl.arange(0, PD)
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
+    head, lane = tl.arange(0, FORM.PQ), tl.arange(0, FORM.PD)
     group = tl.cast(tl.program_id(0), tl.int64)
-    value, log = merged(values + group * step, logs + group * logs_step, count, pitch, logs_pitch, Q, D, PQ, PD, CHUNK)
+    value, log = merged(values + group * step, logs + group * logs_step, count, pitch, logs_pitch, FORM, FORM.CHUNK)
     places = group * (Q * D) + head[:, None] * D + lane[None, :]
     final = arch.rounded(value, out.dtype.element_ty)
     tl.store(out + places, final, mask=(head < Q)[:, None] & (lane < D)[None, :])

@@ -9,6 +9,7 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.ops.attention import decode_kernels as kernels
+from pyshmem.ops.attention.decode_kernels import Exchange, Form, Operands, Parts, Shape
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
@@ -29,31 +30,27 @@ class Local:
 
     fused = False
 
-    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
-        """space, turns: of the plan, for all its kernels.  given: q, k, v, lengths, the table of pages and out."""
+    def __init__(self, problem: Any, space: Workspace, epochs: torch.Tensor, given: Operands) -> None:
+        """space, epochs: of the plan, for all its kernels."""
         self.problem, self.space, fused = problem, space, self.fused
         queries, width = problem.heads // problem.kv_heads, problem.width
         block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
         stages = min(stages, 2) if machine().arch.startswith("gfx") else stages
         self.groups = problem.sequences * problem.kv_heads
         self.splits = splits_of(self.groups, problem.tokens, block)
-        self.sizes = {"Q": queries, "D": width, "PQ": power(queries), "PD": power(width, 16), "CHUNK": chunk}
-        self.values = new(torch.float32, self.groups * self.splits, queries, width)
-        self.logs = new(torch.float32, self.groups * self.splits, queries)
-        none = new(torch.uint64, 0)
-        words = [self.space[name] for name in ("flags", "slots", "slot_logs")] if fused else [none, none, none]
-        tallies = self.space["tallies"] if fused else none
-        fixed = (
-            shmem.device_context(problem.team), *words, turns, tallies, self.values, self.logs,
-            problem.tokens, self.splits, self.groups, problem.scale * LOG2_E,
-        )  # fmt: skip
         widened = interpreter.active() and problem.dtype is not torch.float32
-        sizes = {name: self.sizes[name] for name in ("PQ", "PD", "CHUNK")}
-        constants = {
-            "HEADS": problem.kv_heads, "Q": queries, "D": width, "BQ": power(queries, 16), "BT": block, **sizes,
-            "PAGE": problem.page, "PRECISION": "widened" if widened else "ieee", "FUSED": fused,
-        }  # fmt: skip
-        programs = 1 if interpreter.active() else min(self.groups * self.splits, slots())
+        self.form = Form(
+            problem.kv_heads, queries, width, power(queries, 16), block, power(queries), power(width, 16), chunk,
+            problem.page, "widened" if widened else "ieee",
+        )  # fmt: skip
+        size = self.groups * self.splits
+        self.parts = Parts(new(torch.float32, size, queries, width), new(torch.float32, size, queries))
+        words = [self.space[name] for name in ("flags", "slots", "slot_logs")] if fused else [new(torch.uint64, 0)] * 3
+        exchange = Exchange(*words, epochs, self.space["tallies"] if fused else words[0])
+        shape = Shape(problem.tokens, self.splits, self.groups, problem.scale * LOG2_E)
+        fixed = (shmem.device_context(problem.team), exchange, self.parts, shape)
+        constants = {"FORM": self.form, "FUSED": fused}
+        programs = 1 if interpreter.active() else min(size, slots())
         self.kernel = Prepared(
             kernels.attend, max(programs, 1), fixed, given, constants, num_warps=WARPS, num_stages=stages
         )
@@ -76,7 +73,7 @@ class Fused(Local):
         }  # fmt: skip
 
     def __call__(self, *arrays: torch.Tensor) -> None:
-        """arrays: q, k, v, lengths, the table of pages and out."""
+        """arrays: the fields of Operands."""
         self.kernel(*arrays)
 
 
@@ -89,14 +86,14 @@ class BulkSynchronous(Local):
         size = problem.sequences * problem.heads * (problem.width + 1)  # values, then logs
         return {"mine": ((size,), torch.float32), "all": ((problem.team.size * size,), torch.float32)}
 
-    def __init__(self, problem: Any, space: Workspace, turns: torch.Tensor, given: tuple[torch.Tensor, ...]) -> None:
-        super().__init__(problem, space, turns, given)
+    def __init__(self, problem: Any, space: Workspace, epochs: torch.Tensor, given: Operands) -> None:
+        super().__init__(problem, space, epochs, given)
         groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
         parts, n = groups * queries, problem.team.size
         size = parts * (problem.width + 1)
         mine, every, cut = self.space["mine"], self.space["all"], parts * problem.width
         spare = new(torch.float32, groups * queries)
-        self.mine, self.every = (self.values, self.logs, mine[:cut], mine[cut:]), (every, every[cut:], given[-1], spare)
+        self.mine, self.every = (*self.parts, mine[:cut], mine[cut:]), (every, every[cut:], given.out, spare)
         each = queries * problem.width
         self.splits_merged = self.merge(
             self.splits, (each, queries, each * self.splits, queries * self.splits), self.mine
@@ -104,9 +101,8 @@ class BulkSynchronous(Local):
         self.pes_merged = self.merge(n, (size, size, each, queries), self.every)
 
     def merge(self, count: int, pitches: tuple[int, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
-        return Prepared(
-            kernels.merge_parts, max(self.groups, 1), (count, *pitches), arrays, self.sizes, num_warps=MERGING_WARPS
-        )
+        fixed, constants = (count, *pitches), {"FORM": self.form}
+        return Prepared(kernels.merge_parts, max(self.groups, 1), fixed, arrays, constants, num_warps=MERGING_WARPS)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         self.kernel(*arrays)

@@ -1,6 +1,6 @@
 """Order of attention's tiles: all tiles of a head in succession, so that programs that run together read the same keys.
 
-With the numbers of orders/chiplets.py the programs of a chiplet have whole heads, and share their keys in its L2: Swizzled
+With the numbers of ops/chiplets.py the programs of a chiplet have whole heads, and share their keys in its L2: Swizzled
 Head-first Mapping (Choudhary et al., arXiv 2511.02132).
 """
 

@@ -16,7 +16,7 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
-from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, pieces_of, tokens_at
+from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, segments_of, tokens_at
 from pyshmem.ops.plans import DTYPES, operand, require_array, require_own
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -34,8 +34,8 @@ def attention(
         one dtype: float32, float16 or bfloat16.  causal: a query sees no key behind its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: one of two arrays of the plan in turn.
     options: schedule, "auto", "copy_engine" or "bulk_synchronous"; size, the tokens of a sequence on all n PEs, where n does
-        not divide it; order, "contiguous": PE p has piece p of n, or "zigzag": pieces p and 2 n - 1 - p of 2 n, one behind
-        the other, which makes work even under a causal mask. The first pieces are longer by one.
+        not divide it; order, "contiguous": PE p has segment p of n, or "zigzag": segments p and 2 n - 1 - p of 2 n, one
+        behind the other, which makes work even under a causal mask. The first segments are longer by one.
     Order: collective over team, None is TEAM_WORLD, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -60,7 +60,7 @@ def reference(
 
 def places_of(size: int, pe: int, n_pes: int, order: str) -> torch.Tensor:
     """Return the places in the sequence of the tokens that ``pe`` has."""
-    return torch.cat([torch.arange(*piece) for piece in pieces_of(size, pe, n_pes, ORDERS[order])])
+    return torch.cat([torch.arange(*each) for each in segments_of(size, pe, n_pes, ORDERS[order])])
 
 
 class Plan:

@@ -1,13 +1,15 @@
 """The kernel of attention over sequences that are divided among PEs: blocks of keys are read as they come from peers.
 
-A sequence is cut into pieces, PARTS for each PE. Part 0 of PE p is piece p; part 1 is the piece as far from the end, so
-that under a causal mask all PEs have the same work. A program makes a tile of queries of one head. It takes the keys of its
-own PE first, then those of the next one, and so on, and keeps for each query the largest product, the sum of the weights
-and the weighted sum of values: the online softmax of FlashAttention (Dao et al.), over blocks as in Ring Attention (Liu
-et al., arXiv 2310.01889).
+A sequence is cut into segments, SEGMENTS for each PE. The first one of PE p is segment p; the second one is as far from the
+end, so that under a causal mask all PEs have the same work. A program makes a tile of queries of one head. It takes the keys
+of its own PE first, then those of the next one, and so on, and keeps for each query the largest product, the sum of the
+weights and the weighted sum of values: the online softmax of FlashAttention (Dao et al.), over blocks as in Ring Attention
+(Liu et al., arXiv 2310.01889).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -25,30 +27,50 @@ from pyshmem.ops.shares import share_size, share_start
 PITCH = tl.constexpr(FLAGS_PITCH)
 
 
+class Form(NamedTuple):
+    """What the kernel is compiled for. D: elements of a head.  PD: the power of 2 from D on.
+
+    BM: queries of a tile.  BN: keys of a block.  SEGMENTS: of a PE.  WAITS: whether keys may still be on their way.
+    PRECISION: that of ``dot``.
+    """
+
+    HEADS: int
+    KV_HEADS: int
+    D: int
+    PD: int
+    BM: int
+    BN: int
+    SEGMENTS: int
+    CAUSAL: bool
+    WAITS: bool
+    CHIPLETS: int
+    PRECISION: str
+
+
 @triton.jit(do_not_specialize=["size", "items"])
-def attend_blocks(
-    ctx, words, flags, slots, room, size, items, scale, q, out,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    PARTS: tl.constexpr, CAUSAL: tl.constexpr, WAITS: tl.constexpr, CHIPLETS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def attend_blocks(ctx, words, flags, slots, room, size, items, scale, q, out, FORM: tl.constexpr):
     """Make all tiles of this PE's queries. Tiles are numbered head by head, those of each from its last queries on.
 
     q, out: (sequences, tokens, HEADS, D).  slots: for each PE its keys, (sequences, its tokens, KV_HEADS, D), and, ``room``
     elements behind the first of them, its values.  size: the tokens of a sequence on all PEs.  flags: one for each PE.
-    scale: of products, for powers of 2.  WAITS: whether keys may still be on their way.  PD: the power of 2 from D on.
+    scale: of products, for powers of 2.
     """
+    D: tl.constexpr = FORM.D
+    BM: tl.constexpr = FORM.BM
+    PD: tl.constexpr = FORM.PD
+    SEGMENTS: tl.constexpr = FORM.SEGMENTS
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    tokens, early = tokens_of(size, me, n, PARTS)
+    tokens, early = tokens_of(size, me, n, SEGMENTS)
     tiles = tl.cdiv(early, BM) + tl.cdiv(tokens - early, BM)
-    number = rounds.enter(ctx, words)
+    epoch = rounds.enter(ctx, words)
     factor = tl.where(scale == 0, 1.0, tl.abs(scale))  # a positive one is the same for the largest product
     row, lane = tl.arange(0, BM), tl.arange(0, PD)
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
-        place, tile = head_and_tile(renumbered(item, items, CHIPLETS), tiles)
-        head, sequence = place % HEADS, place // HEADS
-        first, height, here = tile_of(tile, early, tokens, size, me, n, PARTS, BM)
-        start = ((tl.cast(sequence, tl.int64) * tokens + here) * HEADS + head) * D
-        places = row[:, None] * (HEADS * D) + lane[None, :]
+        place, tile = head_and_tile(renumbered(item, items, FORM.CHIPLETS), tiles)
+        head, sequence = place % FORM.HEADS, place // FORM.HEADS
+        first, height, here = tile_of(tile, early, tokens, size, me, n, SEGMENTS, BM)
+        start = ((tl.cast(sequence, tl.int64) * tokens + here) * FORM.HEADS + head) * D
+        places = row[:, None] * (FORM.HEADS * D) + lane[None, :]
         inside = (row < height)[:, None] & (lane < D)[None, :]
         queries = tl.load(q + start + places, mask=inside, other=0.0)
         queries = tl.where(scale == 0, tl.zeros_like(queries), tl.where(scale < 0, -queries, queries))
@@ -56,91 +78,85 @@ def attend_blocks(
         total, sums = tl.zeros([BM], tl.float32), tl.zeros([BM, PD], tl.float32)
         for i in range(n):
             pe = (me + i) % n
-            its, its_early = tokens_of(size, pe, n, PARTS)
+            its, its_early = tokens_of(size, pe, n, SEGMENTS)
             base = slots + tl.cast(pe, tl.int64) * (2 * room)
-            base += (tl.cast(sequence, tl.int64) * its * KV_HEADS + head // (HEADS // KV_HEADS)) * D
-            if WAITS:
-                if (i > 0) & ((first + height > share_start(size, pe, n * PARTS)) | (not CAUSAL)):
-                    dev.signal_wait_until(ctx, flags + pe * PITCH, dev.CMP_GE, number)
-            for part in range(PARTS):
-                length = tl.where(part == 0, its_early, its - its_early)
-                before = first - share_start(size, tl.where(part == 0, pe, 2 * n - 1 - pe), n * PARTS)
-                keys = base + tl.cast(part * its_early, tl.int64) * (KV_HEADS * D)
-                top, total, sums = attended_part(
-                    queries, keys, keys + room, length, before, height, top, total, sums, factor,
-                    KV_HEADS, D, PD, BM, BN, CAUSAL, PRECISION,
-                )  # fmt: skip
+            base += (tl.cast(sequence, tl.int64) * its * FORM.KV_HEADS + head // (FORM.HEADS // FORM.KV_HEADS)) * D
+            if FORM.WAITS:
+                if (i > 0) & ((first + height > share_start(size, pe, n * SEGMENTS)) | (not FORM.CAUSAL)):
+                    dev.signal_wait_until(ctx, flags + pe * PITCH, dev.CMP_GE, epoch)
+            for segment in range(SEGMENTS):
+                length = tl.where(segment == 0, its_early, its - its_early)
+                before = first - share_start(size, tl.where(segment == 0, pe, 2 * n - 1 - pe), n * SEGMENTS)
+                keys = base + tl.cast(segment * its_early, tl.int64) * (FORM.KV_HEADS * D)
+                top, total, sums = attended_segment(
+                    queries, keys, keys + room, length, before, height, top, total, sums, factor, FORM
+                )
         final = arch.rounded(sums / total[:, None], out.dtype.element_ty)
         tl.store(out + start + places, final, mask=inside)
 
 
 @jit
-def tokens_of(size, pe, n, PARTS: tl.constexpr):
-    """Return the tokens of ``pe``, and how many of them are in its part 0."""
-    early = share_size(size, pe, n * PARTS)
-    if PARTS == 1:
+def tokens_of(size, pe, n, SEGMENTS: tl.constexpr):
+    """Return the tokens of ``pe``, and how many of them are in its segment 0."""
+    early = share_size(size, pe, n * SEGMENTS)
+    if SEGMENTS == 1:
         return early, early
     else:
         return early + share_size(size, 2 * n - 1 - pe, 2 * n), early
 
 
 @jit
-def tile_of(tile, early, tokens, size, me, n, PARTS: tl.constexpr, BM: tl.constexpr):
+def tile_of(tile, early, tokens, size, me, n, SEGMENTS: tl.constexpr, BM: tl.constexpr):
     """Return (place in the sequence, rows, place among this PE's tokens) of a tile of queries."""
     tiles = tl.cdiv(early, BM)
     late = tile >= tiles
     inner = tl.where(late, tile - tiles, tile) * BM
-    piece = tl.where(late, n * PARTS - 1 - me, me)
+    segment = tl.where(late, n * SEGMENTS - 1 - me, me)
     height = tl.minimum(tl.where(late, tokens - early, early) - inner, BM)
-    return share_start(size, piece, n * PARTS) + inner, height, tl.where(late, early, 0) + inner
+    return share_start(size, segment, n * SEGMENTS) + inner, height, tl.where(late, early, 0) + inner
 
 
 @jit
-def attended_part(
-    queries, keys, values, length, before, height, top, total, sums, factor,
-    KV_HEADS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return top, total and sums with a part of ``length`` tokens: first blocks that all queries see, then the others.
+def attended_segment(queries, keys, values, length, before, height, top, total, sums, factor, FORM: tl.constexpr):
+    """Return top, total and sums with a segment of ``length`` tokens: first blocks that all queries see, then the others.
 
-    before: the token of the part at the place of the first of ``height`` queries; it may be outside.
+    before: the token of the segment at the place of the first of ``height`` queries; it may be outside.
     """
     seen, whole = length, length
-    if CAUSAL:
+    if FORM.CAUSAL:
         seen, whole = tl.minimum(length, before + height), tl.maximum(tl.minimum(length, before + 1), 0)
-    whole = whole // BN * BN
-    top, total, sums = attended_blocks(
-        queries, keys, values, 0, whole, length, before, top, total, sums, factor,
-        KV_HEADS, D, PD, BM, BN, False, CAUSAL, PRECISION,
-    )  # fmt: skip
-    return attended_blocks(
-        queries, keys, values, whole, seen, length, before, top, total, sums, factor,
-        KV_HEADS, D, PD, BM, BN, True, CAUSAL, PRECISION,
-    )  # fmt: skip
+    whole = whole // FORM.BN * FORM.BN
+    sums_so_far = (top, total, sums)
+    sums_so_far = attended_blocks(queries, keys, values, 0, whole, length, before, sums_so_far, factor, False, FORM)
+    return attended_blocks(queries, keys, values, whole, seen, length, before, sums_so_far, factor, True, FORM)
 
 
 @jit
 def attended_blocks(
-    queries, keys, values, first, last, length, before, top, total, sums, factor,
-    KV_HEADS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return top, total and sums with the tokens from first to last - 1 of a part. MASKED: whether some are not seen."""
-    row, token, lane = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, PD)
-    places = token[:, None] * (KV_HEADS * D) + lane[None, :]
+    queries, keys, values, first, last, length, before, sums_so_far, factor, MASKED: tl.constexpr, FORM: tl.constexpr
+):
+    """Return top, total and sums, which begin as ``sums_so_far``, with the tokens from first to last - 1 of a segment.
+
+    MASKED: whether some are not seen.
+    """
+    top, total, sums = sums_so_far
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    row, token, lane = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, FORM.PD)
+    places = token[:, None] * (FORM.KV_HEADS * FORM.D) + lane[None, :]
     for start in range(first, last, BN):
-        away = tl.cast(start, tl.int64) * (KV_HEADS * D)
-        block = loaded(keys + away + places, start + token, length, lane, D, PD, MASKED)
-        found = dot(queries, tl.trans(block), tl.zeros([BM, BN], tl.float32), PRECISION)
+        away = tl.cast(start, tl.int64) * (FORM.KV_HEADS * FORM.D)
+        block = loaded(keys + away + places, start + token, length, lane, FORM.D, FORM.PD, MASKED)
+        products = dot(queries, tl.trans(block), tl.zeros([BM, BN], tl.float32), FORM.PRECISION)
         if MASKED:
             sees = (start + token < length)[None, :]
-            if CAUSAL:
+            if FORM.CAUSAL:
                 sees = sees & (start + token[None, :] <= before + row[:, None])
-            found = tl.where(sees, found, float("-inf"))
-        peak = tl.maximum(top, tl.max(found, axis=1) * factor)
-        weights, faded = tl.exp2(found * factor - peak[:, None]), tl.exp2(top - peak)
-        block = loaded(values + away + places, start + token, length, lane, D, PD, MASKED)
-        sums = dot(fitted(weights, block, PRECISION), block, sums * faded[:, None], PRECISION)
+            products = tl.where(sees, products, float("-inf"))
+        peak = tl.maximum(top, tl.max(products, axis=1) * factor)
+        weights, faded = tl.exp2(products * factor - peak[:, None]), tl.exp2(top - peak)
+        block = loaded(values + away + places, start + token, length, lane, FORM.D, FORM.PD, MASKED)
+        sums = dot(fitted(weights, block, FORM.PRECISION), block, sums * faded[:, None], FORM.PRECISION)
         total = total * faded + tl.sum(weights, axis=1)
         top = peak
     return top, total, sums

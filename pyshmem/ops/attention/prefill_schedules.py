@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
-from pyshmem.ops.attention.prefill_kernels import attend_blocks
+from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
 from pyshmem.ops.copies import Pieces, peers_of, put
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
@@ -20,7 +20,7 @@ from pyshmem.runtime import interpreter
 
 NAME = "attention"
 ALIGNED = 64  # elements, so that kernels load 16 bytes at once
-ORDERS = {"contiguous": 1, "zigzag": 2}  # parts of a PE
+ORDERS = {"contiguous": 1, "zigzag": 2}  # segments of a PE
 
 
 class Problem(NamedTuple):
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
     dtype: torch.dtype
     scale: float
     causal: bool
-    parts: int
+    segments: int
 
     @property
     def n_pes(self) -> int:
@@ -76,7 +76,7 @@ class Gathered:
     def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...], waits: bool) -> None:
         """given: q, k, v and out."""
         self.problem, team = problem, problem.team
-        most = max(tokens_at(problem.size, pe, team.size, problem.parts) for pe in range(team.size))
+        most = max(tokens_at(problem.size, pe, team.size, problem.segments) for pe in range(team.size))
         count = problem.sequences * most * problem.kv_heads * problem.width
         self.room = -(-count // ALIGNED) * ALIGNED
         pair = {} if waits else {"mine": ((2, self.room), problem.dtype)}
@@ -90,7 +90,7 @@ class Gathered:
             problem.size, items, problem.scale * LOG2_E,
         )  # fmt: skip
         self.kernel = Prepared(
-            attend_blocks, programs_of(here, items), fixed, (given[0], given[3]), constants_of(problem, here, waits),
+            attend_blocks, programs_of(here, items), fixed, (given[0], given[3]), {"FORM": form_of(problem, here, waits)},
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
@@ -145,16 +145,18 @@ class BulkSynchronous(Gathered):
 SCHEDULES = {"copy_engine": CopyEngine, "bulk_synchronous": BulkSynchronous}
 
 
-def pieces_of(size: int, pe: int, n_pes: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, last + 1) of each part of the sequence that ``pe`` has, in its order."""
-    pieces = (pe, 2 * n_pes - 1 - pe)[:parts]
-    starts = [(start_of(size, piece, n_pes * parts), piece) for piece in pieces]
-    return [(start, start + share_of(size, piece, n_pes * parts)) for start, piece in starts]
+def segments_of(size: int, pe: int, n_pes: int, segments: int) -> list[tuple[int, int]]:
+    """Return (first, last + 1) of each of the segments of the sequence that ``pe`` has, in its order."""
+    count = n_pes * segments
+    starts = [
+        (start_of(size, each, count), share_of(size, each, count)) for each in (pe, 2 * n_pes - 1 - pe)[:segments]
+    ]
+    return [(start, start + length) for start, length in starts]
 
 
-def tokens_at(size: int, pe: int, n_pes: int, parts: int) -> int:
+def tokens_at(size: int, pe: int, n_pes: int, segments: int) -> int:
     """Return how many tokens of a sequence ``pe`` has."""
-    return sum(last - first for first, last in pieces_of(size, pe, n_pes, parts))
+    return sum(last - first for first, last in segments_of(size, pe, n_pes, segments))
 
 
 def tile_of(here: Machine, problem: Problem) -> Tile:
@@ -168,9 +170,9 @@ def tile_of(here: Machine, problem: Problem) -> Tile:
 
 
 def tiles_of(problem: Problem, queries: int) -> int:
-    """Return the tiles of a head's queries here: a tile is of one part."""
-    pieces = pieces_of(problem.size, problem.me, problem.n_pes, problem.parts)
-    return sum(-(-(last - first) // queries) for first, last in pieces)
+    """Return the tiles of a head's queries here: a tile is of one segment."""
+    segments = segments_of(problem.size, problem.me, problem.n_pes, problem.segments)
+    return sum(-(-(last - first) // queries) for first, last in segments)
 
 
 def programs_of(here: Machine, items: int) -> int:
@@ -183,12 +185,11 @@ def programs_of(here: Machine, items: int) -> int:
     return max(min(items, (here.programs - 1) // here.chiplets * here.chiplets), 1)
 
 
-def constants_of(problem: Problem, here: Machine, waits: bool) -> dict[str, Any]:
-    """The constant arguments of the kernel, in its order."""
+def form_of(problem: Problem, here: Machine, waits: bool) -> Form:
+    """Return what the kernel is compiled for."""
     row = tile_of(here, problem)
     widened = interpreter.active() and problem.dtype is not torch.float32
-    return {
-        "HEADS": problem.heads, "KV_HEADS": problem.kv_heads, "D": problem.width, "PD": power(problem.width, 16),
-        "BM": row.queries, "BN": row.tokens, "PARTS": problem.parts, "CAUSAL": problem.causal, "WAITS": waits,
-        "CHIPLETS": here.chiplets, "PRECISION": "widened" if widened else "ieee",
-    }  # fmt: skip
+    return Form(
+        problem.heads, problem.kv_heads, problem.width, power(problem.width, 16), row.queries, row.tokens,
+        problem.segments, problem.causal, waits, here.chiplets, "widened" if widened else "ieee",
+    )  # fmt: skip

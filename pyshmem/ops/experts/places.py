@@ -13,33 +13,36 @@ from pyshmem.device.arch import jit
 
 
 @jit
-def route(
-    ctx, table, their_experts, their_weights, faults, begin, end, tokens, local, indices, weights, hits,
-    TOP: tl.constexpr, PT: tl.constexpr, PN: tl.constexpr, BT: tl.constexpr,
-):  # fmt: skip
+def route(ctx, memory, operands, part, tokens, room, parts, each, local, FORM: tl.constexpr):
     """Tell all PEs how many rows each of their experts gets of a part, and which experts and weights its tokens have."""
+    TOP: tl.constexpr = FORM.TOP
+    PT: tl.constexpr = FORM.PT
+    PN: tl.constexpr = FORM.PN
+    BT: tl.constexpr = FORM.BT
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    table, mine = memory.tables + (me * parts + part) * local, me * room * TOP
+    begin, end = part * each, tl.minimum(part * each + each, room)
     lane, number = tl.arange(0, PT), tl.arange(0, PN)
-    found = tl.zeros([PN], tl.int32)
+    rows = tl.zeros([PN], tl.int32)
     for start in range(begin, end, BT):
         token = start + tl.arange(0, BT)
         places = token[:, None] * TOP + lane[None, :]
-        room = (token < end)[:, None] & (lane < TOP)[None, :]
-        held = room & (token < tokens)[:, None]
-        listed = tl.load(indices + places, mask=held, other=-1)
-        given = tl.load(weights + places, mask=held, other=0.0)
+        inside = (token < end)[:, None] & (lane < TOP)[None, :]
+        held = inside & (token < tokens)[:, None]
+        listed = tl.load(operands.indices + places, mask=held, other=-1)
+        given = tl.load(operands.weights + places, mask=held, other=0.0)
         expert = known(listed, local * n)
-        note_others(listed, token[:, None], local * n, faults)
-        found += tl.sum((tl.reshape(expert, [BT * PT])[:, None] == number[None, :]).to(tl.int32), axis=0)
+        record_others(listed, token[:, None], local * n, memory.faults)
+        rows += tl.sum((tl.reshape(expert, [BT * PT])[:, None] == number[None, :]).to(tl.int32), axis=0)
         for i in range(1, n + 1):
             pe = (me + i) % n
             its = expert - pe * local
             there = (its >= 0) & (its < local)
-            dev.store(ctx, their_experts + places, tl.where(there, its, -1), pe, room)
-            dev.store(ctx, their_weights + places, given, pe, room)
-            tl.store(hits + token * n + pe, tl.max(there.to(tl.int32), axis=1), mask=token < end)
+            dev.store(ctx, memory.experts + mine + places, tl.where(there, its, -1), pe, inside)
+            dev.store(ctx, memory.weights + mine + places, given, pe, inside)
+            tl.store(operands.hits + token * n + pe, tl.max(there.to(tl.int32), axis=1), mask=token < end)
     owner = tl.minimum(number // local, n - 1)
-    dev.store(ctx, table + number % local, found, owner, number < local * n)
+    dev.store(ctx, table + number % local, rows, owner, number < local * n)
 
 
 @jit
@@ -49,7 +52,7 @@ def known(listed, experts):
 
 
 @jit
-def note_others(listed, token, experts, faults):
+def record_others(listed, token, experts, faults):
     """Record the last ``token`` of which an entry is no expert's number, and not -1."""
     wrong = tl.max(tl.ravel(tl.where((listed < -1) | (listed >= experts), token + 1, 0)), axis=0)
     if wrong > 0:
@@ -64,9 +67,9 @@ def sum_rows(table, begin, middle, end, local, PL: tl.constexpr, BR: tl.constexp
     for start in range(begin, end, BR):
         row = start + tl.arange(0, BR)
         inside = (row < end)[:, None] & (number < local)[None, :]
-        found = tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0)
-        early += tl.sum(tl.where((row < middle)[:, None], found, 0), axis=0)
-        every += tl.sum(found, axis=0)
+        counts = tl.load(table + row[:, None] * local + number[None, :], mask=inside, other=0)
+        early += tl.sum(tl.where((row < middle)[:, None], counts, 0), axis=0)
+        every += tl.sum(counts, axis=0)
     return early, every
 
 
@@ -92,30 +95,29 @@ def keep_divisions(begins, ends, every, local, capacity, strict, counts, offsets
 
 
 @jit
-def assign_all(
-    ctx, room, parts, part, tables, their_experts, their_weights, places, factors, totals, begin, end, local, capacity,
-    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr,
-):  # fmt: skip
-    """Give the rows of a part of each PE their places: behind those of other experts, PEs before, and parts before."""
+def assign_all(ctx, memory, operands, totals, part, begin, end, room, parts, local, capacity, FORM: tl.constexpr):
+    """Give the rows of a part of each PE their places: behind those of experts, PEs and parts before."""
     before = tl.cumsum(totals, axis=0) - totals
     for pe in range(dev.n_pes(ctx)):
-        early, every = sum_rows(tables, pe * parts, pe * parts + part, pe * parts + parts, local, PL, BR)
-        at = pe * room * TOP
+        early, every = sum_rows(
+            memory.tables, pe * parts, pe * parts + part, pe * parts + parts, local, FORM.PL, FORM.BR
+        )
+        at = pe * room * FORM.TOP
         assign(
-            their_experts + at, their_weights + at, places + at, factors + at, before + early, begin, end,
-            capacity, TOP, PT, PL, BT,
+            memory.experts + at, memory.weights + at, operands.places + at, operands.factors + at, before + early,
+            begin, end, capacity, FORM,
         )  # fmt: skip
         before += every
     arch.join(ctx)  # other threads read the places
 
 
 @jit
-def assign(
-    experts, weights, places, factors, base, begin, end, capacity,
-    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, BT: tl.constexpr,
-):  # fmt: skip
+def assign(experts, weights, places, factors, base, begin, end, capacity, FORM: tl.constexpr):
     """Give each expert of each token of a part its row, in the order of tokens from ``base`` on, and the row its weight."""
-    lane, number = tl.arange(0, PT), tl.arange(0, PL)
+    TOP: tl.constexpr = FORM.TOP
+    PT: tl.constexpr = FORM.PT
+    BT: tl.constexpr = FORM.BT
+    lane, number = tl.arange(0, PT), tl.arange(0, FORM.PL)
     for start in range(begin, end, BT):
         token = start + tl.arange(0, BT)
         inside = (token < end)[:, None] & (lane < TOP)[None, :]
@@ -134,7 +136,7 @@ def assign(
 def keep_places(places, factors, expert, place, given, inside):
     """Store the places and weights of tokens in the order of their experts, those without one, of a number below 0, last.
 
-    expert, place, given: a row for each token, from whose begin in ``places`` and ``factors`` on they are stored.
+    expert, place, given: a row for each token, from whose start in ``places`` and ``factors`` on they are stored.
     """
     item = tl.arange(0, expert.shape[1])
     key = tl.where(expert < 0, 0x7FFFFFFF, expert)

@@ -59,27 +59,29 @@ def tell(ctx, flag, value, end):
 
 
 @jit
-def push_parts(
-    ctx, flags, step, mine, tokens, hidden, local, parts, each, chunk, pushers, tells, source, indices,
-    TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr, S: tl.constexpr, SENT: tl.constexpr,
-):  # fmt: skip
-    """Send rows of this program's parts to ``mine``. tells: the flag of a part becomes ``step`` + its chunk behind each."""
+def push_parts(ctx, flags, step, mine, source, indices, tokens, shape, work, FORM: tl.constexpr):
+    """Send rows of this program's parts to ``mine``.
+
+    If the program does nothing else, the flag of a part becomes ``step`` + its chunk behind each.
+    """
+    each, chunk = work.each, work.chunk
     for start in range(0, each, chunk):
-        for part in range(tl.program_id(0), parts, pushers):
+        for part in range(tl.program_id(0), work.parts, work.pushers):
             last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
-            push(ctx, mine, part * each + start, last, hidden, local, source, indices, TOP, PT, W, S, SENT)
-            if tells:
+            push(ctx, mine, source, indices, part * each + start, last, shape, FORM)
+            if work.first > 0:
                 tell(ctx, flags + part, step + start // chunk, dev.n_pes(ctx))
 
 
 @jit
-def push(
-    ctx, mine, begin, end, hidden, local, source, indices, TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr,
-    S: tl.constexpr, AT_ONCE: tl.constexpr,
-):  # fmt: skip
+def push(ctx, mine, source, indices, begin, end, shape, FORM: tl.constexpr):
     """Send rows of ``source`` to ``mine``, this PE's slots, on each peer that has an expert for them."""
+    TOP: tl.constexpr = FORM.TOP
+    W: tl.constexpr = FORM.W
+    S: tl.constexpr = FORM.S
+    AT_ONCE: tl.constexpr = FORM.SENT
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    item = tl.arange(0, PT)
+    hidden, local, item = shape.hidden, shape.local, tl.arange(0, FORM.PT)
     for token in range(begin, end, AT_ONCE):
         values = ()
         for j in tl.static_range(AT_ONCE):  # all before the first store, which no load may pass
@@ -94,10 +96,11 @@ def push(
 
 
 @jit
-def spread(
-    source, places, rows, begin, end, hidden, TOP: tl.constexpr, W: tl.constexpr, S: tl.constexpr, AT_ONCE: tl.constexpr
-):
-    """Copy rows of ``source`` to each of their places."""
+def spread(source, places, rows, begin, end, hidden, FORM: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Copy rows of ``source`` to each of their places. AT_ONCE: those that are loaded before the first is stored."""
+    TOP: tl.constexpr = FORM.TOP
+    W: tl.constexpr = FORM.W
+    S: tl.constexpr = FORM.S
     for token in range(begin, end, AT_ONCE):
         values, wanted = (), ()
         for j in tl.static_range(AT_ONCE):
@@ -113,15 +116,15 @@ def spread(
 
 @jit
 def spread_arrivals(
-    ctx, flags, pitch, step, slots, places, rows, begin, end, room, hidden,
-    TOP: tl.constexpr, W: tl.constexpr, S: tl.constexpr, SPREAD: tl.constexpr,
-):  # fmt: skip
+    ctx, flags, pitch, step, slots, operands, begin, end, room, hidden, FORM: tl.constexpr, AT_ONCE: tl.constexpr
+):
     """Wait for a chunk of each peer in turn, and spread it."""
+    rows = (operands.rows, operands.row_scales)
     for i in range(1, dev.n_pes(ctx)):
         pe = (dev.my_pe(ctx) + i) % dev.n_pes(ctx)
         dev.signal_wait_until(ctx, flags + pe * pitch, dev.CMP_GE, step)
-        theirs = rows_from(slots, pe * room, hidden, S)
-        spread(theirs, places + pe * room * TOP, rows, begin, end, hidden, TOP, W, S, SPREAD)
+        theirs = rows_from(slots, pe * room, hidden, FORM.S)
+        spread(theirs, operands.places + pe * room * FORM.TOP, rows, begin, end, hidden, FORM, AT_ONCE)
 
 
 @jit

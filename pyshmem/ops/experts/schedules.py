@@ -8,10 +8,11 @@ import torch
 import triton
 
 import pyshmem as shmem
-from pyshmem.ops.experts import kernels
-from pyshmem.ops.experts.words import dispatch_words
+from pyshmem.device.arch.fields import encoded
+from pyshmem.ops.experts import kernels, words
+from pyshmem.ops.experts.kernels import Division, Exchange, Form, Memory, Operands, Results, Shape
 from pyshmem.ops.launching import Prepared, may_be_early
-from pyshmem.ops.machine import device, machine
+from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
 
@@ -30,55 +31,50 @@ class Way(NamedTuple):
     """How a kernel divides its work, as measured on two H200s.
 
     sending: of 8 programs, those that do nothing but send where there are many tokens.
-    most, pieces: a flag stands for at most so many tokens, and a part has at least so many flags if it has the tokens.
+    most, chunks: a flag stands for at most so many tokens, and a part has at least so many flags if it has the tokens.
     """
 
     sending: int
     most: int
-    pieces: int
+    chunks: int
 
 
 THERE, BACK = Way(2, 16, 5), Way(4, 8, 8)
 
 
 class Routing(NamedTuple):
-    """Where the rows of a dispatch went, as expert_kernels describes it."""
+    """Where the rows of a dispatch went, as kernels.Operands describes it."""
 
     places: torch.Tensor
     factors: torch.Tensor
     hits: torch.Tensor
 
 
-class Division(NamedTuple):
-    """The work of the programs of a kernel: those below ``pushers`` send, those from ``first`` on do the rest."""
-
-    programs: int
-    pushers: int
-    first: int
-    parts: int
-    each: int  # tokens of a part
-    chunk: int
-
-
-def division(room: int, way: Way) -> Division:
-    """Divide ``room`` tokens of each PE among the programs of a kernel."""
+def division(room: int, way: Way) -> tuple[int, Division]:
+    """Return the programs of a kernel, and how they divide ``room`` tokens of each PE."""
     programs = max(min(machine().programs, room), 1)
     alike = programs < 8 or room <= ALIKE
     pushers = programs if alike else programs * way.sending // 8
     first = 0 if alike else pushers
     parts = INTERPRETED_PARTS if interpreter.active() else programs - first
     each = max(-(-room // parts), 1)
-    return Division(programs, pushers, first, -(-room // each), each, min(way.most, max(each // way.pieces, 1)))
+    return programs, Division(-(-room // each), each, min(way.most, max(each // way.chunks, 1)), pushers, first)
+
+
+def encoded_division(work: Division) -> Division:
+    """Return a division as kernels get it."""
+    return Division(*map(encoded, work))
 
 
 class Fused:
-    """One kernel for each of both ways. A token crosses once to each PE, and is spread there as it arrives."""
+    """One kernel per direction. A token crosses once to each PE, and is spread there as it arrives."""
 
     def __init__(self, problem: Any, faults: torch.Tensor) -> None:
         self.problem, self.faults = problem, faults
         n, room, top = problem.team.size, problem.room, problem.top
-        self.there, self.back = division(room, THERE), division(room, BACK)
-        self.pitch = max(self.there.parts, self.back.parts, self.there.programs)
+        self.programs, self.there = division(room, THERE)
+        self.programs_back, self.back = division(room, BACK)
+        self.pitch = max(self.there.parts, self.back.parts, self.programs)
         wanted: Wanted = {
             "flags": ((n * self.pitch,), torch.uint64),
             "tables": ((2 * n * self.there.parts, problem.local), torch.int32),
@@ -89,7 +85,7 @@ class Fused:
             wanted["bits"] = (2 * n * room, problem.hidden), problem.kind
             wanted["scales"] = (2 * n * room, problem.each), torch.float32
         self.space = Workspace(NAME, problem.team, wanted | self.more(problem))
-        self.turns = torch.zeros(self.there.programs, dtype=torch.int64, device=device())
+        self.epochs = torch.zeros(self.programs, dtype=torch.int64, device=device())
         self.context = shmem.device_context(problem.team)
         self.none = torch.empty(1, dtype=torch.float32, device=device())
         self.width = power(problem.hidden)
@@ -119,29 +115,30 @@ class Fused:
         return self._kernels[name, tokens]
 
     def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
-        problem, space, work = self.problem, self.space, self.there
-        words = [space[name] for name in ("flags", "tables", "experts", "weights")]
+        problem = self.problem
         fixed = (
-            self.context, *words, *self._slots(), self.turns, self.faults, tokens, problem.room, problem.hidden,
-            problem.local, self.pitch, work.parts, work.each, work.chunk, work.pushers, work.first, problem.capacity,
-            int(problem.strict),
+            self.context, self._memory(), tokens, problem.room, self.pitch, encoded_division(self.there),
+            Shape(problem.hidden, problem.local), problem.capacity, int(problem.strict),
         )  # fmt: skip
-        constants = sizes_of(problem.top, problem.local, problem.local * problem.team.size, work.each)
-        constants |= {"W": self.width, "S": problem.each, "SENT": SENT, "SPREAD": SPREAD}
-        return Prepared(kernels.dispatch, work.programs, fixed, arrays, constants, num_warps=self.warps)
+        sizes = sizes_of(problem.top, problem.local, problem.local * problem.team.size, self.there.each)
+        constants = {"FORM": Form(*sizes, self.width, problem.each, SENT, SPREAD)}
+        return Prepared(kernels.dispatch, self.programs, fixed, Operands(*arrays), constants, num_warps=self.warps)
+
+    def _memory(self) -> Memory:
+        symmetric = (self.space[name] for name in ("flags", "tables", "experts", "weights"))
+        return Memory(*symmetric, *self._slots(), self.epochs, self.faults)
 
     def _slots(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Where rows that are sent arrive, and their scales."""
         return (self.space["bits"], self.space["scales"]) if self.problem.scaled else (self.space["slots"], self.none)
 
     def _combine_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
-        problem, space, work = self.problem, self.space, self.back
-        fixed = (
-            self.context, space["flags"], space["slots"], self.turns, tokens, problem.room, problem.hidden, self.pitch,
-            work.parts, work.each, work.chunk, work.pushers, work.first,
-        )  # fmt: skip
+        problem, exchange = self.problem, Exchange(self.space["flags"], self.space["slots"], self.epochs)
+        work = encoded_division(self.back)
+        fixed = self.context, exchange, tokens, problem.room, self.pitch, work, problem.hidden
         constants = {"TOP": problem.top, "W": self.width, "AT_ONCE": ADDED}
-        return Prepared(kernels.combine, work.programs, fixed, arrays, constants, num_warps=self.warps)
+        results = Results(*arrays)
+        return Prepared(kernels.combine, self.programs_back, fixed, results, constants, num_warps=self.warps)
 
 
 class Words(Fused):
@@ -153,15 +150,15 @@ class Words(Fused):
     def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
         problem, space = self.problem, self.space
         context = self.context._replace(piece=16 * problem.room * problem.top)
+        memory = words.Memory(space["words"], space["flags"], *self._slots(), self.epochs, self.faults)
         fixed = (
-            context, space["words"], space["flags"], *self._slots(), self.turns, self.faults, tokens, problem.room,
-            problem.hidden, problem.local, self.pitch, problem.capacity, int(problem.strict),
+            context, memory, tokens, problem.room, self.pitch, Shape(problem.hidden, problem.local), problem.capacity,
+            int(problem.strict),
         )  # fmt: skip
-        constants = words_of(problem.top, problem.local, problem.room, problem.hidden)
-        early = may_be_early()
-        constants |= {"W": self.width, "S": problem.each, "EARLY": early}
-        warps = warps_of(threads_of(problem.hidden))
-        return Prepared(dispatch_words, self.there.programs, fixed, arrays, constants, early, num_warps=warps)
+        sizes, early = words_of(problem.top, problem.local, problem.room, problem.hidden), may_be_early()
+        constants = {"FORM": words.Form(*sizes, self.width, problem.each), "EARLY": early}
+        warps, operands = warps_of(threads_of(problem.hidden)), Operands(*arrays)
+        return Prepared(words.dispatch_words, self.programs, fixed, operands, constants, early, num_warps=warps)
 
 
 class BulkSynchronous:
@@ -180,7 +177,7 @@ class BulkSynchronous:
         self.space = Workspace(NAME, problem.team, wanted)
         self.counted = torch.arange(max(n * room * top, problem.local) + 1, dtype=torch.int32, device=device())
         self.found = torch.tensor([0, problem.capacity, 0, problem.local * n], dtype=torch.int64, device=device())
-        self.note = Prepared(kernels.note, 1, (), (self.found, faults), {}, num_warps=1)
+        self.record = Prepared(kernels.record, 1, (), (self.found, faults), {}, num_warps=1)
         self.faults = faults
 
     def dispatch(
@@ -213,7 +210,7 @@ class BulkSynchronous:
         if tokens:
             wrong = ((indices != -1) & ~known).any(1)
             self.found[2] = torch.where(wrong, self.counted[1 : tokens + 1], 0).max()
-        self.note(self.found, self.faults)
+        self.record(self.found, self.faults)
 
     def _route(self, expert: Any, source: Any, places: Any, factors: Any, hits: Any) -> None:
         """expert: of each entry here, or their number for none.  source: the entry of each row."""
@@ -264,23 +261,17 @@ def threads_of(hidden: int) -> int:
     return max(min(power(hidden) // EACH, 1024), LEAST_THREADS)
 
 
-def words_of(top: int, local: int, room: int, hidden: int) -> dict[str, int]:
-    """Return the constants of dispatch_words that follow from numbers of experts and tokens, and from its threads."""
+def words_of(top: int, local: int, room: int, hidden: int) -> tuple[int, ...]:
+    """Return the first fields of words.Form, which follow from numbers of experts and tokens, and from its threads."""
     width = threads_of(hidden)
-    return {"TOP": top, "PT": power(top), "PL": power(local), "WIDTH": width, "PARTS": -(-room * top // width)}
+    return top, power(top), power(local), width, -(-room * top // width)
 
 
-def sizes_of(top: int, local: int, experts: int, each: int) -> dict[str, int]:
-    """Return the constants of kernels.dispatch that follow from numbers of experts, and of tokens of a part."""
+def sizes_of(top: int, local: int, experts: int, each: int) -> tuple[int, ...]:
+    """Return the first fields of kernels.Form, which follow from numbers of experts, and of tokens of a part."""
     listed, mine, every = power(top), power(local), power(experts)
     routed = max(min(ROUTED // (listed * max(every, listed)), 32, power(each)), 1)
-    return {"TOP": top, "PT": listed, "PL": mine, "PN": every, "BT": routed, "BR": max(SUMMED // mine, 1)}
-
-
-def warps_of(threads: int) -> int:
-    """Return the warps of a program of about ``threads``."""
-    width = 64 if machine().arch.startswith("gfx") else 32
-    return min(max(threads // width, 1), 1024 // width)
+    return top, listed, mine, every, routed, max(SUMMED // mine, 1)
 
 
 def power(size: int) -> int:

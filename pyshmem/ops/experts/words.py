@@ -6,6 +6,8 @@ which are short, and counts how many rows come before those of its own tokens.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -13,92 +15,115 @@ import pyshmem.device as dev
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.ops.experts.kernels import STEPS
-from pyshmem.ops.experts.places import keep_divisions, keep_places, known, note_others
+from pyshmem.ops.experts.kernels import ANY, STEPS
+from pyshmem.ops.experts.places import keep_divisions, keep_places, known, record_others
 from pyshmem.ops.experts.rows import load_row, rows_from, send_row, spread, spread_arrivals, tell
 
 NOWHERE = tl.constexpr(0x7FFFFFFF)  # behind all rows
 
 
-@triton.jit(do_not_specialize=("tokens", "room", "pitch", "capacity", "strict"))
-def dispatch_words(
-    ctx, words, flags, slots, slot_scales, turns, faults, tokens, room, hidden, local, pitch, capacity, strict,
-    x, scales, indices, weights, rows, row_scales, counts, offsets, places, factors, hits,
-    TOP: tl.constexpr, PT: tl.constexpr, PL: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, W: tl.constexpr,
-    S: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts.
+class Memory(NamedTuple):
+    """words: (2, PEs, 2, room, TOP), by the PE that has sent them: experts, then weights. ctx.piece is the bytes of a PE's.
 
-    words: (2, PEs, 2, room, TOP), by the PE that has sent them: experts, then weights. ctx.piece is the bytes of a PE's.
-    PARTS times WIDTH lanes hold the experts of all tokens of a PE.  flags: (PEs, pitch), of programs.  Others: as in
-    expert_kernels.dispatch.
+    flags: (PEs, pitch), of programs.  Others: as in kernels.Memory.
     """
+
+    words: Any
+    flags: Any
+    slots: Any
+    slot_scales: Any
+    epochs: Any
+    faults: Any
+
+
+class Form(NamedTuple):
+    """What dispatch_words is compiled for. PARTS times WIDTH lanes hold the experts of all tokens of a PE.
+
+    Others: as in kernels.Form.
+    """
+
+    TOP: int
+    PT: int
+    PL: int
+    WIDTH: int
+    PARTS: int
+    W: int
+    S: int
+
+
+@triton.jit(do_not_specialize=(*ANY, "capacity", "strict"))
+def dispatch_words(
+    ctx, memory, tokens, room, pitch, shape, capacity, strict, operands, FORM: tl.constexpr, EARLY: tl.constexpr
+):
+    """Send each row once to each PE that has experts for it, and write a row for each of them there, in order of experts."""
+    TOP: tl.constexpr = FORM.TOP
+    S: tl.constexpr = FORM.S
     if EARLY:
         gpu.follow()
     me, n, program, programs = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0), tl.num_programs(0)
-    turn = tl.load(turns + program) + 1
-    lists = words.to(tl.int64) + (turn & 1) * n * ctx.piece
-    arrived = rows_from((slots, slot_scales), (turn & 1) * n * room, hidden, S)
-    source, target, mine = (x, scales), (rows, row_scales), rows_from(arrived, me * room, hidden, S)
-    for part in range(program, PARTS, programs):
-        at = part * WIDTH + tl.arange(0, WIDTH)
-        send_lists(ctx, lists, turn, faults, at, tokens, room, local, indices, weights, TOP)
+    hidden, local, flags, places = shape.hidden, shape.local, memory.flags, operands.places
+    epoch = tl.load(memory.epochs + program) + 1
+    lists = memory.words.to(tl.int64) + (epoch & 1) * n * ctx.piece
+    arrived = rows_from((memory.slots, memory.slot_scales), (epoch & 1) * n * room, hidden, S)
+    source, target = (operands.x, operands.scales), (operands.rows, operands.row_scales)
+    mine = rows_from(arrived, me * room, hidden, S)
+    for part in range(program, FORM.PARTS, programs):
+        at = part * FORM.WIDTH + tl.arange(0, FORM.WIDTH)
+        send_lists(ctx, lists, epoch, memory.faults, at, tokens, room, local, operands, TOP)
     for token in range(program, tokens, programs):
-        push_token(ctx, mine, token, hidden, local, source, indices, hits, TOP, PT, W, S)
-    keys = keys_of(ctx, lists, turn, room * TOP, local, WIDTH, PARTS)
+        push_token(ctx, mine, token, source, operands, shape, FORM)
+    keys = keys_of(ctx, lists, epoch, room * TOP, local, FORM.WIDTH, FORM.PARTS)
     for token in range(program, room, programs):
-        place_token(ctx, lists, turn, keys, token, room, local, capacity, places, factors, TOP, PT)
+        place_token(ctx, lists, epoch, keys, token, room, local, capacity, operands, FORM)
     arch.join(ctx)  # other threads have written the places
     for token in range(program, tokens, programs):
-        spread(source, places + me * room * TOP, target, token, token + 1, hidden, TOP, W, S, 1)
-    tell(ctx, flags + me * pitch + program, turn * STEPS + 2, n)  # the rows have arrived while others were spread
+        spread(source, places + me * room * TOP, target, token, token + 1, hidden, FORM, 1)
+    tell(ctx, flags + me * pitch + program, epoch * STEPS + 2, n)  # the rows have arrived while others were spread
     if program == 0:
-        divide_keys(ctx, keys, room * TOP, local, capacity, strict, counts, offsets, faults, PL)
+        divide_keys(ctx, keys, room * TOP, local, capacity, strict, operands, memory.faults, FORM.PL)
     for token in range(program, room, programs):
-        spread_arrivals(
-            ctx, flags + program, pitch, turn * STEPS + 2, arrived, places, target, token, token + 1, room, hidden,
-            TOP, W, S, 1,
-        )  # fmt: skip
-    arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + program, turn)
+        step = epoch * STEPS + 2
+        spread_arrivals(ctx, flags + program, pitch, step, arrived, operands, token, token + 1, room, hidden, FORM, 1)
+    arch.join(ctx)  # all threads have loaded the epoch
+    tl.store(memory.epochs + program, epoch)
 
 
 @jit
-def send_lists(ctx, lists, turn, faults, at, tokens, room, local, indices, weights, TOP: tl.constexpr):
+def send_lists(ctx, lists, epoch, faults, at, tokens, room, local, operands, TOP: tl.constexpr):
     """Send entries ``at`` of the experts and weights of this PE's tokens to all PEs: -1 behind the last token."""
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     token, sent = at // TOP, at < room * TOP
-    listed = tl.load(indices + at, mask=token < tokens, other=-1)
-    given = tl.load(weights + at, mask=token < tokens, other=0.0).to(tl.int32, bitcast=True)
+    listed = tl.load(operands.indices + at, mask=token < tokens, other=-1)
+    given = tl.load(operands.weights + at, mask=token < tokens, other=0.0).to(tl.int32, bitcast=True)
     expert = known(listed, local * n)
     for i in range(1, n + 1):
         there = transport.piece_on(ctx, lists + me * ctx.piece, (me + i) % n)
-        transport.store_words(ctx, there, at, 0, expert, turn, sent)
-        transport.store_words(ctx, there, room * TOP + at, 0, given, turn, sent)
-    note_others(listed, token, local * n, faults)
+        transport.store_words(ctx, there, at, 0, expert, epoch, sent)
+        transport.store_words(ctx, there, room * TOP + at, 0, given, epoch, sent)
+    record_others(listed, token, local * n, faults)
 
 
 @jit
-def push_token(
-    ctx, mine, token, hidden, local, source, indices, hits, TOP: tl.constexpr, PT: tl.constexpr, W: tl.constexpr,
-    S: tl.constexpr,
-):  # fmt: skip
-    """Send a row to ``mine``, this PE's slots, on each peer that has an expert for it, and note who has."""
-    me, n, item = dev.my_pe(ctx), dev.n_pes(ctx), tl.arange(0, PT)
-    listed = tl.load(indices + token * TOP + item, mask=item < TOP, other=-1).to(tl.int32)
-    found = load_row(source, token, hidden, True, W, S)
+def push_token(ctx, mine, token, source, operands, shape, FORM: tl.constexpr):
+    """Send a row to ``mine``, this PE's slots, on each peer that has an expert for it, and record who has."""
+    TOP: tl.constexpr = FORM.TOP
+    W: tl.constexpr = FORM.W
+    S: tl.constexpr = FORM.S
+    me, n, item, local = dev.my_pe(ctx), dev.n_pes(ctx), tl.arange(0, FORM.PT), shape.local
+    listed = tl.load(operands.indices + token * TOP + item, mask=item < TOP, other=-1).to(tl.int32)
+    row = load_row(source, token, shape.hidden, True, W, S)
     for i in range(1, n + 1):
         pe = (me + i) % n
         some = tl.max(((listed >= pe * local) & (listed < pe * local + local)).to(tl.int32), axis=0)
-        tl.store(hits + token * n + pe, some)
-        send_row(ctx, mine, token, found, pe, hidden, (some > 0) & (pe != me), W, S)
+        tl.store(operands.hits + token * n + pe, some)
+        send_row(ctx, mine, token, row, pe, shape.hidden, (some > 0) & (pe != me), W, S)
 
 
 @jit
-def keys_of(ctx, lists, turn, listed, local, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+def keys_of(ctx, lists, epoch, listed, local, WIDTH: tl.constexpr, PARTS: tl.constexpr):
     """Return keys of all rows here, in tuples of blocks: they have the order of the rows. NOWHERE stands for none."""
     lane = tl.arange(0, WIDTH)
-    found = arch.await_parts(ctx, "all_gather", lists, lane, listed - 1, turn, ctx.members, PARTS)
+    found = arch.await_parts(ctx, "all_gather", lists, lane, listed - 1, epoch, ctx.members, PARTS)
     keys = ()
     for part in tl.static_range(PARTS):
         for pe in tl.static_range(ctx.members):
@@ -125,26 +150,26 @@ def before(keys, limits):
 
 
 @jit
-def divide_keys(ctx, keys, listed, local, capacity, strict, counts, offsets, faults, PL: tl.constexpr):
+def divide_keys(ctx, keys, listed, local, capacity, strict, operands, faults, PL: tl.constexpr):
     """Keep where the rows of each expert begin and how many there are, by the keys of all."""
     number, span = tl.arange(0, PL), dev.n_pes(ctx) * listed
     begins = before(keys, number * span)
     ends = before(keys, number * span + span)
     every = tl.max(tl.where(number < local, ends, 0), axis=0)
-    keep_divisions(begins, ends, every, local, capacity, strict, counts, offsets, faults, PL)
+    keep_divisions(begins, ends, every, local, capacity, strict, operands.counts, operands.offsets, faults, PL)
 
 
 @jit
-def place_token(
-    ctx, lists, turn, keys, token, room, local, capacity, places, factors, TOP: tl.constexpr, PT: tl.constexpr
-):
+def place_token(ctx, lists, epoch, keys, token, room, local, capacity, operands, FORM: tl.constexpr):
     """Give the rows of this token of each PE their places and weights."""
+    TOP: tl.constexpr = FORM.TOP
+    PT: tl.constexpr = FORM.PT
     members: tl.constexpr = ctx.members
     lane, listed = tl.arange(0, 2 * members * PT), room * TOP  # of each entry its expert, then its weight
     item, sender = lane // 2 % PT, lane // (2 * PT)
     word = sender * (ctx.piece // 8) + lane % 2 * listed + token * TOP + item
     inside = (item < TOP) & (sender < dev.n_pes(ctx))
-    found = arch.await_words(ctx, "all_gather", lists, word, turn, inside, 1)[0]
+    found = arch.await_words(ctx, "all_gather", lists, word, epoch, inside, 1)[0]
     expert, given = tl.split(tl.reshape(found, [members, PT, 2]))
     pe, item = tl.arange(0, members)[:, None], tl.arange(0, PT)[None, :]
     held = (item < TOP) & (pe < dev.n_pes(ctx))
@@ -153,4 +178,6 @@ def place_token(
     place = tl.where(key == NOWHERE, -1, tl.where(place < capacity, place, -2))
     order = tl.where(key == NOWHERE, -1, key)  # as that of experts
     first = (pe * room + token) * TOP
-    keep_places(places + first, factors + first, order, place, given.to(tl.float32, bitcast=True), held)
+    keep_places(
+        operands.places + first, operands.factors + first, order, place, given.to(tl.float32, bitcast=True), held
+    )

@@ -1,6 +1,6 @@
 """The sum of all PEs' parts of activations, the residual, and RMSNorm: what follows a row-parallel layer.
 
-Bytes that a PE gets from its peers: all rows of each; with schedule "two_shot" its share of them, and twice the other rows.
+Bytes that a PE gets from its peers: all rows of each.
 The sum is rounded to the type of x, as an all-reduce rounds it; all else is computed in float32.
 """
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
@@ -27,7 +26,7 @@ MIB = 1 << 20
 # take four times as much, which is why it ends somewhere.
 MOST_WORDS, MOST_PUSHED = MIB, 64 * MIB
 MOST_PUSHED_BY_MORE = 8 * MIB  # on more than two PEs, where "bulk_synchronous" moves less
-READING = ("pull", "two_shot", "bulk_synchronous")  # schedules that want x symmetric
+READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 
 
 def all_reduce_rms_norm(
@@ -41,15 +40,14 @@ def all_reduce_rms_norm(
     weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.  team: None is TEAM_WORLD.
     out, residual_out: like x, both or neither; residual_out may be residual. None: two arrays of the plan in turn.
     out_dtype: torch.float8_e4m3fn makes out a Scaled: numbers of 8 bits and a scale for each row. None: that of x or out.
-    schedule: "words", "push", "pull", "two_shot" or "bulk_synchronous"; pull and two_shot copy an x that is not symmetric,
-        and two_shot needs symmetric results. All PEs get the same bits.
+    schedule: "auto", "words", "push", "pull" or "bulk_synchronous"; pull copies an x that is not symmetric. All PEs get the
+        same bits.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
-    Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
+    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     given = norm.given_of(x, residual, weight, out, residual_out)
-    places = tuple(map(shmem.is_symmetric, given[3:])) if schedule == "two_shot" else ()
-    asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING), places)
+    asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING))
     return plans.find(NAME, team, asked, partial(_prepare, given, eps, schedule, out_dtype))(*given)  # type: ignore[no-any-return]
 
 
@@ -65,8 +63,6 @@ def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: T
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     kind = norm.checked(NAME, given, eps, out_dtype, lambda tokens: (tokens, tokens))
     chosen = _chosen(schedule, team, given, kind == KIND)
-    if chosen == "two_shot":
-        norm.require_symmetric(NAME, given, ("out", "residual_out", "out.scales"))
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
     problem = norm.Problem(

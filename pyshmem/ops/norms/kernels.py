@@ -1,10 +1,12 @@
-"""Kernels that sum rows over all PEs, add the residual and normalise: each program makes whole rows.
+"""Kernels that sum rows over all PEs, add the residual and normalise. Each program makes whole rows.
 
-Every kernel adds the rows in the order of PEs in float32 and rounds the sum to their type, as an all-reduce does. Turns are
-counted in device memory, so that CUDA graphs replay the kernels.
+Every kernel adds the rows in the order of PEs in float32 and rounds the sum to their type, as an all-reduce does. Epochs are
+kept in device memory, so that CUDA graphs replay the kernels.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -20,95 +22,111 @@ from pyshmem.ops.shares import share_size, share_start
 AT_ONCE = tl.constexpr(4)  # PEs whose rows are loaded at once
 
 
+class Shape(NamedTuple):
+    """tokens: the rows of x on a PE, or those to normalise.  hidden: the elements of a row."""
+
+    tokens: Any
+    hidden: Any
+    eps: Any
+
+
+class Rows(NamedTuple):
+    """The arrays of a call. sums: the new residual.  scales: of the rows of out, if these have 8 bits."""
+
+    x: Any
+    residual: Any
+    weight: Any
+    out: Any
+    sums: Any
+    scales: Any
+
+
 @jit
-def normalised(total, residual, gains, hidden, eps, KEPT: tl.constexpr, OUT: tl.constexpr):
-    """Return a row's new residual, its normalised form, and its scale if OUT is CODES; else that is anything.
+def normalised(total, residual, gains, shape, rows):
+    """Return a row's new residual, its normalised form, and its scale if out has 8 bits; else that is anything.
 
     total: the sum in float32, with zeros outside the row.
     """
-    row = arch.rounded(total, KEPT).to(tl.float32) + residual.to(tl.float32)
-    result = row * tl.rsqrt(tl.sum(row * row, axis=0) / hidden + eps) * gains.to(tl.float32)
-    if OUT == CODES:
+    kept: tl.constexpr = rows.sums.dtype.element_ty
+    row = arch.rounded(total, kept).to(tl.float32) + residual.to(tl.float32)
+    result = row * tl.rsqrt(tl.sum(row * row, axis=0) / shape.hidden + shape.eps) * gains.to(tl.float32)
+    if rows.out.dtype.element_ty == CODES:
         scale = factor_of(tl.max(tl.abs(result), axis=0))
-        return arch.rounded(row, KEPT), coded(result / scale), scale
+        return arch.rounded(row, kept), coded(result / scale), scale
     else:
-        return arch.rounded(row, KEPT), arch.rounded(result, OUT), eps
+        return arch.rounded(row, kept), arch.rounded(result, rows.out.dtype.element_ty), shape.eps
 
 
 @jit
-def store_row(places, kept, made, scale, sums, out, scales, row, inside):
+def store_row(rows, row, places, inside, kept, made, scale):
     """Store what normalised has returned of ``row``, whose elements are at ``places``."""
-    tl.store(sums + places, kept, mask=inside)
-    tl.store(out + places, made, mask=inside)
-    if out.dtype.element_ty == CODES:
-        tl.store(scales + row, scale)
+    tl.store(rows.sums + places, kept, mask=inside)
+    tl.store(rows.out + places, made, mask=inside)
+    if rows.out.dtype.element_ty == CODES:
+        tl.store(rows.scales + row, scale)
 
 
 @jit
-def share_row(ctx, places, made, scale, out, scales, row, inside):
-    """Store a normalised row, and its scale, on all PEs, the next one first. inside: of the row's elements, if any."""
+def store_row_on_all(ctx, rows, row, places, inside, made, scale):
+    """Store a normalised row, and its scale, on all PEs, the next one first."""
     for i in range(1, dev.n_pes(ctx) + 1):
         pe = (dev.my_pe(ctx) + i) % dev.n_pes(ctx)
-        dev.store(ctx, out + places, made, pe, inside)
-        if out.dtype.element_ty == CODES:
-            dev.store(ctx, scales + row, scale, pe)
+        dev.store(ctx, rows.out + places, made, pe, inside)
+        if rows.out.dtype.element_ty == CODES:
+            dev.store(ctx, rows.scales + row, scale, pe)
 
 
 @triton.jit
-def normalise_rows(tokens, hidden, eps, total, residual, weight, out, sums, scales, BLOCK: tl.constexpr):
-    """Normalise rows that are summed already. sums: the new residual."""
+def normalise_rows(shape, rows, BLOCK: tl.constexpr):
+    """Normalise the rows of x, which are sums already."""
     lane = tl.arange(0, BLOCK)
-    inside = lane < hidden
-    gains = tl.load(weight + lane, mask=inside, other=0.0)
-    for row in range(tl.program_id(0), tokens, tl.num_programs(0)):
-        places = tl.cast(row, tl.int64) * hidden + lane
-        found = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
-        before = tl.load(residual + places, mask=inside, other=0.0)
-        kept, made, scale = normalised(found, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty)
-        store_row(places, kept, made, scale, sums, out, scales, row, inside)
+    inside = lane < shape.hidden
+    gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
+    for row in range(tl.program_id(0), shape.tokens, tl.num_programs(0)):
+        places = tl.cast(row, tl.int64) * shape.hidden + lane
+        total = tl.load(rows.x + places, mask=inside, other=0.0).to(tl.float32)
+        before = tl.load(rows.residual + places, mask=inside, other=0.0)
+        kept, made, scale = normalised(total, before, gains, shape, rows)
+        store_row(rows, row, places, inside, kept, made, scale)
 
 
 @triton.jit
-def push_rows(
-    ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, scales,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
 
-    slots: (2, PEs, tokens, hidden), for even and odd turns.  flags: (PEs, tokens).  turns: a count for each program.
-    No PE ends a turn before all PEs have begun it, so the slots of the turn before the last one are free.
+    slots: (2, PEs, tokens, hidden), one half for each parity.  flags: (PEs, tokens).  epochs: one for each program.
+    No PE ends a call before all PEs have begun it, so the slots of the call before the last one are free.
     """
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    tokens, hidden = shape.tokens, shape.hidden
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
-    turn = tl.load(turns + tl.program_id(0)) + 1
-    here = slots + (turn & 1) * n * tokens * hidden
-    gains = tl.load(weight + lane, mask=inside, other=0.0)
+    epoch = tl.load(epochs + tl.program_id(0)) + 1
+    here = slots + (epoch & 1) * n * tokens * hidden
+    gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     program, programs = tl.program_id(0), tl.num_programs(0)
     for row in range(program, tokens + programs, programs):
         if row < tokens:
-            values = tl.load(x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
+            values = tl.load(rows.x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
             there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
             for i in range(1, n):
                 dev.store(ctx, there, values, (me + i) % n, inside)
-        made_row = row - programs  # while this one is on its way, for whose end the flag waits
+        made_row = row - programs  # while this one is on its way: its flag waits for the end of its stores
         if (made_row >= 0) & (made_row < tokens):
             places = tl.cast(made_row, tl.int64) * hidden + lane
-            before = tl.load(residual + places, mask=inside, other=0.0)
+            before = tl.load(rows.residual + places, mask=inside, other=0.0)
             for i in range(1, n):
-                dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + made_row, dev.CMP_GE, turn)
-            own = tl.load(x + places, mask=inside, other=0.0)
+                dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + made_row, dev.CMP_GE, epoch)
+            own = tl.load(rows.x + places, mask=inside, other=0.0)
             total = row_of_slots(ctx, own, here + places, tokens, hidden, inside)
-            kept, made, scale = normalised(
-                total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty
-            )
-            store_row(places, kept, made, scale, sums, out, scales, made_row, inside)
+            kept, made, scale = normalised(total, before, gains, shape, rows)
+            store_row(rows, made_row, places, inside, kept, made, scale)
         if row < tokens:
-            tell_peers(ctx, flags + me * tokens + row, turn)
-    arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + program, turn)
+            rounds.tell_peers(ctx, flags + me * tokens + row, epoch)
+    arch.join(ctx)  # all threads have loaded the epoch
+    tl.store(epochs + program, epoch)
 
 
 @jit
@@ -133,58 +151,53 @@ def row_of_slots(ctx, own, places, tokens, hidden, inside):
 
 
 @triton.jit
-def push_shares(
-    ctx, flags, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, scales,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr, FAN: tl.constexpr,
-):  # fmt: skip
+def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY: tl.constexpr, FAN: tl.constexpr):
     """Push each row of x to the PE in whose share it is, a flag behind it, and make the rows of this PE's share.
 
     FAN: normalised rows, which then are those of all shares, go to all PEs, with flags again; else to this PE alone.
-    slots: (2, PEs, most, hidden), most being the largest share, for even and odd turns.  flags: (2, PEs, most), of rows and
-    of normalised ones.  turns: a count for each program.
-    Shares that lack the last row get its flags, too. So no PE ends a turn before all PEs have begun it: what is in the slots
-    of the turn before the last one, and in out, has been read.
+    slots: (2, PEs, most, hidden), most being the largest share, one half for each parity.  flags: (2, PEs, most), of rows
+    and of normalised ones.  epochs: one for each program.
+    Shares that lack the last row get its flags, too. So no PE ends a call before all PEs have begun it: what is in the slots
+    of the call before the last one, and in out, has been read.
     """
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    tokens, hidden = shape.tokens, shape.hidden
     most = tl.cdiv(tokens, n)
     made_flags = flags + n * most
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
-    turn = tl.load(turns + tl.program_id(0)) + 1
-    here = slots + (turn & 1) * n * most * hidden
+    epoch = tl.load(epochs + tl.program_id(0)) + 1
+    here = slots + (epoch & 1) * n * most * hidden
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
-        send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, x, row, tokens, hidden, BLOCK)
-        tell_peers(ctx, flags + me * most + row, turn)
-    gains = tl.load(weight + lane, mask=inside, other=0.0)
+        send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, rows.x, row, tokens, hidden, BLOCK)
+        rounds.tell_peers(ctx, flags + me * most + row, epoch)
+    gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
         for i in range(1, n):
-            dev.signal_wait_until(ctx, flags + (me + i) % n * most + row, dev.CMP_GE, turn)
+            dev.signal_wait_until(ctx, flags + (me + i) % n * most + row, dev.CMP_GE, epoch)
         if row < count:
             places = tl.cast(row, tl.int64) * hidden + lane
-            before = tl.load(residual + places, mask=inside, other=0.0)
-            own = tl.load(x + tl.cast(first, tl.int64) * hidden + places, mask=inside, other=0.0)
+            before = tl.load(rows.residual + places, mask=inside, other=0.0)
+            own = tl.load(rows.x + tl.cast(first, tl.int64) * hidden + places, mask=inside, other=0.0)
             total = row_of_slots(ctx, own, here + places, most, hidden, inside)
-            kept, made, scale = normalised(
-                total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty
-            )
+            kept, made, scale = normalised(total, before, gains, shape, rows)
             if FAN:
-                tl.store(sums + places, kept, mask=inside)
-                share_row(
-                    ctx, tl.cast(first, tl.int64) * hidden + places, made, scale, out, scales, first + row, inside
-                )
+                tl.store(rows.sums + places, kept, mask=inside)
+                everywhere = tl.cast(first, tl.int64) * hidden + places
+                store_row_on_all(ctx, rows, first + row, everywhere, inside, made, scale)
             else:
-                store_row(places, kept, made, scale, sums, out, scales, row, inside)
+                store_row(rows, row, places, inside, kept, made, scale)
         if FAN:
-            tell_peers(ctx, made_flags + me * most + row, turn)
+            rounds.tell_peers(ctx, made_flags + me * most + row, epoch)
     if FAN:
         for row in range(tl.program_id(0), most, tl.num_programs(0)):
             for i in range(1, n):
-                dev.signal_wait_until(ctx, made_flags + (me + i) % n * most + row, dev.CMP_GE, turn)
-    arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + tl.program_id(0), turn)
+                dev.signal_wait_until(ctx, made_flags + (me + i) % n * most + row, dev.CMP_GE, epoch)
+    arch.join(ctx)  # all threads have loaded the epoch
+    tl.store(epochs + tl.program_id(0), epoch)
 
 
 @jit
@@ -198,54 +211,42 @@ def send_to_owners(ctx, slot, x, row, tokens, hidden, BLOCK: tl.constexpr):
             dev.store(ctx, slot + lane, tl.load(source, mask=lane < hidden), pe, lane < hidden)
 
 
-@jit
-def tell_peers(ctx, flag, turn):
-    """Set a flag on all peers, behind what this program has stored."""
-    for i in range(1, dev.n_pes(ctx)):
-        dev.signal_set(ctx, flag, turn, (dev.my_pe(ctx) + i) % dev.n_pes(ctx))
-
-
 @triton.jit
 def pull_rows(
-    ctx, words, tokens, hidden, eps, x, residual, weight, out, sums, scales,
-    BLOCK: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr, OWN: tl.constexpr, FAN: tl.constexpr,
+    ctx, words, shape, rows, BLOCK: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr, FAN: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Make rows of the symmetric x of all PEs: all rows or, if SHARED, those of this PE's share.
 
-    OWN: residual and sums have only those; else sums of them go to all PEs, too.  FAN: out has all rows, and they go to all
-    PEs. Arrays that peers write are symmetric.  words: those of rounds.  STAGES: 2 if a row is loaded while the one before
-    is made.
+    FAN: out is symmetric and has the rows of all shares, and this PE's go to all PEs.  words: those of rounds.
+    STAGES: 2 if a row is loaded while the one before is made.
     """
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    number = rounds.enter(ctx, words)
+    tokens, hidden = shape.tokens, shape.hidden
+    epoch = rounds.enter(ctx, words)
     if tl.program_id(0) == 0:
-        rounds.arrive(ctx, words, number)
+        rounds.arrive(ctx, words, epoch)
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
-    gains = tl.load(weight + lane, mask=inside, other=0.0)
+    gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
     if not SHARED:
         first, count = first * 0, count * 0 + tokens
-    rounds.await_arrivals(ctx, words, number)
+    rounds.await_arrivals(ctx, words, epoch)
     for row in tl.range(first + tl.program_id(0), first + count, tl.num_programs(0), num_stages=STAGES):
         places = tl.cast(row, tl.int64) * hidden + lane
-        held = tl.cast(row - first, tl.int64) * hidden + lane if OWN else places
-        before = tl.load(residual + held, mask=inside, other=0.0)
-        total = row_of_all(ctx, x + places, inside)
-        kept, made, scale = normalised(total, before, gains, hidden, eps, sums.dtype.element_ty, out.dtype.element_ty)
+        held = tl.cast(row - first, tl.int64) * hidden + lane if SHARED else places
+        before = tl.load(rows.residual + held, mask=inside, other=0.0)
+        total = row_of_all(ctx, rows.x + places, inside)
+        kept, made, scale = normalised(total, before, gains, shape, rows)
         if FAN:
-            share_row(ctx, places, made, scale, out, scales, row, inside)
-            if OWN:
-                tl.store(sums + held, kept, mask=inside)
-            else:
-                for i in range(1, n + 1):
-                    dev.store(ctx, sums + places, kept, (me + i) % n, inside)
+            store_row_on_all(ctx, rows, row, places, inside, made, scale)
+            tl.store(rows.sums + held, kept, mask=inside)
         else:
-            store_row(held, kept, made, scale, sums, out, scales, row - first if OWN else row, inside)
-    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+            store_row(rows, row - first if SHARED else row, held, inside, kept, made, scale)
+    rounds.leave(ctx, words, epoch, tl.num_programs(0), True)
 
 
 @jit

@@ -12,6 +12,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
+from pyshmem.ops.norms.kernels import Rows
 from pyshmem.ops.plans import DTYPES, operand, overlap, require_array
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import is_number, symmetric_array
@@ -79,7 +80,7 @@ class Plan:
         out, sums, scales = (samples.get(name, self._none) for name in ("out", "sums", "scales"))
         if problem.given:
             out, sums, scales = given.out, given.residual_out, self._none if given.scales is None else given.scales
-        self._step = step(problem, (*given[:3], _bits(out), sums, scales))
+        self._step = step(problem, Rows(*given[:3], _bits(out), sums, scales))
         self.space = self._step.space
         self._turn = 0
         self._results: list[tuple[torch.Tensor, ...]] = []

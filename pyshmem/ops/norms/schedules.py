@@ -12,8 +12,9 @@ from pyshmem.host.teams import Team
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops import rounds
 from pyshmem.ops.launching import Prepared, may_be_early
-from pyshmem.ops.machine import device, machine
+from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.norms import kernels
+from pyshmem.ops.norms.kernels import Rows, Shape
 from pyshmem.ops.norms.problem import Given, Problem
 from pyshmem.ops.norms.words import send_words
 from pyshmem.ops.workspace import Wanted, Workspace
@@ -22,7 +23,7 @@ from pyshmem.runtime import interpreter
 MOST_PES = 4  # of "words": a thread has words of each PE in registers
 MOST_PARTS = 4  # of a row: a thread keeps them in registers
 WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
-INTERPRETED_PIECES = 8  # of all rows, by "words"
+INTERPRETED_SEGMENTS = 8  # of all rows, by "words"
 # elements of a row that a thread has, where latency and where the rate of memory matters
 FEW, MANY = 16, 32
 
@@ -40,21 +41,21 @@ class Step:
         self.space = Workspace(problem.routine, problem.team, wanted)
         self.block = triton.next_power_of_2(problem.hidden)
         self.programs = max(min(rows, self.most * machine().programs), 1)
-        self.sizes = problem.tokens, problem.hidden, problem.eps
+        self.shape = Shape(problem.tokens, problem.hidden, problem.eps)
 
-    def prepare(self, kernel: Any, arrays: tuple[torch.Tensor, ...], *fixed: Any, **constants: Any) -> None:
-        """Compile ``kernel`` for arrays like those of a call. fixed: before tokens.  constants: after EARLY."""
+    def prepare(self, kernel: Any, rows: Rows, *fixed: Any, **constants: Any) -> None:
+        """Compile ``kernel`` for rows like those of a call. fixed: before the shape.  constants: after EARLY."""
         warps, early = warps_of(self.block // self.each), may_be_early()
         fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
         few = {"maxnreg": self.registers} if fewer and self.programs > machine().programs else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
         self.kernel = Prepared(
-            kernel, self.programs, (*fixed, *self.sizes), arrays, constants, early, num_warps=warps, **few
+            kernel, self.programs, (*fixed, self.shape), rows, constants, early, num_warps=warps, **few
         )
 
-    def __call__(self, *arrays: torch.Tensor) -> None:
-        """arrays: x, residual, weight, out, the new residual and scales."""
-        self.kernel(*arrays)
+    def __call__(self, *rows: torch.Tensor) -> None:
+        """rows: the fields of Rows."""
+        self.kernel(*rows)
 
 
 class Words(Step):
@@ -62,22 +63,22 @@ class Words(Step):
 
     most = 1
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, rows: Rows) -> None:
         lanes = problem.hidden * problem.dtype.itemsize // 4
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
         room = 2 * problem.tokens * problem.team.size * parts * width
-        cut = 1 if problem.kind.itemsize == 1 else pieces_of(parts, problem.tokens)
+        cut = 1 if problem.kind.itemsize == 1 else segments_of(parts, problem.tokens)
         super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens * cut)
-        self.turns = counts(self.programs)
+        self.epochs = epochs(self.programs)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
         early = may_be_early()
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
+        fixed = (context, self.space["slots"], self.epochs, self.shape)
         self.kernel = Prepared(
-            send_words, self.programs, (context, self.space["slots"], self.turns, *self.sizes), arrays, constants,
-            early=early, num_warps=warps_of(width),
-        )  # fmt: skip
+            send_words, self.programs, fixed, rows, constants, early=early, num_warps=warps_of(width)
+        )
 
 
 class Push(Step):
@@ -85,44 +86,36 @@ class Push(Step):
 
     registers = 64  # so that two programs of 512 threads fit
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
-        rows = problem.team.size * problem.tokens
-        wanted: Wanted = {"flags": ((rows,), torch.uint64), "slots": ((2, rows, problem.hidden), problem.dtype)}
+    def __init__(self, problem: Problem, rows: Rows) -> None:
+        pairs = problem.team.size * problem.tokens
+        wanted: Wanted = {"flags": ((pairs,), torch.uint64), "slots": ((2, pairs, problem.hidden), problem.dtype)}
         super().__init__(problem, wanted, problem.tokens)
-        self.turns = counts(self.programs)
+        self.epochs = epochs(self.programs)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_rows, arrays, context, space["flags"], space["slots"], self.turns)
+        self.prepare(kernels.push_rows, rows, context, space["flags"], space["slots"], self.epochs)
 
 
 class Pull(Step):
     """Rows of x are loaded from all peers."""
 
     each, most = MANY, 4
-    shared, own, fan = False, False, False  # SHARED, OWN and FAN of the kernel
+    shared, fan = False, False  # SHARED and FAN of the kernel
     written: tuple[str, ...] = ()  # results that peers write
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, rows: Rows) -> None:
         wanted = problem.spaces(self.written)
         if not problem.pulled:
             wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
         wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
-        rows = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
-        super().__init__(problem, wanted, rows)
+        made = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
+        super().__init__(problem, wanted, made)
         context = shmem.device_context(problem.team)
         stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
-        constants = {"SHARED": self.shared, "OWN": self.own, "FAN": self.fan, "STAGES": stages}
-        self.prepare(kernels.pull_rows, arrays, context, self.space["words"], **constants)
+        constants = {"SHARED": self.shared, "FAN": self.fan, "STAGES": stages}
+        self.prepare(kernels.pull_rows, rows, context, self.space["words"], **constants)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
-
-
-class TwoShot(Pull):
-    """Each PE makes its share of the rows, and stores it in the results of all."""
-
-    each, most = FEW, 2  # the addresses of all PEs take registers
-    shared, fan = True, True
-    written = ("out", "sums", "scales")
 
 
 class BulkSynchronous(Step):
@@ -130,29 +123,26 @@ class BulkSynchronous(Step):
 
     each, most = MANY, 4
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, rows: Rows) -> None:
         shape = (problem.tokens, problem.hidden)
         super().__init__(problem, {"total": (shape, problem.dtype)}, problem.tokens)
-        self.kernel = normaliser(self, problem.tokens, self.space["total"], arrays[1:])
+        self.kernel = normaliser(self, problem.tokens, rows._replace(x=self.space["total"]))
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.space["total"]
         if not self.problem.pulled:
             total.copy_(x)
         shmem.reduce_on_stream(total, x if self.problem.pulled else total, "sum", team=self.problem.team)
-        self.kernel(*more)
+        self.kernel(total, *more)
 
 
-SCHEDULES = {
-    "words": Words, "push": Push, "pull": Pull, "two_shot": TwoShot, "bulk_synchronous": BulkSynchronous,
-}  # fmt: skip
+SCHEDULES = {"words": Words, "push": Push, "pull": Pull, "bulk_synchronous": BulkSynchronous}
 
 
-def normaliser(step: Step, rows: int, total: torch.Tensor, arrays: tuple[torch.Tensor, ...]) -> Prepared:
-    """Return normalise_rows of a step's rows, which are summed in ``total``, to be called with arrays like ``arrays``."""
-    fixed = (rows, step.problem.hidden, step.problem.eps, total)
-    warps = warps_of(step.block // step.each)
-    return Prepared(kernels.normalise_rows, step.programs, fixed, arrays, {"BLOCK": step.block}, num_warps=warps)
+def normaliser(step: Step, count: int, rows: Rows) -> Prepared:
+    """Return normalise_rows of ``count`` rows, to be called with arrays like ``rows``."""
+    fixed, warps = (step.shape._replace(tokens=count),), warps_of(step.block // step.each)
+    return Prepared(kernels.normalise_rows, step.programs, fixed, rows, {"BLOCK": step.block}, num_warps=warps)
 
 
 def has_words(team: Team, given: Given) -> bool:
@@ -162,9 +152,9 @@ def has_words(team: Team, given: Given) -> bool:
     return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
 
 
-def pieces_of(parts: int, rows: int) -> int:
-    """Return into how many pieces "words" cuts a row of so many parts, so that each has a program of its own."""
-    most = INTERPRETED_PIECES if interpreter.active() else machine().programs
+def segments_of(parts: int, rows: int) -> int:
+    """Return into how many segments "words" cuts a row of so many parts, so that each has a program of its own."""
+    most = INTERPRETED_SEGMENTS if interpreter.active() else machine().programs
     return max(cut for cut in range(1, parts + 1) if parts % cut == 0 and (cut == 1 or rows * cut <= most))
 
 
@@ -173,12 +163,6 @@ def most_threads() -> int:
     return INTERPRETED_THREADS if interpreter.active() else WORDS_THREADS
 
 
-def counts(programs: int) -> torch.Tensor:
-    """Return a counter of turns for each program."""
+def epochs(programs: int) -> torch.Tensor:
+    """Return the epochs of the programs of a kernel."""
     return torch.zeros(programs, dtype=torch.int64, device=device())
-
-
-def warps_of(threads: int) -> int:
-    """Return the warps of a program of about ``threads``."""
-    width = 64 if machine().arch.startswith("gfx") else 32
-    return min(max(threads // width, 1), 1024 // width)

@@ -6,8 +6,9 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.ops.norms import kernels
+from pyshmem.ops.norms.kernels import Rows
 from pyshmem.ops.norms.problem import Problem
-from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, counts, normaliser
+from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, epochs, normaliser
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.workspace import Wanted
 
@@ -24,16 +25,16 @@ class PushShares(Step):
 
     fan = False  # FAN of the kernel
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, rows: Rows) -> None:
         most = largest(problem)
-        rows = problem.team.size * most
+        pairs = problem.team.size * most
         wanted = problem.spaces(WRITTEN if self.fan else ())
-        wanted["flags"] = ((2 * rows,), torch.uint64)
-        wanted["slots"] = ((2, rows, problem.hidden), problem.dtype)
+        wanted["flags"] = ((2 * pairs,), torch.uint64)
+        wanted["slots"] = ((2, pairs, problem.hidden), problem.dtype)
         super().__init__(problem, wanted, most)
-        self.turns = counts(self.programs)
+        self.epochs = epochs(self.programs)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_shares, arrays, context, space["flags"], space["slots"], self.turns, FAN=self.fan)
+        self.prepare(kernels.push_shares, rows, context, space["flags"], space["slots"], self.epochs, FAN=self.fan)
 
 
 class PushAndGather(PushShares):
@@ -45,7 +46,7 @@ class PushAndGather(PushShares):
 class PullShares(Pull):
     """The rows of the PE's share are loaded from all peers."""
 
-    shared, own = True, True
+    shared = True
 
 
 class PullAndGather(PullShares):
@@ -62,7 +63,7 @@ class BulkShares(Step):
     each, most = MANY, 4
     fan = False
 
-    def __init__(self, problem: Problem, arrays: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, problem: Problem, rows: Rows) -> None:
         self.rows, n = largest(problem), problem.team.size
         self.copied = not (problem.pulled and problem.tokens == n * self.rows)
         whole, share = (n, self.rows, problem.hidden), (self.rows, problem.hidden)
@@ -74,9 +75,10 @@ class BulkShares(Step):
             wanted |= {"made": (share, bits), "every made": (whole, bits)}
             wanted |= {"scales": ((self.rows,), torch.float32), "every scales": ((n, self.rows), torch.float32)}
         super().__init__(problem, wanted, self.rows)
+        rows = rows._replace(x=self.space["total"])
         if self.fan:
-            arrays = (*arrays[:3], self.space["made"], arrays[4], self.space["scales"])
-        self.kernel = normaliser(self, problem.kept, self.space["total"], arrays[1:])
+            rows = rows._replace(out=self.space["made"], scales=self.space["scales"])
+        self.kernel = normaliser(self, problem.kept, rows)
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
@@ -89,9 +91,9 @@ class BulkShares(Step):
                 block[:count].copy_(x[first : first + count])
         shmem.reduce_scatter_on_stream(space["total"], source, team=problem.team)
         if not self.fan:
-            self.kernel(residual, weight, out, sums, scales)
+            self.kernel(space["total"], residual, weight, out, sums, scales)
             return
-        self.kernel(residual, weight, space["made"], sums, space["scales"])
+        self.kernel(space["total"], residual, weight, space["made"], sums, space["scales"])
         for target, name in ((out, "made"), (scales, "scales"))[: len(problem.results) - 1]:
             shmem.fcollect_on_stream(space[f"every {name}"], space[name], team=problem.team)
             for block, (first, count) in zip(space[f"every {name}"], self._shares(), strict=True):

@@ -15,42 +15,42 @@ from pyshmem.ops.float8 import CODES, coded, factor_of
 
 @triton.jit
 def send_words(
-    ctx, slots, turns, tokens, hidden, eps, x, residual, weight, out, sums, scales,
-    PARTS: tl.constexpr, WIDTH: tl.constexpr, CUT: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """push_rows by words that are their own flags, for few rows: a word of 8 bytes has 4 bytes of data and the turn.
+    ctx, slots, epochs, shape, rows, PARTS: tl.constexpr, WIDTH: tl.constexpr, CUT: tl.constexpr, EARLY: tl.constexpr
+):
+    """push_rows by words that are their own flags, for few rows: a word of 8 bytes has 4 bytes of data and the epoch.
 
     A row is PARTS times WIDTH lanes of 4 bytes: two elements of 16 bits, or one of 32. A thread has one lane of each part.
-    CUT: the pieces of a row, of PARTS / CUT parts, 1 for results of 8 bits. A program sends and stores one, and adds all.
+    CUT: the segments of a row, of PARTS / CUT parts, 1 for results of 8 bits. A program sends and stores one, and adds all.
     slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
     """
-    element: tl.constexpr = x.dtype.element_ty
+    element: tl.constexpr = rows.x.dtype.element_ty
     if EARLY:
         gpu.follow()
-    turn = tl.load(turns + tl.program_id(0)) + 1
-    here = slots.to(tl.int64) + (turn & 1) * tokens * dev.n_pes(ctx) * ctx.piece
+    tokens, hidden = shape.tokens, shape.hidden
+    epoch = tl.load(epochs + tl.program_id(0)) + 1
+    here = slots.to(tl.int64) + (epoch & 1) * tokens * dev.n_pes(ctx) * ctx.piece
     for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
         row, first_lane = item // CUT, item % CUT * (PARTS // CUT * WIDTH)
         mine = here + (row * dev.n_pes(ctx) + dev.my_pe(ctx)) * ctx.piece
-        send_piece(ctx, mine, turn, x + tl.cast(row, tl.int64) * hidden, hidden, first_lane, PARTS // CUT, WIDTH)
+        source = rows.x + tl.cast(row, tl.int64) * hidden
+        send_segment(ctx, mine, epoch, source, hidden, first_lane, PARTS // CUT, WIDTH)
     for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
-        row, piece = item // CUT, item % CUT
-        lane = piece * (PARTS // CUT * WIDTH) * shared_by(2, element)
+        row, segment = item // CUT, item % CUT
+        lane = segment * (PARTS // CUT * WIDTH) * shared_by(2, element)
         places = tl.cast(row, tl.int64) * hidden
-        own = load_parts(x + places, hidden, PARTS, WIDTH)
-        rests = load_parts(residual + places, hidden, PARTS, WIDTH)
-        gains = load_gains(weight + lane, hidden - lane, element, PARTS // CUT, WIDTH)
+        own = load_parts(rows.x + places, hidden, PARTS, WIDTH)
+        before = load_parts(rows.residual + places, hidden, PARTS, WIDTH)
+        gains = load_gains(rows.weight + lane, hidden - lane, element, PARTS // CUT, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
-        found = await_rows(ctx, first, turn, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
-        kept, made, scale = sums + places, out + places, scales + row
-        finish_row(ctx, found, rests, gains, kept, made, scale, hidden, eps, piece, PARTS, WIDTH, CUT)
+        words = await_rows(ctx, first, epoch, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
+        finish_row(ctx, words, before, gains, shape, rows, row, segment, PARTS, WIDTH, CUT)
     arch.join(ctx)
-    tl.store(turns + tl.program_id(0), turn)
+    tl.store(epochs + tl.program_id(0), epoch)
 
 
 @jit
 def load_parts(row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Load the lanes of a row, as int32, a block for each part."""
+    """Return the lanes of a row, as int32, a block for each part."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
     lanes = row.to(tl.pointer_type(tl.int32)) + tl.arange(0, WIDTH)
     found = ()
@@ -62,7 +62,7 @@ def load_parts(row, hidden, PARTS: tl.constexpr, WIDTH: tl.constexpr):
 
 @jit
 def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Load the weights: as lanes where they have the elements' type, else those of each lane's first and last element."""
+    """Return the weights: as lanes where they have the elements' type, else those of each lane's first and last element."""
     found = ()
     if weight.dtype.element_ty == element:
         lanes = load_parts(weight, hidden, PARTS, WIDTH)
@@ -77,7 +77,7 @@ def load_gains(weight, hidden, element: tl.constexpr, PARTS: tl.constexpr, WIDTH
 
 
 @jit
-def send_piece(ctx, mine, turn, row, hidden, first_lane, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+def send_segment(ctx, mine, epoch, row, hidden, first_lane, PARTS: tl.constexpr, WIDTH: tl.constexpr):
     """Send parts of a row to ``mine``, the place of this PE's words, on all PEs, the next one first; of two on the other."""
     shared: tl.constexpr = shared_by(2, row.dtype.element_ty)
     first = first_lane * shared
@@ -89,64 +89,64 @@ def send_piece(ctx, mine, turn, row, hidden, first_lane, PARTS: tl.constexpr, WI
         for part in tl.static_range(PARTS):
             lanes = first_lane + part * WIDTH + tl.arange(0, WIDTH)
             used = (lanes * shared < hidden) & (dev.n_pes(ctx) > step)
-            transport.store_words(ctx, there, lanes, 0, words[part], turn, used)
+            transport.store_words(ctx, there, lanes, 0, words[part], epoch, used)
 
 
 @jit
-def await_rows(ctx, first, turn, own, most, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+def await_rows(ctx, first, epoch, own, most, PARTS: tl.constexpr, WIDTH: tl.constexpr):
     """Wait for the words of all PEs, from ``first`` on, and return them: of each part those of PE 0, 1, ...
 
     own: this PE's, for which nobody waits where there are two PEs.  most: the last place that is sent.
     """
     lane, me = tl.arange(0, WIDTH), dev.my_pe(ctx)
     if ctx.members == 2:
-        others = arch.await_parts(ctx, "all_reduce", first + (1 - me) * ctx.piece, lane, most, turn, 1, PARTS)
+        others = arch.await_parts(ctx, "all_reduce", first + (1 - me) * ctx.piece, lane, most, epoch, 1, PARTS)
         found = ()
         for part in tl.static_range(PARTS):
             one, two = own[part], others[part][0]
             found = found + ((tl.where(me == 0, one, two), tl.where(me == 0, two, one)),)
         return found
     else:
-        return arch.await_parts(ctx, "all_reduce", first, lane, most, turn, ctx.members, PARTS)
+        return arch.await_parts(ctx, "all_reduce", first, lane, most, epoch, ctx.members, PARTS)
 
 
 @jit
 def finish_row(
-    ctx, found, rests, gains, kept_row, out_row, scale_at, hidden, eps, piece, PARTS: tl.constexpr, WIDTH: tl.constexpr,
-    CUT: tl.constexpr,
-):  # fmt: skip
-    """Add the words of all PEs and the residual, normalise, and store a piece of the row."""
-    element: tl.constexpr = kept_row.dtype.element_ty
+    ctx, words, residual, gains, shape, rows, row, segment, PARTS: tl.constexpr, WIDTH: tl.constexpr, CUT: tl.constexpr
+):
+    """Add the words of all PEs and the residual, normalise, and store a segment of the row."""
+    element: tl.constexpr = rows.sums.dtype.element_ty
     shared: tl.constexpr = shared_by(2, element)
+    hidden, places = shape.hidden, tl.cast(row, tl.int64) * shape.hidden
     lane = tl.arange(0, WIDTH)
     kept, square = (), tl.zeros([WIDTH], tl.float32)
     for part in tl.static_range(PARTS):
         inside = (part * WIDTH + lane) * shared < hidden
-        low = summed(ctx, found[part], rests[part], inside, element, 0)
-        high = summed(ctx, found[part], rests[part], inside, element, shared - 1)
+        low = summed(ctx, words[part], residual[part], inside, element, 0)
+        high = summed(ctx, words[part], residual[part], inside, element, shared - 1)
         kept = kept + ((low, high),)
         square += low * low
         if shared == 2:
             square += high * high
-    scale = tl.rsqrt(tl.sum(square, axis=0) / hidden + eps)
-    if out_row.dtype.element_ty == CODES:
+    scale = tl.rsqrt(tl.sum(square, axis=0) / hidden + shape.eps)
+    if rows.out.dtype.element_ty == CODES:
         largest = tl.zeros([WIDTH], tl.float32)
         for part in tl.static_range(PARTS):
             low, high = scaled_lanes(kept[part], gains[part], scale, element)
             largest = tl.maximum(largest, tl.maximum(tl.abs(low), tl.abs(high)))
         factor = factor_of(tl.max(largest, axis=0))
-        tl.store(scale_at, factor)
+        tl.store(rows.scales + row, factor)
         scale = scale / factor
     for part in tl.static_range(PARTS // CUT):
-        lanes = (piece * (PARTS // CUT) + part) * WIDTH + lane
+        lanes = (segment * (PARTS // CUT) + part) * WIDTH + lane
         inside = lanes * shared < hidden
         low, high = kept[part]
         for other in tl.static_range(1, CUT):
             one, two = kept[other * (PARTS // CUT) + part]
-            low, high = tl.where(piece == other, one, low), tl.where(piece == other, two, high)
-        store_lanes(kept_row, lanes, low, high, inside, shared)
+            low, high = tl.where(segment == other, one, low), tl.where(segment == other, two, high)
+        store_lanes(rows.sums + places, lanes, low, high, inside, shared)
         low, high = scaled_lanes((low, high), gains[part], scale, element)
-        store_lanes(out_row, lanes, low, high, inside, shared)
+        store_lanes(rows.out + places, lanes, low, high, inside, shared)
 
 
 @jit
@@ -158,12 +158,12 @@ def scaled_lanes(kept, gains, scale, element: tl.constexpr):
 
 
 @jit
-def summed(ctx, found, rest, inside, element: tl.constexpr, place: tl.constexpr):
+def summed(ctx, words, residual, inside, element: tl.constexpr, place: tl.constexpr):
     """Return the sum of one element of the lanes of all PEs, and of the residual's lanes; zeros outside."""
-    total = element_in(found[0], element, place)
+    total = element_in(words[0], element, place)
     for member in tl.static_range(1, ctx.members):
-        total = tl.where(dev.n_pes(ctx) > member, total + element_in(found[member], element, place), total)
-    return tl.where(inside, arch.rounded(total, element).to(tl.float32) + element_in(rest, element, place), 0.0)
+        total = tl.where(dev.n_pes(ctx) > member, total + element_in(words[member], element, place), total)
+    return tl.where(inside, arch.rounded(total, element).to(tl.float32) + element_in(residual, element, place), 0.0)
 
 
 @jit

@@ -16,6 +16,7 @@ from torch.library import register_fake
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
+from pyshmem.ops.gemm import plans
 from pyshmem.ops.shares import share_of
 from pyshmem.ops.torch.team_names import WORLD, operator, team_of
 from pyshmem.ops.workspace import Workspace
@@ -37,7 +38,11 @@ def stage(routine: str, role: str, team: Team, shape: torch.Size, dtype: torch.d
 
 
 def clear() -> None:
-    """Free all staging memory, also that of captured graphs. Collective over all PEs, which have made the same calls."""
+    """Close all plans and free all staging memory, also that of captured graphs.
+
+    Collective over all PEs, which have made the same calls.
+    """
+    plans.clear()
     while _spaces:
         key, (team, space) = _spaces.popitem()
         if team and key[2] == job.generation:

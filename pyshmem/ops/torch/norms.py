@@ -24,7 +24,7 @@ def _numbers(rows: Tensor) -> Scaled:
 def all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
-    """ops.all_reduce_rms_norm into new tensors, so without "two_shot". team: a name."""
+    """ops.all_reduce_rms_norm into new tensors. team: a name."""
     results = torch.empty_like(x), torch.empty_like(x)
     group = team_of(whole.NAME, team)
     return whole.all_reduce_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)

@@ -39,7 +39,7 @@ def name_team(name: str, team: Team) -> str:
 @torch.compiler.assume_constant_result
 def handle_of(name: str) -> str:
     """Return the handle of the team of this name. Errors: ArgumentError, NotInitializedError."""
-    team = _found("torch_library", name, name)
+    team = _found("ops.torch", name, name)
     return f"{name} {team.me}/{team.size}"
 
 

@@ -27,7 +27,7 @@ from pyshmem.runtime.job import job
 
 BOTH = "send_activations, recv_activations"  # they share plans
 PROGRAMS, WARPS, SHARE = 128, 8, 32 << 10  # at most; of a program; bytes for a program
-PIECE = 128 << 10  # bytes of a program behind which it sets its flag, so that they are taken while it sends more
+CHUNK = 128 << 10  # bytes of a program behind which it sets its flag, so that they are taken while it sends more
 LINE = 128  # bytes: where parts of programs begin
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -99,57 +99,57 @@ class Channel:
         programs, kind = words.shape[1], slots.dtype
         each = lines(-(-like.nbytes // programs)) // kind.itemsize
         sample = torch.empty(17, dtype=kind, device=device())[1:]  # kernels assume nothing about addresses
-        piece = min(each, PIECE // kind.itemsize)
-        sizes = slots.shape[1], words_of(like).numel(), each, max(piece, 1)
-        turns = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
+        chunk = min(each, CHUNK // kind.itemsize)
+        sizes = slots.shape[1], words_of(like).numel(), each, max(chunk, 1)
+        epochs = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
         self.send, self.recv = (
             Prepared(
-                kernel, programs, (shmem.device_context(team), slots, *words, turn, *sizes, peer), (sample,),
+                kernel, programs, (shmem.device_context(team), slots, *words, epoch, *sizes, peer), (sample,),
                 {"SLOTS": slots.shape[0]}, num_warps=WARPS,
             )
-            for kernel, turn, peer in zip((send_parts, recv_parts), turns, peers, strict=True)
+            for kernel, epoch, peer in zip((send_parts, recv_parts), epochs, peers, strict=True)
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["pe", "slots"])
-def send_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, source, SLOTS: tl.constexpr):
-    """Program p puts its part of ``source`` into the slot of this turn on ``pe``, in pieces with a flag for program p there.
+def send_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe, source, SLOTS: tl.constexpr):
+    """Program p puts its part of ``source`` into the slot of this send on ``pe``, in chunks with a flag for program p there.
 
-    slots: ``pitch`` words apart.  turns: how often each program has sent.  taken: how often that of ``pe`` has received.
-    count, each, piece: the words of all, of a program, and between flags.  arrived: how many pieces have come, in all turns.
+    slots: ``pitch`` words apart.  epochs: how often each program has sent.  taken: how often that of ``pe`` has received.
+    count, each, chunk: the words of all, of a program, and between flags.  arrived: how many chunks have come, in all sends.
     """
     program = tl.cast(tl.program_id(0), tl.int64)
-    turn = tl.load(turns + program)
-    dev.signal_wait_until(ctx, taken + program, dev.CMP_GE, tl.maximum(turn - (SLOTS - 1), 0))
-    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
-    for i in range(pieces):
-        first, number = part_of(program, i, count, each, piece)
-        flag = turn * pieces + i + 1
+    epoch = tl.load(epochs + program)
+    dev.signal_wait_until(ctx, taken + program, dev.CMP_GE, tl.maximum(epoch - (SLOTS - 1), 0))
+    slot, chunks = slots + (epoch % SLOTS) * pitch, tl.cdiv(each, chunk)
+    for i in range(chunks):
+        first, number = part_of(program, i, count, each, chunk)
+        flag = epoch * chunks + i + 1
         dev.put_signal(ctx, slot + first, source + first, number, arrived + program, flag, dev.SIGNAL_SET, pe)
-    arch.join(ctx)  # all threads have loaded the turn
-    tl.store(turns + program, turn + 1)
+    arch.join(ctx)  # all threads have loaded the epoch
+    tl.store(epochs + program, epoch + 1)
 
 
 @triton.jit(do_not_specialize=["pe", "slots"])
-def recv_parts(ctx, slots, arrived, taken, turns, pitch, count, each, piece, pe, dest, SLOTS: tl.constexpr):
-    """Program p waits for the pieces of its part, copies them to ``dest``, and says so to program p of ``pe``."""
+def recv_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe, dest, SLOTS: tl.constexpr):
+    """Program p waits for the chunks of its part, copies them to ``dest``, and says so to program p of ``pe``."""
     program = tl.cast(tl.program_id(0), tl.int64)
-    turn = tl.load(turns + program)
-    slot, pieces = slots + (turn % SLOTS) * pitch, tl.cdiv(each, piece)
-    for i in range(pieces):
-        first, number = part_of(program, i, count, each, piece)
-        dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, turn * pieces + i + 1)
+    epoch = tl.load(epochs + program)
+    slot, chunks = slots + (epoch % SLOTS) * pitch, tl.cdiv(each, chunk)
+    for i in range(chunks):
+        first, number = part_of(program, i, count, each, chunk)
+        dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, epoch * chunks + i + 1)
         arch.copy(ctx, dest + first, slot + first, number)
-    dev.signal_set(ctx, taken + program, turn + 1, pe)
+    dev.signal_set(ctx, taken + program, epoch + 1, pe)
     arch.join(ctx)
-    tl.store(turns + program, turn + 1)
+    tl.store(epochs + program, epoch + 1)
 
 
 @arch.jit
-def part_of(program, i, count, each, piece):
-    """Return (first, number) of the words in piece ``i`` of a program."""
-    first = program * each + i * piece
-    return first, tl.maximum(tl.minimum(tl.minimum(piece, each - i * piece), count - first), 0)
+def part_of(program, i, count, each, chunk):
+    """Return (first, number) of the words in chunk ``i`` of a program."""
+    first = program * each + i * chunk
+    return first, tl.maximum(tl.minimum(tl.minimum(chunk, each - i * chunk), count - first), 0)
 
 
 def words_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -102,10 +102,10 @@ def cut(parameters: Sequence[Named], nbytes: int) -> list[list[Named]]:
 
 
 def trained(model: Any) -> list[Named]:
-    """Return the parameters that require gradients. Errors: ArgumentError, DtypeError."""
+    """Return the parameters that require gradients and have elements. Errors: ArgumentError, DtypeError."""
     if not isinstance(model, torch.nn.Module):
         refuse(ArgumentError, NAME, "model", type(model).__name__, "a torch.nn.Module")
-    found = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    found = [(name, each) for name, each in model.named_parameters() if each.requires_grad and each.numel()]
     if not found:
         refuse(ArgumentError, NAME, "model", "no parameter that requires a gradient", "one or more")
     for name, each in found:

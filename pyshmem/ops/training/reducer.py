@@ -148,7 +148,7 @@ class GradientReducer:
         while self._next < len(self._buckets):
             self._reduce_next()
         with self._side.after():
-            shmem.barrier_on_stream(self._team)  # the last pieces of all PEs have come
+            shmem.barrier_on_stream(self._team)  # the last chunks of all PEs have come
         self._side.join()
         self._task = -1
 

@@ -17,7 +17,7 @@ from pyshmem.ops.machine import machine
 from pyshmem.ops.training.buckets import LINE
 from pyshmem.runtime.heap import default
 
-PIECE = 64 << 20  # bytes that are exchanged at once: they bound the slots
+CHUNK = 64 << 20  # bytes that are exchanged at once: they bound the slots
 # Of the sums: a program fits on a multiprocessor beside one of cuBLAS, which takes 384 x 168 of its 65536 registers.
 WARPS, REGISTERS = 1, 32
 
@@ -36,10 +36,10 @@ def add_shares(count, pitch, own, slots, out, N: tl.constexpr, DIVISOR: tl.const
 
 
 @triton.jit
-def await_piece(ctx, words, pitch, first, ENDS: tl.constexpr):
-    """Wait until a piece's shares have come from all peers. ENDS: it is the last one; the next call gets its number.
+def await_chunk(ctx, words, pitch, first, ENDS: tl.constexpr):
+    """Wait until a chunk's shares have come from all peers. ENDS: it is the last one; the next call gets its number.
 
-    words: the number of this call.  first: the piece's flag of PE 0; that of the next PE is ``pitch`` words behind.
+    words: the number of this call.  first: the chunk's flag of PE 0; that of the next PE is ``pitch`` words behind.
     """
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     number = dev.signal_fetch(ctx, words)
@@ -49,7 +49,7 @@ def await_piece(ctx, words, pitch, first, ENDS: tl.constexpr):
         tl.store(words, number + 1)
 
 
-class Piece:
+class Chunk:
     """A range of a bucket, of which each PE of the team owns a share. first, last: its elements."""
 
     def __init__(
@@ -81,42 +81,42 @@ class CopyEngine:
     def __init__(
         self, team: Team, flat: torch.Tensor, divisor: int, slots: list[torch.Tensor], words: torch.Tensor
     ) -> None:
-        """flat: the bucket.  slots: two arrays of bytes. Pieces take the first one, which then becomes the last one.
+        """flat: the bucket.  slots: two arrays of bytes. Chunks take the first one, which then becomes the last one.
 
         words: as words_of says: the number of the call, and flags.
         """
         self.team, self.flat = team, flat
-        each, length = PIECE // flat.itemsize, flat.numel()
-        self.pieces = []
+        each, length = CHUNK // flat.itemsize, flat.numel()
+        self.chunks = []
         for first in range(0, length, each):
-            self.pieces.append(Piece(team, first, min(first + each, length), flat.dtype, slots[0], divisor))
+            self.chunks.append(Chunk(team, first, min(first + each, length), flat.dtype, slots[0], divisor))
             slots.reverse()
-        count = len(self.pieces)
+        count = len(self.chunks)
         self.number, self.flags = words[:1], words[PITCH:].view(team.size, count, PITCH)
         self.number.view(torch.int64).fill_(1)
         fixed, sample = (shmem.device_context(team), words, count * PITCH), (self.flags[0, 0],)
-        self.wait = [Prepared(await_piece, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)]
+        self.wait = [Prepared(await_chunk, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)]
 
     def __call__(self, source: torch.Tensor) -> None:
         """Reduce ``source``, like flat, into flat of all PEs, on the current stream. The next meeting completes it.
 
-        A PE sends a share after it has added the piece before, so two slots in turn are enough: who has a peer's share of
-        a piece may send it that of the next one. So every share has a flag, even one without elements.
+        A PE sends a share after it has added the chunk before, so two slots in turn are enough: who has a peer's share of
+        a chunk may send it that of the next one. So every share has a flag, even one without elements.
         """
         me, n = self.team.me, self.team.size
-        for i, piece in enumerate(self.pieces):
+        for i, chunk in enumerate(self.chunks):
             for pe in peers_of(self.team):
-                there = piece.shares[pe]
-                slot = piece.slots[(me - pe - 1) % n]
+                there = chunk.shares[pe]
+                slot = chunk.slots[(me - pe - 1) % n]
                 put(self.team, slot[: there.stop - there.start], source[there], pe)
                 if not default().streams:  # copies on a stream follow each other
                     shmem.fence()
                 put(self.team, self.flags[me, i, :1], self.number, pe)
-            self.wait[piece is self.pieces[-1]](self.flags[0, i])
-            if piece.count:
-                piece.add(source[piece.own], piece.slots, self.flat[piece.own])
+            self.wait[chunk is self.chunks[-1]](self.flags[0, i])
+            if chunk.count:
+                chunk.add(source[chunk.own], chunk.slots, self.flat[chunk.own])
             for pe in peers_of(self.team):
-                put(self.team, self.flat[piece.own], self.flat[piece.own], pe)
+                put(self.team, self.flat[chunk.own], self.flat[chunk.own], pe)
 
 
 class ReduceOnStream:
@@ -147,10 +147,10 @@ def share_length(count: int, n: int) -> int:
 
 
 def slot_bytes(count: int, itemsize: int, n: int) -> int:
-    """Return the bytes of the slots for a piece of a bucket of ``count`` elements."""
-    return (n - 1) * share_length(min(count, PIECE // itemsize), n) * itemsize
+    """Return the bytes of the slots for a chunk of a bucket of ``count`` elements."""
+    return (n - 1) * share_length(min(count, CHUNK // itemsize), n) * itemsize
 
 
 def words_of(count: int, itemsize: int, n: int) -> int:
-    """Return the words of a bucket of ``count`` elements: the number of its call, and a flag for each PE and piece."""
-    return PITCH * (1 + n * -(-count // (PIECE // itemsize)))
+    """Return the words of a bucket of ``count`` elements: the number of its call, and a flag for each PE and chunk."""
+    return PITCH * (1 + n * -(-count // (CHUNK // itemsize)))

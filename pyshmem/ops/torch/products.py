@@ -1,14 +1,4 @@
-"""The operators for torch.compile and autograd: ``from pyshmem.ops import torch_library`` registers torch.ops.pyshmem.*.
-
-They are functions without side effects, as compilers want them: each call returns a new tensor, which lives as long as its
-user wants, not one of the plan's two arrays. For gemm_all_gather and gemm_all_reduce this costs a copy of the result; where
-that matters, call ops.gemm_all_gather with out= instead, outside of compiled code. A team goes by the name that name_team
-gave it; epilogues are for the functions of ops only.
-
-CUDA graphs: the first call of a kind makes a plan, which allocates, and so does the first call of a collective that stages
-its operands. Make one call of each kind, forward and backward, before you capture. torch.compile(mode="reduce-overhead")
-does so by itself. All PEs must make the same calls in the same order: compile the same function for the same shapes, and
-let the same operands require gradients, on all PEs.
+"""The products of pyshmem.ops for torch's compilers: functions of tensors alone, two of them with gradients.
 
 Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward.
 """
@@ -20,74 +10,11 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops.attention import decode as decoding
-from pyshmem.ops.attention import prefill as attending
 from pyshmem.ops.gemm import plans, scaling
 from pyshmem.ops.gemm.problem import is_lined
-from pyshmem.ops.torch import collectives as torch_collectives
-from pyshmem.ops.torch.collectives import (
-    alltoall_on_stream,
-    alltoallv_on_stream,
-    barrier_on_stream,
-    broadcast_on_stream,
-    fcollect_on_stream,
-    gather_rows,
-    reduce_on_stream,
-    reduce_scatter_on_stream,
-    sum_exscan_on_stream,
-    sum_inscan_on_stream,
-)
-from pyshmem.ops.torch.experts import moe_combine, moe_dispatch, scaled_moe_dispatch
-from pyshmem.ops.torch.norms import (
-    all_reduce_rms_norm,
-    reduce_scatter_rms_norm,
-    reduce_scatter_rms_norm_all_gather,
-    scaled_all_reduce_rms_norm,
-    scaled_reduce_scatter_rms_norm,
-    scaled_reduce_scatter_rms_norm_all_gather,
-)
-from pyshmem.ops.torch.team_names import WORLD, name_team, operator, team_of
+from pyshmem.ops.torch.team_names import WORLD, operator, team_of
 
-__all__ = [
-    "all_gather_gemm",
-    "all_reduce_rms_norm",
-    "alltoall_on_stream",
-    "alltoallv_on_stream",
-    "attention",
-    "barrier_on_stream",
-    "broadcast_on_stream",
-    "clear",
-    "fcollect_on_stream",
-    "flash_decode",
-    "gather_rows",
-    "gemm_all_gather",
-    "gemm_all_reduce",
-    "gemm_reduce_scatter",
-    "moe_combine",
-    "moe_dispatch",
-    "name_team",
-    "reduce_on_stream",
-    "reduce_scatter_on_stream",
-    "reduce_scatter_rms_norm",
-    "reduce_scatter_rms_norm_all_gather",
-    "scaled_all_gather_gemm",
-    "scaled_all_reduce_rms_norm",
-    "scaled_gemm_all_gather",
-    "scaled_gemm_all_reduce",
-    "scaled_gemm_reduce_scatter",
-    "scaled_moe_dispatch",
-    "scaled_reduce_scatter_rms_norm",
-    "scaled_reduce_scatter_rms_norm_all_gather",
-    "sum_exscan_on_stream",
-    "sum_inscan_on_stream",
-]
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
-
-
-def clear() -> None:
-    """Close all plans and free all staging memory. Collective over all PEs, which have made the same calls."""
-    plans.clear()
-    torch_collectives.clear()
 
 
 def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options: Any) -> Tensor:
@@ -239,37 +166,3 @@ def scaled_gemm_all_reduce(
 for _operator in plans.ABLE:
     _fake(_operator, scales=0)
     _fake(_operator, scales=2)
-
-
-# -- operators of models, without gradients
-
-
-@operator()
-def flash_decode(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None,
-    block_table: Tensor | None = None, *, schedule: str = "auto", team: str = WORLD,
-) -> Tensor:  # fmt: skip
-    """ops.flash_decode into a new tensor. team: a name."""
-    group = team_of("flash_decode", team)
-    return decoding.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule, block_table)
-
-
-@register_fake("pyshmem::flash_decode")
-def _(q, k, v, lengths=None, scale=None, block_table=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
-    return torch.empty_like(q)
-
-
-@operator()
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
-    order: str = "contiguous", schedule: str = "auto", team: str = WORLD,
-) -> Tensor:  # fmt: skip
-    """ops.attention into a new tensor. team: a name."""
-    group = team_of("attention", team)
-    options = {"size": size, "order": order, "schedule": schedule}
-    return attending.attention(q, k, v, causal, scale, torch.empty_like(q), group, **options)
-
-
-@register_fake("pyshmem::attention")
-def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", schedule="auto", team):  # type: ignore[no-untyped-def]
-    return torch.empty_like(q)

@@ -1,0 +1,39 @@
+"""flash_decode and attention for torch's compilers: functions of tensors alone, without gradients."""
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from pyshmem.ops.attention import decode, prefill
+from pyshmem.ops.torch.team_names import WORLD, operator, team_of
+
+
+@operator()
+def flash_decode(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None,
+    block_table: Tensor | None = None, *, schedule: str = "auto", team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.flash_decode into a new tensor. team: a name."""
+    group = team_of("flash_decode", team)
+    return decode.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule, block_table)
+
+
+@register_fake("pyshmem::flash_decode")
+def _(q, k, v, lengths=None, scale=None, block_table=None, *, schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q)
+
+
+@operator()
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
+    order: str = "contiguous", schedule: str = "auto", team: str = WORLD,
+) -> Tensor:  # fmt: skip
+    """ops.attention into a new tensor. team: a name."""
+    group = team_of("attention", team)
+    options = {"size": size, "order": order, "schedule": schedule}
+    return prefill.attention(q, k, v, causal, scale, torch.empty_like(q), group, **options)
+
+
+@register_fake("pyshmem::attention")
+def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", schedule="auto", team):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q)
