@@ -10,7 +10,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
-from pyshmem.ops.copies import Pieces, peers_of, put
+from pyshmem.ops.copies import Chunks, peers_of, put
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.shares import share_of, start_of
@@ -81,7 +81,7 @@ class Gathered:
         self.room = -(-count // ALIGNED) * ALIGNED
         pair = {} if waits else {"mine": ((2, self.room), problem.dtype)}
         slots = {"slots": ((team.size, 2, self.room), problem.dtype)}
-        self.space = Workspace(NAME, team, Pieces.space(team, 1) | slots | pair)
+        self.space = Workspace(NAME, team, Chunks.space(team, 1) | slots | pair)
         self.slots, here = self.space["slots"], machine()
         row = tile_of(here, problem)
         items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
@@ -108,24 +108,24 @@ class CopyEngine(Gathered):
 
     def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
         super().__init__(problem, given, True)
-        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.peers, self.side = peers_of(problem.team), Side()
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
         team = self.problem.team
         with self.side.after():
-            self.pieces.begin()  # no PE reads its slots of the last call any more
+            self.chunks.begin()  # no PE reads its slots of the last call any more
             ready = self.side.mark()
             for pe in reversed(self.peers):  # each PE reads those of the next one first
                 for slot, array in zip(self.slots[team.me], (k, v), strict=True):
                     put(team, slot[: array.numel()], array.view(-1), pe)
-                self.pieces.tell(pe, 0)
+                self.chunks.tell(pe, 0)
         self.store(self.slots[team.me], k, v)
         await_mark(ready)
         if out.numel():
             self.kernel(q, out)
         if self.peers:
-            self.pieces.wait(self.peers[-1], 0)
+            self.chunks.wait(self.peers[-1], 0)
         self.side.join()
 
 

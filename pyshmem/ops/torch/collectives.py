@@ -16,7 +16,7 @@ from torch.library import register_fake
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.ops.gemm import plans
+from pyshmem.ops.gemm import plan as plans
 from pyshmem.ops.shares import share_of
 from pyshmem.ops.torch.team_names import WORLD, operator, team_of
 from pyshmem.ops.workspace import Workspace

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops.gemm import plans, scaling
+from pyshmem.ops.gemm import plan as plans
+from pyshmem.ops.gemm import scaling
 from pyshmem.ops.gemm.problem import is_lined
 from pyshmem.ops.torch.team_names import WORLD, operator, team_of
 
