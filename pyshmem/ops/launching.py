@@ -36,13 +36,14 @@ class Prepared:
         constants: in the order of the kernel's parameters.
         early: the kernel may begin before its predecessor has ended, and waits for it itself.
         """
-        arguments = *fixed, *_bundled(arrays, arrays)
+        arguments = *fixed, *_bundled(type(arrays), arrays)
         _require_constants(kernel, len(arguments), constants)
         self._fixed = fixed  # the kernel holds their addresses
         counts = grid if isinstance(grid, tuple) else (grid,)
         self._tail: tuple[int, ...] = ()
         if interpreter.active():
-            self._bound: Any = lambda *given: kernel[counts](*fixed, *_bundled(arrays, given), *constants.values())
+            bundle = type(arrays)
+            self._bound: Any = lambda *given: kernel[counts](*fixed, *_bundled(bundle, given), *constants.values())
             return
         self._bound = None
         self._loaded = _compiled(kernel, arguments, constants, options)
@@ -69,9 +70,9 @@ def may_be_early() -> bool:
     return not interpreter.active() and bool(early_launcher())
 
 
-def _bundled(arrays: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a call with these arrays: one if ``arrays`` is a NamedTuple."""
-    return (type(arrays)(*given),) if hasattr(arrays, "_fields") else given
+def _bundled(kind: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a call with these arrays: one if ``kind`` is a NamedTuple."""
+    return (kind(*given),) if hasattr(kind, "_fields") else given
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
