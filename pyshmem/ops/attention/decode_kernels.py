@@ -121,19 +121,21 @@ def attended(queries, k, v, pages, first, last, scale, FORM: tl.constexpr):
     BQ: tl.constexpr = FORM.BQ
     BT: tl.constexpr = FORM.BT
     PD: tl.constexpr = FORM.PD
+    PAGE: tl.constexpr = FORM.PAGE
+    PRECISION: tl.constexpr = FORM.PRECISION  # Triton 3.6 passes no text on that is not a constant by itself
     token, lane = tl.arange(0, BT), tl.arange(0, PD)
     top = tl.full([BQ], float("-inf"), tl.float32)
     total, sums = tl.zeros([BQ], tl.float32), tl.zeros([BQ, PD], tl.float32)
     for start in range(first, last, BT):
-        places = rows_of(pages, start, token, last, BT, FORM.PAGE)[:, None] * (FORM.HEADS * D) + lane[None, :]
+        places = rows_of(pages, start, token, last, BT, PAGE)[:, None] * (FORM.HEADS * D) + lane[None, :]
         inside = (start + token < last)[:, None] & (lane < D)[None, :]
         keys = tl.load(k + places, mask=inside, other=0.0)
-        products = dot(queries, tl.trans(keys), tl.zeros([BQ, BT], tl.float32), FORM.PRECISION) * scale
+        products = dot(queries, tl.trans(keys), tl.zeros([BQ, BT], tl.float32), PRECISION) * scale
         products = tl.where((start + token < last)[None, :], products, float("-inf"))
         peak = tl.maximum(top, tl.max(products, axis=1))
         weights, before = tl.exp2(products - peak[:, None]), tl.exp2(top - peak)
         rows = tl.load(v + places, mask=inside, other=0.0)
-        sums = dot(fitted(weights, rows, FORM.PRECISION), rows, sums * before[:, None], FORM.PRECISION)
+        sums = dot(fitted(weights, rows, PRECISION), rows, sums * before[:, None], PRECISION)
         total = total * before + tl.sum(weights, axis=1)
         top = peak
     return quotient(top, total, sums)

@@ -142,12 +142,13 @@ def attended_blocks(
     top, total, sums = sums_so_far
     BM: tl.constexpr = FORM.BM
     BN: tl.constexpr = FORM.BN
+    PRECISION: tl.constexpr = FORM.PRECISION  # Triton 3.6 passes no text on that is not a constant by itself
     row, token, lane = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, FORM.PD)
     places = token[:, None] * (FORM.KV_HEADS * FORM.D) + lane[None, :]
     for start in range(first, last, BN):
         away = tl.cast(start, tl.int64) * (FORM.KV_HEADS * FORM.D)
         block = loaded(keys + away + places, start + token, length, lane, FORM.D, FORM.PD, MASKED)
-        products = dot(queries, tl.trans(block), tl.zeros([BM, BN], tl.float32), FORM.PRECISION)
+        products = dot(queries, tl.trans(block), tl.zeros([BM, BN], tl.float32), PRECISION)
         if MASKED:
             sees = (start + token < length)[None, :]
             if FORM.CAUSAL:
@@ -156,7 +157,7 @@ def attended_blocks(
         peak = tl.maximum(top, tl.max(products, axis=1) * factor)
         weights, faded = tl.exp2(products * factor - peak[:, None]), tl.exp2(top - peak)
         block = loaded(values + away + places, start + token, length, lane, FORM.D, FORM.PD, MASKED)
-        sums = dot(fitted(weights, block, FORM.PRECISION), block, sums * faded[:, None], FORM.PRECISION)
+        sums = dot(fitted(weights, block, PRECISION), block, sums * faded[:, None], PRECISION)
         total = total * faded + tl.sum(weights, axis=1)
         top = peak
     return top, total, sums
