@@ -8,9 +8,9 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.kernels.launching import Prepared, may_be_early
 from pyshmem.ops.experts import kernels
 from pyshmem.ops.experts.words import dispatch_words
-from pyshmem.ops.launching import Prepared, may_be_early
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter

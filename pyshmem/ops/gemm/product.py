@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, group_size, most_streamed, whole_tiles
 from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.scaling import LINES, NONE, parameters, samples
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
 
 Array = torch.Tensor
