@@ -18,8 +18,8 @@ from pyshmem.runtime.heap import heaps
 class Bound(NamedTuple):
     """A compiled kernel on a grid. _native.launch_pair reads the first two fields.
 
-    prepared: the kernel, its grid and the words of its first parameters.  last: the words of its last ones; those of a call
-    lie between.  held: the kernel, and what the words are addresses of.
+    prepared: the kernel, its grid and the words of its first parameters.  last: the words of its last parameters; those of
+    a call lie between.  held: the kernel, and what the words are addresses of.
     """
 
     prepared: bytes
