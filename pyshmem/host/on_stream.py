@@ -186,7 +186,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
         return
     key = ("barrier", group.meeting.wires, job.generation)
     plan = known.get(key) or remember(key, kernels().barrier(context_of(group)))
-    plan("barrier_on_stream", direct.use_stream(), 0, 0)
+    plan.launch("barrier_on_stream", direct.use_stream(), 0, 0)
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -220,7 +220,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
         plan = _planned(name, routine, detail, group, pair, count)
         if key:
             remember(key, plan)
-        plan(name, pair.heap.direct.use_stream(), pair.dest, pair.src)
+        plan.launch(name, pair.heap.direct.use_stream(), pair.dest, pair.src)
 
 
 def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int, target: Any, source: Any) -> None:

@@ -129,7 +129,7 @@ def signal_wait_until_on_stream(signal: Array, cmp: CMP | str, value: Any, engin
         return
     key = (name, code, job.generation)
     plan = known.get(key) or remember(key, _kernels().wait(context_of(TEAM_SHARED), code))
-    plan(name, stream, address, number, at)
+    plan.launch(name, stream, address, number, at)
 
 
 def quiet_on_stream(ctx: Ctx | None = None) -> None:
@@ -195,7 +195,7 @@ def _signal(routine: str, there: tuple[Heap, Any, int], update: tuple[str, int, 
         return
     key = ("signal_on_stream", operation, job.generation)
     plan = known.get(key) or remember(key, _kernels().update(operation == "add"))
-    plan(routine, stream, place, number, at)
+    plan.launch(routine, stream, place, number, at)
 
 
 def _update_of(routine: str, heap: Heap, value: Any, sigop: Any, engine: str) -> tuple[str, int, int]:

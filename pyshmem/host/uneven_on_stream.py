@@ -68,7 +68,7 @@ def alltoallv_on_stream(
     plan = known.get(key) or remember(key, _plan(group, unit, nbytes))
     words = (*numbers, rows.room, rows.length, rows.width * (item // unit))
     stream = heap.direct.use_stream()
-    plan(_NAME, stream, pair.dest, pair.src, *words)
+    plan.launch(_NAME, stream, pair.dest, pair.src, *words)
 
 
 def _plan(group: Team, unit: int, nbytes: int) -> Any:

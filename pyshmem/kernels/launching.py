@@ -26,7 +26,7 @@ class Bound(NamedTuple):
     last: tuple[int, ...] = ()
     held: Any = None
 
-    def __call__(self, routine: str, stream: int, *words: int) -> None:
+    def launch(self, routine: str, stream: int, *words: int) -> None:
         """Enqueue the kernel with the words of a call. Errors: LaunchError."""
         code = launch_prepared(self.prepared, stream, *words, *self.last)
         if code:
@@ -84,22 +84,28 @@ class Prepared:
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """Enqueue the kernel with these tensors on torch's current stream. Errors: LaunchError."""
-        if self.bound is None:
+        bound = self.bound
+        if bound is None:
             self.plainly(None, *arrays)
             return
         stream = heaps["cuda"].direct.use_stream()
-        self.bound("ops", stream, *[array.data_ptr() for array in arrays])
+        code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
+        if code:
+            require_launched("ops", code)
 
 
-def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, *operands: Any) -> None:
-    """Enqueue kernels one after the other, all with these operands, which may be tuples. Errors: LaunchError."""
+def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, operands: tuple[Any, ...]) -> None:
+    """Enqueue kernels one after the other, whose only operand is this NamedTuple. Errors: LaunchError."""
     words: list[int] = []
     for each in kernels:
-        if each.bound is None:
-            each.plainly(stream, *operands)
+        bound = each.bound
+        if bound is None:
+            each.plainly(stream, operands)
             continue
-        words = words or words_of(operands, each.kinds)
-        each.bound(routine, stream, *words)
+        words = words or words_of(operands, each.kinds[0])
+        code = launch_prepared(bound.prepared, stream, *words, *bound.last)
+        if code:
+            require_launched(routine, code)
 
 
 def may_be_early() -> bool:

@@ -34,7 +34,7 @@ def reduce(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callabl
         return False
     heap.direct.settle()
     stream = heap.direct.own_stream()
-    plan(routine, stream, what.dest, what.src)
+    plan.launch(routine, stream, what.dest, what.src)
     try:
         heap.direct.finish(stream)
     except WaitTimeoutError:
