@@ -16,10 +16,9 @@ import triton.language as tl
 
 from pyshmem import irregular
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.irregular.launching import Bound, Launch, stream_of
 from pyshmem.irregular.works.spmv import Operands
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.gpu.launch import early_launcher
+from pyshmem.kernels.launching import Prepared, enqueue, may_be_early
+from pyshmem.runtime.gpu.launch import current_stream
 
 EACH_ONCE, BY_COLUMNS, EMPTY = "each byte once", "x by columns", "an empty kernel"
 FLOORS = EACH_ONCE, BY_COLUMNS, EMPTY
@@ -49,17 +48,19 @@ def move(
 
 def floors(matrix: irregular.CSR, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
     """Return the calls by name. They go on torch's current stream."""
-    held = Operands(matrix.columns, matrix.values, x, x.new_empty(matrix.rows))
+    operands = Operands(matrix.columns, matrix.values, x, x.new_empty(matrix.rows))
     every = {EACH_ONCE: (False, False), BY_COLUMNS: (False, True), EMPTY: (True, False)}
-    return {name: partial(_call, matrix, held, flags, {}) for name, flags in every.items()}
+    return {name: partial(_call, _prepared(matrix, operands, *flags), operands) for name, flags in every.items()}
 
 
-def _call(matrix: irregular.CSR, held: Operands, flags: tuple[bool, bool], bound: dict[int, Bound]) -> None:
-    stream = stream_of(matrix.device)
-    if stream not in bound:
-        early = not interpreter.active() and bool(early_launcher())
-        constants = {"EMPTY": flags[0], "GATHERS": flags[1], "EARLY": early, "BLOCK": _BLOCK}
-        programs = 1 if flags[0] else -(-max(matrix.atoms, *matrix.shape) // _BLOCK)
-        fixed = matrix.offsets, matrix.rows, matrix.shape[1], matrix.atoms
-        bound[stream] = Bound(stream, [Launch(move, (programs,), fixed, constants, {})], held)
-    bound[stream](held)
+def _prepared(matrix: irregular.CSR, operands: Operands, empty: bool, gathers: bool) -> Prepared:
+    early = may_be_early()
+    constants = {"EMPTY": empty, "GATHERS": gathers, "EARLY": early, "BLOCK": _BLOCK}
+    programs = 1 if empty else -(-max(matrix.atoms, *matrix.shape) // _BLOCK)
+    fixed = matrix.offsets, matrix.rows, matrix.shape[1], matrix.atoms
+    return Prepared(move, programs, fixed, (operands,), constants, early)
+
+
+def _call(kernel: Prepared, operands: Operands) -> None:
+    stream = int(current_stream(operands.x.device.index)) if operands.x.is_cuda else 0
+    enqueue("floors", [kernel], stream, operands)

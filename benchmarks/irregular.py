@@ -42,7 +42,7 @@ CAPTION = (
 )
 LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
 OTHERS = (LIBRARY, CUPY, SCIPY, *FLOORS)
-STATIC = {"row_blocks": "the same pieces, a program for each", "program_mapped": "equal numbers of rows"}
+STATIC = {"row_blocks": "the same segments, a program for each", "program_mapped": "equal numbers of rows"}
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
 TOLERANCE = 5e-5  # of sums of positive numbers in float32
 CALLS, ATOMS = (
@@ -238,7 +238,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def unevenness(found: Found) -> float:
-    return float(found.features["variance"] ** 0.5 / max(found.features["mean"], 1e-9))
+    return float(found.features["uneven"])
 
 
 def most_uneven(every: Sequence[Found]) -> list[Found]:
@@ -342,7 +342,7 @@ def main() -> int:
     parser.add_argument("--matrices", type=int, default=300, metavar="N", help="the size of the population")
     parser.add_argument("--folder", type=Path, help="the Matrix Market files of a folder in place of the population")
     parser.add_argument("--seed", type=int, default=0, help="of the population")
-    parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of pieces, for every schedule")
+    parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of segments, for every schedule")
     parser.add_argument(
         "--columns", type=int, default=0, metavar="N", help="SpMM with so many columns in place of SpMV"
     )

@@ -1,11 +1,9 @@
 """SpMV over all PEs with a plan that is used again and again, beside the same product on one PE.
 
-Run: pyshmemrun -n 2 -m benchmarks.irregular_plans [--atoms N] [--json FILE]. Each PE times the product of the whole matrix
-by schedule="auto", and the plan's with every way to fetch, in CUDA graphs that begin together; the times are those of the
-slowest PE. --uneven: of a cut that gives PE 0 most of the non-zeros, with and without work stealing.
-Results are compared with those of one PE before. least: the one PE's time divided by the PEs, and the bytes of
-the elements that a PE fetches at 450 GB/s, what NVLink of the fourth generation does in one direction. Without GPUs it only
-tries the method.
+Run: pyshmemrun -n 2 -m benchmarks.irregular_plans [--atoms N] [--json FILE]. Each PE times the product of the whole matrix,
+and the plan's with both ways to fetch, in CUDA graphs that begin together; the times are those of the slowest PE. Results
+are compared with those of one PE before. least: the one PE's time divided by the PEs, and the bytes of the elements that a
+PE fetches at 450 GB/s, the rate of NVLink 4 in one direction. Without GPUs it only tries the method.
 """
 
 from __future__ import annotations
@@ -29,12 +27,11 @@ from benchmarks.matrices import Recipe, varied
 from pyshmem import irregular
 
 FAMILIES = ("banded", "mesh 3-D", "blocks", "uniform", "power law")
-FETCHES = ("needed", "whole", "elements")
+FETCHES = ("needed", "whole")
 SEGMENTS = 64  # with more gets in each product, fetch="needed" is not timed
 LINK = 450e9  # bytes a second
-CALLS, ROUNDS = 6, 7  # an even number of products in a graph: a plan has two vectors in turn
+CALLS, ROUNDS = 6, 7  # an even number of products in a graph: a plan's vectors alternate
 TOLERANCE = 1e-4
-UNEVEN = 0.5, 0.75, 0.9  # the part of the non-zeros that PE 0 has
 
 
 class Together(Clock):
@@ -59,11 +56,11 @@ def measure(recipe: Recipe, clock: Clock) -> dict[str, Any]:
     n_pes, me = shmem.n_pes(), shmem.my_pe()
     made = recipe.make("cuda" if clock.gpu else "cpu")
     whole, x = irregular.csr(made), varied(made.shape[1], made.device)
-    wanted = irregular.spmv(whole, x, "auto")
+    wanted = irregular.spmv(whole, x)
     found: dict[str, Any] = {"matrix": recipe.name, "atoms": whole.atoms, "rows": whole.rows}
-    found["one PE"] = slowest(clock.seconds({"": partial(irregular.spmv, whole, x, "auto")}, CALLS)[""])
+    found["one PE"] = slowest(clock.seconds({"": partial(irregular.spmv, whole, x)}, CALLS)[""])
     for fetch in FETCHES:
-        plan = irregular.plan(whole, fetch=fetch, schedule="auto")
+        plan = irregular.plan(whole, fetch=fetch)
         first, end = plan.starts[me], plan.starts[me + 1]
         if fetch == "needed":
             found["segments"], found["fetched"] = (int(slowest(each)) for each in (len(plan.segments), plan.fetched))
@@ -76,42 +73,6 @@ def measure(recipe: Recipe, clock: Clock) -> dict[str, Any]:
         plan.close()
     found["least"] = found["one PE"] / n_pes + found["fetched"] * 4 / LINK
     return found
-
-
-def measure_uneven(recipe: Recipe, clock: Clock) -> list[dict[str, Any]]:
-    """Return the seconds of cuts that give PE 0 so many of the non-zeros, without stealing and with it."""
-    n_pes, me = shmem.n_pes(), shmem.my_pe()
-    made = recipe.make("cuda" if clock.gpu else "cpu")
-    whole, x = irregular.csr(made), varied(made.shape[1], made.device)
-    every = []
-    for part in UNEVEN:
-        parts = [part + (1 - part) * pe / max(n_pes - 1, 1) for pe in range(n_pes - 1)]
-        wanted = whole.offsets.new_tensor([int(whole.atoms * each) for each in parts])
-        starts = [0, *torch.searchsorted(whole.offsets, wanted).tolist(), whole.rows]
-        rows, mine = whole.between(starts[me], starts[me + 1]), x[starts[me] : starts[me + 1]].clone()
-        right = irregular.spmv(rows, x, "auto")
-        found: dict[str, Any] = {"matrix": recipe.name, "atoms": whole.atoms, "part": part}
-        for schedule in ("row_blocks", "nonzero_split", "stealing"):
-            plan = irregular.plan(rows, starts, "whole", schedule)
-            torch.testing.assert_close(plan(mine), right, rtol=TOLERANCE, atol=0)
-            shmem.barrier_all()
-            found[schedule] = slowest(clock.seconds({"": partial(plan, mine)}, CALLS)[""])
-            plan.close()
-        every.append(found)
-    return every
-
-
-def uneven_table(every: list[dict[str, Any]]) -> Table:
-    """One line for each matrix and cut."""
-    made = Table(title=f"A cut that gives PE 0 of {shmem.n_pes()} most non-zeros: µs of a product")
-    schedules = [name for name in every[0] if name not in ("matrix", "atoms", "part")]
-    for title in ("matrix", "non-zeros", "of PE 0", *schedules, "stealing's speedup over row_blocks"):
-        made.add_column(title, justify="right")
-    for each in every:
-        times = [f"{each[name] * 1e6:.1f}" for name in schedules]
-        gain = f"{each['row_blocks'] / each['stealing']:.2f}"
-        made.add_row(each["matrix"], f"{each['atoms']:,}", f"{each['part']:.0%}", *times, gain)
-    return made
 
 
 def table(every: list[dict[str, Any]]) -> Table:
@@ -131,22 +92,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--atoms", type=int, nargs="+", default=(5_000_000, 40_000_000), metavar="N")
     parser.add_argument("--json", metavar="FILE", help="write the times to FILE")
-    parser.add_argument("--uneven", action="store_true", help="uneven cuts, with and without work stealing")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse ")  # torch calls its CSR tensors beta
     shmem.init()
     clock = Together(ROUNDS)
     sizes = options.atoms if clock.gpu else (40,)
     recipes = [Recipe(family, family, atoms, 1) for atoms in sizes for family in FAMILIES]
-    if options.uneven:
-        every = [found for each in recipes for found in measure_uneven(each, clock)]
-    else:
-        every = [measure(each, clock) for each in recipes]
+    every = [measure(each, clock) for each in recipes]
     if shmem.my_pe() == 0:
         console = Console(width=None if sys.stdout.isatty() else 160)
         if not clock.gpu:
             console.print(NO_FIGURES, style="bold")
-        console.print(uneven_table(every) if options.uneven else table(every))
+        console.print(table(every))
         if options.json:
             facts = {"benchmark": "irregular_plans", "PEs": shmem.n_pes(), **record.facts(), "matrices": every}
             Path(options.json).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

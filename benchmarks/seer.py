@@ -1,8 +1,7 @@
-"""Which schedule suits a matrix: decision trees trained on the times that benchmarks.irregular has written.
+"""Which schedule suits a matrix: a decision tree trained on the times that benchmarks.irregular has written.
 
-Run: python -m benchmarks.seer FILE [FILE ...] [--products N] [--write MODULE]. Two levels, as in Seer (arXiv 2403.17017):
-one tree chooses by what is known of a matrix, one by what costs a pass over its offsets, and a third, by what is known,
-whether that pass is worth its time. The figures are of matrices that were held out. The module has the trees as functions.
+Run: python -m benchmarks.seer FILE [FILE ...] [--products N] [--write MODULE]. Idea: Seer (arXiv 2403.17017). The figures
+are of matrices that were held out. The module has the tree as a function of the matrix's features.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,16 +21,16 @@ from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeRegressor
 
 from benchmarks.irregular import LIBRARY, OTHERS
+from pyshmem.irregular.features import Features
 
-KNOWN = ("rows", "columns", "atoms", "mean")
-GATHERED = (*KNOWN, "uneven", "longest", "empty")
-UNEVEN = "uneven: the standard deviation of the lengths of rows, divided by their mean"
-FOLDS, DEPTH, LEAF = 5, 4, 4  # parts that are held out in turn; of a tree, and the least matrices in its leaves
-CAUTION = 4  # times as much counts what is lost by not looking, which has no limit
+FEATURES = Features._fields
+WHOLE = ("rows", "columns", "atoms", "longest")  # whole numbers
+FOLDS, DEPTH, LEAF = 5, 4, 4  # folds of cross-validation; of a tree, and the least matrices in its leaves
+TREE = "the tree"
 FAILED = 100.0  # times the slowest schedule: a wrong result
 CAPTION = (
-    "time / best: of the schedules' times of each matrix, the geometric mean, 95 % and most. With the pass over the offsets "
-    "where it was made."
+    "time / best: of the schedules' times of each matrix, the geometric mean, 95 % and most. The tree's time includes the "
+    "pass over the offsets that its features take."
 )
 Array = Any
 
@@ -40,14 +39,10 @@ class Data(NamedTuple):
     """Of each matrix: its features, and the seconds of a product by every schedule, of gathering and of the library."""
 
     names: list[str]
-    known: Array
-    gathered: Array
+    features: Array
     seconds: Array
     gathering: Array
     library: Array
-
-    def part(self, chosen: Array) -> Data:
-        return Data(self.names, *(each[chosen] for each in self[1:]))
 
     @property
     def best(self) -> Array:
@@ -60,24 +55,22 @@ class Data(NamedTuple):
 
 def load(paths: Sequence[str]) -> tuple[Data, dict[str, Any]]:
     """Return the measurements of all files together, and the facts of the first."""
-    found = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    matrices = [each for run in found for each in run["matrices"]]
+    runs = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    matrices = [each for run in runs for each in run["matrices"]]
     names = [
         name for name in dict.fromkeys(name for each in matrices for name in each["seconds"]) if name not in OTHERS
     ]
     rows = []
     for each in matrices:
-        features = dict(each["features"])
-        features["uneven"] = features["variance"] ** 0.5 / max(features["mean"], 1e-9)
         seconds = [each["seconds"].get(name, np.inf) for name in names]
         slowest = max(time for time in seconds if time < np.inf)
         seconds = [min(time, FAILED * slowest) for time in seconds]
-        row = [[features[name] for name in KNOWN], [features[name] for name in GATHERED], seconds]
-        rows.append((*row, each["gathering"], each["seconds"].get(LIBRARY, np.nan)))
-    return Data(names, *map(np.array, zip(*rows, strict=True))), found[0]
+        features = [each["features"][name] for name in FEATURES]
+        rows.append((features, seconds, each["gathering"], each["seconds"].get(LIBRARY, np.nan)))
+    return Data(names, *map(np.array, zip(*rows, strict=True))), runs[0]
 
 
-# -- trees
+# -- the tree
 
 
 def tree(features: Array, seconds: Array) -> Any:
@@ -90,152 +83,103 @@ def chosen(model: Any, features: Array) -> Array:
     return model.predict(features).argmin(axis=1)
 
 
-def out_of_fold(data: Data, choose: Callable[[Data, Data], Array]) -> Array:
-    """Return the choices for each part of the matrices by what ``choose`` learns from the other parts."""
-    found = np.zeros(len(data.seconds), dtype=int)
+def held_out(data: Data) -> Array:
+    """Return the choice for each matrix by a tree of the other folds."""
+    choice = np.zeros(len(data.seconds), dtype=int)
     for rest, held in KFold(FOLDS, shuffle=True, random_state=0).split(data.seconds):
-        found[held] = choose(data.part(rest), data.part(held))
-    return found
+        choice[held] = chosen(tree(data.features[rest], data.seconds[rest]), data.features[held])
+    return choice
 
 
-def by_known(train: Data, test: Data) -> Array:
-    return chosen(tree(train.known, train.seconds), test.known)
+# -- the tree as text
 
 
-def by_gathered(train: Data, test: Data) -> Array:
-    return chosen(tree(train.gathered, train.seconds), test.gathered)
+Branch = str | tuple[str, Any, Any]  # a schedule, or (condition, branch if it holds, branch if not)
 
 
-class Selector(NamedTuple):
-    """The three trees. ``gate`` gives the logarithms of the time by what is known and by what is gathered."""
-
-    known: Any
-    gathered: Any
-    gate: Any
-
-    def choose(self, data: Data) -> tuple[Array, Array]:
-        """Return (the schedule of each matrix, whether features were gathered)."""
-        gathers = chosen(self.gate, data.known) == 1
-        return np.where(gathers, chosen(self.gathered, data.gathered), chosen(self.known, data.known)), gathers
-
-
-def fit(data: Data, products: int) -> Selector:
-    """Train the trees. The gate learns from choices for matrices that the other two had not seen."""
-    without = data.of(out_of_fold(data, by_known))
-    without = without * (without / data.best) ** CAUTION
-    with_features = data.of(out_of_fold(data, by_gathered)) + data.gathering / products
-    gate = tree(data.known, np.stack([without, with_features], axis=1))
-    return Selector(tree(data.known, data.seconds), tree(data.gathered, data.seconds), gate)
-
-
-def held_out(data: Data, products: int) -> tuple[Array, Array]:
-    """Return (the seconds of the selector's choices, with gathering; whether it gathered), each matrix held out once."""
-    seconds, gathered = np.zeros(len(data.seconds)), np.zeros(len(data.seconds), dtype=bool)
-    for rest, held in KFold(FOLDS, shuffle=True, random_state=1).split(data.seconds):
-        choice, gathers = fit(data.part(rest), products).choose(data.part(held))
-        seconds[held] = data.part(held).of(choice) + gathers * data.gathering[held] / products
-        gathered[held] = gathers
-    return seconds, gathered
-
-
-# -- the trees as text
-
-
-Branch = str | tuple[str, Any, Any]  # what is chosen, or (condition, branch if it holds, branch if not)
-
-
-def branches(model: Any, features: Sequence[str], labels: Sequence[str], node: int = 0) -> Branch:
+def branches(model: Any, names: Sequence[str], node: int = 0) -> Branch:
     """Return the tree in words. Branches that end alike are one."""
     inner = model.tree_
     if inner.children_left[node] < 0:
-        return labels[int(inner.value[node].ravel().argmin())]
-    holds, fails = (
-        branches(model, features, labels, side[node]) for side in (inner.children_left, inner.children_right)
-    )
+        return names[int(inner.value[node].ravel().argmin())]
+    holds, fails = (branches(model, names, side[node]) for side in (inner.children_left, inner.children_right))
     if holds == fails:
         return holds
-    name, limit = features[inner.feature[node]], inner.threshold[node]
-    text = f"{int(limit)}" if name in ("rows", "columns", "atoms", "longest") else f"{limit:.4g}"
+    name, limit = FEATURES[inner.feature[node]], inner.threshold[node]
+    text = f"{int(limit)}" if name in WHOLE else f"{limit:.4g}"
     return f"{name} <= {text}", holds, fails
 
 
-def statements(found: Branch) -> list[str]:
+def statements(branch: Branch) -> list[str]:
     """Return the tree as Python statements."""
-    if isinstance(found, str):
-        return [f"return {found}"]
-    condition, holds, fails = found
+    if isinstance(branch, str):
+        return [f'return "{branch}"']
+    condition, holds, fails = branch
     return [f"if {condition}:", *(f"    {line}" for line in statements(holds)), *statements(fails)]
 
 
-def drawn(found: Branch, before: str = "") -> Tree:
+def drawn(branch: Branch, before: str = "") -> Tree:
     """Return the tree as one of text."""
-    if isinstance(found, str):
-        return Tree(before + found)
-    made = Tree(f"{before}{found[0]}?")
-    for answer, branch in zip(("yes: ", "no: "), found[1:], strict=True):
-        made.add(drawn(branch, answer))
+    if isinstance(branch, str):
+        return Tree(before + branch)
+    made = Tree(f"{before}{branch[0]}?")
+    for answer, each in zip(("yes: ", "no: "), branch[1:], strict=True):
+        made.add(drawn(each, answer))
     return made
 
 
-def functions(selector: Selector, names: Sequence[str]) -> Iterator[str]:
-    """Yield the trees as Python functions."""
-    quoted = [f'"{name}"' for name in names]
-    models = [
-        ("gathers", "bool", KNOWN, selector.gate, ("False", "True"), "Whether a pass over the offsets is worth its time."),
-        ("by_known", "str", KNOWN, selector.known, quoted, "The schedule by what is known of a matrix."),
-        ("by_gathered", "str", GATHERED, selector.gathered, quoted, f"The schedule. {UNEVEN}."),
-    ]  # fmt: skip
-    for name, kind, features, model, labels, text in models:
-        whole = {"rows", "columns", "atoms", "longest"}
-        arguments = ", ".join(f"{each}: {'int' if each in whole else 'float'}" for each in features)
-        yield f'def {name}({arguments}) -> {kind}:\n    """{text}"""\n' + "\n".join(
-            f"    {line}" for line in statements(branches(model, features, labels))
-        )
+def module(branch: Branch, source: str, figures: str) -> str:
+    """Return the text of a module with the tree. source: what it was trained on, and how.  figures: what it reaches."""
+    arguments = ", ".join(f"{each}: {'int' if each in WHOLE else 'float'}" for each in FEATURES)
+    body = "\n".join(f"    {line}" for line in statements(branch))
+    return f'''"""Which schedule suits a matrix: a decision tree. Idea: Seer (arXiv 2403.17017).
+
+Written by {source}.
+{figures}
+"""
+
+from __future__ import annotations
 
 
-def module(selector: Selector, data: Data, facts: dict[str, Any], products: int, figures: str) -> str:
-    """Return the text of a module with the trees."""
-    where = f"{len(data.seconds)} matrices on {facts.get('GPU', 'no GPU')}, {facts['date'][:10]}"
-    head = [
-        '"""Which schedule suits a matrix: decision trees, in the two levels of Seer (arXiv 2403.17017).',
-        "",
-        f"Written by python -m benchmarks.seer --products {products} from SpMV in float32 of {where}.",
-        f"{figures}",
-        '"""',
-        "",
-        "from __future__ import annotations",
-    ]
-    return "\n".join(head) + "\n\n\n" + "\n\n\n".join(functions(selector, data.names)) + "\n"
+def schedule_for({arguments}) -> str:
+    """The schedule for a matrix with these features. See pyshmem.irregular.features."""
+{body}
+'''
 
 
 # -- the report
 
 
+def ways(data: Data, products: int) -> dict[str, Array]:
+    """Return the seconds of each matrix by each way to choose."""
+    every = {f"always {name}": data.seconds[:, number] for number, name in enumerate(data.names)}
+    return every | {TREE: data.of(held_out(data)) + data.gathering / products, "the best of each matrix": data.best}
+
+
+def single(every: dict[str, Array]) -> str:
+    """Return which schedule alone is the best of all."""
+    return min((name for name in every if name.startswith("always")), key=lambda name: geometric(every[name]))
+
+
 def report(data: Data, products: int) -> Table:
     """One line for each way to choose."""
-    ways = {f"always {name}": data.seconds[:, number] for number, name in enumerate(data.names)}
-    alone = min(ways, key=lambda name: geometric(ways[name] / data.best))
-    known, gathered = (data.of(out_of_fold(data, way)) for way in (by_known, by_gathered))
-    ways["tree of known features"] = known
-    ways["tree of gathered features"] = gathered + data.gathering / products
-    ways["two levels"], passes = held_out(data, products)
-    ways["the best of each matrix"] = data.best
+    every = ways(data, products)
+    alone = single(every)
     table = Table(
         title=f"{len(data.best)} matrices, held out in turn; {products} products for each choice", caption=CAPTION
     )
     table.add_column("schedule", no_wrap=True)
     for title in ("time / best", "95 %", "most", "right", f"speedup over {alone}", "over the library"):
         table.add_column(title, justify="right")
-    for name, seconds in ways.items():
-        if name == "tree of known features":
+    for name, seconds in every.items():
+        if name == TREE:
             table.add_section()
         regret = seconds / data.best
         cells = [geometric(regret), np.percentile(regret, 95), regret.max()]
         right = f"{np.mean(seconds <= data.best * 1.02):.0%}"
-        over = [geometric(other / seconds) for other in (ways[alone], data.library)]
-        bold = "bold" if name == "two levels" else ""
+        over = [geometric(other / seconds) for other in (every[alone], data.library)]
+        bold = "bold" if name == TREE else ""
         table.add_row(name, *(f"{each:.2f}" for each in cells), right, *(f"{each:.2f}" for each in over), style=bold)
-    table.caption = f"{CAPTION} Two levels made it for {passes.mean():.0%} of the matrices."
     return table
 
 
@@ -247,7 +191,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.seer", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE", help="--json of benchmarks.irregular")
     parser.add_argument("--products", type=int, default=100, metavar="N", help="that a choice serves")
-    parser.add_argument("--write", metavar="MODULE", help="write the trees as Python functions")
+    parser.add_argument("--write", metavar="MODULE", help="write the tree as a Python function")
     options = parser.parse_args()
     data, facts = load(options.files)
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -255,19 +199,20 @@ def main() -> int:
         console.print(facts["no_figures"], style="bold")
     for products in sorted({1, 10, options.products}):
         console.print(report(data, products))
-    selector = fit(data, options.products)
-    for text in functions(selector, data.names):
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    for model, features in ((selector.known, KNOWN), (selector.gathered, GATHERED)):
-        console.print(drawn(branches(model, features, data.names)), highlight=False)
+    branch = branches(tree(data.features, data.seconds), data.names)
+    console.print(drawn(branch), highlight=False)
     if options.write:
-        seconds, _ = held_out(data, options.products)
-        alone = min(geometric(data.seconds[:, number] / seconds) for number in range(len(data.names)))
-        figures = (
-            f"Of matrices that were held out: {geometric(seconds / data.best):.2f} times the time of the best schedule,\n"
-            f"in the geometric mean, and {alone:.2f} times as fast as the best single schedule."
+        every = ways(data, options.products)
+        source = (
+            f"python -m benchmarks.seer --products {options.products} from SpMV in float32 of {len(data.best)} "
+            f"matrices on {facts.get('GPU', 'no GPU')}, {facts['date'][:10]}"
         )
-        Path(options.write).write_text(module(selector, data, facts, options.products, figures), encoding="utf-8")
+        regret, gain = geometric(every[TREE] / data.best), geometric(every[single(every)] / every[TREE])
+        figures = (
+            f"Of matrices that were held out: {regret:.2f} times the time of the best schedule,\n"
+            f"in the geometric mean, and {gain:.2f} times as fast as the best single schedule."
+        )
+        Path(options.write).write_text(module(branch, source, figures), encoding="utf-8")
     return 0
 
 

@@ -11,8 +11,8 @@ import pyshmem.device as dev
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.together import Together, differ
 from pyshmem.device.arch.gpu import instructions as gpu
+from pyshmem.kernels.launching import Prepared, may_be_early
 from pyshmem.ops import rounds
-from pyshmem.ops.launching import Prepared, may_be_early
 from pyshmem.ops.machine import machine
 
 BYTES = "bytes alone"

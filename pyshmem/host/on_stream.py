@@ -29,7 +29,8 @@ from pyshmem.host.collectives import (
 )
 from pyshmem.host.copies_on_stream import exchange
 from pyshmem.host.teams import Team, member
-from pyshmem.kernels.plans import kernels, known, launch, remember, require_launched
+from pyshmem.kernels.launching import require_launched
+from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.kernels.tables import COPY, first, tables
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
@@ -185,7 +186,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
         return
     key = ("barrier", group.meeting.wires, job.generation)
     plan = known.get(key) or remember(key, kernels().barrier(context_of(group)))
-    launch("barrier_on_stream", plan, direct.use_stream(), 0, 0)
+    plan.launch("barrier_on_stream", direct.use_stream(), 0, 0)
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -217,7 +218,9 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
         exchange(group, pair, count, count if routine == "alltoall" else 0, partial(barrier_on_stream, group))
     elif count:
         plan = _planned(name, routine, detail, group, pair, count)
-        launch(name, remember(key, plan) if key else plan, pair.heap.direct.use_stream(), pair.dest, pair.src)
+        if key:
+            remember(key, plan)
+        plan.launch(name, pair.heap.direct.use_stream(), pair.dest, pair.src)
 
 
 def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int, target: Any, source: Any) -> None:

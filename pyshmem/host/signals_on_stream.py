@@ -22,8 +22,7 @@ from pyshmem.host.ordering import quiet
 from pyshmem.host.signal import SIGNAL, require_signal, signal_wait_until, update_of
 from pyshmem.host.teams import TEAM_SHARED
 from pyshmem.host.wait import CMP, comparison
-from pyshmem.kernels.plans import known, remember, require_launched
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.kernels.plans import known, remember
 from pyshmem.runtime.arguments import Array, describe, refuse_dtype, scalar, transfer, word
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
@@ -130,7 +129,7 @@ def signal_wait_until_on_stream(signal: Array, cmp: CMP | str, value: Any, engin
         return
     key = (name, code, job.generation)
     plan = known.get(key) or remember(key, _kernels().wait(context_of(TEAM_SHARED), code))
-    require_launched(name, launch_prepared(plan.prepared, stream, address, number, at))
+    plan.launch(name, stream, address, number, at)
 
 
 def quiet_on_stream(ctx: Ctx | None = None) -> None:
@@ -196,7 +195,7 @@ def _signal(routine: str, there: tuple[Heap, Any, int], update: tuple[str, int, 
         return
     key = ("signal_on_stream", operation, job.generation)
     plan = known.get(key) or remember(key, _kernels().update(operation == "add"))
-    require_launched(routine, launch_prepared(plan.prepared, stream, place, number, at))
+    plan.launch(routine, stream, place, number, at)
 
 
 def _update_of(routine: str, heap: Heap, value: Any, sigop: Any, engine: str) -> tuple[str, int, int]:

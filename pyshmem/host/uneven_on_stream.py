@@ -12,8 +12,7 @@ from pyshmem.host import collectives
 from pyshmem.host.collectives import Pair, context_of, pair_of
 from pyshmem.host.on_stream import unit_of
 from pyshmem.host.teams import Team, member
-from pyshmem.kernels.plans import known, remember, require_launched
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.kernels.plans import known, remember
 from pyshmem.runtime.arguments import Array, describe, refuse_dtype, require_writable
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import Heap
@@ -69,7 +68,7 @@ def alltoallv_on_stream(
     plan = known.get(key) or remember(key, _plan(group, unit, nbytes))
     words = (*numbers, rows.room, rows.length, rows.width * (item // unit))
     stream = heap.direct.use_stream()
-    require_launched(_NAME, launch_prepared(plan.prepared, stream, pair.dest, pair.src, *words))
+    plan.launch(_NAME, stream, pair.dest, pair.src, *words)
 
 
 def _plan(group: Team, unit: int, nbytes: int) -> Any:

@@ -1,8 +1,9 @@
 """Irregular work: sparse matrices, whose rows differ in length, balanced over the programs of a kernel.
 
-A matrix consists of tiles, its rows, and of atoms, its non-zeros. A schedule cuts them into pieces and gives the pieces to
-programs. A work says what an atom adds to its tile, and what becomes of a tile's sum. Neither sees the other, so every work
-runs on every schedule. Idea: Osama, Porumbescu, Owens (arXiv 2301.04792). See docs/irregular.md.
+A matrix consists of tiles, its rows, and of atoms, its non-zeros. A schedule cuts them into segments and gives the
+segments to programs. A work says what an atom adds to its tile, and what becomes of a tile's sum. Neither depends on
+the other, so every work runs on every schedule.
+Idea: Osama, Porumbescu, Owens (arXiv 2301.04792). See docs/irregular.md.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import sys as _sys
 
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
-from pyshmem.irregular.planning import plan
-from pyshmem.irregular.plans import Plan
+from pyshmem.irregular.plans import Plan, plan
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step

@@ -1,8 +1,7 @@
-"""Runs a work on a matrix by a schedule: the kernels that join the two, which do not see each other."""
+"""Runs a work on a matrix by a schedule: the kernels that join the two."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,10 +9,11 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.irregular.choosing import choose
+from pyshmem.irregular import selector
 from pyshmem.irregular.cuts import Cut
-from pyshmem.irregular.launching import Bound, Launch, kind_of, stream_of
-from pyshmem.irregular.matrix import CSR, LARGEST_PIECE
+from pyshmem.irregular.features import features
+from pyshmem.irregular.granularity import SEGMENTS, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
+from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.schedules import (
     Schedule,
     dynamic,
@@ -24,19 +24,25 @@ from pyshmem.irregular.schedules import (
     row_blocks,
     row_split,
 )
-from pyshmem.irregular.sizing import PIECES, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
-from pyshmem.irregular.walking import (
+from pyshmem.irregular.segmented_sums import (
+    Atoms,
+    Constants,
+    Partial,
+    Rows,
     finish_empty_tiles,
     in_sequence,
     only_tile,
     side_by_side,
-    side_by_side_in_piece,
+    side_by_side_in_segment,
     within_tile,
 )
+from pyshmem.kernels.launching import Prepared, enqueue, may_be_early
 from pyshmem.runtime import interpreter
+from pyshmem.runtime._native import kernel_key
 from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.gpu.launch import early_launcher
+from pyshmem.runtime.gpu.launch import current_stream
+from pyshmem.runtime.heap import views
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
@@ -55,9 +61,9 @@ class Work(NamedTuple):
     """What is done with a matrix: each atom gives a value, and each tile gets the sum of its atoms' values once.
 
     atom: a jit function (operands, atoms, lanes, mask) that returns the values of ``atoms``, an array of indices whose
-        axis for lanes has length 1. lanes numbers a tile's sums along that axis. What masked atoms give is ignored.
-    tile: a jit function (operands, tiles, lanes, sums, mask) that takes the finished sums of ``tiles`` where mask is set.
-    operands: a NamedTuple of tensors and numbers, which both functions get. Triton has no fields ``type`` and ``values``.
+        axis for lanes has length 1. lanes numbers a tile's sums along that axis. Values of masked atoms are ignored.
+    tile: a jit function (operands, tiles, lanes, sums, mask) that takes the sums of ``tiles`` where mask is set.
+    operands: a NamedTuple of tensors and numbers, which both functions get; no field is named ``type`` or ``values``.
     width: the sums of a tile; lanes counts up to the next power of 2.  dtype: theirs: float32, float64, int32 or int64.
     """
 
@@ -68,245 +74,251 @@ class Work(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
+class Segments(NamedTuple):
+    """begins: where each segment begins, an atom if FLAT, else a tile.  numbers: how many tiles with atoms precede it.
+
+    queue: how many segments have been taken.
+    """
+
+    begins: Any
+    numbers: Any
+    queue: Any
+
+
+class Splits(NamedTuple):
+    """Tiles that are split, and the segments in which each begins and ends."""
+
+    tiles: Any
+    opening: Any
+    closing: Any
+
+
+class Method(NamedTuple):
+    """What a kernel knows of a schedule. TAKE, QUEUED, FLAT, SPLITS: as in Schedule.
+
+    ALONE: how many atoms to sum at a time of a segment that is one tile; 0 if the schedule has no such segments.
+    EARLY: the kernel begins before its predecessor ends, and lets its successor do so.
+    BLOCK, ROWS: atoms at a time, and 1; or atoms of each tile at a time, and tiles.
+    """
+
+    TAKE: Any
+    QUEUED: bool
+    FLAT: bool
+    SPLITS: bool
+    ALONE: int
+    EARLY: bool
+    BLOCK: int
+    ROWS: int
+
+
 @triton.jit
-def split_tiles(
-    piece, offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Go through a piece that may begin and end within tiles. The arguments are those of ``go_through``."""
+def split_tiles(operands, rows, segment, atoms, partial, work: tl.constexpr, method: tl.constexpr):
+    """Go through a segment that may begin and end within tiles."""
+    WIDTH: tl.constexpr = work.WIDTH
+    place = tl.cast(segment, tl.int64) * WIDTH
     if WIDTH >= WIDE:
-        parts = tl.cast(piece, tl.int64) * WIDTH
-        if after > number:
-            side_by_side_in_piece(
-                operands, offsets, filled, begin, end, tl.maximum(number - 1, 0), after, heads + parts, tails + parts,
-                ATOM, TILE, SUM, True, ROWS, BLOCK, WIDTH,
-            )  # fmt: skip
-        else:  # no tile begins in the piece
-            tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, ROWS * BLOCK, WIDTH)
-            place = parts + tl.arange(0, WIDTH)[:, None]
-            tl.store(heads + place, head)
-            tl.store(tails + place, tail)
+        if atoms.after > atoms.first:
+            mine = Partial(partial.heads + place, partial.tails + place)
+            side_by_side_in_segment(
+                operands, rows, atoms, tl.maximum(atoms.first - 1, 0), mine, work, True, method.ROWS, method.BLOCK
+            )
+        else:  # no tile begins in the segment
+            tail, head = within_tile(operands, rows, atoms, work, method.ROWS * method.BLOCK)
+            places = place + tl.arange(0, WIDTH)[:, None]
+            tl.store(partial.heads + places, head)
+            tl.store(partial.tails + places, tail)
     else:
-        if after == number:
-            tail, head = within_tile(operands, marks, begin, end, stored, ATOM, SUM, BLOCK, WIDTH)
+        if atoms.after == atoms.first:
+            tail, head = within_tile(operands, rows, atoms, work, method.BLOCK)
         else:
-            tail, head = in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
-        place = tl.cast(piece, tl.int64) * WIDTH + tl.arange(0, WIDTH)[:, None]
-        tl.store(heads + place, head)
-        tl.store(tails + place, tail)
+            tail, head = in_sequence(operands, rows, atoms, work, method.BLOCK)
+        places = place + tl.arange(0, WIDTH)[:, None]
+        tl.store(partial.heads + places, head)
+        tl.store(partial.tails + places, tail)
 
 
 @triton.jit
-def whole_tiles(
-    offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Go through a piece of whole tiles. The arguments are those of ``go_through``."""
+def whole_tiles(operands, rows, atoms, partial, work: tl.constexpr, method: tl.constexpr):
+    """Go through a segment of whole tiles."""
+    WIDTH: tl.constexpr = work.WIDTH
     if WIDTH >= WIDE:
-        side_by_side_in_piece(
-            operands, offsets, filled, begin, end, number, after, heads, tails, ATOM, TILE, SUM, False, ROWS, BLOCK, WIDTH
-        )  # fmt: skip
+        side_by_side_in_segment(operands, rows, atoms, atoms.first, partial, work, False, method.ROWS, method.BLOCK)
     else:
-        in_sequence(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, BLOCK, WIDTH)
+        in_sequence(operands, rows, atoms, work, method.BLOCK)
 
 
 @triton.jit
 def go_through(
-    piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, FLAT: tl.constexpr, SPLITS: tl.constexpr,
-    ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    segment, rows, segments, partial, count, vacant, stored, operands,
+    work: tl.constexpr, method: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Go through a piece. The arguments are those of ``execute``."""
-    begin, end = tl.load(begins + piece), tl.load(begins + piece + 1)
-    if FLAT:
-        number, after = tl.load(numbers + piece), tl.load(numbers + piece + 1)
-    if EARLY:  # where pieces lie never changes; all else may come from the kernel in front
+    """Go through a segment. The arguments are those of ``execute``."""
+    begin, end = tl.load(segments.begins + segment), tl.load(segments.begins + segment + 1)
+    if method.FLAT:
+        first, after = tl.load(segments.numbers + segment), tl.load(segments.numbers + segment + 1)
+    if EARLY:  # where segments lie never changes; the preceding kernel may write everything else
         gpu.follow()
-    if FLAT:
-        if SPLITS:
-            split_tiles(
-                piece, offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
-                ATOM, TILE, SUM, BLOCK, ROWS, WIDTH,
-            )  # fmt: skip
-        else:
-            if ALONE > 0 and after == number + 1:
-                only_tile(operands, marks, filled, begin, end, stored, number, ATOM, TILE, SUM, max(ALONE, 1), WIDTH)
+    if method.FLAT:
+        atoms = Atoms(begin, end, stored, first, after)
+        if method.SPLITS:
+            split_tiles(operands, rows, segment, atoms, partial, work, method)
+        elif method.ALONE > 0:
+            if after == first + 1:
+                only_tile(operands, rows, atoms, work, method.ALONE)
             else:
-                whole_tiles(
-                    offsets, marks, filled, begin, end, number, after, heads, tails, stored, operands,
-                    ATOM, TILE, SUM, BLOCK, ROWS, WIDTH,
-                )  # fmt: skip
+                whole_tiles(operands, rows, atoms, partial, work, method)
+        else:
+            whole_tiles(operands, rows, atoms, partial, work, method)
         if vacant > 0:  # divisions cost as much as many atoms
-            share = tl.cast(vacant, tl.int64)
-            first, last = piece * share // pieces, (piece + 1) * share // pieces
-            finish_empty_tiles(operands, empty, first, last, TILE, SUM, ROWS * BLOCK, WIDTH)
+            every = tl.cast(vacant, tl.int64)
+            least, most = segment * every // count, (segment + 1) * every // count
+            finish_empty_tiles(operands, rows.empty, least, most, work, method.ROWS * method.BLOCK)
     else:
-        side_by_side(operands, offsets, begin, end, ATOM, TILE, SUM, ROWS, BLOCK, WIDTH)
+        side_by_side(operands, rows.offsets, begin, end, work, method.ROWS, method.BLOCK)
 
 
-@triton.jit(do_not_specialize=["pieces", "vacant", "stored"])
-def execute(
-    offsets, marks, filled, empty, begins, numbers, queue, heads, tails, pieces, vacant, stored, operands,
-    ATOM: tl.constexpr, TILE: tl.constexpr, SUM: tl.constexpr, TAKE: tl.constexpr, QUEUED: tl.constexpr,
-    FLAT: tl.constexpr, SPLITS: tl.constexpr, ALONE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Go through pieces of a matrix. Of those that begin or end within a tile, store the sums of these tiles' parts.
+@triton.jit(do_not_specialize=["count", "vacant", "stored"])
+def execute(rows, segments, partial, count, vacant, stored, operands, work: tl.constexpr, method: tl.constexpr):
+    """Go through ``count`` segments of a matrix. Of those that begin or end within a tile, store the partial sums.
 
-    begins: where each piece begins: its atom if FLAT, else its tile.  numbers: how many tiles with atoms begin before it.
-    heads, tails: for each piece: the sum of the tile in which it ends, and of the tile in which it begins, if that ends in
-    the piece.  empty: the ``vacant`` tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
-    ALONE: the atoms at a time of a piece that is one tile; 0 if the schedule has none.  EARLY: the kernel begins before the
-    one in front ends, and lets the next do so.
+    vacant: the tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
     """
     programs = tl.num_programs(0)
-    if QUEUED and EARLY:
+    if method.QUEUED and method.EARLY:
         gpu.follow()
-    piece = TAKE(queue, tl.program_id(0) - programs, programs)
-    if QUEUED:
-        while piece < pieces:
-            go_through(
-                piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored,
-                operands, ATOM, TILE, SUM, FLAT, SPLITS, ALONE, False, BLOCK, ROWS, WIDTH,
-            )  # fmt: skip
-            piece = TAKE(queue, piece, programs)
-        if piece == pieces + programs - 1:  # no program takes from the queue after this one
-            tl.store(queue, 0)
+    segment = method.TAKE(segments.queue, tl.program_id(0) - programs, programs)
+    if method.QUEUED:
+        while segment < count:
+            go_through(segment, rows, segments, partial, count, vacant, stored, operands, work, method, False)
+            segment = method.TAKE(segments.queue, segment, programs)
+        if segment == count + programs - 1:  # no program takes from the queue after this one
+            tl.store(segments.queue, 0)
     else:
-        go_through(
-            piece, offsets, marks, filled, empty, begins, numbers, heads, tails, pieces, vacant, stored, operands,
-            ATOM, TILE, SUM, FLAT, SPLITS, ALONE, EARLY, BLOCK, ROWS, WIDTH,
-        )  # fmt: skip
+        go_through(segment, rows, segments, partial, count, vacant, stored, operands, work, method, method.EARLY)
 
 
 @triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
-    closed, opening, closing, heads, tails, count, operands,
-    TILE: tl.constexpr, SUM: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
+    splits, partial, count, operands,
+    work: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Finish ``count`` tiles that are split: add their parts in the same order always. ROWS tiles, LANES parts at once."""
+    """Finish ``count`` split tiles: add their partial sums in a fixed order, LANES of each of ROWS tiles at once."""
+    WIDTH: tl.constexpr = work.WIDTH
     lanes = tl.arange(0, WIDTH)[None, :]
     number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     live = number < count
-    first = tl.load(opening + number, mask=live, other=0)
-    last = tl.load(closing + number, mask=live, other=0)
-    tile = tl.load(closed + number, mask=live, other=0)
+    first = tl.load(splits.opening + number, mask=live, other=0)
+    last = tl.load(splits.closing + number, mask=live, other=0)
+    tile = tl.load(splits.tiles + number, mask=live, other=0)
     if EARLY:
         gpu.follow()
-    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=SUM)
+    sums = tl.zeros((ROWS, LANES, WIDTH), dtype=work.SUM)
     for step in range(0, tl.max(last - first), LANES):
-        part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
-        place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
-        sums += tl.load(heads + place, mask=part < last[:, :, None], other=0)
-    tail = tl.load(tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
-    TILE(operands, tile, lanes, tl.sum(sums, axis=1) + tail, live)
+        segment = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
+        place = segment.to(tl.int64) * WIDTH + lanes[None, :, :]
+        sums += tl.load(partial.heads + place, mask=segment < last[:, :, None], other=0)
+    tail = tl.load(partial.tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
+    work.TILE(operands, tile, lanes, tl.sum(sums, axis=1) + tail, live)
 
 
-class Prepared(NamedTuple):
-    """How a work of a width and a type is launched. constants, finishing_constants: of the kernels, but those of the work.
+class Launches(NamedTuple):
+    """How a work of a width and a type is launched. finishing: the grid, ROWS and LANES of finish_split_tiles.
 
-    bound: by the stream, the work's functions and the kind of its operands.
+    prepared: its kernels, by the stream, the work's functions and the kind of its operands.
     """
 
     cut: Cut
     width: int
-    grid: tuple[int, ...]
-    constants: dict[str, Any]
+    grid: int
+    method: Method
     warps: int
-    finishing_grid: tuple[int, ...]
-    finishing_constants: dict[str, Any]
-    bound: dict[Any, Bound]
+    finishing: tuple[int, int, int]
+    prepared: dict[Any, list[Prepared]]
 
 
-def run(work: Work, matrix: CSR, schedule: str | Schedule = "merge_path", size: int | None = None) -> None:
+def run(work: Work, matrix: CSR, schedule: str | Schedule = AUTO, size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
-    schedule: a name in SCHEDULES, "auto" for one that suits the matrix, or a Schedule.  size: of a piece; None is the
+    schedule: "auto" for one that suits the matrix, a name in SCHEDULES, or a Schedule.  size: of a segment; None is the
         schedule's own, less for a small matrix.
-    Order: sums are made in an order that the matrix, the schedule and the size give: the same bits in every run. The first
+    Order: the matrix, the schedule and the size determine the order of sums: every run gives the same bits. The first
         run of a matrix with a schedule and a size waits for the stream.
     Errors: ArgumentError.
     Spec: none.
     """
     key = (schedule, size, work.width, work.dtype)
     try:
-        found = matrix.kept.get(key)
+        known = matrix.kept.get(key)
     except TypeError:
-        found = None  # an argument that cannot be in a key, which is refused
-    if found is None:
+        known = None  # an argument that cannot be in a key, which is refused
+    if known is None:
         chosen, size = _checked(matrix, schedule, size, work.width)
         if not matrix.rows:
             return
-        found = matrix.kept[key] = _prepare(work, matrix, chosen, size)
-    _launch(found, work, matrix)
+        known = matrix.kept[key] = _planned(work, matrix, chosen, size)
+    _launch(known, work, matrix)
 
 
 def _checked(matrix: CSR, schedule: str | Schedule, size: int | None, width: int) -> tuple[Schedule, int]:
-    name = choose(matrix) if schedule == AUTO else schedule
-    chosen = SCHEDULES.get(name) if isinstance(name, str) else name
-    if not isinstance(chosen, Schedule):
-        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
-    if size is None:
-        size = fitting(chosen, matrix.rows, matrix.atoms, PIECES * multiprocessors(matrix.device), width)
-    require_size(size)
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"
         )
+    name = selector.schedule_for(*features(matrix)) if schedule == AUTO else schedule
+    chosen = SCHEDULES.get(name) if isinstance(name, str) else name
+    if not isinstance(chosen, Schedule):
+        refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
+    if size is None:
+        size = fitting(chosen, matrix.rows, matrix.atoms, SEGMENTS * multiprocessors(matrix.device), width)
+    if not is_int(size) or not 1 <= size <= LARGEST_SEGMENT:
+        refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_SEGMENT}")
     return chosen, size
 
 
-def require_size(size: Any) -> int:
-    """Return ``size``, of a piece. Errors: ArgumentError."""
-    if not is_int(size) or not 1 <= size <= LARGEST_PIECE:
-        refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_PIECE}")
-    return size
-
-
-def _prepare(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Prepared:
+def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches:
     cut = matrix.kept.get((schedule, size))
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
-    width = triton.next_power_of_2(work.width)
-    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, work.dtype.itemsize, cut.longest)
-    programs = min(cut.pieces, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.pieces
-    kinds = {"SUM": SUMS[work.dtype]}
-    early = not interpreter.active() and bool(early_launcher())
-    constants = kinds | {
-        "TAKE": schedule.take, "QUEUED": schedule.queued, "FLAT": schedule.flat, "SPLITS": schedule.splits,
-        "ALONE": alone(schedule, width, work.dtype.itemsize), "EARLY": early, "BLOCK": block, "ROWS": rows,
-        "WIDTH": width,
-    }  # fmt: skip
-    rows, lanes = finishing(cut.spread, width * work.dtype.itemsize)
-    finishing_grid = (-(-cut.closing.numel() // rows),)
-    finishing_constants = {**kinds, "EARLY": early, "ROWS": rows, "LANES": lanes, "WIDTH": width}
-    return Prepared(cut, width, (programs,), constants, schedule.warps, finishing_grid, finishing_constants, {})
-
-
-def _launch(found: Prepared, work: Work, matrix: CSR) -> None:
-    stream = stream_of(matrix.device)
-    key = kind_of(work.operands, stream, id(work.atom), id(work.tile))
-    bound = found.bound.get(key)
-    if bound is None:
-        bound = found.bound[key] = Bound(stream, list(_launches(found, work, matrix, stream)), work.operands)
-    bound(work.operands)
-
-
-def _launches(found: Prepared, work: Work, matrix: CSR, stream: int) -> Iterator[Launch]:
-    """Yield the kernels of a work, with all but its operands."""
-    cut = found.cut
-    heads, tails, queue = cut.storage(found.width, work.dtype, stream)
-    fixed = (
-        matrix.offsets, *cut.marked, cut.begins, cut.numbers, queue, heads, tails, cut.pieces, cut.vacant,
-        matrix.atoms,
+    width, itemsize = triton.next_power_of_2(work.width), work.dtype.itemsize
+    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, itemsize, cut.longest)
+    programs = min(cut.segments, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.segments
+    method = Method(
+        schedule.take, schedule.queued, schedule.flat, schedule.splits, alone(schedule, width, itemsize),
+        may_be_early(), block, rows,
     )  # fmt: skip
-    constants = {"ATOM": work.atom, "TILE": work.tile, **found.constants}
-    yield Launch(execute, found.grid, fixed, constants, {"num_warps": found.warps})
-    if cut.spread:
-        fixed = cut.closed, cut.opening, cut.closing, heads, tails, cut.splits
-        yield Launch(
-            finish_split_tiles, found.finishing_grid, fixed, {"TILE": work.tile, **found.finishing_constants}, {}
+    rows, lanes = finishing(cut.spread, width * itemsize)
+    return Launches(cut, width, programs, method, schedule.warps, (-(-cut.splits // rows), rows, lanes), {})
+
+
+def _launch(known: Launches, work: Work, matrix: CSR) -> None:
+    device, operands = matrix.device, work.operands
+    stream = int(current_stream(device.index or 0)) if device.type == "cuda" else 0
+    kind = stream, id(work.atom), id(work.tile)
+    key = kernel_key(views, kind, (False,) * len(operands), operands)  # equal where Triton compiles one kernel
+    kernels = known.prepared.get(key)
+    if kernels is None:
+        kernels = known.prepared[key] = _prepared(known, work, matrix, stream)
+    enqueue("run", kernels, stream, operands)
+
+
+def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Prepared]:
+    cut, method = known.cut, known.method
+    heads, tails, queue = cut.storage(known.width, work.dtype, stream)
+    partial = Partial(heads, tails)
+    constants = {"work": Constants(work.atom, work.tile, SUMS[work.dtype], known.width)}
+    fixed = (
+        Rows(matrix.offsets, *cut.marked), Segments(cut.begins, cut.numbers, queue), partial, cut.segments,
+        cut.vacant, matrix.atoms,
+    )  # fmt: skip
+    kernels = [
+        Prepared(
+            execute, known.grid, fixed, (work.operands,), {**constants, "method": method}, method.EARLY,
+            num_warps=known.warps,
         )
+    ]  # fmt: skip
+    if cut.spread:
+        programs, rows, lanes = known.finishing
+        constants |= {"EARLY": method.EARLY, "ROWS": rows, "LANES": lanes}
+        fixed = Splits(cut.closed, cut.opening, cut.closing), partial, cut.splits
+        kernels.append(Prepared(finish_split_tiles, programs, fixed, (work.operands,), constants, method.EARLY))
+    return kernels

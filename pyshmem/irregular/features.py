@@ -1,6 +1,6 @@
-"""What a matrix looks like, in numbers that cost less than a product: from its offsets, in one pass.
+"""Features of a matrix that cost less than a product: one pass over its offsets.
 
-Idea: the known and the gathered features of Seer (arXiv 2403.17017).
+Idea: the features of Seer (arXiv 2403.17017).
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ _PROGRAMS = 2 if interpreter.active() else 256
 
 
 class Features(NamedTuple):
-    """rows, columns, atoms, and the mean of the rows' lengths are known; what follows is gathered from the offsets.
+    """The size of a matrix, and the lengths of its rows.
 
-    variance: of the lengths.  longest: the greatest of them.  empty: the part of the rows without elements.
+    uneven: the standard deviation of the lengths divided by their mean.  longest: the greatest of them.
+    empty: the fraction of the rows without elements.
     """
 
     rows: int
     columns: int
     atoms: int
     mean: float
-    variance: float
+    uneven: float
     longest: int
     empty: float
 
 
 @triton.jit
-def summarise_lengths(offsets, tiles, mean, found, BLOCK: tl.constexpr):
-    """Store, for each program, of its part of the rows: the squares of the distances to mean, the longest, the empty."""
+def summarise_lengths(offsets, tiles, mean, summaries, BLOCK: tl.constexpr):
+    """Store for each program's rows: the sum of squared differences from the mean, the longest, how many are empty."""
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
     longest = tl.zeros((BLOCK,), dtype=tl.float32)
     empty = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -48,7 +49,7 @@ def summarise_lengths(offsets, tiles, mean, found, BLOCK: tl.constexpr):
         squares += tl.where(live, (length - mean) * (length - mean), 0)
         longest = tl.maximum(longest, length)
         empty += tl.where(live & (length == 0), 1.0, 0.0)
-    place = found + tl.program_id(0) * 3
+    place = summaries + tl.program_id(0) * 3
     tl.store(place, tl.sum(squares))
     tl.store(place + 1, tl.max(longest))
     tl.store(place + 2, tl.sum(empty))
@@ -65,8 +66,8 @@ def features(matrix: CSR) -> Features:
     if not rows:
         return Features(0, matrix.shape[1], atoms, mean, 0.0, 0, 0.0)
     programs = min(-(-rows // _BLOCK), _PROGRAMS)
-    found = torch.empty((programs, 3), dtype=torch.float32, device=matrix.device)
-    summarise_lengths[(programs,)](matrix.offsets, rows, float(mean), found, BLOCK=_BLOCK)
-    parts = found.cpu().double()
-    squares, longest, empty = float(parts[:, 0].sum()), int(parts[:, 1].max()), float(parts[:, 2].sum())
-    return Features(rows, matrix.shape[1], atoms, mean, squares / rows, longest, empty / rows)
+    summaries = torch.empty((programs, 3), dtype=torch.float32, device=matrix.device)
+    summarise_lengths[(programs,)](matrix.offsets, rows, float(mean), summaries, BLOCK=_BLOCK)
+    squares, longest, empty = summaries.cpu().double().T
+    uneven = float(squares.sum() / rows) ** 0.5 / max(mean, 1e-9)
+    return Features(rows, matrix.shape[1], atoms, mean, uneven, int(longest.max()), float(empty.sum()) / rows)

@@ -13,13 +13,15 @@ from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, r
 
 VALUES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INDICES = (torch.int32, torch.int64)
-LARGEST_PIECE = 1 << 20
+LARGEST_SEGMENT = 1 << 20
 ALIGNMENT = 16  # atoms: kernels read from multiples of it, in vectors of up to 16 bytes
-_MOST = 2**31 - 2 * LARGEST_PIECE  # of rows and non-zeros with int32 indices: kernels add the size of a piece to them
+_MOST = (
+    2**31 - 2 * LARGEST_SEGMENT
+)  # of rows and non-zeros with int32 indices: kernels add the size of a segment to them
 
 
 class Marked(NamedTuple):
-    """A byte for each atom, up to a multiple of ALIGNMENT: 1 for the first of its row, plus 2 for the last.
+    """marks: a byte for each atom, up to a multiple of ALIGNMENT: 1 for the first of its row, plus 2 for the last.
 
     filled, empty: the rows with atoms, and those without.
     """
@@ -33,7 +35,7 @@ class Marked(NamedTuple):
 class CSR:
     """A checked matrix: row i has the non-zeros offsets[i] to offsets[i + 1] of columns and values.
 
-    kept: what products have found out about its pieces.
+    kept: the Cut of each schedule and size, and the launches of each work.
     """
 
     offsets: torch.Tensor
@@ -59,7 +61,7 @@ class CSR:
 
     @cached_property
     def marked(self) -> Marked:
-        """What going through the atoms in sequence takes. Found once; waits for torch's current stream."""
+        """What segmented sums need of the rows. Found once; waits for torch's current stream."""
         lengths = self.offsets.diff()
         filled, empty = ((each).nonzero()[:, 0].to(self.offsets.dtype) for each in (lengths > 0, lengths == 0))
         firsts, ends = (self.offsets[filled.long() + i].long() for i in (0, 1))
@@ -80,9 +82,9 @@ class CSR:
 def csr(matrix: Any, device: Any = None) -> CSR:
     """Return ``matrix``, a torch sparse CSR or COO tensor or a SciPy sparse matrix of any format, as a checked CSR.
 
-    Elements of a row may be in any order; duplicates are summed by the products. Arrays are shared where they need no copy:
+    Elements of a row may be in any order; products add up duplicates. The result shares arrays where they need no copy:
     do not change the indices afterwards.
-    device: where the result is; None is the tensor's own device, and the current GPU, if kernels are compiled, for SciPy.
+    device: of the result; None is the tensor's own device, and the current GPU, if kernels are compiled, for SciPy.
     Errors: ArgumentError, DtypeError, OutOfRangeError with the row and column of an index out of range.
     Spec: none.
     """

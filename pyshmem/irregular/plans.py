@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 import pyshmem as shmem
-from pyshmem.irregular.matrix import CSR
+from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import ELEMENTS, FETCHES, Segment, largest_share, place_bits
+from pyshmem.irregular.shares import FETCHES, Segment, divided, largest_share
 from pyshmem.irregular.works.spmv import spmv
-from pyshmem.irregular.works.spmv_by_elements import ByElements
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
 
+GAP = 16  # elements: at most a cache line of 128 bytes is fetched in vain to save a get
+
+
+def plan(
+    matrix: Any, cut: str | Sequence[int] = "nonzeros", fetch: str = "needed", schedule: str | Schedule = "auto",
+    size: int | None = None, gap: int = GAP,
+) -> Plan:  # fmt: skip
+    """Return a plan for products of ``matrix``, square, with vectors, both divided over all PEs by rows.
+
+    cut: "rows" or "nonzeros", balanced over the PEs; matrix is then whole, the same on all PEs. Or the rows where the
+        shares begin, and the end of the last; matrix is then this PE's rows, of all columns.
+    fetch: what each call gets before its product: "needed", the segments of the vector with a column of this PE's rows,
+        joined over ``gap`` elements; or "whole".
+    schedule, size: as in spmv.
+    Order: collective over all PEs, since it allocates symmetric memory.
+    Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, NotInitializedError.
+    Spec: none.
+    """
+    require_init("plan")
+    checked = csr(matrix)
+    if not isinstance(fetch, str) or fetch not in FETCHES:
+        refuse(ArgumentError, "plan", "fetch", repr(fetch), " or ".join(map(repr, FETCHES)))
+    if not is_int(gap) or gap < 0:
+        refuse(ArgumentError, "plan", "gap", repr(gap), "a number of elements, 0 or more")
+    return Plan(*divided("plan", checked, cut), fetch, schedule, size, gap)
+
 
 class Plan:
-    """The product of a matrix, whose rows are cut over all PEs, with vectors that are cut alike. Make it by ``plan``.
+    """The product of a matrix, whose rows are divided over all PEs, with vectors divided alike. Make it by ``plan``.
 
     starts: PE i has the rows starts[i] to before starts[i + 1], and these elements of each vector.
     segments: what each call fetches before the product, one get each.
@@ -28,19 +52,15 @@ class Plan:
 
     def __init__(self, rows: CSR, starts: list[int], fetch: str, schedule: str | Schedule, size: int | None, gap: int):
         """Find out what to fetch, and allocate. Collective over all PEs."""
-        me = shmem.my_pe()
         self.starts = starts
         self.segments: list[Segment]
-        self.segments, columns = FETCHES[fetch](rows.columns, starts, me, gap)
+        self.segments, columns = FETCHES[fetch](rows.columns, starts, shmem.my_pe(), gap)
         room = largest_share(starts) + _agree(starts, self.fetched, rows.device)
-        bits = place_bits(starts)
-        width = shmem.n_pes() << bits if fetch == ELEMENTS else room
-        self._local = CSR(rows.offsets, columns, rows.values, (rows.rows, width))
-        self._multiply = ByElements(self._local, bits) if fetch == ELEMENTS else partial(spmv, self._local)
+        self._local = CSR(rows.offsets, columns, rows.values, (rows.rows, room))
         self._schedule = schedule, size
         self._vectors = shmem.zeros(2, room, dtype=rows.values.dtype, device=rows.device.type)
-        self._turn = 0
-        self._meet = meeting()
+        self._parity = 0
+        self._meet = _meeting()
         self._gets = [[_get(vector, segment) for segment in self.segments] for vector in self._vectors]
         self._open = True
 
@@ -55,24 +75,24 @@ class Plan:
         return sum(segment.count for segment in self.segments)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return this PE's elements of the product. ``x`` are its elements of the vector, (rows,), private or symmetric.
+        """Return this PE's elements of the product. ``x``: its elements of the vector, (rows,), private or symmetric.
 
         x is copied to symmetric memory, and may be changed on return.
-        Order: collective over all PEs, with one barrier; on torch's current stream, if all PEs' GPUs are on one node. The
-            same bits in every run with as many PEs.
+        Order: collective over all PEs, with one barrier; on torch's current stream, if all GPUs are on one node. The same
+            bits in every run with as many PEs.
         Errors: ArgumentError, NotInitializedError.
         Spec: none.
         """
         self._check(x)
-        vector, gets = self._vectors[self._turn], self._gets[self._turn]
-        # A peer may still fetch from the vector of the last call. It has done so when it enters the barrier of this one.
-        self._turn ^= 1
+        vector, gets = self._vectors[self._parity], self._gets[self._parity]
+        # A peer may still fetch from the vector of the last call, until it enters the barrier of this one.
+        self._parity ^= 1
         vector[: self.rows] = x
         self._meet()
         for target, source, pe in gets:
             shmem.get_nbi(target, source, pe)
         shmem.quiet_on_stream()
-        return self._multiply(vector, *self._schedule)
+        return spmv(self._local, vector, *self._schedule)
 
     def _check(self, x: Any) -> None:
         require_init("plan")
@@ -96,13 +116,8 @@ class Plan:
         Spec: none.
         """
         if self._open:
-            for each in self._held():
-                shmem.free(each)
+            shmem.free(self._vectors)
         self._open = False
-
-    def _held(self) -> tuple[torch.Tensor, ...]:
-        """The symmetric arrays of the plan."""
-        return (self._vectors,)
 
 
 def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
@@ -115,7 +130,7 @@ def _agree(starts: list[int], fetched: int, device: torch.device) -> int:
     return int(most[0])
 
 
-def meeting() -> Callable[[], None]:
+def _meeting() -> Callable[[], None]:
     """Return the barrier: of streams, if all PEs are on one node, and matrices are on the default heap's GPU."""
     by_streams = default().streams and shmem.TEAM_SHARED.n_pes() == shmem.n_pes()
     return shmem.barrier_on_stream if by_streams else shmem.barrier_all

@@ -7,7 +7,6 @@ graphs can replay the kernels. See pyshmem.host.on_stream.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -36,9 +35,10 @@ from pyshmem.device.collectives.scratch import (
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
+from pyshmem.kernels.launching import Bound, bind, may_be_early
 from pyshmem.kernels.tables import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.runtime.areas import MOST_PES
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, flattened
+from pyshmem.runtime.gpu.launch import CachedKernel
 
 NUMBERS = {
     torch.int8: tl.int8, torch.int16: tl.int16, torch.int32: tl.int32, torch.int64: tl.int64,
@@ -217,19 +217,11 @@ def lane_of(element: tl.dtype) -> tl.dtype:
 # ---- the choice of the kernel and of the number of programs ----
 
 
-class Plan(NamedTuple):
-    """A launch: arguments of _native.launch_prepared before and after the stream and the two addresses."""
-
-    prepared: bytes
-    counts: tuple[int, ...]
-    loaded: Loaded  # keeps the kernel loaded
-
-
 _cached = cache(CachedKernel)  # made at the first use: interpreted kernels need none
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 
-def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Plan:
+def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Bound:
     """Plan a reduction. members: the PEs of the team.  aligned: whether both arrays begin at multiples of 4 bytes."""
     nbytes, room = count * dtype.itemsize, programs_of(context)
     for row in tables().pairs if members == 2 else tables().teams:
@@ -247,18 +239,18 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
     raise AssertionError("the last row takes every call")
 
 
-def _tiles(context: DeviceContext, op: str, dtype: torch.dtype, count: int, block: int, warps: int) -> Plan:
-    element, early, ours = NUMBERS[dtype], bool(early_launcher()), of_team(context)
+def _tiles(context: DeviceContext, op: str, dtype: torch.dtype, count: int, block: int, warps: int) -> Bound:
+    element, early, ours = NUMBERS[dtype], may_be_early(), of_team(context)
     shared = shared_by(2, element)
     kind = element, op, block, count % shared == 1, early
     loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, *kind, num_warps=warps)
-    return planned(ours, loaded, -(-count // (shared * block)), count, early=early)
+    return bind(loaded, (-(-count // (shared * block)),), (ours,), (count,), early)
 
 
-def _sent(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Plan:
+def _sent(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Bound:
     block = row.size // dtype.itemsize
     loaded = _cached(reduce_sent).find(context, 0, 0, 0, NUMBERS[dtype], op, block, num_warps=row.warps)
-    return planned(context, loaded, -(-count // block), count)
+    return bind(loaded, (-(-count // block),), (context,), (count,))
 
 
 def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
@@ -266,32 +258,32 @@ def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
     return dtype in NUMBERS and members <= MOST_PES and arch in TARGETS
 
 
-def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Plan | None:
+def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) -> Bound | None:
     """Plan a reduction that the host waits for. Return None if the team's scratch memory has no slot for a program."""
     if programs_of(context) <= 0:
         return None
     return _arrays(context, op, dtype, count, _large(count * dtype.itemsize))
 
 
-def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Plan:
+def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Bound:
     kind = NUMBERS[dtype], op, row.kind == APART
     loaded = _cached(reduce_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
-    return planned(context, loaded, at_most(row.size, context), count)
+    return bind(loaded, at_most(row.size, context), (context,), (count,))
 
 
-def scan(context: DeviceContext, routine: str, dtype: torch.dtype, count: int) -> Plan:
+def scan(context: DeviceContext, routine: str, dtype: torch.dtype, count: int) -> Bound:
     """Plan sum_inscan or sum_exscan."""
     row = _large(count * dtype.itemsize)
     kind = NUMBERS[dtype], routine.removeprefix("sum_"), f"{routine}_on_stream"
     loaded = _cached(scan_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
-    return planned(context, loaded, at_most(row.size, context), count)
+    return bind(loaded, at_most(row.size, context), (context,), (count,))
 
 
-def scattering(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int) -> Plan:
+def scattering(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int) -> Bound:
     """Plan reduce_scatter. count: the elements of a block."""
     row = _large(members * count * dtype.itemsize)
     loaded = _cached(reduce_blocks).find(context, 0, 0, 0, NUMBERS[dtype], op, num_warps=row.warps)
-    return planned(context, loaded, at_most(row.size, context), count)
+    return bind(loaded, at_most(row.size, context), (context,), (count,))
 
 
 def _large(nbytes: int) -> Row:
@@ -299,28 +291,23 @@ def _large(nbytes: int) -> Row:
     return first((row for row in tables().teams if row.kind in (HALVES, APART)), nbytes)
 
 
-def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Plan:
+def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Bound:
     """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
     element = BITS[itemsize]
     row = first(tables().copies, count * itemsize)
     counts = (count, root) if routine == "broadcast" else (count,)
     loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=row.warps)
-    return planned(context, loaded, at_most(row.size, context), *counts)
+    return bind(loaded, at_most(row.size, context), (context,), counts)
 
 
-def barrier(context: DeviceContext) -> Plan:
-    early = bool(early_launcher())
-    return planned(context, _cached(meet_all).find(context, 0, 0, early, num_warps=4), 1, early=early)
+def barrier(context: DeviceContext) -> Bound:
+    early = may_be_early()
+    return bind(_cached(meet_all).find(context, 0, 0, early, num_warps=4), (1,), (context,), early=early)
 
 
-def at_most(programs: int, context: DeviceContext) -> int:
-    return max(min(programs, programs_of(context)), 1)
-
-
-def planned(context: Any, loaded: Loaded, programs: int, *counts: int, early: bool = False) -> Plan:
-    """Plan launches of a kernel whose first parameter is the context, if there is one."""
-    words = () if context is None else tuple(flattened(context, loaded.plan[0]))
-    return Plan(loaded.prepared(programs, words=words, early=early), counts, loaded)
+def at_most(programs: int, context: DeviceContext) -> tuple[int]:
+    """Return the grid of up to so many programs."""
+    return (max(min(programs, programs_of(context)), 1),)
 
 
 @cache

@@ -1,12 +1,9 @@
-"""Plans of collective kernels. Each launch is planned once for its arguments; the plan is cached."""
+"""Plans of collective kernels. Each launch is planned once for its arguments; the plan, a bound kernel, is cached."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
-
-from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import refuse_launch
 
 _MOST = 4096
 known: dict[tuple[Any, ...], Any] = {}
@@ -18,17 +15,6 @@ def remember(key: tuple[Any, ...], plan: Any) -> Any:
         known.clear()
     known[key] = plan
     return plan
-
-
-def launch(routine: str, plan: Any, stream: int, dest: int, src: int) -> None:
-    """Enqueue the plan's kernel with these two addresses. Errors: LaunchError."""
-    require_launched(routine, launch_prepared(plan.prepared, stream, dest, src, *plan.counts))
-
-
-def require_launched(routine: str, code: int) -> None:
-    """Errors: LaunchError if the driver returned an error code."""
-    if code:
-        refuse_launch(routine, "its kernel", code)
 
 
 @cache

@@ -14,7 +14,8 @@ from pyshmem.device import arch
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.device.context import DeviceContext
-from pyshmem.kernels.on_stream import Plan, array_at, planned
+from pyshmem.kernels.launching import Bound, bind
+from pyshmem.kernels.on_stream import array_at
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel
 
@@ -55,9 +56,10 @@ def await_signal(ctx, address: tl.int64, value: tl.int64, at: tl.int64, CMP: tl.
 _cached = cache(CachedKernel)
 
 
-def update(adds: bool) -> Plan:
-    return planned(None, _cached(update_signal).find(target_of(gpu.arch), 0, 0, 0, adds, num_warps=1), 1)
+def update(adds: bool) -> Bound:
+    target = target_of(gpu.arch)
+    return bind(_cached(update_signal).find(target, 0, 0, 0, adds, num_warps=1), (1,), (target,))
 
 
-def wait(context: DeviceContext, cmp: int) -> Plan:
-    return planned(context, _cached(await_signal).find(context, 0, 0, 0, cmp, num_warps=1), 1)
+def wait(context: DeviceContext, cmp: int) -> Bound:
+    return bind(_cached(await_signal).find(context, 0, 0, 0, cmp, num_warps=1), (1,), (context,))

@@ -21,7 +21,8 @@ from pyshmem.device.collectives.scratch import (
     words_of,
 )
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
-from pyshmem.kernels.on_stream import BITS, Plan, array_at, at_most, planned
+from pyshmem.kernels.launching import Bound, bind
+from pyshmem.kernels.on_stream import BITS, array_at, at_most
 from pyshmem.kernels.tables import first, tables
 from pyshmem.runtime.gpu.launch import CachedKernel
 
@@ -93,8 +94,8 @@ def share_of(count):
 _cached = cache(CachedKernel)
 
 
-def plan(context: DeviceContext, itemsize: int, nbytes: int) -> Plan:
+def plan(context: DeviceContext, itemsize: int, nbytes: int) -> Bound:
     """Plan a call. itemsize: the bytes of an element.  nbytes: the target's, for each member, equal on all PEs."""
     row = first(tables().copies, nbytes)
     loaded = _cached(swap_rows).find(context, *(0 for _ in NUMBERS), BITS[itemsize], num_warps=row.warps)
-    return planned(context, loaded, at_most(row.size, context))
+    return bind(loaded, at_most(row.size, context), (context,))

@@ -13,8 +13,8 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
-from pyshmem.ops.launching import Prepared
 from pyshmem.runtime.heap import default
 
 PITCH = 2  # words from flag to flag: kernels are compiled for addresses that are multiples of 16

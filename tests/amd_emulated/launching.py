@@ -1,7 +1,6 @@
 """Compiles a kernel for an AMD GPU and runs it on the emulated one, as a launch on the real one would."""
 
 import ctypes
-import itertools
 import mmap
 import struct
 
@@ -67,14 +66,19 @@ def symbol(binary, name):
     raise KeyError(name)
 
 
-def flatten(value):
-    return itertools.chain.from_iterable(map(flatten, value)) if isinstance(value, tuple) else [value]
+def flatten(kinds, values):
+    """The kind and the value of each argument; those of a tuple one by one, unless it is a constant."""
+    for kind, value in zip(kinds, values, strict=True):
+        if isinstance(kind, tuple):
+            yield from flatten(kind, value)
+        else:
+            yield kind, value
 
 
 def pack(signature, values, grid, threads):
     """The arguments as a kernel finds them in memory: each aligned to its size, Triton's two scratch pointers, hidden ones."""
     packed = bytearray()
-    for kind, value in zip(flatten(tuple(signature)), flatten(tuple(values)), strict=True):
+    for kind, value in flatten(signature, values):
         if kind == "constexpr":
             continue
         form = "Q" if kind.startswith("*") else FORMATS[kind]

@@ -5,21 +5,18 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular import stealing
-from pyshmem.irregular.execution import SCHEDULES, execute, finish_split_tiles
-from pyshmem.irregular.sizing import alone, blocking, finishing
-from pyshmem.irregular.works import degrees, spmm, spmv, spmv_by_elements, triangles
+from pyshmem.irregular.execution import SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
+from pyshmem.irregular.granularity import alone, blocking, finishing
+from pyshmem.irregular.segmented_sums import Constants, Partial, Rows
+from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
 SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
-INDICES = "offsets", "filled", "empty", "begins", "numbers", "closed", "opening", "closing"
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
-    degrees: (degrees.one, degrees.count, tl.int32, 1),
-    spmv_by_elements: (spmv_by_elements.product, spmv.element, tl.float32, 1),
-    triangles: (triangles.common, triangles.store, tl.int64, 1),
+    degrees: (degrees.one, degrees.count, tl.int32, 1), triangles: (triangles.common, triangles.store, tl.int64, 1),
 }  # fmt: skip
 
 
@@ -30,20 +27,21 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
     block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
-    if kernel is finish_split_tiles:
-        rows, block = finishing(2, width * itemsize)
+    early = target == "nvidia"
+    method = Method(
+        chosen.take, chosen.queued, chosen.flat, chosen.splits, alone(chosen, width, itemsize), early, block, rows
+    )
+    rows, lanes = finishing(2, width * itemsize)
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
-    sums = array(types[kind])
-    fields = {"ctx": context(target), "counts": sums, "cache": array(torch.int64), "turn": array(torch.int32)}
-    fields |= dict.fromkeys(("columns", "rows", "offsets"), array(index))
+    indices, sums, elements = array(index), array(types[kind]), array(dtype)
+    fields = {"ctx": context(target), "counts": sums} | dict.fromkeys(("columns", "rows", "offsets"), indices)
     fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": tl.constexpr(22), "depth": 9}
-    places = dict.fromkeys(INDICES, array(index))
-    values = places | {
-        "operands": work.Operands(*[fields.get(name, array(dtype)) for name in work.Operands._fields]),
-        "marks": array(torch.uint8), "queue": array(torch.int32), "heads": sums, "tails": sums,
-        "ALONE": alone(chosen, width, itemsize), "EARLY": target == "nvidia", "pieces": 1 << 14, "count": 1 << 13, "vacant": 1 << 12, "stored": ATOMS, "ATOM": atom, "TILE": tile, "SUM": kind, "TAKE": chosen.take,
-        "QUEUED": chosen.queued, "FLAT": chosen.flat, "SPLITS": chosen.splits, "BLOCK": block, "LANES": block,
-        "ROWS": rows, "WIDTH": width,
+    values = {
+        "operands": work.Operands(*[fields.get(name, elements) for name in work.Operands._fields]),
+        "rows": Rows(indices, array(torch.uint8), indices, indices), "partial": Partial(sums, sums),
+        "segments": Segments(indices, indices, array(torch.int32)), "splits": Splits(indices, indices, indices),
+        "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
+        "work": Constants(atom, tile, kind, width), "method": method, "EARLY": early, "ROWS": rows, "LANES": lanes,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
@@ -55,7 +53,7 @@ def atomics(found, target):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, target):
-    """One for the first piece of a program, one for each later piece."""
+    """One for the first segment of a program, one for each later segment."""
     found = compiled(execute, target, schedule)
     assert len(atomics(found, target)) == (2 if SCHEDULES[schedule].queued else 0)
     assert spilled(found, target) <= (8 if (schedule, target) == ("dynamic", "nvidia") else 0)  # by Triton 3.6
@@ -90,7 +88,7 @@ def test_split_rows_are_finished_without_atomics(schedule, target):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change(schedule):
-    """Before that it loads only where its pieces lie, or those that it finishes, and no queue; it stores nothing."""
+    """Before that it loads only where its segments lie, or those that it finishes, and no queue; it stores nothing."""
     for kernel in (execute, finish_split_tiles)[: 1 + SCHEDULES[schedule].splits]:
         lines = instructions(compiled(kernel, "nvidia", schedule).asm["ptx"])
         waits = places(lines, r"griddepcontrol\.wait;")
@@ -98,17 +96,3 @@ def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change
         assert not [place for place in places(lines, r"\b(st|atom|red)\.(?!param|shared)") if place < waits[0]]
         before = [place for place in places(lines, r"\bld\.global") if place < waits[0]]
         assert len(before) <= (0 if SCHEDULES[schedule].queued else 5 if kernel is execute else 3 * 8)
-
-
-@pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_pieces_are_taken_from_the_queues_of_all_pes_without_spills(index, target):
-    """An atomic for the first piece of each queue and one for each later piece; sums need none."""
-    kernel, floats, indices = stealing.multiply, array(torch.float32), array(index)
-    values = dict.fromkeys(("sizes", "begins", "numbers", "filled", "columns"), indices) | {
-        "ctx": context(target), "queue": array(torch.int32), "marks": array(torch.uint8), "entries": floats, "y": floats,
-        "operands": stealing.Operands(floats), "SUM": tl.float32, "BLOCK": 1024, "ALONE": alone(stealing.SCHEDULE, 1, 4),
-    }  # fmt: skip
-    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=8)
-    found = compile(source, target=TARGETS[target], options=options.__dict__)
-    assert len(atomics(found, target)) == 2 if target == "nvidia" else 1 <= len(atomics(found, target)) <= 2  # joined
-    assert spilled(found, target) == 0

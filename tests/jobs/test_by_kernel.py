@@ -9,6 +9,7 @@ import torch
 from pyshmem.transport.teams import kernels as team_kernels
 from pyshmem.transport.teams.operators import REDUCE, Fold
 from pyshmem.kernels import plans
+from pyshmem.kernels.launching import Bound
 from pyshmem.runtime.cpu_heap import cpu
 from standin_driver import Driver
 
@@ -50,7 +51,7 @@ class Heap:
 def driver(monkeypatch):
     """A driver, and kernels for all but float16; what was asked of them, as it came."""
     found = Driver()
-    plan = SimpleNamespace(prepared=struct.pack("<9Q", found.address, 11, 2, 1, 1, 128, 0, False, 21), counts=(10,))
+    plan = Bound(struct.pack("<9Q", found.address, 11, 2, 1, 1, 128, 0, False, 21), (10,))
     found.planned = []
 
     def waited_for(context, *asked):

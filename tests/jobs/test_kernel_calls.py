@@ -1,13 +1,16 @@
 """Launches of compiled kernels from Python's arguments: what is compiled anew, and the words that the driver is given."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
+from pyshmem.kernels import launching
 from pyshmem.runtime.errors import LaunchError
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 from standin_driver import Driver
+from triton import language as tl
 
 CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE = range(5)
 CONTEXT = (1 << 40, -5, (9, 3))  # what a device context is: a tuple of tuples, of ints
@@ -117,3 +120,68 @@ def test_what_is_no_number_for_an_integer_is_refused(driver, kernel):
     with pytest.raises(TypeError):
         call((1,), None)
     assert not driver.calls
+
+
+class Pair(NamedTuple):
+    array: torch.Tensor
+    number: int
+
+
+@pytest.fixture
+def prepared(driver, monkeypatch):
+    """A Prepared of (pair, number, array, operand, CONSTANT), compiled for operands of this kind. scratch: of a program."""
+
+    def make(operand, kind, scratch=0):
+        def stand_in(pair, number, array, operand, CONSTANT: tl.constexpr):
+            """Never runs."""
+
+        plan = kind and ((POINTER, INTEGER), INTEGER, POINTER, kind, CONSTANT)
+        compiled = SimpleNamespace(name="stand_in", packed_metadata=(), run=lambda *args: driver.calls.append(args))
+        loaded = Loaded(compiled, 77, 128, 512, plan, scratch)
+        monkeypatch.setattr(CachedKernel, "_compile", lambda self, args, options: loaded)
+        monkeypatch.setattr(launching.interpreter, "active", lambda: False)
+        monkeypatch.setattr(launching, "heaps", {"cuda": SimpleNamespace(direct=driver)})
+        driver.use_stream = lambda: 55
+        names = ["pair", "number", "array", "operand", "CONSTANT"]
+        params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]
+        kernel = SimpleNamespace(fn=stand_in, __name__="stand_in", arg_names=names, params=params)
+        array = torch.zeros(16)
+        fixed = Pair(array, 5), 7, array
+        return launching.Prepared(kernel, (2, 3), fixed, (operand,), {"CONSTANT": 4}), array.data_ptr()
+
+    return make
+
+
+def test_a_prepared_kernel_has_the_words_of_its_fixed_arguments_of_the_call_and_of_its_scratch_memory(
+    driver, prepared, monkeypatch
+):
+    array, room = torch.zeros(16), torch.zeros(6 * 32, dtype=torch.uint8)
+    wanted = {(6 * 32, torch.uint8, "cuda"): room}
+    monkeypatch.setattr(launching.torch, "empty", lambda n, dtype, device: wanted[n, dtype, device])
+    for scratch, last in ((0, 0), (32, room.data_ptr())):
+        kernel, fixed = prepared(array, POINTER, scratch)
+        kernel(array)
+        words = [fixed, 5, 7, fixed, array.data_ptr(), last, 0, 0]
+        assert driver.calls.pop() == (77, (2, 3, 1), 128, 512, 55, words)
+    driver.code = 701
+    with pytest.raises(LaunchError, match="ops: PE .: stream: got error 701 of the GPU driver for its kernel"):
+        kernel(array)
+
+
+def test_kernels_are_enqueued_with_one_tuple_of_operands_each(driver, prepared):
+    operands = Pair(torch.zeros(16), -3)
+    kernel, fixed = prepared(operands, (POINTER, INTEGER))
+    launching.enqueue("run", [kernel, kernel], 66, operands)
+    words = [fixed, 5, 7, fixed, operands.array.data_ptr(), 2**64 - 3, 0, 0]
+    assert driver.calls == [(77, (2, 3, 1), 128, 512, 66, words)] * 2
+    driver.code = 701
+    with pytest.raises(LaunchError, match="run: PE .: stream: got error 701"):
+        launching.enqueue("run", [kernel], 66, operands)
+
+
+def test_triton_launches_a_kernel_of_operands_that_are_no_words(driver, prepared):
+    operands = Pair(torch.zeros(16), 3)
+    kernel, _ = prepared(operands, None)
+    launching.enqueue("run", [kernel], 66, operands)
+    (call,) = driver.calls
+    assert call[:4] == (2, 3, 1, 66) and call[-2] is operands and call[-1] == 4

@@ -13,9 +13,9 @@ from support import here
 
 
 @triton.jit
-def from_the_last(queue, piece, programs):
-    """The pieces in the opposite order, one for each program."""
-    return -1 - tl.cast(piece, tl.int32)
+def from_the_last(queue, segment, programs):
+    """The segments in the opposite order, one for each program."""
+    return -1 - tl.cast(segment, tl.int32)
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def counted(operands, tiles, lanes, sums, mask):
 
 
 BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
-SIZE = 6  # of a piece: rows have up to 17 elements
+SIZE = 6  # of a segment: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
 
@@ -49,26 +49,26 @@ def test_spmv_adds_the_products_of_each_row(schedule, lengths, few_pes):
 
 @every
 def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch):
-    """The first finds the pieces; later ones search no more, and find the queue and the sums as the first did."""
+    """The first finds the segments; later ones search no more, and find the queue and the sums as the first did."""
     matrix = irregular.csr(sparse(LENGTHS["uneven"]))
     for turn in range(3):
         x = numbers(17) + turn
         y = irregular.spmv(matrix, x, schedule, SIZE)
         assert torch.equal(y.cpu().double(), dense(sparse(LENGTHS["uneven"])) @ x.cpu().double()), turn
-        monkeypatch.setattr(irregular.execution, "_prepare", None)
+        monkeypatch.setattr(irregular.execution, "_planned", None)
 
 
 @pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split"])
-def test_a_piece_that_is_longer_than_a_block_ends_the_row_of_the_piece_before(schedule, few_pes):
-    """That row ends in the first block of the piece, and others end in later ones."""
+def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_before(schedule, few_pes):
+    """That row ends in the first block of the segment, and others end in later ones."""
     matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
     y = irregular.spmv(irregular.csr(matrix), x, schedule, 41)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
 @pytest.mark.parametrize("schedule", ["row_blocks", "dynamic"])
-def test_a_long_row_at_the_end_of_a_piece_is_summed_by_itself(schedule, few_pes, monkeypatch):
-    """Behind shorter rows of the piece, before an empty one, and alone."""
+def test_a_long_row_at_the_end_of_a_segment_is_summed_by_itself(schedule, few_pes, monkeypatch):
+    """Behind shorter rows of the segment, before an empty one, and alone."""
     monkeypatch.setattr(irregular.cuts, "LONG", 20)
     for lengths in ([1, 2, 50, 0, 3, 1], [1, 21, 0, 19, 40], [45]):
         matrix, x = sparse(lengths), numbers(17)
@@ -77,12 +77,12 @@ def test_a_long_row_at_the_end_of_a_piece_is_summed_by_itself(schedule, few_pes,
 
 
 @pytest.mark.parametrize(("long", "begins"), [(50, [0, 3, 53, 56, 57]), (51, [0, 53, 56, 57])])
-def test_a_long_row_at_the_end_of_a_piece_is_a_piece_by_itself(long, begins, few_pes, monkeypatch):
+def test_a_long_row_at_the_end_of_a_segment_is_a_segment_by_itself(long, begins, few_pes, monkeypatch):
     """Rows of 1, 2 and 50 elements begin among the first four."""
     monkeypatch.setattr(irregular.cuts, "LONG", long)
     found = irregular.cuts.Cut(irregular.csr(sparse([1, 2, 50, 0, 3, 1])), irregular.SCHEDULES["row_blocks"], 4)
     assert sorted(set(found.begins.tolist())) == begins
-    assert found.pieces == found.begins.numel() - 1 == found.numbers.numel() - 1
+    assert found.segments == found.begins.numel() - 1 == found.numbers.numel() - 1
 
 
 def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
@@ -96,7 +96,7 @@ def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     assert torch.equal(y.cpu().double(), wanted) and torch.equal(squares.cpu().double(), wanted**2)
 
 
-def test_a_row_is_split_over_more_pieces_than_are_added_at_a_time(few_pes):
+def test_a_row_is_split_over_more_segments_than_are_added_at_a_time(few_pes):
     matrix, x = sparse([3, 300, 0, 2]), numbers(17)
     y = irregular.spmv(irregular.csr(matrix), x, "nonzero_split", 4)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
@@ -114,7 +114,7 @@ def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
 def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_empty(
     schedule, lengths, few_pes, monkeypatch
 ):
-    """From 8 columns on, tiles go side by side within their piece; 40 elements are in eight pieces.
+    """From 8 columns on, tiles go side by side within their segment; 40 elements are in eight segments.
 
     What a product has not stored is no number, and is not added.
     """
@@ -127,7 +127,7 @@ def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_e
 
 @every
 def test_every_tile_of_many_sums_is_finished_once(schedule, few_pes, monkeypatch):
-    """Whole, split, long at the end of a piece, or empty, with indices of 64 bits."""
+    """Whole, split, long at the end of a segment, or empty, with indices of 64 bits."""
     monkeypatch.setattr(irregular.cuts, "LONG", 20)
     matrix = irregular.csr(sparse([1, 21, 0, 19, 40, 3], index=torch.int64))
     y = torch.zeros(6, 8, device=here())
@@ -150,7 +150,7 @@ def test_degree_histogram_counts_every_row_once(schedule, few_pes):
 
 @every
 def test_pagerank_step_keeps_the_sum_and_adds_the_base_once(schedule, few_pes):
-    """The base is added to the whole sum of a row only, however many pieces the row has."""
+    """The base is added to the whole sum of a row only, however many segments the row has."""
     matrix = sparse([0, 6, 1, 0, 2, 0, 0], 7, torch.float64)
     degrees = torch.bincount(matrix.col_indices(), minlength=7).double()
     ranks = torch.arange(1, 8, dtype=torch.float64, device=here()) / 28
@@ -258,19 +258,15 @@ def merge_path_itself():
     return irregular.schedules.merge_path
 
 
-@pytest.mark.parametrize("gathers", [False, True])
-def test_auto_looks_at_the_rows_where_the_selector_says_so(gathers, few_pes, monkeypatch):
-    matrix, x = sparse([4, 0, 2]), numbers(17)
+def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes, monkeypatch):
+    matrix, x = irregular.csr(sparse([4, 0, 2])), numbers(17)
     seen = []
-    monkeypatch.setattr(irregular.selector, "gathers", lambda *known: seen.append(known) or gathers)
-    monkeypatch.setattr(irregular.selector, "by_known", lambda *known: seen.append(known) or "row_split")
-    monkeypatch.setattr(irregular.selector, "by_gathered", lambda *all: seen.append(all) or "nonzero_split")
-    found = irregular.csr(matrix)
-    assert torch.equal(irregular.spmv(found, x, "auto").cpu().double(), dense(matrix) @ x.cpu().double())
-    known = (3, 17, 6, 2.0)
-    assert seen == [known, (*known, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3)) if gathers else known]
-    irregular.spmv(found, x, "auto")
-    assert len(seen) == 2, "the choice is kept"
+    monkeypatch.setattr(irregular.selector, "schedule_for", lambda *features: seen.append(features) or "nonzero_split")
+    for arguments in ((), ("auto",), ()):
+        y = irregular.spmv(matrix, x, *arguments)
+        assert torch.equal(y.cpu().double(), dense(sparse([4, 0, 2])) @ x.cpu().double())
+    assert seen == [(3, 17, 6, 2.0, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3))]
+    assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
 
 
 def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
@@ -283,9 +279,9 @@ def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
         y.fill_(0)
 
 
-def test_pieces_are_smaller_until_there_are_enough_of_them():
+def test_segments_are_smaller_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
-    fitting, schedules = irregular.sizing.fitting, irregular.SCHEDULES
+    fitting, schedules = irregular.granularity.fitting, irregular.SCHEDULES
     for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms

@@ -27,7 +27,7 @@ def share(plan, x):
     return x[plan.starts[me] : plan.starts[me + 1]]
 
 
-@pytest.mark.parametrize("fetch", ["needed", "whole", "elements"])
+@pytest.mark.parametrize("fetch", ["needed", "whole"])
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_plan_multiplies_every_vector_of_a_sequence(cut, fetch):
     """Calls follow each other without barriers of the program's own, and no call sees another's vector."""
@@ -38,89 +38,6 @@ def test_a_plan_multiplies_every_vector_of_a_sequence(cut, fetch):
         y = plan(share(plan, x).clone())
         assert torch.equal(y.cpu().double(), share(plan, dense(matrix) @ x.cpu().double())), turn
     plan.close()
-
-
-@pytest.mark.parametrize("cut", CUTS)
-def test_work_stealing_multiplies_every_vector_of_a_sequence(cut):
-    """Whoever multiplies a row: no call sees another's vector, and rows without elements are zeros."""
-    matrix = sparse(LENGTHS)
-    plan = irregular.plan(matrix, cut, "whole", "stealing", 6)
-    for turn in range(4):
-        x = numbers(17) * (turn + 1) + turn
-        y = plan(share(plan, x).clone())
-        assert torch.equal(y.cpu().double(), share(plan, dense(matrix) @ x.cpu().double())), turn
-    plan.close()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_rows_of_a_pe_that_does_nothing_are_multiplied_by_the_others(dtype, me, npes, monkeypatch):
-    """Each PE in turn launches nothing. Its queue is taken from by the programs of all others, and so are theirs."""
-    if npes == 1:
-        pytest.skip("nobody steals")
-    matrix, x = sparse(LENGTHS, dtype=dtype), numbers(17, dtype=dtype)
-    plan = irregular.plan(matrix, "rows", "whole", "stealing", 6)
-    for idle in range(npes):
-        with monkeypatch.context() as patched:
-            if me == idle:
-                patched.setattr(plan, "_take_pieces", lambda: None)
-            y = plan(share(plan, x))
-        assert torch.equal(y.cpu().double(), share(plan, dense(matrix) @ x.cpu().double())), idle
-    plan.close()
-
-
-def test_each_piece_is_taken_once(npes):
-    """Each program takes one number from each queue in vain: a queue counts its pieces and all programs."""
-    matrix = sparse(LENGTHS)
-    plan = irregular.plan(matrix, "rows", "whole", "stealing", 6)
-    programs = plan._launch.grid[0]
-    for _ in range(2):
-        plan(share(plan, numbers(17)))
-        taken = int(plan._queue[0])
-        assert taken == int(plan._shared[0][0]) + npes * programs
-        shmem.barrier_all()
-    plan.close()
-
-
-def test_stealing_with_more_pes_than_rows_and_without_elements(npes):
-    for lengths in ([1], [0], [0, 2, 1, 0]):
-        matrix, n = sparse(lengths, len(lengths)), len(lengths)
-        plan = irregular.plan(matrix, "rows", "whole", "stealing")
-        y = plan(share(plan, numbers(n)))
-        assert torch.equal(y.cpu().double(), share(plan, dense(matrix) @ numbers(n).cpu().double()))
-        plan.close()
-
-
-@pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
-@pytest.mark.parametrize("schedule", ["program_mapped", "nonzero_split"])
-def test_elements_of_every_dtype_are_fetched_by_the_kernel(schedule, dtype):
-    """Several times by each row and by several rows, so also from the cache; negative numbers have all their bits."""
-    matrix = sparse([0, 3, 9, 1, 0, 5, 2], 7, dtype)
-    plan = irregular.plan(matrix, "rows", "elements", schedule, size=8)
-    for turn in range(2):
-        x = numbers(7, dtype=dtype) - turn
-        assert torch.equal(plan(share(plan, x)).cpu().double(), share(plan, dense(matrix) @ x.cpu().double()))
-    plan.close()
-
-
-def test_the_cache_has_the_elements_of_other_pes_that_a_product_needed(me, npes):
-    """Afterwards the cache has the elements of other PEs that the rows have, and no others, with the product's number."""
-    matrix = sparse([3, 0, 8, 1, 0, 6, 4], 7)
-    plan = irregular.plan(matrix, "rows", "elements", "program_mapped", size=8)
-    x = numbers(7)
-    for turn in (1, 2):
-        plan(share(plan, x) + turn)
-        words = plan._multiply._cache.cpu()
-        bits = (words & (1 << 32) - 1).to(torch.int32).view(torch.float32)
-        tags = words >> 32
-        rows = irregular.csr(matrix).between(plan.starts[me], plan.starts[me + 1])
-        away = {c for c in rows.columns.tolist() if not plan.starts[me] <= c < plan.starts[me + 1]}
-        found = {}
-        for pe in range(npes):
-            for place in range(plan.starts[pe + 1] - plan.starts[pe]):
-                number = (pe << plan._multiply._bits.value) + place
-                if tags[number]:
-                    found[plan.starts[pe] + place] = (int(tags[number]), float(bits[number]))
-        assert found == {c: (turn, float(x[c]) + turn) for c in away}
 
 
 def test_a_pe_that_is_late_fetches_the_vector_of_its_own_call(me, npes, monkeypatch):
@@ -203,12 +120,11 @@ def test_more_pes_than_rows_leave_some_without(npes):
 
 def test_a_closed_plan_is_refused_and_its_memory_free(me):
     before = live()
-    for arguments in ({"fetch": "whole", "schedule": "stealing"}, {}):
-        plan = irregular.plan(sparse(LENGTHS), **arguments)
-        assert live() != before
-        plan.close()
-        plan.close()
-        assert live() == before
+    plan = irregular.plan(sparse(LENGTHS))
+    assert live() != before
+    plan.close()
+    plan.close()
+    assert live() == before
     with pytest.raises(
         shmem.ArgumentError, match=rf"^plan: PE {me}: plan: got one that is closed; wants one that is open"
     ):
@@ -219,8 +135,7 @@ def test_plan_refuses_what_does_not_fit_together(me, npes):
     matrix = irregular.csr(sparse(LENGTHS))
     wrong = [
         ({"cut": "columns"}, "cut: got 'columns'; wants 'rows' or 'nonzeros' or the starts of all shares"),
-        ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole' or 'elements'"),
-        ({"schedule": "stealing"}, "fetch: got 'needed'; wants 'whole' with the schedule 'stealing'"),
+        ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole'"),
         ({"fetch": ["needed"]}, "fetch: got ['needed']; wants 'needed' or"),
         ({"gap": -1}, "gap: got -1; wants a number of elements, 0 or more"),
         ({"cut": [0]}, f"cut: got [0]; wants {npes + 1} rows that never fall, from 0 on"),

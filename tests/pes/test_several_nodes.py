@@ -118,16 +118,5 @@ def test_on_gpus_operators_of_models_are_refused_with_every_schedule(operator, m
     refused(lambda: call(operator), operator, "team")
 
 
-SPARSE = {
-    "fetch": lambda: irregular.plan(sparse([1] * 17), fetch="elements"),
-    "schedule": lambda: irregular.plan(sparse([1] * 17), fetch="whole", schedule="stealing"),
-}
-
-
-@pytest.mark.parametrize("argument, got", [("fetch", "'elements' for "), ("schedule", "'stealing' for ")])
-def test_plans_whose_kernels_load_from_other_pes_are_refused(argument, got):
-    refused(SPARSE[argument], "plan", argument, got)
-
-
 def test_triangle_count_is_refused():
     refused(lambda: irregular.triangle_count(sparse([1] * 17)), "triangle_count", "team")

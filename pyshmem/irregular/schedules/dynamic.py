@@ -1,6 +1,6 @@
-"""Dynamic: programs take the next block of rows from a queue, an atomic counter, when they have finished one.
+"""Dynamic: programs take the next segment from a queue, an atomic counter, when they have finished one.
 
-A program with a long block takes fewer blocks. Which program takes a block does not change the result. Blocks are several
+A program with a long segment takes fewer. Which program takes a segment does not change the result. Segments are four
 times those of row_blocks, since each costs an atomic and the wait for it.
 """
 
@@ -13,8 +13,8 @@ from pyshmem.irregular.schedules import row_blocks
 
 
 @triton.jit
-def from_queue(queue, piece, programs):
-    """Return the next piece that no program has taken."""
+def from_queue(queue, segment, programs):
+    """Return the next segment that no program has taken."""
     return tl.atomic_add(queue, 1, sem="relaxed")
 
 

@@ -1,6 +1,6 @@
-"""Group-mapped: a piece is a group of whole tiles, whose atoms the program goes through in one sequence.
+"""Group-mapped: a segment is a group of whole tiles, whose atoms the program goes through in one sequence.
 
-The tiles of a group may differ in length, since the threads share all atoms of the group. Groups may still differ.
+The tiles of a group may differ in length, since the threads share all atoms of the group. Groups may still be uneven.
 """
 
 from __future__ import annotations

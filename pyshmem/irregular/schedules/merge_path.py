@@ -1,7 +1,7 @@
-"""Merge-path: pieces have an equal sum of atoms and tiles (Merrill and Garland, SC 2016).
+"""Merge-path: segments have an equal sum of atoms and tiles (Merrill and Garland, SC 2016).
 
-The end of each tile is merged into the sequence of atoms; a piece is ``size`` successive items of the merged sequence. Long
-tiles are split, and empty tiles count too, so no piece is larger than another.
+The end of each tile is merged into the sequence of atoms; a segment is ``size`` successive items of the merged sequence.
+Long tiles are split, and empty tiles count too, so no segment is larger than another.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pyshmem.irregular.schedules import Schedule
 
 
 @triton.jit
-def along_the_diagonal(offsets, tiles, atoms, piece, size):
-    """Return the (tile, atom) after piece * size merged items, by a binary search. A tile ends with its last atom."""
-    items = tl.minimum(piece * size, tiles + atoms)
+def along_the_diagonal(offsets, tiles, atoms, segment, size):
+    """Return the (tile, atom) after segment * size merged items, by a binary search. A tile ends with its last atom."""
+    items = tl.minimum(segment * size, tiles + atoms)
     low, high = tl.maximum(items - atoms, 0), tl.minimum(items, tiles)
     while low < high:
         middle = (low + high) // 2
@@ -30,7 +30,7 @@ def along_the_diagonal(offsets, tiles, atoms, piece, size):
 
 
 def equal_items(tiles: int, atoms: int, size: int) -> int:
-    """Return the number of pieces of ``size`` atoms and ends of tiles."""
+    """Return the number of segments of ``size`` atoms and ends of tiles."""
     return -(-(tiles + atoms) // size)
 
 

@@ -1,4 +1,4 @@
-"""Non-zero split: pieces have an equal number of atoms. Empty tiles go to the piece before them and do not count."""
+"""Non-zero split: segments have equally many atoms. Empty tiles go to the segment before them and do not count."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyshmem.irregular.schedules import Schedule
 
 
 @triton.jit
-def at_equal_atoms(offsets, tiles, atoms, piece, size):
-    """Return the (tile, atom) after piece * size atoms: all tiles that end there lie before it."""
-    atom = tl.minimum(piece * size, atoms)
-    low, high = piece * 0, tl.where(piece > 0, tiles, 0)
+def at_equal_atoms(offsets, tiles, atoms, segment, size):
+    """Return the (tile, atom) after segment * size atoms: all tiles that end there lie before it."""
+    atom = tl.minimum(segment * size, atoms)
+    low, high = segment * 0, tl.where(segment > 0, tiles, 0)
     while low < high:
         middle = (low + high) // 2
         ended = tl.load(offsets + middle + 1) <= atom
@@ -22,7 +22,7 @@ def at_equal_atoms(offsets, tiles, atoms, piece, size):
 
 
 def equal_atoms(tiles: int, atoms: int, size: int) -> int:
-    """Return the number of pieces of ``size`` atoms; one if there are only empty tiles."""
+    """Return the number of segments of ``size`` atoms; one if there are only empty tiles."""
     return max(-(-atoms // size), 1)
 
 

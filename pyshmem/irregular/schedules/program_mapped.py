@@ -1,4 +1,4 @@
-"""Program-mapped: a piece is a block of whole tiles, and its program goes through several tiles side by side.
+"""Program-mapped: a segment is a block of whole tiles, and its program goes through several tiles side by side.
 
 Best for tiles of about equal length. The longest tile of those side by side sets the time for all of them.
 """
@@ -12,14 +12,14 @@ from pyshmem.irregular.schedules import Schedule
 
 
 @triton.jit
-def whole_tiles(offsets, tiles, atoms, piece, size):
-    """Return where a piece of ``size`` whole tiles begins."""
-    tile = tl.minimum(piece * size, tiles)
+def whole_tiles(offsets, tiles, atoms, segment, size):
+    """Return where a segment of ``size`` whole tiles begins."""
+    tile = tl.minimum(segment * size, tiles)
     return tile, tl.load(offsets + tile)
 
 
 def blocks_of_tiles(tiles: int, atoms: int, size: int) -> int:
-    """Return the number of pieces of ``size`` whole tiles."""
+    """Return the number of segments of ``size`` whole tiles."""
     return -(-tiles // size)
 
 

@@ -1,6 +1,6 @@
-"""Row blocks: a piece is as many whole tiles as have about ``size`` atoms; a long tile at its end is a piece by itself.
+"""Row blocks: a segment is as many whole tiles as have about ``size`` atoms; a long tile at its end is one by itself.
 
-No tile is split, so no second kernel finishes any: for small matrices that is worth more than equal pieces. Idea: the row
+No tile is split, so no second kernel is needed: for small matrices that is worth more than equal segments. Idea: the row
 blocks of Greathouse and Daga (SC 2014).
 """
 
@@ -14,13 +14,13 @@ from pyshmem.irregular.schedules.nonzero_split import equal_atoms
 
 
 @triton.jit
-def first_tile_from(offsets, tiles, atoms, piece, size):
-    """Return the first tile that begins at atom piece * size or later. The last piece ends after all tiles."""
-    high = tl.where(piece > 0, tiles, 0)
-    low = tl.where(piece * size >= atoms, high, 0)
+def first_tile_from(offsets, tiles, atoms, segment, size):
+    """Return the first tile that begins at atom segment * size or later. The last segment ends after all tiles."""
+    high = tl.where(segment > 0, tiles, 0)
+    low = tl.where(segment * size >= atoms, high, 0)
     while low < high:
         middle = (low + high) // 2
-        before = tl.load(offsets + middle) < piece * size
+        before = tl.load(offsets + middle) < segment * size
         low = tl.where(before, middle + 1, low)
         high = tl.where(before, high, middle)
     return low, tl.load(offsets + low)

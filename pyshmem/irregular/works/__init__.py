@@ -1,4 +1,4 @@
-"""Works: what is done with the atoms and tiles of a matrix. One file each; none of them knows a schedule."""
+"""Works, a file each: what is done with the atoms and tiles of a matrix, on any schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sums_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def require_dense(routine: str, argument: str, array: Any, matrix: CSR, rows: int, dim: int) -> None:
-    """Errors: ArgumentError unless ``array`` is contiguous, of ``rows`` rows, and beside the matrix with the same dtype."""
+    """Errors: ArgumentError unless ``array`` is contiguous, has ``rows`` rows, and the matrix's dtype and device."""
     if not isinstance(array, torch.Tensor):
         got = type(array).__name__
     elif (

@@ -34,11 +34,11 @@ def count(operands, tiles, lanes, sums, mask):
 
 
 def degree_histogram(
-    matrix: CSR, bins: int, schedule: str | Schedule = "merge_path", size: int | None = None
+    matrix: CSR, bins: int, schedule: str | Schedule = "auto", size: int | None = None
 ) -> torch.Tensor:
     """Return int32 counts of the rows of ``matrix`` by their stored elements; the last of ``bins`` has all longer rows.
 
-    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
     Order: on torch's current stream.
     Errors: ArgumentError.
     Spec: none.

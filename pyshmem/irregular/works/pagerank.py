@@ -1,4 +1,4 @@
-"""A step of PageRank: each vertex gets a share of the ranks of those that link to it, and what all get alike."""
+"""A step of PageRank: each vertex gets a fraction of the ranks of those that link to it, and a base rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Operands(NamedTuple):
-    """shares: what a vertex gives along each of its links.  base: what each vertex gets, and the damping."""
+    """shares: the rank that a vertex gives along each of its links.  base: the base rank, and the damping."""
 
     columns: torch.Tensor
     shares: torch.Tensor
@@ -39,13 +39,13 @@ def rank(operands, tiles, lanes, sums, mask):
 
 def pagerank_step(
     links: CSR, ranks: torch.Tensor, degrees: torch.Tensor, damping: float = 0.85,
-    schedule: str | Schedule = "merge_path", size: int | None = None,
+    schedule: str | Schedule = "auto", size: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Return the ranks after one step. Row i of ``links``, square, has an element for each link to i; values do not matter.
+    """Return the ranks after one step. Row i of ``links``, square, has an element for each link to i; values are ignored.
 
-    ranks: sum 1, of the matrix's dtype.  degrees: the number of links from each vertex, in the same dtype. The rank of one
-        with degree 0 goes to all vertices alike.  damping: the part of ranks that goes along links.
-    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    ranks: sum 1, of the matrix's dtype.  degrees: the number of links from each vertex, in the same dtype. The rank of a
+        vertex with degree 0 is spread over all vertices.  damping: the fraction of a rank that goes along links.
+    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

@@ -1,6 +1,6 @@
 """A sparse matrix times a dense one, 128 columns at a time.
 
-Flops: 2 for each non-zero and column. Bytes: the matrix for every 128 columns, b as often as it is not in cache, c once.
+Flops: 2 for each non-zero and column. Bytes: the matrix for every 128 columns, b at each miss of the cache, c once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = 128  # of b at a time
 
 
 class Operands(NamedTuple):
-    """The tensors of a product; width of the columns of b and c from ``first`` on are meant, of ``pitch``."""
+    """The tensors of a product of ``width`` columns of b, from ``first`` on. pitch: of b and c, in elements."""
 
     columns: torch.Tensor
     entries: torch.Tensor
@@ -46,12 +46,10 @@ def row(operands, tiles, lanes, sums, mask):
     tl.store(operands.c + place, sums.to(operands.c.dtype.element_ty), mask=mask & (lanes < operands.width))
 
 
-def spmm(
-    matrix: CSR, b: torch.Tensor, schedule: str | Schedule = "merge_path", size: int | None = None
-) -> torch.Tensor:
-    """Return ``matrix`` times ``b``, contiguous, of the matrix's dtype on its device. Sums are made in float32 or float64.
+def spmm(matrix: CSR, b: torch.Tensor, schedule: str | Schedule = "auto", size: int | None = None) -> torch.Tensor:
+    """Return ``matrix`` times ``b``, contiguous, of the matrix's dtype and device. Sums are in float32 or float64.
 
-    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

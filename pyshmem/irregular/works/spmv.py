@@ -1,6 +1,6 @@
 """A sparse matrix times a vector.
 
-Flops: 2 for each non-zero. Bytes: values, columns, offsets and y once, x as often as it is not in cache.
+Flops: 2 for each non-zero. Bytes: values, columns, offsets and y once, x at each miss of the cache.
 """
 
 from __future__ import annotations
@@ -39,12 +39,10 @@ def element(operands, tiles, lanes, sums, mask):
     tl.store(operands.y + tiles + lanes, sums.to(operands.y.dtype.element_ty), mask=mask)
 
 
-def spmv(
-    matrix: CSR, x: torch.Tensor, schedule: str | Schedule = "merge_path", size: int | None = None
-) -> torch.Tensor:
-    """Return ``matrix`` times ``x``, a vector of the matrix's dtype on its device. Sums are made in float32 or float64.
+def spmv(matrix: CSR, x: torch.Tensor, schedule: str | Schedule = "auto", size: int | None = None) -> torch.Tensor:
+    """Return ``matrix`` times ``x``, a vector of the matrix's dtype and device. Sums are in float32 or float64.
 
-    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

@@ -1,6 +1,6 @@
-"""The triangles of a graph: for each edge the neighbours that its two ends have in common, as in bale's triangle counting.
+"""The triangles of a graph: for each edge, the neighbours that its two ends have in common.
 
-Only the part below the diagonal counts, so each triangle is found once, at its edge between the two last vertices.
+Only elements below the diagonal count, so each triangle is counted once, at the edge of its two last vertices.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pyshmem.host.teams import TEAM_WORLD, require_one_node
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.segments import divided, place_bits, single_elements, symmetric_copy
+from pyshmem.irregular.shares import divided, largest_share
 from pyshmem.runtime.arguments import require_init
 
 
 class Operands(NamedTuple):
-    """rows: of each edge.  offsets, columns: symmetric; columns as plans number them: a PE, and ``bits`` of its place.
+    """rows: of each edge.  offsets, columns: symmetric; a column is a PE, and in the low ``bits`` the place in its share.
 
-    depth: of a search in a row.  bits: the last, as in spmv_by_elements.
+    depth: of a search in a row.
+    bits: the last field, since Triton 3.6 forgets the constants of a tuple in a tuple if no constant follows.
     """
 
     ctx: Any
@@ -39,7 +40,7 @@ class Operands(NamedTuple):
 
 @triton.jit
 def common(operands, atoms, lanes, mask):
-    """How many neighbours the ends of an edge have in common. Those of the later end are searched for the other's."""
+    """How many neighbours the ends of an edge have in common: those of one end are looked for in the row of the other."""
     first = tl.load(operands.offsets + tl.load(operands.rows + atoms, mask=mask, other=0), mask=mask, other=0)
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
     pe = (column >> operands.bits).to(tl.int32)
@@ -69,14 +70,14 @@ def store(operands, tiles, lanes, sums, mask):
 
 
 def triangle_count(
-    graph: Any, cut: str | Sequence[int] = "nonzeros", schedule: str | Schedule = "merge_path", size: int | None = None
+    graph: Any, cut: str | Sequence[int] = "nonzeros", schedule: str | Schedule = "auto", size: int | None = None
 ) -> int:
-    """Return the number of triangles of ``graph``, a square matrix with an element for each edge, over all PEs together.
+    """Return the number of triangles of ``graph`` on all PEs: a square matrix with an element for each edge.
 
-    Elements on and above the diagonal, duplicates and values do not matter, so a symmetric matrix and its lower part are
-    one graph. PEs load the edges of vertices that others have from their memory, within the kernel, on one node.
-    cut: as in plan: "rows" or "nonzeros", with the same graph on all PEs, or the starts of all shares, with own rows only.
-    schedule: a name in SCHEDULES, "auto", or a Schedule.  size: of a piece; None is the schedule's own.
+    Elements on and above the diagonal, duplicates and values are ignored, so a symmetric matrix and its lower triangle
+    are one graph. The kernel loads edges of other PEs' vertices from their memory, so all PEs must be on one node.
+    cut: as in plan: "rows" or "nonzeros", with the same graph on all PEs, or the starts of all shares, with own rows.
+    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
     Order: collective over all PEs. Waits for torch's current stream.
     Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -85,25 +86,26 @@ def triangle_count(
     require_one_node("triangle_count", TEAM_WORLD, wants="a job on one node")
     rows, starts = divided("triangle_count", csr(graph), cut)
     below, row_of = _below_diagonal(rows, starts[shmem.my_pe()])
-    columns = single_elements(below.columns, starts, 0, 0)[1]
+    bits = max(largest_share(starts) - 1, 1).bit_length()
+    columns = _numbered(below.columns, starts, bits)
     longest = int(below.offsets.diff().max()) if below.rows else 0
     device = rows.device
-    shared = [symmetric_copy(each) for each in (below.offsets, columns)]
+    shared = [_symmetric_copy(each) for each in (below.offsets, columns)]
     shmem.barrier_all()
     counts = torch.zeros(below.rows, dtype=torch.int64, device=device)
     ctx = shmem.device_context(device=device.type)
-    operands = Operands(ctx, row_of, *shared, counts, longest.bit_length(), tl.constexpr(place_bits(starts)))
+    operands = Operands(ctx, row_of, *shared, counts, longest.bit_length(), tl.constexpr(bits))
     run(Work(common, store, operands, dtype=torch.int64), below, schedule, size)
     total = shmem.full(1, int(counts.sum()), dtype=torch.int64, device=device.type)
     shmem.sum_reduce(total, total)  # all PEs have counted when it returns
-    found = int(total[0])
+    triangles = int(total[0])
     for each in (*shared, total):
         shmem.free(each)
-    return found
+    return triangles
 
 
 def _below_diagonal(rows: CSR, first: int) -> tuple[CSR, torch.Tensor]:
-    """Return the part of a share of rows, from row ``first`` on, below the diagonal, sorted, and the row of each element."""
+    """Return what a share of rows, from row ``first`` on, has below the diagonal, sorted; and the row of each element."""
     numbers = torch.repeat_interleave(torch.arange(rows.rows, device=rows.device), rows.offsets.diff().long())
     below = rows.columns < numbers + first
     width = max(rows.shape[1], 1)
@@ -113,3 +115,21 @@ def _below_diagonal(rows: CSR, first: int) -> tuple[CSR, torch.Tensor]:
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(rows.offsets.dtype)
     columns = (keys % width).to(rows.columns.dtype)
     return CSR(offsets, columns, torch.ones(len(keys), device=rows.device), rows.shape), row_of
+
+
+def _numbered(columns: torch.Tensor, starts: list[int], bits: int) -> torch.Tensor:
+    """Return the number of each column: its PE, and in the low ``bits`` the place in that PE's share."""
+    bounds = torch.tensor(starts, device=columns.device)
+    pes = torch.searchsorted(bounds, columns.long(), right=True) - 1
+    fits = (len(starts) - 1) << bits < 1 << 31
+    return ((pes << bits) + columns - bounds[pes]).to(columns.dtype if fits else torch.int64)
+
+
+def _symmetric_copy(array: torch.Tensor) -> torch.Tensor:
+    """Return a symmetric array that begins with this one. Collective over all PEs."""
+    lengths = shmem.full(1, array.numel(), dtype=torch.int64)
+    shmem.max_reduce(lengths, lengths)
+    copy = shmem.zeros(int(lengths[0]) + 1, dtype=array.dtype, device=array.device.type)
+    shmem.free(lengths)
+    copy[: array.numel()] = array
+    return copy

@@ -8,9 +8,9 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops.attention import decode_kernels as kernels
 from pyshmem.ops.attention.decode_kernels import Exchange, Form, Operands, Parts, Shape
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter

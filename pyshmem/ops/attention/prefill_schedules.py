@@ -8,10 +8,10 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
 from pyshmem.ops.copies import Chunks, peers_of, put
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.streams import Side, await_mark

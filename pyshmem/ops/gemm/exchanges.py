@@ -9,11 +9,11 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.host.teams import Team
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
 from pyshmem.ops.copies import put
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import WHOLE
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import machine
 from pyshmem.ops.shares import share_of, share_size, share_start, start_of
 

@@ -14,13 +14,13 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import described, precision
 from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
 from pyshmem.ops.gemm.tile import Form, Shape, operands, product
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.workspace import Workspace
 

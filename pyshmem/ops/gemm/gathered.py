@@ -15,6 +15,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
@@ -25,7 +26,6 @@ from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
 from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
 from pyshmem.ops.gemm.tile import Operands, Shape, Slabs, operand, product, product_sending
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import Workspace
 

@@ -10,6 +10,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.orders.by_owner import distance_and_number
@@ -18,7 +19,6 @@ from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, pa
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.tile import Shape, Slabs, load_slab, operands, product_sending, slab_indices, store_slab
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.shares import share_size, share_start
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.

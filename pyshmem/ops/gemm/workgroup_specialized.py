@@ -10,6 +10,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
@@ -17,7 +18,6 @@ from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.tile import Shape, operands, product
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.workspace import Workspace
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product

@@ -9,9 +9,9 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
+from pyshmem.kernels.launching import Prepared, may_be_early
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops import rounds
-from pyshmem.ops.launching import Prepared, may_be_early
 from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape

@@ -16,8 +16,8 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import plans
-from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import require_array
 from pyshmem.ops.workspace import Wanted, Workspace

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -54,7 +54,7 @@ class Loaded(NamedTuple):
         """Return the entry of _native.call_kernel for arguments of the kind of ``args``."""
         kinds = bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
         pairs = zip(args, self.plan, strict=True)
-        held = tuple(_packed(flattened(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
+        held = tuple(_packed(words_of(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
         return self.prepared(1), kinds, held
 
     def require_launched(self, code: int) -> None:
@@ -145,7 +145,7 @@ def words_of(args: Any, plan: Any) -> list[int]:
         elif kind == _INTEGER:
             words.append(int(value))
         elif isinstance(kind, tuple):
-            words += words_of(value, kind) if _POINTER in kind else flattened(value, kind)
+            words += words_of(value, kind)
         elif kind != _CONSTANT:
             single = kind == _FLOAT
             words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
@@ -154,12 +154,6 @@ def words_of(args: Any, plan: Any) -> list[int]:
 
 def _packed(words: Iterable[int]) -> bytes:
     return b"".join((word & (1 << 64) - 1).to_bytes(8, "little") for word in words)
-
-
-@lru_cache(4096)
-def flattened(context: Any, plan: Any) -> list[int]:
-    """Return the words of a device context or of other numbers. They are cached, because calls pass the same ones again."""
-    return words_of(context, plan)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyshmem.kernels.plans import kernels, known, launch, remember
+from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.runtime.errors import WaitTimeoutError
 from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
@@ -34,7 +34,7 @@ def reduce(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callabl
         return False
     heap.direct.settle()
     stream = heap.direct.own_stream()
-    launch(routine, plan, stream, what.dest, what.src)
+    plan.launch(routine, stream, what.dest, what.src)
     try:
         heap.direct.finish(stream)
     except WaitTimeoutError:

@@ -1,4 +1,4 @@
-"""How large pieces are, and how many atoms and tiles a program takes at a time."""
+"""Granularity: how large segments are, and how many atoms and tiles a program takes at a time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyshmem.irregular.schedules import Schedule
 from pyshmem.runtime import interpreter
 
 _MANY = 8
-WIDE = tl.constexpr(_MANY)  # sums of a tile, from which on tiles are side by side on all schedules: a scan costs more
+WIDE = tl.constexpr(_MANY)  # with so many sums of a tile, tiles go side by side on all schedules: a scan costs more
 _BYTES = 1024  # of sums that a warp has at a time, 4 to 8 a thread; twice as many in one sequence
 _WIDE_BYTES = 2048  # the same of wide sums, whose loads are rows of a matrix; with more registers fewer programs fit
-# atoms at a time, the most of pieces of tiles and of atoms, which have too few programs with more registers; the interpreter
-# scans one by one
+# atoms at a time: the least, and the most of segments of tiles and of atoms; with more registers fewer programs fit. The
+# interpreter scans one by one.
 _LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
 WAVES = 8  # programs of a queue for each multiprocessor
-PIECES = 4  # for each multiprocessor, that a matrix has at least, unless they were smaller than
+SEGMENTS = 4  # for each multiprocessor at least, unless they would be smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
 
 
@@ -26,7 +26,7 @@ def blocking(
 ) -> tuple[int, int]:
     """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
 
-    width, itemsize: of the sums of a tile.  longest: the most atoms of a piece of whole tiles.
+    width, itemsize: of the sums of a tile.  longest: the most atoms of a segment of whole tiles.
     """
     mean = -(-atoms // tiles) or 1
     if width >= _MANY:
@@ -43,7 +43,7 @@ def blocking(
 
 
 def alone(schedule: Schedule, width: int, itemsize: int) -> int:
-    """Return the atoms at a time of a piece that is one tile; 0 if pieces are not whole tiles by their atoms."""
+    """Return how many atoms to sum at a time of a segment that is one tile; 0 unless the schedule has such segments."""
     if not schedule.whole:
         return 0
     narrow = _BYTES // 4 if schedule.queued else _BYTES  # a queue leaves fewer registers
@@ -58,17 +58,17 @@ def finishing(spread: int, nbytes: int) -> tuple[int, int]:
 
 
 def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int = 1) -> int:
-    """Return the schedule's own size of pieces, or less, so that a small matrix has ``wanted`` pieces too.
+    """Return the schedule's own size of segments, or less, so that a small matrix has ``wanted`` segments too.
 
-    width: the sums of a tile. With many sums each tile keeps more threads busy, and a piece has fewer tiles.
-    Pieces of whole tiles are halved once more where at most ``wanted`` result: all of these run at the same time.
+    width: the sums of a tile. With many sums each tile keeps more threads busy, and a segment has fewer tiles.
+    Segments of whole tiles are halved once more if at most ``wanted`` result, since all of these run at once.
     """
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
     if width >= _MANY and not schedule.of_atoms:
         return max(size // width, 1)
-    while size > least and schedule.pieces(tiles, atoms, size) < wanted:
+    while size > least and schedule.segments(tiles, atoms, size) < wanted:
         size //= 2
-    halved = schedule.whole and size > 1 and schedule.pieces(tiles, atoms, size // 2) <= wanted
+    halved = schedule.whole and size > 1 and schedule.segments(tiles, atoms, size // 2) <= wanted
     return size // 2 if halved else size
 
 

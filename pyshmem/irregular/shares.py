@@ -1,4 +1,4 @@
-"""How a vector is cut over PEs, and which segments of it a PE needs from the others."""
+"""The shares of a matrix and its vectors that PEs own, and the segments of vectors that a PE needs from the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Segment(NamedTuple):
-    """``count`` elements of the share of ``pe``, from ``first`` on, go to the place ``place`` of what is fetched."""
+    """``count`` elements of the share of ``pe``, from ``first`` on, which go to ``place`` of the local vector."""
 
     pe: int
     first: int
@@ -23,12 +23,12 @@ class Segment(NamedTuple):
 
 
 def starts_by_rows(matrix: CSR, n_pes: int) -> list[int]:
-    """Return where the share of each PE begins, and where the last ends, so that all have about as many rows."""
+    """Return where the share of each PE begins, and where the last ends, balanced by rows."""
     return [matrix.rows * pe // n_pes for pe in range(n_pes + 1)]
 
 
 def starts_by_nonzeros(matrix: CSR, n_pes: int) -> list[int]:
-    """Return where the share of each PE begins, and where the last ends, so that all have about as many non-zeros."""
+    """Return where the share of each PE begins, and where the last ends, balanced by non-zeros."""
     wanted = torch.tensor([matrix.atoms * pe // n_pes for pe in range(1, n_pes)], dtype=matrix.offsets.dtype)
     inner = torch.searchsorted(matrix.offsets, wanted.to(matrix.device)).tolist()
     return [0, *inner, matrix.rows]
@@ -69,8 +69,8 @@ def _check_starts(routine: str, starts: list[int], rows: CSR, n_pes: int, me: in
 def needed_segments(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
     """Return the segments of other PEs' shares with the elements ``columns``, and the columns renumbered.
 
-    Segments with at most ``gap`` elements between them are one. Own elements keep their place in the share; fetched ones
-    follow after the largest share.
+    Segments with at most ``gap`` elements between them are one. Local elements keep their place in the share; fetched
+    elements come after the largest share.
     """
     needed, number = torch.unique(columns.long(), return_inverse=True)
     bounds = torch.tensor(starts, device=columns.device)
@@ -91,38 +91,13 @@ def needed_segments(columns: torch.Tensor, starts: list[int], me: int, gap: int)
 def whole_shares(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
     """Return the whole shares of all other PEs, and the columns renumbered, as needed_segments does."""
     everything = torch.arange(starts[-1], device=columns.device)
-    found, places = needed_segments(everything, starts, me, gap)
-    return found, places[columns.long()].to(columns.dtype)
+    segments, places = needed_segments(everything, starts, me, gap)
+    return segments, places[columns.long()].to(columns.dtype)
 
 
-def single_elements(columns: torch.Tensor, starts: list[int], me: int, gap: int) -> tuple[list[Segment], torch.Tensor]:
-    """Return no segments, and the columns renumbered: the PE, and in the low ``place_bits`` the place in its share."""
-    bits, bounds = place_bits(starts), torch.tensor(starts, device=columns.device)
-    pes = torch.searchsorted(bounds, columns.long(), right=True) - 1
-    numbers = (pes << bits) + columns - bounds[pes]
-    fits = (len(starts) - 1) << bits < 1 << 31
-    return [], numbers.to(columns.dtype if fits else torch.int64)
-
-
-ELEMENTS = "elements"
-FETCHES = {"needed": needed_segments, "whole": whole_shares, ELEMENTS: single_elements}
-
-
-def place_bits(starts: list[int]) -> int:
-    """Return how many bits a place in a share takes."""
-    return max(largest_share(starts) - 1, 1).bit_length()
+FETCHES = {"needed": needed_segments, "whole": whole_shares}
 
 
 def largest_share(starts: list[int]) -> int:
     """Return the number of elements of the largest share."""
     return max(end - start for start, end in pairwise(starts))
-
-
-def symmetric_copy(array: torch.Tensor) -> torch.Tensor:
-    """Return a symmetric array that begins with this one. Collective over all PEs."""
-    lengths = shmem.full(1, array.numel(), dtype=torch.int64)
-    shmem.max_reduce(lengths, lengths)
-    found = shmem.zeros(int(lengths[0]) + 1, dtype=array.dtype, device=array.device.type)
-    shmem.free(lengths)
-    found[: array.numel()] = array
-    return found

@@ -1,0 +1,134 @@
+"""Kernels that are compiled once and launched from C, with all arguments bound but the operands of a call."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from pyshmem.runtime import interpreter
+from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, refuse_launch, words_of
+from pyshmem.runtime.heap import heaps
+
+
+class Bound(NamedTuple):
+    """A compiled kernel on a grid. _native.launch_pair reads the first two fields.
+
+    prepared: the kernel, its grid and the words of its first parameters.  last: the words of its last parameters; those of
+    a call lie between.  held: the kernel, and what the words are addresses of.
+    """
+
+    prepared: bytes
+    last: tuple[int, ...] = ()
+    held: Any = None
+
+    def launch(self, routine: str, stream: int, *words: int) -> None:
+        """Enqueue the kernel with the words of a call. Errors: LaunchError."""
+        code = launch_prepared(self.prepared, stream, *words, *self.last)
+        if code:
+            require_launched(routine, code)
+
+
+def require_launched(routine: str, code: int) -> None:
+    """Errors: LaunchError if the driver returned an error code."""
+    if code:
+        refuse_launch(routine, "its kernel", code)
+
+
+def bind(
+    loaded: Loaded, grid: tuple[int, ...], fixed: tuple[Any, ...], last: tuple[int, ...] = (), early: bool = False
+) -> Bound:
+    """Bind the first arguments, ``fixed``, and the words of the last ones.
+
+    early: the kernel may begin before its predecessor has ended, and waits for it itself.
+    """
+    words = words_of(fixed, loaded.plan[: len(fixed)])
+    scratch = (
+        torch.empty(math.prod(grid) * loaded.scratch, dtype=torch.uint8, device="cuda") if loaded.scratch else None
+    )
+    if scratch is not None:
+        last = (*last, scratch.data_ptr())
+    return Bound(loaded.prepared(*grid, words=tuple(words), early=early), last, (loaded, fixed, scratch))
+
+
+class Prepared:
+    """``kernel`` on a grid, bound to all arguments but its operands, which follow ``fixed``; constants follow them.
+
+    Any argument may be a NamedTuple. Operands that are one are one parameter of the kernel, and a call takes its fields.
+    """
+
+    __slots__ = ("bound", "kinds", "plainly")
+
+    def __init__(
+        self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], operands: Sequence[Any],
+        constants: Mapping[str, Any], early: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        """Compile the kernel for operands like these. constants: in the order of the kernel's parameters.
+
+        early: as in bind.  options: those of the compiler, as num_warps.
+        """
+        bundle = type(operands) if hasattr(operands, "_fields") else None
+        arguments = (operands,) if bundle else tuple(operands)
+        _require_constants(kernel, len(fixed) + len(arguments), constants)
+        counts = grid if isinstance(grid, tuple) else (grid,)
+        self.bound: Bound | None = None
+        self.kinds: Any = ()
+        if interpreter.active():
+            self.plainly: Any = lambda stream, *given: kernel[counts](
+                *fixed, *((bundle(*given),) if bundle else given), *constants.values()
+            )
+            return
+        # a CachedKernel that is kept would keep the tensors of tuples with it
+        loaded = CachedKernel(kernel).find(*fixed, *arguments, *constants.values(), **options)
+        self.plainly = lambda stream, *given: loaded(
+            counts, stream, (*fixed, *((bundle(*given),) if bundle else given), *constants.values())
+        )
+        if loaded.plan is not None:
+            self.bound = bind(loaded, counts, fixed, early=early)
+            self.kinds = loaded.plan[len(fixed) : len(fixed) + len(arguments)]
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """Enqueue the kernel with these tensors on torch's current stream. Errors: LaunchError."""
+        bound = self.bound
+        if bound is None:
+            self.plainly(None, *arrays)
+            return
+        stream = heaps["cuda"].direct.use_stream()
+        code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
+        if code:
+            require_launched("ops", code)
+
+
+def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, operands: tuple[Any, ...]) -> None:
+    """Enqueue kernels one after the other, whose only operand is this NamedTuple. Errors: LaunchError."""
+    words: list[int] = []
+    for each in kernels:
+        bound = each.bound
+        if bound is None:
+            each.plainly(stream, operands)
+            continue
+        words = words or words_of(operands, each.kinds[0])
+        code = launch_prepared(bound.prepared, stream, *words, *bound.last)
+        if code:
+            require_launched(routine, code)
+
+
+def may_be_early() -> bool:
+    """Return whether a kernel may begin before its predecessor has ended, and wait for it itself."""
+    return not interpreter.active() and bool(early_launcher())
+
+
+def _require_constants(kernel: Any, bound: int, constants: Mapping[str, Any]) -> None:
+    """Refuse what the interpreter takes and a launch leaves out. None is a constant of any kernel. Errors: TypeError."""
+    notes = inspect.get_annotations(kernel.fn)
+    wanted = kernel.arg_names[bound : bound + len(constants)]
+    if list(constants) != wanted or not all(
+        constants[name] is None or "constexpr" in str(notes.get(name)) for name in wanted
+    ):
+        raise TypeError(
+            f"{kernel.__name__}: constants {list(constants)} in place of {wanted}, which must be tl.constexpr"
+        )
