@@ -1,5 +1,5 @@
 """The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
-other; requests and data go over TCP connections or as messages of MPI, see carriers.py. See _far.h and _service.h.
+other; requests and data go over TCP connections or as messages of MPI, see carriers.py. See _links.h and _service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order.
@@ -12,6 +12,7 @@ import secrets
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,28 +23,27 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, refuse
-from pyshmem.runtime.far import OPERATORS, UINT64
+from pyshmem.runtime.far import ATOMICS as NUMBERS
+from pyshmem.runtime.far import OPERATORS
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import refuse_timeout
+from pyshmem.runtime.words import native
 from pyshmem.transport.far import interfaces
 from pyshmem.transport.far.carriers import carrier
 from pyshmem.transport.far.proxy import proxy
-from pyshmem.transport.near import Near
-from pyshmem.transport.near.cpu import INTEGERS, NUMBERS
+from pyshmem.transport.near import Near, atomics_of
 
 _ETIMEDOUT, _EACCES = 110, 13
-_BITWISE = ("and", "or", "xor")
 _LARGEST = 32  # bytes of an element, a complex long double
 
 
-def _atomics(kind: str, name: str) -> dict[Any, Any]:
-    """Return the native functions of an operator, by element type. kind: "fetch" or "update"."""
-    code = OPERATORS.index(name)
-    return {
-        dtype: partial(getattr(_native, f"far_{kind}_{str(dtype).removeprefix('torch.')}"), code)
-        for dtype in (INTEGERS if name in _BITWISE else NUMBERS)
-    }
+def _fetch_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_fetch", dtype), OPERATORS.index(operator))
+
+
+def _update_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_update", dtype), OPERATORS.index(operator))
 
 
 class Far(Near):
@@ -54,13 +54,9 @@ class Far(Near):
     put_strided = staticmethod(_native.far_put_strided)
     get_strided = staticmethod(_native.far_get_strided)
     settle_pe = staticmethod(_native.far_quiet_pe)
-    atomics = {  # noqa: RUF012
-        **{name: _atomics("fetch", name) for name in ("fetch", "swap", "compare_swap")},
-        **{f"fetch_{name}": _atomics("fetch", name) for name in ("add", *_BITWISE)},
-        **{name: _atomics("update", name) for name in ("set", "add", *_BITWISE)},
-    }
+    atomics = atomics_of(_fetch_by, _update_by)
     _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
-    _details = {name: OPERATORS.index(name) * 16 + UINT64 for name in ("set", "add")}  # noqa: RUF012
+    _details = {name: NUMBERS[name, "uint64"] for name in ("set", "add")}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._thread = threading.local()

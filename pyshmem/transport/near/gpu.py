@@ -24,9 +24,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.gpu.heap import gpu, raw_stream
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import LOAD, TEST, Words, any_holds
-from pyshmem.transport.near import Near
+from pyshmem.transport.near import Near, atomics_of
 from pyshmem.transport.near.bridge import WORDS, Bridge, spread
-from pyshmem.transport.near.cpu import CpuNear
 
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
@@ -35,7 +34,6 @@ _UNLIKELY = 0x5BD1E995A7F3C2D9  # the value of a landing buffer before the GPU w
 _LOOK_SECONDS = 0.01  # after this time, an unchanged landing buffer is accepted if the stream is idle
 _MOST_KEPT = 64  # arrays that non-blocking calls keep alive before the stream is checked
 _IDLE_SECONDS = 1e-3  # the time that a look waits for the current stream
-_UPDATES = ("set", "add", "and", "or", "xor")  # operators that return nothing
 
 
 class _Thread(threading.local):
@@ -52,9 +50,7 @@ class GpuNear(Near):
     def __init__(self, heap: GpuHeap) -> None:
         self.heap = heap
         self.moves_words = False
-        self.atomics = {
-            op: {dtype: self._atomic(op, dtype) for dtype in table} for op, table in CpuNear.atomics.items()
-        }
+        self.atomics = atomics_of(self._fetch_by, self._update_by)
 
     def open(self) -> None:
         """Create the streams and set the functions of the route."""
@@ -175,14 +171,10 @@ class GpuNear(Near):
 
     # ---- atomics, looks and waits ----
 
-    def _atomic(self, op: str, dtype: torch.dtype) -> Callable[..., Any]:
-        if op == "fetch":
-            return partial(self._fetching, op, dtype)
-        if op == "compare_swap":
-            return partial(self._compare_swap, dtype)
-        return self._update(op, dtype) if op in _UPDATES else partial(self._fetching, op, dtype)
+    def _fetch_by(self, op: str, dtype: torch.dtype) -> Callable[..., Any]:
+        return partial(self._compare_swap, dtype) if op == "compare_swap" else partial(self._fetching, op, dtype)
 
-    def _update(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
+    def _update_by(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
         low, high = BOUNDS.get(dtype, (None, None))
         heap = self.heap
 

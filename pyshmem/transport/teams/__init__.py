@@ -32,7 +32,7 @@ from pyshmem.transport.teams.operators import (
     Fold,
 )
 
-native_heap = cpu  # _collectives.h implements the collectives of this heap
+native_heap = cpu  # of which the C code performs the collectives: _collectives.h, _reductions.h
 
 
 class Meeting:
@@ -54,7 +54,7 @@ class Meeting:
         self.start, self.stride, self.size = members
         pes = [self.start + i * self.stride for i in range(self.size)]
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _collectives.h
+        # as the native module knows a team, see to_team in _teams.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str) -> None:
