@@ -31,7 +31,8 @@ static PyObject *py_copy(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     if (nbytes < RELEASE_BYTES) {
         copy_item((char *)dst, (const char *)src, nbytes);
     } else {
-        Py_BEGIN_ALLOW_THREADS memmove((char *)dst, (const char *)src, nbytes);
+        Py_BEGIN_ALLOW_THREADS
+        memmove((char *)dst, (const char *)src, nbytes);
         Py_END_ALLOW_THREADS
     }
     Py_RETURN_NONE;
@@ -46,9 +47,11 @@ static PyObject *py_copy_strided(PyObject *self, PyObject *const *args, Py_ssize
         !to_i64(args[2], &dst_step) || !to_i64(args[3], &src_step) || !to_u64(args[4], &item) ||
         !to_u64(args[5], &count))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS for (uint64_t i = 0; i < count; i++)
+    Py_BEGIN_ALLOW_THREADS
+    for (uint64_t i = 0; i < count; i++)
         copy_item((char *)dst + (int64_t)i * dst_step, (const char *)src + (int64_t)i * src_step, item);
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 static PyObject *py_fence(PyObject *self, PyObject *unused) {

@@ -18,7 +18,7 @@ static void at_exit(int status, void *arg) {
     int over = 0;
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     if (status == 0) {
-        if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
+        if (far) allow_ends();
         end_polling();
         e->finalize();
         return;

@@ -14,11 +14,13 @@ static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS /* the call may wait for a full queue or for the staging of pageable memory */
-        if (direction < 0) code =
-            ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
-    else code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes,
-                                                                         direction, (void *)stream);
-    Py_END_ALLOW_THREADS return PyLong_FromLong(code);
+    if (direction < 0)
+        code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
+    else
+        code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction,
+                                                                        (void *)stream);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(code);
 }
 
 /* The function that copier returns. It calls `otherwise` for a thread's first copy, and for a copy that the driver
@@ -42,9 +44,10 @@ static PyObject *copy_on_stream(PyObject *self, PyObject *const *args, Py_ssize_
         Py_DECREF(current);
         if (failed) return NULL;
         int code;
-        Py_BEGIN_ALLOW_THREADS code =
-            ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
-        Py_END_ALLOW_THREADS if (!code) Py_RETURN_NONE;
+        Py_BEGIN_ALLOW_THREADS
+        code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
+        Py_END_ALLOW_THREADS
+        if (!code) Py_RETURN_NONE;
     }
     PyObject *done =
         PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, COPY_OTHERWISE), args[0], args[1], args[2], NULL);
@@ -109,8 +112,10 @@ static int start_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) 
 
 static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
     int code;
-    Py_BEGIN_ALLOW_THREADS code = start_kernel(head, stream, words);
-    Py_END_ALLOW_THREADS return PyLong_FromLong(code);
+    Py_BEGIN_ALLOW_THREADS
+    code = start_kernel(head, stream, words);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(code);
 }
 
 /* Reads the HEAD and the words of a plan, which `more` words will follow. Returns the number of words read; -1: an
@@ -154,8 +159,10 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
         !to_u64(args[2], &stream))
         return NULL;
     int code;
-    Py_BEGIN_ALLOW_THREADS code = ((int (*)(void *, void *))function)((void *)graph, (void *)stream);
-    Py_END_ALLOW_THREADS return PyLong_FromLong(code);
+    Py_BEGIN_ALLOW_THREADS
+    code = ((int (*)(void *, void *))function)((void *)graph, (void *)stream);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(code);
 }
 
 /* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the

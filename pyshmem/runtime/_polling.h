@@ -114,8 +114,10 @@ static void end_polling(void) {
 /* far_end_polling() */
 static PyObject *py_far_end_polling(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
-    Py_BEGIN_ALLOW_THREADS end_polling();
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    end_polling();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef polling_methods[] = {METHOD_NO_ARGUMENTS(far_end_polling), LAST_METHOD};

@@ -195,14 +195,18 @@ static PyObject *py_proxy_wake(PyObject *self, PyObject *unused) {
 static PyObject *py_proxy_drain(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (!far || !far->proxy) Py_RETURN_NONE;
-    Py_BEGIN_ALLOW_THREADS drain_proxy();
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    drain_proxy();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 static PyObject *py_proxy_stop(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (!far || !far->proxy) Py_RETURN_NONE;
-    Py_BEGIN_ALLOW_THREADS stop_proxy();
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    stop_proxy();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef proxy_methods[] = {METHOD(proxy_open), METHOD_NO_ARGUMENTS(proxy_wake),

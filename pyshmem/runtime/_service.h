@@ -312,6 +312,9 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_RETURN_NONE;
 }
 
+/* From now on connections may end. */
+static void allow_ends(void) { __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE); }
+
 static void link_free(link_t *l) {
     request_t bye = {.op = BYE};
     if (l->wire.fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
@@ -321,26 +324,23 @@ static void link_free(link_t *l) {
     free(l);
 }
 
-/* far_close(): every PE has completed its requests. far_leave(): from now on connections may end. */
-static PyObject *py_far_leave(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
-    Py_RETURN_NONE;
-}
+/* far_close(): every PE has completed its requests. */
 static PyObject *py_far_close(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
     if (!far) Py_RETURN_NONE;
-    Py_DECREF(py_far_leave(self, unused));
-    Py_BEGIN_ALLOW_THREADS stop_proxy();
+    allow_ends();
+    Py_BEGIN_ALLOW_THREADS
+    stop_proxy();
     for (int pe = 0; pe < far->n_pes; pe++) {
         if (far->links[pe]) link_free(far->links[pe]);
         free(far->hosts[pe]);
     }
     stop_service(far->service);
-    Py_END_ALLOW_THREADS Py_DECREF(far->refuse);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(far->refuse);
     free(far->links), free(far->open), free(far->hosts), free(far->gpu), free(far);
     far = NULL;
     Py_RETURN_NONE;
 }
 
-static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_leave),
-                                        METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};
+static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};

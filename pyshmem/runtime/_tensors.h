@@ -168,25 +168,26 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
 static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
-    operand_t near, own;
+    operand_t symmetric, private;
     if (n != 4 && !arity("locate", n, 5)) return NULL;
-    if (!read_plain(args[0], args[1], &near) || !read_plain(args[0], args[2], &own)) Py_RETURN_NONE;
-    uint64_t nbytes = own.nbytes, count;
+    if (!read_plain(args[0], args[1], &symmetric) || !read_plain(args[0], args[2], &private)) Py_RETURN_NONE;
+    uint64_t nbytes = private.nbytes, count;
     if (args[3] != Py_None) {
         if (!PyLong_CheckExact(args[3]) || !to_u64(args[3], &count)) {
             PyErr_Clear();
             Py_RETURN_NONE;
         }
-        if (count == 0 || count > own.nbytes / own.item) Py_RETURN_NONE;
-        nbytes = count * own.item;
+        if (count == 0 || count > private.nbytes / private.item) Py_RETURN_NONE;
+        nbytes = count * private.item;
     }
-    if (near.code != own.code || near.item != own.item || nbytes > near.nbytes) Py_RETURN_NONE;
-    if (near.device_type != own.device_type || near.device != own.device || is_lazily_negated(args[2], &own))
+    if (symmetric.code != private.code || symmetric.item != private.item || nbytes > symmetric.nbytes) Py_RETURN_NONE;
+    if (symmetric.device_type != private.device_type || symmetric.device != private.device ||
+        is_lazily_negated(args[2], &private))
         Py_RETURN_NONE;
-    if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, nbytes)) Py_RETURN_NONE;
-    PyObject *route = n == 5 ? move_to(&v, args[4], &near.address) : v.heap;
+    if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, nbytes)) Py_RETURN_NONE;
+    PyObject *route = n == 5 ? move_to(&v, args[4], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
-    return tuple_of(route, 3, (uint64_t[]){near.address, own.address, nbytes});
+    return tuple_of(route, 3, (uint64_t[]){symmetric.address, private.address, nbytes});
 }
 
 /* locate_word(views, target[, pe]) -> (heap, address on this PE, kind); with pe (route, address on pe, kind). Returns
@@ -194,13 +195,13 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
-    operand_t near;
+    operand_t symmetric;
     if (n != 2 && !arity("locate_word", n, 3)) return NULL;
-    if (!read_plain(args[0], args[1], &near) || near.nbytes != near.item) Py_RETURN_NONE;
-    if (!find_view(args[0], &near, &v) || !is_live(&v, near.address, near.nbytes)) Py_RETURN_NONE;
-    PyObject *route = n == 3 ? move_to(&v, args[2], &near.address) : v.heap;
+    if (!read_plain(args[0], args[1], &symmetric) || symmetric.nbytes != symmetric.item) Py_RETURN_NONE;
+    if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, symmetric.nbytes)) Py_RETURN_NONE;
+    PyObject *route = n == 3 ? move_to(&v, args[2], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
-    return tuple_of(route, 2, (uint64_t[]){near.address, near.code * UINT64_C(16) + near.item});
+    return tuple_of(route, 2, (uint64_t[]){symmetric.address, symmetric.code * UINT64_C(16) + symmetric.item});
 }
 
 typedef struct {

@@ -83,7 +83,7 @@ class Sides(NamedTuple):
 
     heap: Heap  # of the symmetric array
     private: Heap  # in the private array's kind of memory
-    near: int  # the address of the symmetric array on this PE
+    symmetric: int  # the address of the symmetric array on this PE
     own: int  # the address of the private array
     nbytes: int
 

@@ -1,5 +1,6 @@
-"""The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
-other; requests and data go over TCP connections or as messages of MPI, see carriers.py. See _links.h and _service.h.
+"""The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
+
+Requests and data travel over TCP connections or as messages of MPI, see carriers. See also _links.h and _service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order.
@@ -47,7 +48,7 @@ def _update_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
 
 
 class Far(Near):
-    """The route to the CPU memory of PEs on other nodes."""
+    """The route to the CPU memory of far PEs."""
 
     put = store = staticmethod(_native.far_put)
     get = staticmethod(_native.far_get)
@@ -84,12 +85,12 @@ class Far(Near):
             super().put_signal(place, source, nbytes, home, update, word, value)
 
     def order(self) -> None:
-        """Requests to one PE are executed in order: let those of this PE's kernels be sent before later ones."""
+        """Send the requests of this PE's kernels: later requests to the same PE are executed after them."""
         if proxy.memory:
             proxy.drain(default())
 
     def settle(self, ctx: Any = None) -> None:
-        """Wait until every request has been executed, those of other contexts and of kernels that have ended too."""
+        """Wait until every request has been executed, also those of other contexts and of kernels that have ended."""
         if proxy.memory:
             proxy.drain(default())
         if self._held:
@@ -113,7 +114,7 @@ def open_service() -> None:
     token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
     known = tuple(addresses[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
     whole = cpu.base, cpu.size + cpu.system_bytes
-    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core
+    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core of its own
     carrier.load(wish)
     _native.far_open(
         *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
@@ -123,7 +124,7 @@ def open_service() -> None:
 
 
 def close_service() -> None:
-    """Stop the service thread. Every PE has completed its requests and passed a barrier since."""
+    """Stop the service thread. Every PE has completed its requests and then passed a barrier."""
     _native.far_close()
     carrier.close()
     proxy.close()

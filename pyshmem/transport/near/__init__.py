@@ -1,4 +1,4 @@
-"""Routes to mapped memory, by loads, stores, native atomics or copy engines: one for each kind of memory."""
+"""Routes to near PEs, whose memory is mapped here: one for each kind of memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def atomics_of(fetching: Callable[..., Any], updating: Callable[..., Any]) -> At
 
 
 class Near(OnCpu):
-    """The operations of a route. ``place`` is always a remote address: here, the address at which the memory is mapped.
+    """The operations of a route. ``place`` is the address of remote memory: for a near PE, the one at which it is mapped.
 
     ``atomics[name][dtype]`` performs an atomic on the element at ``place``: fetch(place), compare_swap(place, cond, value),
     swap(place, value) and fetch_add(place, value), ... return the previous value; set(place, value), add(place, value), ...
@@ -59,7 +59,7 @@ class Near(OnCpu):
         self.get(dest, place, nbytes)
 
     def fetch(self, place: int, nbytes: int) -> int:
-        """Return an address in CPU memory at which the bytes can be read until this thread's next fetch or look."""
+        """Read bytes into CPU memory, and return their address, which is valid until this thread's next fetch or look."""
         raise NotImplementedError
 
     def signal(self, update: str, place: int, value: int) -> None:
@@ -82,7 +82,7 @@ class Near(OnCpu):
                 raise TimeoutError
 
     def order(self) -> None:
-        """Order the operations that this PE starts from now on after its earlier ones, on all streams, for fence."""
+        """Order operations that this PE starts later after those that it has started, on all streams, for fence."""
         raise NotImplementedError
 
     def settle(self, ctx: Any = None) -> None:

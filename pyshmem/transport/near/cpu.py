@@ -1,4 +1,4 @@
-"""The route to mapped CPU memory. The core copies and performs atomics; every operation is complete on return."""
+"""The route to the CPU memory of near PEs. The core copies and performs atomics; operations are complete on return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyshmem.transport.near import Near, atomics_of
 
 
 class CpuNear(Near):
-    """The route to PEs whose CPU memory is mapped."""
+    """The route to the CPU memory of near PEs."""
 
     put = get = store = staticmethod(_native.copy)
     put_strided = get_strided = staticmethod(_native.copy_strided)

@@ -1,4 +1,4 @@
-"""The route to mapped GPU memory. The copy engine copies in stream order, and a kernel of one thread performs each atomic.
+"""The route to the GPU memory of near PEs: copies in stream order by the copy engine, atomics by kernels of one thread.
 
 Puts, stores and atomics are enqueued on torch's current stream. Non-blocking copies are enqueued on a stream of their
 context. Waits read the memory on a separate stream, so they never queue behind the program's kernels.
@@ -45,7 +45,7 @@ class _Thread(threading.local):
 
 
 class GpuNear(Near):
-    """The route to PEs whose GPU memory is mapped."""
+    """The route to the GPU memory of near PEs."""
 
     def __init__(self, heap: GpuHeap) -> None:
         self.heap = heap
@@ -215,7 +215,7 @@ class GpuNear(Near):
             return
 
     def look(self, address: int, nbytes: int) -> int:
-        """Copy the bytes to pinned memory on a separate stream. It sees stores of a current stream that is soon idle."""
+        """Copy the bytes to pinned memory on a separate stream, when the current stream is idle or after _IDLE_SECONDS."""
         self.refuse_capture("wait or test")
         self.heap.raise_recorded()
         until = time.monotonic() + _IDLE_SECONDS
@@ -237,7 +237,7 @@ class GpuNear(Near):
         return self._watch(words.address, words.nelems * words.dtype.itemsize, lambda seen: any_holds(words, seen))
 
     def _watch(self, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
-        """Read the bytes until ``satisfied(address of a copy)`` is not None, and return it. Errors: TimeoutError."""
+        """Read the bytes until ``satisfied(address of a copy)`` returns an int, and return that. Errors: TimeoutError."""
         until = time.monotonic() + (job.timeout or math.inf)
         while True:
             found = satisfied(self.look(address, nbytes))
