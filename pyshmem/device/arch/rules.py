@@ -51,9 +51,8 @@ def covers(fetch: tl.tensor, pointers: tl.tensor) -> bool:
 @triton.constexpr_function
 def is_bitwise(op: str) -> bool:
     """Return whether an operator of atomics or reductions is defined for integers only."""
-    everywhere = ("float32",)
-    types = (*_native.ATOMICS.get(op, everywhere), *_native.REDUCTIONS.get(op, everywhere))
-    return "float32" not in types
+    tables = (_native.ATOMICS, _native.REDUCTIONS)
+    return any(op in table and "float32" not in table[op] for table in tables)
 
 
 @triton.constexpr_function
