@@ -40,7 +40,7 @@ help:
 	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
-	@echo "make check        ruff, mypy --strict, import-linter, and the sizes of modules and functions"
+	@echo "make check        ruff, clang-format, mypy --strict, import-linter, and the sizes of modules and functions"
 	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
@@ -113,6 +113,7 @@ $(VENV)/mpi-%: $(VENV)/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) tests/jobs/standin.c
 	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pyshmem.c_names.stub --check

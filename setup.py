@@ -32,22 +32,7 @@ setup(
         Extension(
             "pyshmem.runtime._native",
             ["pyshmem/runtime/_native.c"],
-            depends=[
-                f"pyshmem/runtime/_{part}.h"
-                for part in (
-                    "collectives",
-                    "far",
-                    "far_gpu",
-                    "launch",
-                    "loops",
-                    "messages",
-                    "polling",
-                    "proxy",
-                    "quick",
-                    "service",
-                    "wire",
-                )
-            ],
+            depends=sorted(map(str, Path("pyshmem/runtime").glob("_*.h"))),
             py_limited_api=True,
             extra_compile_args=[
                 "-std=gnu11",

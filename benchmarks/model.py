@@ -25,7 +25,7 @@ from benchmarks.ops import SHAPES
 from benchmarks.rows import KIB, MIB, size
 from benchmarks.sheets import Sheet, as_markdown, digits, print_sheet, replace_marked
 
-FLAT = 16  # members of which each writes to every other in a barrier; _collectives.h
+FLAT = 16  # members of which each writes to every other in a barrier; _teams.h
 LARGE = 4 * MIB  # bytes beyond which the second G holds
 PUTS = {"gpu_pt2pt": "put in a kernel", "pt2pt": "put, quiet"}  # the row that is fitted up to LARGE
 BOTH = {"gpu_pt2pt": "put in a kernel, both ways", "pt2pt": "put both ways, quiet"}  # and beyond: all PEs send at once

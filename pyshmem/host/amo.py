@@ -24,35 +24,38 @@ from pyshmem.runtime.arguments import (
     scalar,
 )
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.words import ATOMICS
 from pyshmem.transport.routes import word_on
 
-_INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
-_NUMBERS = (*_INTEGERS, torch.float32, torch.float64)
-_EXACT = frozenset(_INTEGERS)
+_NUMBERS = ATOMICS["fetch"]
+_EXACT = frozenset(dtype for dtype in _NUMBERS if not dtype.is_floating_point)
 
 
 class _Row(NamedTuple):
     operator: str  # of a route's atomics
-    dtypes: tuple[torch.dtype, ...]
     summary: str
     fetches: bool = True  # whether the previous value is returned
 
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return ATOMICS[self.operator.removeprefix("fetch_")]
+
 
 _ROWS = {
-    "atomic_set": _Row("set", _NUMBERS, "Write ``value``", False),
-    "atomic_add": _Row("add", _NUMBERS, "Add ``value``", False),
-    "atomic_and": _Row("and", _INTEGERS, "Apply a bitwise and with ``value``", False),
-    "atomic_or": _Row("or", _INTEGERS, "Apply a bitwise or with ``value``", False),
-    "atomic_xor": _Row("xor", _INTEGERS, "Apply a bitwise exclusive or with ``value``", False),
-    "atomic_inc": _Row("add", _NUMBERS, "Add 1", False),
-    "atomic_fetch": _Row("fetch", _NUMBERS, "Read the element"),
-    "atomic_swap": _Row("swap", _NUMBERS, "Write ``value``"),
-    "atomic_compare_swap": _Row("compare_swap", _NUMBERS, "Write ``value`` if the element equals ``cond``"),
-    "atomic_fetch_inc": _Row("fetch_add", _NUMBERS, "Add 1"),
-    "atomic_fetch_add": _Row("fetch_add", _NUMBERS, "Add ``value``"),
-    "atomic_fetch_and": _Row("fetch_and", _INTEGERS, "Apply a bitwise and with ``value``"),
-    "atomic_fetch_or": _Row("fetch_or", _INTEGERS, "Apply a bitwise or with ``value``"),
-    "atomic_fetch_xor": _Row("fetch_xor", _INTEGERS, "Apply a bitwise exclusive or with ``value``"),
+    "atomic_set": _Row("set", "Write ``value``", False),
+    "atomic_add": _Row("add", "Add ``value``", False),
+    "atomic_and": _Row("and", "Apply a bitwise and with ``value``", False),
+    "atomic_or": _Row("or", "Apply a bitwise or with ``value``", False),
+    "atomic_xor": _Row("xor", "Apply a bitwise exclusive or with ``value``", False),
+    "atomic_inc": _Row("add", "Add 1", False),
+    "atomic_fetch": _Row("fetch", "Read the element"),
+    "atomic_swap": _Row("swap", "Write ``value``"),
+    "atomic_compare_swap": _Row("compare_swap", "Write ``value`` if the element equals ``cond``"),
+    "atomic_fetch_inc": _Row("fetch_add", "Add 1"),
+    "atomic_fetch_add": _Row("fetch_add", "Add ``value``"),
+    "atomic_fetch_and": _Row("fetch_and", "Apply a bitwise and with ``value``"),
+    "atomic_fetch_or": _Row("fetch_or", "Apply a bitwise or with ``value``"),
+    "atomic_fetch_xor": _Row("fetch_xor", "Apply a bitwise exclusive or with ``value``"),
 }
 _DOC = """{summary} on ``pe``, atomically{fetched}
 
@@ -88,7 +91,8 @@ def _documented(function: Callable[..., Any], name: str, nbi: bool = False) -> C
 
 
 def _update(name: str) -> Callable[..., Any]:
-    operator, dtypes, _, fetches = _ROWS[name]
+    operator, _, fetches = _ROWS[name]
+    dtypes = _ROWS[name].dtypes
 
     def update(target: Any, value: Any, pe: int, ctx: Ctx | None = None) -> Any:
         if ctx is not None:
@@ -107,7 +111,8 @@ def _update(name: str) -> Callable[..., Any]:
 
 
 def _increment(name: str) -> Callable[..., Any]:
-    operator, dtypes, _, fetches = _ROWS[name]
+    operator, _, fetches = _ROWS[name]
+    dtypes = _ROWS[name].dtypes
 
     def increment(target: Any, pe: int, ctx: Ctx | None = None) -> Any:
         if ctx is not None:
@@ -186,7 +191,7 @@ def _compare_swap_nbi(name: str) -> Callable[..., None]:
 
 def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ctx | None, **values: Any) -> None:
     """values: cond before value, in the order of the operators' arguments."""
-    operator, dtypes, _, _ = _ROWS[name]
+    operator, dtypes = _ROWS[name].operator, _ROWS[name].dtypes
     routine = name + "_nbi"
     if ctx is not None:
         pe = world_pe(routine, ctx, pe)

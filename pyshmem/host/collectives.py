@@ -42,7 +42,7 @@ from pyshmem.transport.teams.operators import (
     Fold,
 )
 
-_N_OPERATORS = len(OPERATORS)  # as in _collectives.h
+_N_OPERATORS = len(OPERATORS)  # as in _loops.h
 
 
 class Pair(NamedTuple):

@@ -165,7 +165,7 @@ def _copy(routine: str, target: Any, source: Any, pe: Any, size: int | None) -> 
             f"that of target, {sides.heap.device}",
         )
     to, away = _route(routine, sides.heap, pe)
-    return to, sides.near + away, sides.own, sides.nbytes
+    return to, sides.symmetric + away, sides.own, sides.nbytes
 
 
 def _route(routine: str, heap: Heap, pe: Any) -> tuple[Any, int]:

@@ -9,28 +9,37 @@ from __future__ import annotations
 import struct
 from functools import cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
+from pyshmem.device.arch.gpu import atomics
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
+from pyshmem.runtime import far
 from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
-SET, FETCH, SWAP, COMPARE_SWAP, ADD, AND, OR, XOR = (tl.constexpr(code) for code in range(8))
-OPERATORS = {
-    "set": SET, "fetch": FETCH, "swap": SWAP, "compare_swap": COMPARE_SWAP,
-    "add": ADD, "and": AND, "or": OR, "xor": XOR,
-}  # fmt: skip
 # For each type, the format of its bits and its Triton type. Only an addition depends on the type; other atomics use bits.
-TYPES = {
-    torch.int32: ("i", tl.int32), torch.int64: ("q", tl.int64), torch.uint32: ("I", tl.uint32),
-    torch.uint64: ("Q", tl.uint64), torch.float32: ("f", tl.float32), torch.float64: ("d", tl.float64),
-}  # fmt: skip
+TYPES = {getattr(torch, name): (np.dtype(name).char, getattr(tl, name)) for name in far.TYPES}
 WORDS = {4: "i", 8: "q"}
 ORDERS = {False: "relaxed", True: "acq_rel"}
+
+
+@triton.jit
+def on_bits(OP: tl.constexpr, bits, value, cond, SEM: tl.constexpr):
+    """Perform an operator that depends on the bits of a word alone, at system scope. Returns: what was there."""
+    if OP == "fetch":
+        # adding 0 keeps the value; with relaxed order it is a load
+        return tl.atomic_add(bits, tl.full([], 0, value.dtype), sem=SEM, scope="sys")
+    elif OP == "compare_swap":
+        return tl.atomic_cas(bits, cond, value, sem=SEM, scope="sys")
+    elif OP == "set":
+        return atomics.operate("swap", bits, value, None, SEM, "sys")
+    else:
+        return atomics.operate(OP, bits, value, None, SEM, "sys")
 
 
 @triton.jit(do_not_specialize=["address", "operand", "cond", "result"])
@@ -54,22 +63,11 @@ def operate(
     word: tl.constexpr = tl.int32 if TYPE.primitive_bitwidth == 32 else tl.int64
     bits = address.to(tl.pointer_type(word))
     value = operand.to(word)
-    if OP == ADD:
+    if OP == "add":
         number = value.to(TYPE, bitcast=True)
         old = tl.atomic_add(address.to(tl.pointer_type(TYPE)), number, sem=sem, scope="sys")
-    elif OP == FETCH:
-        # adding 0 keeps the value; with relaxed order it is a load
-        old = tl.atomic_add(bits, tl.full([], 0, word), sem=sem, scope="sys")
-    elif OP == COMPARE_SWAP:
-        old = tl.atomic_cas(bits, cond.to(word), value, sem=sem, scope="sys")
-    elif OP == AND:
-        old = tl.atomic_and(bits, value, sem=sem, scope="sys")
-    elif OP == OR:
-        old = tl.atomic_or(bits, value, sem=sem, scope="sys")
-    elif OP == XOR:
-        old = tl.atomic_xor(bits, value, sem=sem, scope="sys")
     else:
-        old = tl.atomic_xchg(bits, value, sem=sem, scope="sys")
+        old = on_bits(OP, bits, value, cond.to(word), sem)
     if is_amd(ctx.where):
         behind(ctx, ORDER)
     if result != 0:
@@ -87,7 +85,7 @@ def read_words(address: tl.int64, result: tl.int64, count: tl.int64, WORD: tl.co
         tl.store(target + place, tl.atomic_add(source + place, tl.full([], 0, WORD), sem="relaxed", scope="sys"))
 
 
-_operate, _read_words = CachedKernel(operate), CachedKernel(read_words)
+_cached = cache(CachedKernel)  # made at the first use: the interpreter has none
 # with the plans of _native.launch_prepared
 _atomics: dict[tuple[str, torch.dtype, int, bool], tuple[Loaded, bytes]] = {}
 
@@ -105,7 +103,7 @@ def apply(
 ) -> None:
     """Enqueue one atomic on ``stream``, a raw handle, with acquire and release order if ``ordered``.
 
-    op: a name in OPERATORS, with or without the prefix fetch_.
+    op: a name in runtime.far.OPERATORS.
     address: the address of the word, in the memory of this GPU or a mapped one.
     operand, cond: numbers that dtype can hold; 0 if op does not use them.
     result_address: the address to which the GPU writes the old value, in dtype; 0 for none.
@@ -133,14 +131,13 @@ _reader_words = {4: tl.int32, 8: tl.int64}
 
 @cache
 def _reader(itemsize: int, device: int) -> tuple[Loaded, bytes]:
-    loaded = _read_words.find(0, 0, 0, _reader_words[itemsize], num_warps=1)
+    loaded = _cached(read_words).find(0, 0, 0, _reader_words[itemsize], num_warps=1)
     return loaded, loaded.prepared(1)
 
 
 def _compile(op: str, dtype: torch.dtype, device: int, ordered: bool) -> tuple[Loaded, bytes]:
-    operator = OPERATORS[op.removeprefix("fetch_")]
     order = ORDERS[ordered]
-    loaded = _operate.find(target_of(gpu.arch), 0, 0, 0, 0, operator, TYPES[dtype][1], order, num_warps=1)
+    loaded = _cached(operate).find(target_of(gpu.arch), 0, 0, 0, 0, op, TYPES[dtype][1], order, num_warps=1)
     found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1)
     return found
 

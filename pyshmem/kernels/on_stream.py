@@ -37,14 +37,11 @@ from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
 from pyshmem.kernels.launching import Bound, bind, may_be_early
 from pyshmem.kernels.tables import APART, HALVES, SENT, WORDS, Row, first, tables
+from pyshmem.runtime._native import REDUCTIONS
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel
 
-NUMBERS = {
-    torch.int8: tl.int8, torch.int16: tl.int16, torch.int32: tl.int32, torch.int64: tl.int64,
-    torch.uint8: tl.uint8, torch.uint16: tl.uint16, torch.uint32: tl.uint32, torch.uint64: tl.uint64,
-    torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64,
-}  # fmt: skip
+NUMBERS = {getattr(torch, name): getattr(tl, name) for name in REDUCTIONS["min"]}  # real dtypes
 BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 PLAIN = ["target", "source", "count"]
 

@@ -12,13 +12,34 @@ import triton.language as tl
 
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
-from pyshmem.runtime.far import CHUNK, OPERATORS
+from pyshmem.kernels.host_atomics import on_bits
+from pyshmem.runtime.far import CHUNK, OPERATORS, TYPES
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
-FETCH, SET, SWAP, ADD, AND, OR, XOR, COMPARE_SWAP = (tl.constexpr(code) for code in range(len(OPERATORS)))
-_BLOCK = tl.constexpr(1024)
+FLOAT32, FLOAT64 = (tl.constexpr(TYPES.index(name)) for name in ("float32", "float64"))
+_COUNT, _BLOCK = tl.constexpr(len(OPERATORS)), tl.constexpr(1024)
 _WORDS = (tl.int8, tl.int16, tl.int32, tl.int64)
+
+
+@triton.constexpr_function
+def named(code: int) -> str:
+    """Return the operator of a number."""
+    return OPERATORS[code]
+
+
+@triton.jit
+def _on_word(OP: tl.constexpr, bits, value, cond, is_float, FLOAT: tl.constexpr, SEM: tl.constexpr):
+    if OP == "add":
+        if is_float:
+            number = value.to(FLOAT, bitcast=True)
+            added = tl.atomic_add(bits.to(tl.pointer_type(FLOAT), bitcast=True), number, sem=SEM, scope="sys")
+            old = added.to(value.dtype, bitcast=True)
+        else:
+            old = on_bits(OP, bits, value, cond, SEM)
+        return old
+    else:
+        return on_bits(OP, bits, value, cond, SEM)
 
 
 @triton.jit
@@ -30,25 +51,9 @@ def _perform(ctx, address, operand, cond, result, operator, is_float, WORD: tl.c
     bits = address.to(tl.pointer_type(WORD))
     value = operand.to(WORD)
     old = value
-    if operator == FETCH:
-        old = tl.atomic_add(bits, tl.full([], 0, WORD), sem=sem, scope="sys")
-    elif operator == COMPARE_SWAP:
-        old = tl.atomic_cas(bits, cond.to(WORD), value, sem=sem, scope="sys")
-    elif operator == AND:
-        old = tl.atomic_and(bits, value, sem=sem, scope="sys")
-    elif operator == OR:
-        old = tl.atomic_or(bits, value, sem=sem, scope="sys")
-    elif operator == XOR:
-        old = tl.atomic_xor(bits, value, sem=sem, scope="sys")
-    elif operator == ADD:
-        if is_float:
-            number = value.to(FLOAT, bitcast=True)
-            added = tl.atomic_add(address.to(tl.pointer_type(FLOAT)), number, sem=sem, scope="sys")
-            old = added.to(WORD, bitcast=True)
-        else:
-            old = tl.atomic_add(bits, value, sem=sem, scope="sys")
-    else:
-        old = tl.atomic_xchg(bits, value, sem=sem, scope="sys")
+    for code in tl.static_range(_COUNT):
+        if operator == code:
+            old = _on_word(named(code), bits, value, cond.to(WORD), is_float, FLOAT, sem)
     if is_amd(ctx.where):
         behind(ctx, "acq_rel")
     tl.store(result.to(tl.pointer_type(tl.int64)), old.to(tl.int64))
@@ -61,10 +66,10 @@ def perform(ctx, address: tl.int64, operand: tl.int64, cond: tl.int64, result: t
     ctx: a Target.  detail: operator * 16 + type.
     """
     operator, kind = detail // 16, detail % 16
-    if kind % 2 == 0:
-        _perform(ctx, address, operand, cond, result, operator, kind == 4, tl.int32, tl.float32)
+    if kind % 2 == 0:  # of 4 bytes
+        _perform(ctx, address, operand, cond, result, operator, kind == FLOAT32, tl.int32, tl.float32)
     else:
-        _perform(ctx, address, operand, cond, result, operator, kind == 5, tl.int64, tl.float64)
+        _perform(ctx, address, operand, cond, result, operator, kind == FLOAT64, tl.int64, tl.float64)
 
 
 @triton.jit(do_not_specialize=["target", "target_step", "source", "source_step", "item", "count"])

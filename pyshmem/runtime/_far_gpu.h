@@ -1,17 +1,23 @@
-/* The requests of far PEs on this PE's part of the GPU heap, which the service thread executes. _native.c includes this file.
+/* The requests of far PEs on this PE's part of the GPU heap, which the service thread executes.
  *
- * All data pass through pinned memory, which the GPU reads and writes. Kernels move up to CHUNK bytes, so that no word is torn, and
- * perform the atomics, so that they are atomic with those of kernels and near PEs; the copy engine moves larger pieces. The work is
- * enqueued on a stream of the service, and each request waits for its end: what a reply acknowledges is in place. */
+ * All data pass through pinned memory, which the GPU reads and writes. Kernels move up to CHUNK bytes, so that no word
+ * is torn, and perform the atomics, so that they are atomic with respect to those of kernels and near PEs; the copy
+ * engine moves larger data. The work is enqueued on a stream of the service, and each request waits for it to complete:
+ * what a reply acknowledges is in place. */
+#pragma once
+#include "_launch.h"
+#include "_service.h"
+
 enum { PERFORM, MOVE, PLANS = MOVE + 4 }; /* kernels: MOVE + i moves words of 1 << i bytes */
 
 typedef struct far_gpu {
     char *base;
     uint64_t length; /* of this PE's part, with the areas; it grows */
-    uint64_t attach, device, relax, copy, synchronize, stream; /* attach(device) makes the GPU current, relax admits graph captures */
+    uint64_t attach, device, relax, copy, synchronize,
+        stream; /* attach(device) makes the GPU current, relax admits graph captures */
     int is_hip, entered;
     char *staging; /* pinned memory: STAGE bytes for data, 64 for the result of an atomic, and those of a message */
-    const peer_t *holder; /* whose data are in it still, those of the heap from `held` to `held_end`, or NULL */
+    const peer_t *holder; /* the peer whose data, from `held` to `held_end` of the heap, it still holds, or NULL */
     const char *held, *held_end;
     uint64_t plans[PLANS][HEAD];
 } far_gpu_t;
@@ -23,7 +29,10 @@ static int is_within_gpu(uint64_t offset, uint64_t nbytes) {
     return offset <= length && nbytes <= length - offset;
 }
 
-static char *gpu_staging(void) { far->gpu->holder = NULL; return far->gpu->staging; }
+static char *gpu_staging(void) {
+    far->gpu->holder = NULL;
+    return far->gpu->staging;
+}
 static char *gpu_room(void) { return far->gpu->staging + STAGE + 64; } /* for MESSAGE bytes */
 static char *gpu_address(uint64_t offset) { return far->gpu->base + (offset & ~FAR_GPU); }
 
@@ -36,20 +45,25 @@ static int gpu_enter(far_gpu_t *g) {
     return code ? code : ((int (*)(int *))g->relax)(&relaxed);
 }
 
-static int gpu_finish(far_gpu_t *g, int code) { return code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream); }
+static int gpu_finish(far_gpu_t *g, int code) {
+    return code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream);
+}
 
 /* Copies by the copy engine, and returns the driver's code. */
 static int gpu_copy(void *to, const void *from, uint64_t nbytes) {
     far_gpu_t *g = far->gpu;
     int code = gpu_enter(g);
     if (code || !nbytes) return code;
-    if (g->is_hip) code = ((int (*)(void *, const void *, size_t, int, void *))g->copy)(to, from, nbytes, 4, (void *)g->stream);
-    else code = ((int (*)(uint64_t, uint64_t, size_t, void *))g->copy)((uint64_t)to, (uint64_t)from, nbytes, (void *)g->stream);
+    if (g->is_hip)
+        code = ((int (*)(void *, const void *, size_t, int, void *))g->copy)(to, from, nbytes, 4, (void *)g->stream);
+    else
+        code = ((int (*)(uint64_t, uint64_t, size_t, void *))g->copy)((uint64_t)to, (uint64_t)from, nbytes,
+                                                                      (void *)g->stream);
     return gpu_finish(g, code);
 }
 
-/* Finds the next data of a reply in the staging memory, and copies them there if they are not: a socket that is full takes a part
- * of them, and the rest is sent later, if no other request has used the memory meanwhile. */
+/* Finds the next data of a reply in the staging memory, and copies them there if they are not: a full socket takes only
+ * some of them, and the others are sent later from here, unless another request has used the memory meanwhile. */
 static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes) {
     far_gpu_t *g = far->gpu;
     int code = 0;
@@ -84,7 +98,8 @@ static int gpu_move(const request_t *r, int out) {
 
 static int gpu_apply(const request_t *r, uint64_t *old) {
     uint64_t *result = (uint64_t *)(far->gpu->staging + STAGE);
-    int code = gpu_run(PERFORM, (uint64_t[]){(uint64_t)gpu_address(r->offset), r->value, r->cond, (uint64_t)result, r->detail}, 5);
+    int code = gpu_run(
+        PERFORM, (uint64_t[]){(uint64_t)gpu_address(r->offset), r->value, r->cond, (uint64_t)result, r->detail}, 5);
     *old = *result;
     return code;
 }
@@ -96,28 +111,38 @@ static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload) {
     char *staging = gpu_staging();
     p->executed++;
     switch (r->op) {
-    case PUT: case PUT_STRIDED:
+    case PUT:
+    case PUT_STRIDED:
         memcpy(staging, payload, r->nbytes);
         code = gpu_move(r, 0);
         break;
-    case GET: case GET_STRIDED:
+    case GET:
+    case GET_STRIDED:
         reply(p, 0, r->nbytes);
-        if (r->nbytes > CHUNK) { p->tail = gpu_address(r->offset), p->tail_left = r->nbytes, p->tail_on_gpu = 1; return 0; }
+        if (r->nbytes > CHUNK) {
+            p->tail = gpu_address(r->offset), p->tail_left = r->nbytes, p->tail_on_gpu = 1;
+            return 0;
+        }
         code = gpu_move(r, 1);
         memcpy(p->out + p->out_end, staging, r->nbytes);
         p->out_end += r->nbytes;
         return code;
-    case UPDATE: case FETCH:
+    case UPDATE:
+    case FETCH:
         code = gpu_apply(r, &old);
-        if (r->op == FETCH) { reply(p, old, 0); return code; }
+        if (r->op == FETCH) {
+            reply(p, old, 0);
+            return code;
+        }
         break;
     }
     if (r->asks) reply(p, 0, 0);
     return code;
 }
 
-/* far_open_gpu(base, length, is_hip, attach, device, relax, copy, synchronize, stream, staging, plans): from now on the service
- * executes requests on GPU memory. attach to synchronize: addresses of driver functions. plans: HEADs of plans of launch_prepared. */
+/* far_open_gpu(base, length, is_hip, attach, device, relax, copy, synchronize, stream, staging, plans): from now on the
+ * service executes requests on GPU memory. attach to synchronize: addresses of driver functions. plans: HEADs of plans
+ * of launch_prepared. */
 static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t number[10];
@@ -129,11 +154,14 @@ static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize
     far_gpu_t *g = calloc(1, sizeof *g);
     if (!far || far->gpu || !g || length != sizeof g->plans) {
         free(g);
-        PyErr_SetString(PyExc_RuntimeError, "no service runs, or it has GPU memory already, or plans have a wrong size");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "no service runs, or it has GPU memory already, or plans have a wrong size");
         return NULL;
     }
-    g->base = (char *)number[0], g->length = number[1], g->is_hip = (int)number[2], g->attach = number[3], g->device = number[4];
-    g->relax = number[5], g->copy = number[6], g->synchronize = number[7], g->stream = number[8], g->staging = (char *)number[9];
+    g->base = (char *)number[0], g->length = number[1], g->is_hip = (int)number[2], g->attach = number[3],
+    g->device = number[4];
+    g->relax = number[5], g->copy = number[6], g->synchronize = number[7], g->stream = number[8],
+    g->staging = (char *)number[9];
     memcpy(g->plans, plans, sizeof g->plans);
     __atomic_store_n(&far->gpu, g, __ATOMIC_RELEASE);
     Py_RETURN_NONE;
@@ -147,3 +175,5 @@ static PyObject *py_far_extend_gpu(PyObject *self, PyObject *const *args, Py_ssi
     if (far && far->gpu) __atomic_store_n(&far->gpu->length, length, __ATOMIC_RELEASE);
     Py_RETURN_NONE;
 }
+
+static PyMethodDef far_gpu_methods[] = {METHOD(far_open_gpu), METHOD(far_extend_gpu), LAST_METHOD};

@@ -1,34 +1,43 @@
-/* Calls of the GPU driver that enqueue copies and kernels. _native.c includes this file. */
+/* Calls of the GPU driver that enqueue copies and prepared launches of kernels. */
+#pragma once
+#include "_tensors.h"
 
-/* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, if direction is negative, or of
- * hipMemcpyAsync, which takes a direction. A call from here takes 1 us less than through ctypes. */
+/* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, if direction is negative, or
+ * of hipMemcpyAsync, which takes a direction. A call from here takes 1 us less than through ctypes. */
 static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t function, dest, source, nbytes, stream;
     int32_t direction;
-    if (!arity("enqueue", n, 6) || !to_u64(args[0], &function) || !to_u64(args[1], &dest) || !to_u64(args[2], &source) ||
-        !to_u64(args[3], &nbytes) || !to_int32(args[4], &direction) || !to_u64(args[5], &stream))
+    if (!arity("enqueue", n, 6) || !to_u64(args[0], &function) || !to_u64(args[1], &dest) ||
+        !to_u64(args[2], &source) || !to_u64(args[3], &nbytes) || !to_int32(args[4], &direction) ||
+        !to_u64(args[5], &stream))
         return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS /* the call may wait for a full queue or for the staging of pageable memory */
-    if (direction < 0) code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
-    else code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction, (void *)stream);
+    if (direction < 0)
+        code = ((int (*)(uint64_t, uint64_t, size_t, void *))function)(dest, source, nbytes, (void *)stream);
+    else
+        code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction,
+                                                                        (void *)stream);
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }
 
-/* The function that copier returns. It calls `otherwise` for a thread's first copy, and for a copy that the driver refuses. */
+/* The function that copier returns. It calls `otherwise` for a thread's first copy, and for a copy that the driver
+ * refuses. */
 enum { COPY_FUNCTION, COPY_CURRENT, COPY_DEVICE, COPY_STREAMS, COPY_OTHERWISE, COPY_NUMBER };
 static _Thread_local uint64_t copier_entered;
 
 static PyObject *copy_on_stream(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     uint64_t function, dest, source, nbytes, number, stream;
     if (!arity("copy", n, 3) || !to_u64(args[0], &dest) || !to_u64(args[1], &source) || !to_u64(args[2], &nbytes) ||
-        !to_u64(PyTuple_GetItem(self, COPY_FUNCTION), &function) || !to_u64(PyTuple_GetItem(self, COPY_NUMBER), &number))
+        !to_u64(PyTuple_GetItem(self, COPY_FUNCTION), &function) ||
+        !to_u64(PyTuple_GetItem(self, COPY_NUMBER), &number))
         return NULL;
     if (copier_entered == number) {
         PyObject *streams = PyTuple_GetItem(self, COPY_STREAMS);
-        PyObject *current = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, COPY_CURRENT), PyTuple_GetItem(self, COPY_DEVICE), NULL);
+        PyObject *current =
+            PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, COPY_CURRENT), PyTuple_GetItem(self, COPY_DEVICE), NULL);
         if (!current) return NULL;
         int known = PySet_Contains(streams, current);
         int failed = known < 0 || (!known && PySet_Add(streams, current)) || !to_u64(current, &stream);
@@ -40,37 +49,51 @@ static PyObject *copy_on_stream(PyObject *self, PyObject *const *args, Py_ssize_
         Py_END_ALLOW_THREADS
         if (!code) Py_RETURN_NONE;
     }
-    PyObject *done = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, COPY_OTHERWISE), args[0], args[1], args[2], NULL);
+    PyObject *done =
+        PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, COPY_OTHERWISE), args[0], args[1], args[2], NULL);
     if (done) copier_entered = number;
     return done;
 }
 
 /* copier(cuMemcpyAsync, current_stream, device, streams, otherwise) -> copy(dest, source, bytes), which copies on
- * current_stream(device) and adds this stream to streams. In Python this would take a tenth more time for a small put. */
+ * current_stream(device) and adds this stream to streams. In Python this would take a tenth more time for a small put.
+ */
 static PyObject *py_copier(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     static PyMethodDef method = {"copy", (PyCFunction)(void (*)(void))copy_on_stream, METH_FASTCALL, NULL};
     static uint64_t copiers;
     if (!arity("copier", n, COPY_NUMBER)) return NULL;
     PyObject *number = PyLong_FromUnsignedLongLong(++copiers);
-    PyObject *state = number ? PyTuple_Pack(COPY_NUMBER + 1, args[0], args[1], args[2], args[3], args[4], number) : NULL;
+    PyObject *state =
+        number ? PyTuple_Pack(COPY_NUMBER + 1, args[0], args[1], args[2], args[3], args[4], number) : NULL;
     Py_XDECREF(number);
     PyObject *copy = state ? PyCFunction_New(&method, state) : NULL;
     Py_XDECREF(state);
     return copy;
 }
 
-/* The arguments of a kernel launch before the stream and the parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx, which lets the
- * kernel begin before its predecessor has ended; the kernel waits for it before it accesses memory. */
+/* The arguments of a kernel launch before the stream and the parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx,
+ * which lets the kernel begin before its predecessor has ended; the kernel waits for it before it accesses memory. */
 enum { LAUNCHER, KERNEL, GRID_X, GRID_Y, GRID_Z, THREADS, SHARED, EARLY, HEAD, MOST_WORDS = 64 };
 
 /* CUlaunchAttribute and CUlaunchConfig. */
-typedef struct { int32_t id, unused; union { int32_t allowed; uint64_t words[8]; } value; } launch_attribute_t;
-typedef struct { uint32_t grid[3], block[3], shared; void *stream; launch_attribute_t *attributes; uint32_t count; } launch_config_t;
+typedef struct {
+    int32_t id, unused;
+    union {
+        int32_t allowed;
+        uint64_t words[8];
+    } value;
+} launch_attribute_t;
+typedef struct {
+    uint32_t grid[3], block[3], shared;
+    void *stream;
+    launch_attribute_t *attributes;
+    uint32_t count;
+} launch_config_t;
 enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 
-/* Returns the driver's code. Is called without the GIL. words: each holds a parameter in its low bytes. Zeros follow for the
- * parameters that Triton appends. */
+/* Returns the driver's code. Is called without the GIL. words: each holds a parameter in its low bytes. Zeros follow
+ * for the parameters that Triton appends. */
 static int start_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
     void *parameters[MOST_WORDS + 4];
     for (int i = 0; i < MOST_WORDS + 4; i++) parameters[i] = &words[i];
@@ -83,7 +106,8 @@ static int start_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) 
     launch_attribute_t early = {PROGRAMMATIC_STREAM_SERIALIZATION, 0, {1}};
     launch_config_t config = {{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, (void *)stream, &early, 1};
     if (head[EARLY]) return call_early(&config, (void *)head[KERNEL], parameters, NULL);
-    return call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters, NULL);
+    return call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters,
+                NULL);
 }
 
 static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
@@ -94,36 +118,46 @@ static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t 
     return PyLong_FromLong(code);
 }
 
-/* Reads the HEAD and the words of a plan, which `more` words will follow. Returns the number of words read; -1: an exception. */
+/* Reads the HEAD and the words of a plan, which `more` words will follow. Returns the number of words read; -1: an
+ * exception. */
 static Py_ssize_t read_plan(PyObject *bytes, Py_ssize_t more, uint64_t *head, uint64_t *words) {
     char *plan;
     Py_ssize_t held;
     if (PyBytes_AsStringAndSize(bytes, &plan, &held)) return -1;
     held = held / 8 - HEAD;
-    if (held < 0 || held + more > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a launch takes up to %d words", MOST_WORDS); return -1; }
+    if (held < 0 || held + more > MOST_WORDS) {
+        PyErr_Format(PyExc_TypeError, "a launch takes up to %d words", MOST_WORDS);
+        return -1;
+    }
     memcpy(head, plan, HEAD * sizeof *head);
     memcpy(words, plan + HEAD * sizeof *head, (size_t)held * 8);
     return held;
 }
 
-/* launch_prepared(plan, stream, *words) -> the code of cuLaunchKernel, cuLaunchKernelEx or hipModuleLaunchKernel. plan: bytes of
- * uint64, which are HEAD and the first words; the words of this call follow them. Each word holds a parameter in its low bytes. A
- * plan saves the creation of Python objects for arguments that never change. */
+/* launch_prepared(plan, stream, *words) -> the code of cuLaunchKernel, cuLaunchKernelEx or hipModuleLaunchKernel. plan:
+ * bytes of uint64, which are HEAD and the first words; the words of this call follow them. Each word holds a parameter
+ * in its low bytes. A plan saves the creation of Python objects for arguments that never change. */
 static PyObject *py_launch_prepared(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
-    if (n < 2) { PyErr_SetString(PyExc_TypeError, "launch_prepared takes bytes, a stream and words"); return NULL; }
+    if (n < 2) {
+        PyErr_SetString(PyExc_TypeError, "launch_prepared takes bytes, a stream and words");
+        return NULL;
+    }
     Py_ssize_t held = read_plan(args[0], n - 2, head, words);
     if (held < 0 || !to_u64(args[1], &stream)) return NULL;
     for (Py_ssize_t i = 2; i < n; i++) words[held + i - 2] = PyLong_AsUnsignedLongLongMask(args[i]);
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
-/* launch_graph(function, graph, stream) -> the code of cuGraphLaunch or hipGraphLaunch. torch's replay takes twice the time. */
+/* launch_graph(function, graph, stream) -> the code of cuGraphLaunch or hipGraphLaunch. torch's replay takes twice the
+ * time. */
 static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t function, graph, stream;
-    if (!arity("launch_graph", n, 3) || !to_u64(args[0], &function) || !to_u64(args[1], &graph) || !to_u64(args[2], &stream)) return NULL;
+    if (!arity("launch_graph", n, 3) || !to_u64(args[0], &function) || !to_u64(args[1], &graph) ||
+        !to_u64(args[2], &stream))
+        return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS
     code = ((int (*)(void *, void *))function)((void *)graph, (void *)stream);
@@ -131,9 +165,10 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
     return PyLong_FromLong(code);
 }
 
-/* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the key of the
- * call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and
- * alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow the two addresses). */
+/* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the
+ * key of the call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked
+ * and of the sizes, type and alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow
+ * the two addresses). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t view;
@@ -141,7 +176,8 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
     if (!arity("launch_pair", n, 7) || !to_u64(args[4], &stream)) return NULL;
     if (!plain_pair(args[0], args + 5, &dest, &source, &view) || view.heap != args[3]) Py_RETURN_NONE;
-    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item, (dest.address | source.address) & 15};
+    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item,
+                        (dest.address | source.address) & 15};
     PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
     PyObject *key = bytes ? PyTuple_Pack(2, args[2], bytes) : NULL;
     Py_XDECREF(bytes);
@@ -159,142 +195,5 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
 }
 
-/* ---- kernel calls with Python arguments, which select the compiled variant and are converted to words ---- */
-
-enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
-
-/* The address of a tensor or array that read_tensor does not support, and (type, whether it is aligned). */
-static PyObject *specialised_array(PyObject *value, uint64_t *address) {
-    PyObject *place = PyObject_CallMethod(value, "data_ptr", NULL);
-    PyObject *dtype = place && to_u64(place, address) ? PyObject_GetAttrString(value, "dtype") : NULL;
-    PyObject *kind = dtype ? PyTuple_Pack(2, dtype, *address % 16 ? Py_False : Py_True) : NULL;
-    Py_XDECREF(place);
-    Py_XDECREF(dtype);
-    return kind;
-}
-
-/* Returns an object that is equal for two arguments for which Triton uses the same variant. For an int it tells the properties that
- * Triton specialises for; for a tensor it is a number from 256 on that tells type and alignment. NULL: an exception. */
-static PyObject *specialised(PyObject *views, PyObject *value, int constant, uint64_t *address) {
-    operand_t tensor;
-    if (constant) return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value); /* the type is included because 1, 1.0 and True are equal */
-    if (PyLong_CheckExact(value)) {
-        int overflow;
-        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-        if (overflow) return PyLong_FromLong(8 + 16 * (overflow > 0) + 2 * !(PyLong_AsUnsignedLongLongMask(value) % 16));
-        return PyLong_FromLong((number == 1) + 2 * !(number % 16) + 4 * (number == (int32_t)number));
-    }
-    if (read_tensor(views, value, &tensor, 0)) {
-        *address = tensor.address;
-        return PyLong_FromLong(256 + 2 * (long)(tensor.code * 16 + tensor.item) + !(tensor.address % 16));
-    }
-    if (PyBool_Check(value) || PyFloat_CheckExact(value)) value = (PyObject *)Py_TYPE(value);
-    else if (PyObject_HasAttrString(value, "data_ptr")) return specialised_array(value, address);
-    Py_INCREF(value); /* a device context, or None */
-    return value;
-}
-
-/* Returns the key (options, kind of each argument). NULL: an exception. */
-static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values, uint64_t *addresses) {
-    Py_ssize_t count = PyTuple_Size(values);
-    PyObject *key = PyTuple_New(count + 1);
-    if (!key) return NULL;
-    Py_INCREF(options);
-    PyTuple_SetItem(key, 0, options);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *constant = PyTuple_GetItem(constants, i);
-        PyObject *kind = constant ? specialised(views, PyTuple_GetItem(values, i), constant == Py_True, &addresses[i]) : NULL;
-        if (!kind) { Py_DECREF(key); return NULL; }
-        PyTuple_SetItem(key, i + 1, kind);
-    }
-    return key;
-}
-
-/* Converts value to words, and returns how many; -1: an exception, or too many words. */
-static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t address, uint64_t *words, Py_ssize_t room) {
-    char *bytes;
-    Py_ssize_t length;
-    if (kind == CONSTANT) return 0;
-    if (kind == WORDS) {
-        if (PyBytes_AsStringAndSize(held, &bytes, &length) || length / 8 > room) return -1;
-        memcpy(words, bytes, (size_t)length);
-        return length / 8;
-    }
-    if (room < 1) return -1;
-    if (kind == FLOAT || kind == DOUBLE) {
-        double number = PyFloat_AsDouble(value);
-        float single = (float)number;
-        *words = 0;
-        memcpy(words, kind == FLOAT ? (void *)&single : (void *)&number, kind == FLOAT ? 4 : 8);
-    } else *words = kind == POINTER && !PyLong_Check(value) ? address : PyLong_AsUnsignedLongLongMask(value);
-    return PyErr_Occurred() ? -1 : 1;
-}
-
-/* kernel_key(views, options, constants, arguments) -> the key by which call_kernel looks up these arguments. */
-static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    uint64_t addresses[MOST_WORDS];
-    if (!arity("kernel_key", n, 4)) return NULL;
-    if (PyTuple_Size(args[3]) > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS); return NULL; }
-    return key_of(args[0], args[1], args[2], args[3], addresses);
-}
-
-/* layout(views, symmetric, *tensors) -> bytes that are equal for tensors of equal types, devices, shapes and strides, which are alike in
- * whether their addresses are multiples of 16; and, for the first one, in whether it lies in one live allocation. None stands for no
- * tensor. Returns None if one of them is anything else. */
-static PyObject *py_layout(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    enum { MOST = 6, DIMENSIONS = 4, WORDS_EACH = 2 + 2 * DIMENSIONS };
-    int64_t words[MOST * WORDS_EACH] = {0};
-    Py_ssize_t used = 0;
-    if (n < 2 || n > 1 + MOST) { PyErr_Format(PyExc_TypeError, "layout takes views and up to %d tensors", MOST); return NULL; }
-    for (Py_ssize_t i = 1; i < n; i++, used++) {
-        dl_tensor_t t;
-        view_t view;
-        if (args[i] == Py_None) continue; /* a word of 0 */
-        if (!read_dlpack(args[0], args[i], &t) || t.ndim > DIMENSIONS || !t.strides) Py_RETURN_NONE;
-        uint64_t address = (uint64_t)t.data + t.byte_offset, count = 1;
-        int64_t *kind = &words[used];
-        for (int32_t j = 0; j < t.ndim; j++, used += 2) {
-            words[used + 2] = t.shape[j];
-            words[used + 3] = t.strides[j];
-            count *= (uint64_t)t.shape[j];
-        }
-        operand_t own = {address, count * t.bits / 8, t.bits / 8, t.device_type, t.device_id, t.code};
-        int live = i == 1 && find_view(args[0], &own, &view) && is_live(&view, address, own.nbytes);
-        kind[0] = 1 + 2 * live + 4 * (address % 16 == 0) + 8 * t.ndim + ((int64_t)t.code << 8) + ((int64_t)t.bits << 16) + ((int64_t)t.lanes << 32);
-        kind[1] = t.device_type + ((int64_t)t.device_id << 32);
-        used++;
-    }
-    return PyBytes_FromStringAndSize((char *)words, used * (Py_ssize_t)sizeof *words);
-}
-
-/* call_kernel(views, known, options, constants, grid, stream, arguments) -> the result of launch_prepared if known contains the key
- * of the arguments; otherwise the key. known: by key, (the HEAD of a plan of launch_prepared with any grid, the kind of each argument
- * as a byte, the words of each argument of kind WORDS as bytes and None for the others). */
-static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
-    (void)self;
-    uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;
-    char *plan, *kinds;
-    Py_ssize_t used = 0, length, count;
-    if (!arity("call_kernel", n, 7) || !to_u64(args[5], &stream) || (count = PyTuple_Size(args[6])) < 0) return NULL;
-    if (count > MOST_WORDS) { PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS); return NULL; }
-    PyObject *key = key_of(args[0], args[2], args[3], args[6], addresses);
-    if (!key) return NULL;
-    PyObject *found = PyDict_GetItemWithError(args[1], key);
-    if (!found && !PyErr_Occurred()) return key;
-    Py_DECREF(key);
-    if (!found || PyBytes_AsStringAndSize(PyTuple_GetItem(found, 0), &plan, &length) ||
-        PyBytes_AsStringAndSize(PyTuple_GetItem(found, 1), &kinds, &length))
-        return NULL;
-    memcpy(head, plan, sizeof head);
-    for (Py_ssize_t i = 0; i < 3; i++) head[GRID_X + i] = i < PyTuple_Size(args[4]) ? PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args[4], i)) : 1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *held = PyTuple_GetItem(PyTuple_GetItem(found, 2), i);
-        Py_ssize_t more = held ? words_from(PyTuple_GetItem(args[6], i), kinds[i], held, addresses[i], words + used, MOST_WORDS - used) : -1;
-        if (more < 0 && !PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "call_kernel takes up to %d words", MOST_WORDS);
-        if (more < 0) return NULL;
-        used += more;
-    }
-    return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
-}
+static PyMethodDef launch_methods[] = {METHOD(enqueue),      METHOD(copier),      METHOD(launch_prepared),
+                                       METHOD(launch_graph), METHOD(launch_pair), LAST_METHOD};

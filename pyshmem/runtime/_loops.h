@@ -1,39 +1,75 @@
-/* The loops of reductions: each combines two arrays of an element type by an operator. _native.c includes this file. */
+/* The loops of reductions: each combines two arrays of an element type by an operator. */
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#include "_conversions.h"
 
 typedef void (*combine_t)(void *, const void *, uint64_t);
-#define LOOP(NAME, T, EXPRESSION)                                                                                \
-    static void NAME(void *total, const void *part, uint64_t count) {                                            \
-        T *restrict a = total;                                                                                   \
-        const T *restrict b = part;                                                                              \
-        for (uint64_t i = 0; i < count; i++) { T x = a[i], y = b[i]; a[i] = (T)(EXPRESSION); }                   \
+#define LOOP(NAME, T, EXPRESSION)                                     \
+    static void NAME(void *total, const void *part, uint64_t count) { \
+        T *restrict a = total;                                        \
+        const T *restrict b = part;                                   \
+        for (uint64_t i = 0; i < count; i++) {                        \
+            T x = a[i], y = b[i];                                     \
+            a[i] = (T)(EXPRESSION);                                   \
+        }                                                             \
     }
 /* W: an unsigned type that is at least as wide as int, so that overflow wraps around */
-#define BITS(T, W)                                                                                               \
-    LOOP(sum_##T, T##_t, (W)x + (W)y) LOOP(prod_##T, T##_t, (W)x * (W)y)                                         \
-    LOOP(and_##T, T##_t, x & y) LOOP(or_##T, T##_t, x | y) LOOP(xor_##T, T##_t, x ^ y)
-#define ORDER(T) LOOP(min_##T, T##_t, x < y ? x : y) LOOP(max_##T, T##_t, x > y ? x : y)
+#define BITS(T, W)                       \
+    LOOP(sum_##T, T##_t, ((W)x + (W)y))  \
+    LOOP(prod_##T, T##_t, ((W)x * (W)y)) \
+    LOOP(and_##T, T##_t, (x & y))        \
+    LOOP(or_##T, T##_t, (x | y))         \
+    LOOP(xor_##T, T##_t, (x ^ y))
+#define ORDER(T)                        \
+    LOOP(min_##T, T##_t, x < y ? x : y) \
+    LOOP(max_##T, T##_t, x > y ? x : y)
 /* if an operand is a NaN, the result is a NaN */
-#define REAL(T)                                                                                                  \
-    LOOP(sum_##T, T##_t, x + y) LOOP(prod_##T, T##_t, x * y)                                                     \
-    LOOP(min_##T, T##_t, x < y || x != x ? x : y) LOOP(max_##T, T##_t, x > y || x != x ? x : y)
-#define COMPLEX(NAME, T)                                                                                         \
-    static void sum_##NAME(void *total, const void *part, uint64_t count) { sum_##T(total, part, 2 * count); }   \
-    static void prod_##NAME(void *total, const void *part, uint64_t count) {                                     \
-        T##_t *restrict a = total;                                                                               \
-        const T##_t *restrict b = part;                                                                          \
-        for (uint64_t i = 0; i < 2 * count; i += 2) {                                                            \
-            T##_t real = a[i] * b[i] - a[i + 1] * b[i + 1];                                                      \
-            a[i + 1] = a[i] * b[i + 1] + a[i + 1] * b[i];                                                        \
-            a[i] = real;                                                                                         \
-        }                                                                                                        \
+#define REAL(T)                                   \
+    LOOP(sum_##T, T##_t, (x + y))                 \
+    LOOP(prod_##T, T##_t, (x * y))                \
+    LOOP(min_##T, T##_t, x < y || x != x ? x : y) \
+    LOOP(max_##T, T##_t, x > y || x != x ? x : y)
+#define COMPLEX(NAME, T)                                                                                       \
+    static void sum_##NAME(void *total, const void *part, uint64_t count) { sum_##T(total, part, 2 * count); } \
+    static void prod_##NAME(void *total, const void *part, uint64_t count) {                                   \
+        T##_t *restrict a = total;                                                                             \
+        const T##_t *restrict b = part;                                                                        \
+        for (uint64_t i = 0; i < 2 * count; i += 2) {                                                          \
+            T##_t real = a[i] * b[i] - a[i + 1] * b[i + 1];                                                    \
+            a[i + 1] = a[i] * b[i + 1] + a[i + 1] * b[i];                                                      \
+            a[i] = real;                                                                                       \
+        }                                                                                                      \
     }
-BITS(uint8, uint32_t) BITS(uint16, uint32_t) BITS(uint32, uint32_t) BITS(uint64, uint64_t)
-ORDER(int8) ORDER(uint8) ORDER(int16) ORDER(uint16) ORDER(int32) ORDER(uint32) ORDER(int64) ORDER(uint64)
-REAL(float32) REAL(float64) COMPLEX(complex64, float32) COMPLEX(complex128, float64)
+BITS(uint8, uint32_t)
+BITS(uint16, uint32_t)
+BITS(uint32, uint32_t)
+BITS(uint64, uint64_t)
+ORDER(int8)
+ORDER(uint8)
+ORDER(int16)
+ORDER(uint16)
+ORDER(int32)
+ORDER(uint32)
+ORDER(int64)
+ORDER(uint64)
+REAL(float32)
+REAL(float64)
+COMPLEX(complex64, float32)
+COMPLEX(complex128, float64)
 
 /* Half types are combined in float32 and rounded once, to the nearest even. */
-static float bits_to_float(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }
-static uint32_t float_to_bits(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }
+static float bits_to_float(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static uint32_t float_to_bits(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
 
 static float from_bfloat16(uint16_t h) { return bits_to_float((uint32_t)h << 16); }
 static uint16_t to_bfloat16(float f) {
@@ -51,32 +87,76 @@ static uint16_t to_float16(float f) {
     uint32_t sign = float_to_bits(f) >> 16 & 0x8000, bits = float_to_bits(f) & 0x7fffffff;
     if (f != f) return (uint16_t)(sign | 0x7e00);
     if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds to infinity */
-    if (bits < 0x38800000) return (uint16_t)(sign | (float_to_bits(bits_to_float(bits) + 0.5f) - 0x3f000000)); /* subnormal */
+    if (bits < 0x38800000)
+        return (uint16_t)(sign | (float_to_bits(bits_to_float(bits) + 0.5f) - 0x3f000000)); /* subnormal */
     return (uint16_t)(sign | ((bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13));
 }
 
-#define HALF(T)                                                                                                  \
-    static void widen_##T(void *wide, const void *half, uint64_t count) {                                        \
-        for (uint64_t i = 0; i < count; i++) ((float *)wide)[i] = from_##T(((const uint16_t *)half)[i]);         \
-    }                                                                                                            \
-    static void narrow_##T(void *half, const void *wide, uint64_t count) {                                       \
-        for (uint64_t i = 0; i < count; i++) ((uint16_t *)half)[i] = to_##T(((const float *)wide)[i]);           \
+#define HALF(T)                                                                                          \
+    static void widen_##T(void *wide, const void *half, uint64_t count) {                                \
+        for (uint64_t i = 0; i < count; i++) ((float *)wide)[i] = from_##T(((const uint16_t *)half)[i]); \
+    }                                                                                                    \
+    static void narrow_##T(void *half, const void *wide, uint64_t count) {                               \
+        for (uint64_t i = 0; i < count; i++) ((uint16_t *)half)[i] = to_##T(((const float *)wide)[i]);   \
     }
-HALF(float16) HALF(bfloat16)
+HALF(float16)
+HALF(bfloat16)
 
-/* The element types, in the order of LOOPS in pyshmem/transport/teams/operators.py. The operators are sum, prod, min, max, and, or,
- * xor, as in its OPERATORS. An operator that is not defined for a type has no function. */
-enum { OPERATORS = 7 };
-typedef struct { uint64_t item, wide; combine_t combine[OPERATORS], widen, narrow; } kind_t;
-#define INTEGER_KIND(T, U) \
-    {sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, NULL, NULL},
-#define REAL_KIND(T) {sizeof(T##_t), sizeof(T##_t), {sum_##T, prod_##T, min_##T, max_##T, 0, 0, 0}, NULL, NULL},
-#define COMPLEX_KIND(T, BYTES) {BYTES, BYTES, {sum_##T, prod_##T, 0, 0, 0, 0, 0}, NULL, NULL},
-#define HALF_KIND(T) {2, 4, {sum_float32, prod_float32, min_float32, max_float32, 0, 0, 0}, widen_##T, narrow_##T},
+/* ---- the tables of operators and of element types: numbers are places in them, and Python reads both from
+ * _native.REDUCTIONS ---- */
+
+#define REDUCTIONS(X) X(sum) X(prod) X(min) X(max) X(and) X(or) X(xor)
+#define REDUCTION_NUMBER(OP) REDUCE_##OP,
+enum { REDUCTIONS(REDUCTION_NUMBER) OPERATORS };
+
+/* code: DLPack's. item: bytes of an element; wide: of one while it is combined. combine: NULL where an operator is not
+ * defined. */
+typedef struct {
+    const char *name;
+    uint8_t code;
+    uint64_t item, wide;
+    combine_t combine[OPERATORS], widen, narrow;
+} kind_t;
+#define INTEGER_KIND(CODE, T, U)                                                                                \
+    {#T,   CODE, sizeof(T##_t), sizeof(T##_t), {sum_##U, prod_##U, min_##T, max_##T, and_##U, or_##U, xor_##U}, \
+     NULL, NULL}
+#define REAL_KIND(T) {#T, DL_FLOAT, sizeof(T##_t), sizeof(T##_t), {sum_##T, prod_##T, min_##T, max_##T}, NULL, NULL}
+#define COMPLEX_KIND(T, BYTES) {#T, DL_COMPLEX, BYTES, BYTES, {sum_##T, prod_##T}, NULL, NULL}
+#define HALF_KIND(CODE, T) \
+    {#T, CODE, 2, 4, {sum_float32, prod_float32, min_float32, max_float32}, widen_##T, narrow_##T}
 static const kind_t kinds[] = {
-    INTEGER_KIND(int8, uint8) INTEGER_KIND(uint8, uint8) INTEGER_KIND(int16, uint16) INTEGER_KIND(uint16, uint16)
-    INTEGER_KIND(int32, uint32) INTEGER_KIND(uint32, uint32) INTEGER_KIND(int64, uint64) INTEGER_KIND(uint64, uint64)
-    REAL_KIND(float32) REAL_KIND(float64) COMPLEX_KIND(complex64, 8) COMPLEX_KIND(complex128, 16)
-    HALF_KIND(float16) HALF_KIND(bfloat16)
+    INTEGER_KIND(DL_INT, int8, uint8),
+    INTEGER_KIND(DL_UINT, uint8, uint8),
+    INTEGER_KIND(DL_INT, int16, uint16),
+    INTEGER_KIND(DL_UINT, uint16, uint16),
+    INTEGER_KIND(DL_INT, int32, uint32),
+    INTEGER_KIND(DL_UINT, uint32, uint32),
+    INTEGER_KIND(DL_INT, int64, uint64),
+    INTEGER_KIND(DL_UINT, uint64, uint64),
+    REAL_KIND(float32),
+    REAL_KIND(float64),
+    COMPLEX_KIND(complex64, 8),
+    COMPLEX_KIND(complex128, 16),
+    HALF_KIND(DL_FLOAT, float16),
+    HALF_KIND(DL_BFLOAT, bfloat16),
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Adds REDUCTIONS to the module: by operator the types that it is defined for, both in the order of their numbers. */
+static int export_reductions(PyObject *module) {
+#define REDUCTION_NAME(OP) #OP,
+    static const char *const operators[] = {REDUCTIONS(REDUCTION_NAME)};
+    PyObject *table = PyDict_New();
+    int failed = !table;
+    for (int operator = 0; operator < OPERATORS && !failed; operator++) {
+        const char *names[KINDS + 1];
+        int count = 0;
+        for (int kind = 0; kind < KINDS; kind++)
+            if (kinds[kind].combine[operator]) names[count++] = kinds[kind].name;
+        names[count] = NULL;
+        failed = add_names(table, operators[operator], names);
+    }
+    failed = failed || PyModule_AddObjectRef(module, "REDUCTIONS", table);
+    Py_XDECREF(table);
+    return failed ? -1 : 0;
+}

@@ -1,19 +1,24 @@
-/* The proxy thread, by which kernels on a GPU reach far PEs. _native.c includes this file.
+/* The proxy thread, by which kernels on a GPU reach far PEs.
  *
- * A kernel writes a request into a ring in memory that the GPU and the CPU share (pyshmem.device.arch.gpu.requests), and the proxy
- * sends it like a call of the host (_far.h). So the requests of a process are executed in the order of their tickets, and those to
- * one PE in this order at the PE too. The data of a request lie in its slot: the proxy needs no GPU. It is not the service thread,
- * because it blocks: two services that wait for each other would serve nobody.
+ * A kernel writes a request into a ring in memory that the GPU and the CPU share (pyshmem.device.arch.gpu.requests),
+ * and the proxy sends it like a call of the host (_far.h). So the requests of a process are executed in the order of
+ * their tickets, and those to one PE in this order at the PE too. The data of a request lie in its slot: the proxy
+ * needs no GPU. It is not the service thread, because it blocks: two services that wait for each other would serve
+ * nobody.
  *
- * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, then it looks more and more rarely.
- * The idea of a ring with a thread of the host: the proxies of NVSHMEM and MSCCL++. */
-enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 }; /* as in pyshmem.runtime.far: the ring, bytes of a slot's words, of its data */
-enum { MOST_ASKED = 16 }; /* gets at once: the data of the next travel while the kernel takes those of the first */
+ * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, and then less and less often.
+ * The proxies of NVSHMEM and MSCCL++ are also rings with a host thread. */
+#pragma once
+#include "_polling.h"
+
+/* as in pyshmem.runtime.far: the slots of the ring, and the bytes of a slot's words and of its data */
+enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 };
+enum { MOST_ASKED = 16 }; /* gets at once: the data of the next ones travel while the kernel takes those of the first */
 enum { BUSY_NS = 200000 };
 
-/* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its reply is here.
- * free: the slot may be used again; a kernel says so itself for a request with a reply. The other words are as in request_t;
- * result: what an atomic has found. */
+/* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its
+ * reply is here. free: the slot may be used again; a kernel says so itself for a request with a reply. The other words
+ * are as in request_t; result: what an atomic has found. */
 typedef struct {
     uint64_t ready, done, free, op, detail, place, nbytes, value, cond, result;
 } slot_t;
@@ -25,14 +30,19 @@ enum { LOST = -2 }; /* the offset, if a request has failed: seen is the errno, m
 typedef struct proxy {
     pthread_t thread;
     char *ring;
-    int64_t *record, code; /* code: of a request, for the record */
+    int64_t *record, code;    /* code: of a request, for the record */
     uint64_t executed, asked; /* requests; with the gets behind them whose data are on their way */
-    struct { link_t *link; uint64_t number; } gets[MOST_ASKED]; /* the number of each on its link */
-    int64_t since;         /* the last progress of the first of them */
+    struct {
+        link_t *link;
+        uint64_t number;
+    } gets[MOST_ASKED]; /* the number of each on its link */
+    int64_t since;      /* the last progress of the first of them */
     int wake, leaving;
 } proxy_t;
 
-static slot_t *slot_of(proxy_t *x, uint64_t number) { return (slot_t *)(x->ring + number % SLOTS * (SLOT_HEAD + PIECE)); }
+static slot_t *slot_of(proxy_t *x, uint64_t number) {
+    return (slot_t *)(x->ring + number % SLOTS * (SLOT_HEAD + PIECE));
+}
 
 /* Whether a kernel could write such a request, to a PE that is far. */
 static int is_sound(const slot_t *s) {
@@ -55,7 +65,7 @@ static link_t *perform_request(slot_t *s) {
     }
 }
 
-/* Fills the record, so that kernels stop to wait and the next call of the host raises the error. */
+/* Fills the record, so that kernels stop waiting and the next host call raises the error. */
 static void tell_failure(proxy_t *x, int64_t pe, int error) {
     if (__atomic_exchange_n(&x->record[RECORD_CLAIM], 1, __ATOMIC_ACQ_REL)) return;
     x->record[RECORD_PE] = far->my_pe, x->record[RECORD_OFFSET] = LOST;
@@ -63,7 +73,7 @@ static void tell_failure(proxy_t *x, int64_t pe, int error) {
     __atomic_store_n(&x->record[RECORD_ROUTINE], x->code, __ATOMIC_RELEASE);
 }
 
-/* Ends a request. One that has failed ends too: the kernel must not wait for it until its limit. */
+/* Ends a request, also one that has failed: the kernel must not wait for it until the time limit. */
 static void end_request(proxy_t *x, slot_t *s, link_t *failed) {
     int replies = s->op == GET || s->op == GET_STRIDED || s->op == FETCH;
     if (failed) tell_failure(x, failed->pe, failed->error);
@@ -83,10 +93,11 @@ static void ask_for_get(proxy_t *x, slot_t *s) {
     uint64_t at = x->asked++ % MOST_ASKED;
     x->gets[at].link = link_to(s->place), x->gets[at].number = 0;
     if (x->asked == x->executed + 1) x->since = now_ns();
-    far_ask((char *)s + SLOT_HEAD, s->place, s->nbytes, &x->gets[at].number); /* a failure stays with the link: it is seen below */
+    far_ask((char *)s + SLOT_HEAD, s->place, s->nbytes,
+            &x->gets[at].number); /* a failure is recorded in the link, and end_get finds it */
 }
 
-/* Ends the first get whose data are on their way, if they have come. Returns whether it has. */
+/* Ends the first get under way if its data have come. Returns whether they have. */
 static int end_get(proxy_t *x) {
     uint64_t at = x->executed % MOST_ASKED;
     link_t *l = x->gets[at].link;
@@ -96,11 +107,14 @@ static int end_get(proxy_t *x) {
     return 1;
 }
 
-/* Polls for a while, then looks more and more rarely. Returns whether a wake has come. */
+/* Polls for a while, and then less and less often. Returns whether a wake has come. */
 static int rest(proxy_t *x, int64_t since) {
     int64_t idle = now_ns() - since;
     if (idle > BUSY_NS) return nap(x->wake, idle);
-    if (far->spins <= CROWDED) sched_yield(); else CPU_RELAX();
+    if (far->spins <= CROWDED)
+        sched_yield();
+    else
+        CPU_RELAX();
     return 0;
 }
 
@@ -111,9 +125,13 @@ static void *run_proxy(void *arg) {
         uint64_t waiting = x->asked - x->executed;
         slot_t *s = slot_of(x, x->asked);
         int ready = __atomic_load_n(&s->ready, __ATOMIC_ACQUIRE) == x->asked + 1;
-        if (ready && s->op == GET && is_sound(s) && waiting < MOST_ASKED) ask_for_get(x, s);
-        else if (waiting ? !end_get(x) : !ready) { if (rest(x, since)) since = now_ns(); continue; }
-        else if (!waiting) execute_request(x, s);
+        if (ready && s->op == GET && is_sound(s) && waiting < MOST_ASKED)
+            ask_for_get(x, s);
+        else if (waiting ? !end_get(x) : !ready) {
+            if (rest(x, since)) since = now_ns();
+            continue;
+        } else if (!waiting)
+            execute_request(x, s);
         since = now_ns();
     }
     return NULL;
@@ -124,7 +142,7 @@ static void wake_proxy(proxy_t *x) {
     if (write(x->wake, &one, sizeof one) < 0) return; /* full: it wakes anyway */
 }
 
-/* Waits until all requests of kernels that have ended are executed: sent, or their reply is here. */
+/* Waits until all requests of kernels that have ended have been sent and, where they have replies, answered. */
 static void drain_proxy(void) {
     proxy_t *x = far->proxy;
     while (x) {
@@ -152,17 +170,23 @@ static PyObject *py_proxy_open(PyObject *self, PyObject *const *args, Py_ssize_t
     uint64_t number[3];
     if (!words_of("proxy_open", args, n, 3, number)) return NULL;
     proxy_t *x = far->proxy ? NULL : calloc(1, sizeof *x);
-    if (!x) { PyErr_SetString(PyExc_RuntimeError, "a proxy runs already, or there is no memory"); return NULL; }
+    if (!x) {
+        PyErr_SetString(PyExc_RuntimeError, "a proxy runs already, or there is no memory");
+        return NULL;
+    }
     x->ring = (char *)number[0], x->record = (int64_t *)number[1], x->code = (int64_t)number[2];
     x->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     errno = x->wake < 0 ? errno : start_thread(&x->thread, run_proxy, x);
-    if (errno) { free(x); return PyErr_SetFromErrno(PyExc_OSError); }
+    if (errno) {
+        free(x);
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     far->proxy = x;
     Py_RETURN_NONE;
 }
 
-/* proxy_wake(): a kernel is about to be launched. proxy_drain(): the kernels have ended. proxy_stop(): their requests are
- * executed, and no more come. None does anything without a proxy. */
+/* proxy_wake(): a kernel is about to be launched. proxy_drain(): the kernels have ended. proxy_stop(): their requests
+ * are executed, and no more come. None does anything without a proxy. */
 static PyObject *py_proxy_wake(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (far && far->proxy) wake_proxy(far->proxy);
@@ -184,3 +208,6 @@ static PyObject *py_proxy_stop(PyObject *self, PyObject *unused) {
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
+
+static PyMethodDef proxy_methods[] = {METHOD(proxy_open), METHOD_NO_ARGUMENTS(proxy_wake),
+                                      METHOD_NO_ARGUMENTS(proxy_drain), METHOD_NO_ARGUMENTS(proxy_stop), LAST_METHOD};

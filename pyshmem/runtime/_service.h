@@ -1,203 +1,13 @@
-/* The service thread, which executes the requests of far PEs on this PE's part of the heaps. _native.c includes this file.
+/* The service thread, which executes the requests of far PEs (_requests.h).
  *
- * It sleeps in epoll, or polls MPI if all goes by MPI. It never takes the GIL and never blocks on one wire: while a reply does not
- * fit into it, its requests wait. It uses the atomics and stores of the near PEs, so near and far ones may use the same word. */
-enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
+ * It sleeps in epoll, or polls MPI when MPI carries everything. It never takes the GIL and never blocks on one wire:
+ * while a reply does not fit into a wire, the requests of that wire wait. */
+#pragma once
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 
-/* The wire from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies that wait;
- * tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail are in GPU memory. */
-typedef struct peer {
-    struct peer *next;
-    wire_t wire;
-    int pe, writing, asks, left, on_gpu, tail_on_gpu; /* pe: -1 before its greeting. left: it has said goodbye */
-    int64_t since;
-    uint64_t executed, have, rest, out_at, out_end, tail_left;
-    char *into;
-    const char *tail;
-    int moves; /* the operation whose data go as messages now, or 0: `into` and `rest` are theirs, and later requests wait */
-    message_t message;
-    char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
-} peer_t;
-
-typedef struct service {
-    pthread_t thread;
-    int listener, epoll, strangers;       /* of connections. strangers: those without a greeting */
-    int wake, stopped;
-    int leaving;                          /* this PE is about to end: connections may do so too */
-    int moving;                           /* peers whose data go as messages now */
-    peer_t *room_of;                      /* whose message is in the pinned memory for messages, or NULL */
-    peer_t *peers;
-    peer_t **by_pe;  /* those with packets */
-    packet_t *spare; /* the next packet comes into it */
-    int unfinished, full; /* whether there are peers whose packets or messages it goes on with; with a packet that waits */
-} service_t;
-
-/* ---- execution of one request ---- */
-
-#define APPLY_INTEGER(T, B)                                                                                      \
-    case OP_AND: return bits_##T(seq_fetch_and_##T(p, v));                                                       \
-    case OP_OR: return bits_##T(seq_fetch_or_##T(p, v));                                                         \
-    case OP_XOR: return bits_##T(seq_fetch_xor_##T(p, v));
-#define APPLY(T, B, MORE)                                                                                        \
-    static uint64_t apply_##T(uint32_t operator, void *word, uint64_t value, uint64_t cond) {                    \
-        B##_t *p = word;                                                                                         \
-        T##_t v = value_##T((B##_t)value), c = value_##T((B##_t)cond);                                           \
-        switch (operator) {                                                                                      \
-        case OP_FETCH: return bits_##T(seq_fetch_##T(p));                                                        \
-        case OP_SET: return bits_##T(seq_set_##T(p, v));                                                         \
-        case OP_SWAP: return bits_##T(seq_swap_##T(p, v));                                                       \
-        case OP_ADD: return bits_##T(seq_fetch_add_##T(p, v));                                                   \
-        case OP_COMPARE_SWAP: return bits_##T(seq_compare_swap_##T(p, c, v));                                    \
-        MORE(T, B)                                                                                               \
-        default: return 0;                                                                                       \
-        }                                                                                                        \
-    }
-#define APPLY_NO_MORE(T, B)
-#define APPLY_TO_INTEGER(T, B) APPLY(T, B, APPLY_INTEGER)
-#define APPLY_TO_FLOAT(T, B) APPLY(T, B, APPLY_NO_MORE)
-INTEGERS(APPLY_TO_INTEGER) FLOATS(APPLY_TO_FLOAT)
-#define APPLY_ROW(T, B) {sizeof(T##_t), apply_##T},
-static const struct { uint64_t item; uint64_t (*apply)(uint32_t, void *, uint64_t, uint64_t); } appliers[] = {INTEGERS(APPLY_ROW) FLOATS(APPLY_ROW)};
-
-/* What _far_gpu.h defines. The functions return the driver's code. */
-static int is_within_gpu(uint64_t offset, uint64_t nbytes);
-static int gpu_copy(void *to, const void *from, uint64_t nbytes);
-static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
-static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
-static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
-static void *run_polling_service(void *arg); /* of _polling.h */
-static void stop_proxy(void);                /* of _proxy.h */
-
-/* Whether the bytes are in this PE's part of the GPU heap, or for other offsets of the CPU heap. */
-static int is_within(uint64_t offset, uint64_t nbytes) {
-    if (offset & FAR_GPU && offset >> FAR_SHIFT == 0) return is_within_gpu(offset, nbytes);
-    return offset <= far->length && nbytes <= far->length - offset;
-}
-
-/* Whether a request touches nothing but this PE's part of the heap. */
-static int is_valid(const request_t *r) {
-    uint64_t item = r->detail, type = r->detail % 16;
-    switch (r->op) {
-    case PUT: case GET: return is_within(r->offset, r->nbytes) && (!r->detail || (r->detail == BY_MPI && mpi.open && r->nbytes));
-    case PUT_STRIDED: case GET_STRIDED:
-        return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value < FAR_GPU &&
-               is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
-    case UPDATE: case FETCH:
-        return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, 8) && r->offset % appliers[type].item == 0;
-    case POST: return !((r->offset | r->cond) & FAR_GPU) && is_within(r->offset, 8) && is_within(r->cond, 8) && r->offset % 8 == 0 && r->cond % 8 == 0;
-    default: return r->op == FLUSH || r->op == BYE;
-    }
-}
-
-static void store_epoch(const request_t *r) {
-    uint64_t *word = (uint64_t *)(far->base + r->offset);
-    __atomic_store_n(word, r->value, __ATOMIC_SEQ_CST); /* either this thread sees that the PE sleeps, or the PE sees the word */
-    if (__atomic_load_n((uint64_t *)(far->base + r->cond), __ATOMIC_SEQ_CST)) syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-static void reply(peer_t *p, uint64_t value, uint64_t nbytes) {
-    reply_t r = {p->executed, value, nbytes};
-    memcpy(p->out + p->out_end, &r, sizeof r);
-    p->out_end += sizeof r;
-}
-
-/* Appends bytes of the heap to a reply. A word is read by one load. */
-static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
-    uint64_t word;
-    if (nbytes <= 8) { copy_item((char *)&word, at, nbytes); at = (char *)&word; }
-    memcpy(p->out + p->out_end, at, nbytes);
-    p->out_end += nbytes;
-}
-
-/* Returns -1 for a code of the GPU driver that is an error, after which this PE cannot go on. */
-static int gpu_result(const peer_t *p, int code) {
-    if (code) fprintf(stderr, "PE %d: the GPU driver returned error %d for a request from PE %d\n", far->my_pe, code, p->pe);
-    return code ? -1 : 0;
-}
-
-/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. Returns 0, or -1 for a failure. */
-static int execute(peer_t *p, const request_t *r, const char *payload) {
-    char *at = far->base + r->offset;
-    uint64_t old, item = r->detail;
-    /* a PE that sees what this request stores also sees what the earlier ones have stored */
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (r->offset & FAR_GPU) return gpu_result(p, execute_on_gpu(p, r, payload));
-    p->executed++;
-    switch (r->op) {
-    case PUT: copy_bytes(at, payload, r->nbytes); break;
-    case PUT_STRIDED: for (uint64_t i = 0; i * item < r->nbytes; i++) copy_bytes(at + i * r->value, payload + i * item, item); break;
-    case GET:
-        reply(p, 0, r->nbytes);
-        if (r->nbytes > CHUNK) p->tail = at, p->tail_left = r->nbytes, p->tail_on_gpu = 0;
-        else reply_bytes(p, at, r->nbytes);
-        return 0;
-    case GET_STRIDED:
-        reply(p, 0, r->nbytes);
-        for (uint64_t i = 0; i * item < r->nbytes; i++, p->out_end += item) memcpy(p->out + p->out_end, at + i * r->value, item);
-        return 0;
-    case UPDATE: case FETCH:
-        old = appliers[item % 16].apply((uint32_t)item / 16, at, r->value, r->cond);
-        if (r->op == FETCH) { reply(p, old, 0); return 0; }
-        break;
-    case POST: store_epoch(r); break;
-    case BYE: p->left = 1; break;
-    }
-    if (r->asks) reply(p, 0, 0);
-    return 0;
-}
-
-/* Stores a part of a long payload. Returns -1 for a failure. */
-static int store_part(peer_t *p, const char *data, uint64_t nbytes) {
-    char *to = p->on_gpu ? gpu_staging() : p->into;
-    if (data != to) memcpy(to, data, nbytes);
-    if (p->on_gpu && gpu_result(p, gpu_copy(p->into, to, nbytes))) return -1;
-    p->into += nbytes, p->rest -= nbytes;
-    if (p->rest) return 0;
-    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
-    return execute(p, &end, NULL);
-}
-
-/* ---- data that go as messages ---- */
-
-static void begin_move(peer_t *p, const request_t *r) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    p->on_gpu = (r->offset & FAR_GPU) != 0;
-    p->into = p->on_gpu ? gpu_address(r->offset) : far->base + r->offset;
-    p->rest = r->nbytes, p->asks = r->asks || r->op == GET, p->moves = r->op, p->message.nbytes = 0;
-    far->service->moving++;
-}
-
-/* Ends a message whose data have all come or gone. Returns -1 for a failure. */
-static int end_message(service_t *s, peer_t *p) {
-    uint64_t nbytes = p->message.nbytes;
-    if (p->on_gpu && p->moves == PUT && gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes))) return -1;
-    if (s->room_of == p) s->room_of = NULL;
-    p->into += nbytes, p->rest -= nbytes, p->message.nbytes = 0;
-    if (p->rest) return 0;
-    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
-    p->moves = 0, s->moving--;
-    return execute(p, &end, NULL);
-}
-
-/* Goes on with the messages of a request as far as they are. Returns -1 for a failure. */
-static int move(service_t *s, peer_t *p) {
-    while (p->moves) {
-        if (!p->message.nbytes) {
-            char *data = p->on_gpu ? gpu_room() : p->into;
-            uint64_t nbytes = p->rest < MESSAGE ? p->rest : MESSAGE;
-            if (p->on_gpu && s->room_of) return 0;
-            if (p->on_gpu) s->room_of = p;
-            if (p->on_gpu && p->moves == GET && gpu_result(p, gpu_copy(data, p->into, nbytes))) return -1;
-            if (message_begin(&p->message, p->moves == GET ? SEND : RECEIVE, data, nbytes, p->pe, p->moves)) return -1;
-        }
-        int ended = message_ended(&p->message);
-        if (ended <= 0) return ended;
-        if (end_message(s, p)) return -1;
-    }
-    return 0;
-}
-
-/* ---- connections ---- */
+#include "_requests.h"
 
 /* Sends what waits. Returns 1 if all has been sent, 0 if the wire is full, -1 if it has ended. */
 static int flush_out(peer_t *p) {
@@ -222,7 +32,9 @@ static int greet(service_t *s, peer_t *p) {
     memcpy(&h, p->in, sizeof h);
     unsigned wrong = 0;
     for (int i = 0; i < TOKEN; i++) wrong |= (unsigned)(h.token[i] ^ far->hello.token[i]);
-    if (memcmp(h.magic, MAGIC, sizeof MAGIC) || wrong || h.job != far->hello.job || h.n_pes != far->n_pes || h.pe < 0 || h.pe >= far->n_pes) return -1;
+    if (memcmp(h.magic, MAGIC, sizeof MAGIC) || wrong || h.job != far->hello.job || h.n_pes != far->n_pes || h.pe < 0 ||
+        h.pe >= far->n_pes)
+        return -1;
     p->pe = h.pe;
     p->executed = 1;
     s->strangers--;
@@ -238,7 +50,10 @@ static int execute_all(peer_t *p) {
     request_t r;
     while (!p->rest && p->have - at >= sizeof r) {
         memcpy(&r, p->in + at, sizeof r);
-        if (!is_valid(&r)) { fprintf(stderr, "PE %d: invalid request from PE %d\n", far->my_pe, p->pe); return -1; }
+        if (!is_valid(&r)) {
+            fprintf(stderr, "PE %d: invalid request from PE %d\n", far->my_pe, p->pe);
+            return -1;
+        }
         if (p->tail_left || OUT_BYTES - p->out_end < sizeof(reply_t) + CHUNK) {
             int sent = flush_out(p);
             if (sent < 0) return -1;
@@ -272,10 +87,13 @@ static int execute_all(peer_t *p) {
 
 /* Serves a wire that can be read or written. Returns -1 if it has ended. */
 static int serve(service_t *s, peer_t *p) {
-    uint64_t budget = BUDGET; /* so that one PE does not keep the others waiting */
+    uint64_t budget = BUDGET; /* so that no PE keeps the others waiting */
     for (;;) {
         int sent = flush_out(p);
-        if (sent <= 0) { p->writing = 1; return sent; }
+        if (sent <= 0) {
+            p->writing = 1;
+            return sent;
+        }
         p->writing = 0;
         if (p->have && p->pe >= 0 && execute_all(p)) return -1;
         if (p->tail_left || p->out_end) continue;
@@ -314,7 +132,10 @@ static peer_t *new_peer(service_t *s, int fd, int pe) {
 static void admit(service_t *s) {
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     peer_t *p = fd < 0 ? NULL : new_peer(s, fd, -1);
-    if (!p) { if (fd >= 0) close(fd); return; }
+    if (!p) {
+        if (fd >= 0) close(fd);
+        return;
+    }
     s->strangers++;
     set_options(fd);
     watch(s, p, EPOLL_CTL_ADD);
@@ -322,7 +143,10 @@ static void admit(service_t *s) {
 
 static void dismiss(service_t *s, peer_t *p) {
     for (peer_t **at = &s->peers; *at; at = &(*at)->next)
-        if (*at == p) { *at = p->next; break; }
+        if (*at == p) {
+            *at = p->next;
+            break;
+        }
     s->strangers -= p->pe < 0, s->moving -= p->moves != 0;
     if (s->room_of == p) s->room_of = NULL;
     if (s->by_pe) s->by_pe[p->pe] = NULL;
@@ -330,14 +154,16 @@ static void dismiss(service_t *s, peer_t *p) {
     free(p);
 }
 
-/* Ends this PE. Where all goes by MPI no connection ends with it, and a launcher may only notice a signal. */
+/* Ends this PE. When MPI carries everything, no connection ends with it, and a launcher may notice nothing but a
+ * signal. */
 static void end_pe(void) {
     fflush(NULL);
     if (far->polls) kill(getpid(), SIGKILL);
     _exit(1);
 }
 
-/* A PE has ended without a goodbye. The launcher ends the job, if it notices; otherwise this PE ends, so that it waits for nobody. */
+/* A PE has ended without a goodbye. The launcher ends the job if it notices; otherwise this PE ends itself, because it
+ * could wait for that PE forever. */
 static void lose(service_t *s, const peer_t *p) {
     for (int ms = 0; ms < GRACE_MS && !__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE); ms += 10) usleep(10000);
     if (__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE)) return;
@@ -353,10 +179,12 @@ static void expel(service_t *s) {
     }
 }
 
-/* Serves a wire on which something has happened, or whose messages may go on. Returns whether it still exists. */
+/* Serves a wire on which something has happened, or whose messages may move. Returns whether it still exists. */
 static int attend(service_t *s, peer_t *p, uint32_t events) {
     int writing = p->writing;
-    int ended = p->moves && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ? -1 : move(s, p); /* its end is not read while data go as messages */
+    int ended = p->moves && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+                    ? -1
+                    : move(s, p); /* its end is not read while data go as messages */
     if (ended < 0 || serve(s, p) < 0) {
         if (p->pe >= 0 && !p->left) lose(s, p);
         dismiss(s, p);
@@ -374,8 +202,10 @@ static void *run_service(void *arg) {
         for (int i = 0; i < n; i++) {
             peer_t *p = events[i].data.ptr;
             if ((void *)p == (void *)&s->wake) return NULL;
-            if ((void *)p == (void *)&s->listener) admit(s);
-            else attend(s, p, events[i].events);
+            if ((void *)p == (void *)&s->listener)
+                admit(s);
+            else
+                attend(s, p, events[i].events);
         }
         for (peer_t *p = s->moving ? s->peers : NULL, *next; p; p = next) {
             next = p->next;
@@ -409,8 +239,10 @@ static int start_service(int listener) {
         return s->by_pe && s->spare && s->wake >= 0 ? start_thread(&s->thread, run_polling_service, s) : ENOMEM;
     }
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener}, waking = {.events = EPOLLIN, .data.ptr = &s->wake};
-    if (s->epoll < 0 || s->wake < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking))
+    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
+                       waking = {.events = EPOLLIN, .data.ptr = &s->wake};
+    if (s->epoll < 0 || s->wake < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening) ||
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking))
         return errno;
     return start_thread(&s->thread, run_service, s);
 }
@@ -429,9 +261,9 @@ static void stop_service(service_t *s) {
     free(s->by_pe), free(s->spare), free(s);
 }
 
-/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts, naps): starts the service.
- * listener: a socket, or -1 if all goes by messages of MPI. addresses: by PE, a sockaddr as bytes, or None for near PEs. hosts: by PE,
- * as bytes. naps: whether a service that polls sleeps meanwhile. */
+/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts, naps): starts
+ * the service. listener: a socket, or -1 when MPI carries everything. addresses: by PE, a sockaddr as bytes, or None
+ * for near PEs. hosts: by PE, as bytes. naps: whether a service that polls sleeps meanwhile. */
 static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t number[7];
@@ -439,18 +271,26 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     char *token, *text;
     Py_ssize_t length;
     int64_t listener, naps;
-    if (!arity("far_open", n, 13) || !to_i64(args[12], &naps) || !to_f64(args[4], &timeout) || !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length)) return NULL;
+    if (!arity("far_open", n, 13) || !to_i64(args[12], &naps) || !to_f64(args[4], &timeout) ||
+        !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length))
+        return NULL;
     for (int i = 0; i < 7; i++)
         if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
     far_t *f = calloc(1, sizeof *f);
-    if (far || !f || length != TOKEN) { free(f); PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size"); return NULL; }
-    f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3], f->spins = (int)number[5];
+    if (far || !f || length != TOKEN) {
+        free(f);
+        PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size");
+        return NULL;
+    }
+    f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3],
+    f->spins = (int)number[5];
     f->limit = (int64_t)(timeout * 1e9), f->polls = listener < 0, f->naps = naps != 0;
     f->hello = (hello_t){.job = number[6], .pe = f->my_pe, .n_pes = f->n_pes};
     memcpy(f->hello.magic, MAGIC, sizeof MAGIC);
     memcpy(f->hello.token, token, TOKEN);
     pthread_mutex_init(&f->lock, NULL);
-    f->links = calloc(number[1], sizeof *f->links), f->open = calloc(number[1], sizeof *f->open), f->hosts = calloc(number[1], sizeof *f->hosts);
+    f->links = calloc(number[1], sizeof *f->links), f->open = calloc(number[1], sizeof *f->open),
+    f->hosts = calloc(number[1], sizeof *f->hosts);
     for (int pe = 0; pe < f->n_pes; pe++) {
         f->hosts[pe] = strdup(PyBytes_AsString(PyTuple_GetItem(args[11], pe)));
         PyObject *address = PyTuple_GetItem(args[10], pe);
@@ -465,9 +305,15 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     f->refuse = args[9];
     far = f;
     errno = start_service((int)listener);
-    if (errno) { far = NULL; return PyErr_SetFromErrno(PyExc_OSError); }
+    if (errno) {
+        far = NULL;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     Py_RETURN_NONE;
 }
+
+/* From now on connections may end. */
+static void allow_ends(void) { __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE); }
 
 static void link_free(link_t *l) {
     request_t bye = {.op = BYE};
@@ -478,15 +324,11 @@ static void link_free(link_t *l) {
     free(l);
 }
 
-/* far_close(): every PE has completed its requests. far_leave(): from now on connections may end. */
-static PyObject *py_far_leave(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    if (far) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
-    Py_RETURN_NONE;
-}
+/* far_close(): every PE has completed its requests. */
 static PyObject *py_far_close(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
     if (!far) Py_RETURN_NONE;
-    Py_DECREF(py_far_leave(self, unused));
+    allow_ends();
     Py_BEGIN_ALLOW_THREADS
     stop_proxy();
     for (int pe = 0; pe < far->n_pes; pe++) {
@@ -500,3 +342,5 @@ static PyObject *py_far_close(PyObject *self, PyObject *unused) {
     far = NULL;
     Py_RETURN_NONE;
 }
+
+static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};

@@ -1,35 +1,63 @@
-/* A wire carries the bytes of one link in order: requests one way, replies the other. _native.c includes this file.
+/* A wire carries the bytes of one link in order: requests one way, replies the other.
  *
- * It is a TCP connection; or packets, which are messages of MPI of up to PACKET bytes, if all goes by MPI. Its functions never block,
- * and return what those of sockets return. Of PACKETS packets one is synchronous: it ends when the receiver has taken it. So less than
- * 2 * PACKETS are sent and not taken, and MPI keeps no more of them, as a socket keeps no more bytes. */
-enum { PACKET = (1 << 14) - 8, PACKETS = 8 };
-enum { REQUESTS = 16, REPLIES = 17 }; /* tags; those of large data are operations */
+ * It is a TCP connection, or, when MPI carries everything, packets: messages of MPI of up to PACKET bytes. Its
+ * functions never block, and return what those of sockets return. One of every PACKETS packets is sent synchronously:
+ * its send completes when the receiver has taken it. So fewer than 2 * PACKETS packets are sent and not yet taken,
+ * which bounds what MPI has to buffer, as a socket's buffer is bounded. */
+#pragma once
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
-typedef struct { int32_t pe; uint32_t nbytes; char data[PACKET]; } packet_t; /* pe: the sender */
+#include "_messages.h"
+
+enum { PACKET = (1 << 14) - 8, PACKETS = 8 };
+enum { REQUESTS = 16, REPLIES = 17 }; /* tags; messages of large data have their operation as tag */
 
 typedef struct {
-    int pe, tag, tag_in;   /* the other PE; the tag of what this one sends; that of what it receives, or 0 if the service does so */
-    uint64_t sent, taken;  /* packets; bytes of the packet that has come */
+    int32_t pe;
+    uint32_t nbytes;
+    char data[PACKET];
+} packet_t; /* pe: the sender */
+
+typedef struct {
+    int pe, tag, tag_in;  /* the other PE; the tags of sent and received packets, tag_in 0 if the service receives */
+    uint64_t sent, taken; /* packets sent; bytes taken of the packet that has come */
     packet_t *in;
     message_t going[PACKETS];
     packet_t out[PACKETS];
 } packets_t;
 
-typedef struct { int fd; packets_t *packets; } wire_t; /* fd: of the connection, or -1 */
+typedef struct {
+    int fd;
+    packets_t *packets;
+} wire_t; /* fd: of the connection, or -1 */
 
 static int wire_is_open(const wire_t *w) { return w->fd >= 0 || w->packets; }
 
-/* Whether bytes have come that are not taken. For packets. */
+/* Whether a packet has come of which bytes are not yet taken. */
 static int wire_holds(const wire_t *w) { return w->packets->taken < w->packets->in->nbytes; }
 
-static ssize_t would_block(void) { errno = EAGAIN; return -1; }
-static ssize_t has_failed(void) { errno = EIO; return -1; }
+static ssize_t would_block(void) {
+    errno = EAGAIN;
+    return -1;
+}
+static ssize_t has_failed(void) {
+    errno = EIO;
+    return -1;
+}
 
 static int open_packets(wire_t *w, int pe, int tag, int tag_in) {
-    packets_t *k = malloc(sizeof *k); /* most of its memory is not touched while little is under way */
+    packets_t *k = malloc(sizeof *k); /* most of it stays untouched while few packets are under way */
     packet_t *in = malloc(sizeof *in);
-    if (!k || !in) { free(k), free(in); return ENOMEM; }
+    if (!k || !in) {
+        free(k), free(in);
+        return ENOMEM;
+    }
     memset(k, 0, offsetof(packets_t, out));
     k->pe = pe, k->tag = tag, k->tag_in = tag_in, k->in = in, in->nbytes = 0;
     w->packets = k;
@@ -72,7 +100,7 @@ static ssize_t wire_take(wire_t *w, char *to, uint64_t most) {
     return (ssize_t)now;
 }
 
-/* Nothing that has been sent still waits for its receiver: the PEs have met since. */
+/* Everything sent has a receiver that takes it: the PEs have met after the last send. */
 static void wire_close(wire_t *w) {
     packets_t *k = w->packets;
     if (w->fd >= 0) close(w->fd);

@@ -27,51 +27,30 @@ from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
 
 Tensor = torch.Tensor
-_TORCH = {
-    np.dtype(name): getattr(torch, name)
-    for name in (
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    )
-}
-_OTHERS = (
-    torch.bfloat16,
-    *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")),
-)
-DTYPES = (*_TORCH.values(), *_OTHERS)
-BOUNDS = {  # the least and the greatest value of each integer type
-    each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
-    for each in DTYPES
-    if not each.is_floating_point and not each.is_complex
-}
-# torch's dtypes by DLPack's type code * 16 + bytes, as locate_word gives them
+# all dtypes, by DLPack's code of the type
 _CODES = {
     0: ("int8", "int16", "int32", "int64"),
     1: ("uint8", "uint16", "uint32", "uint64"),
     2: ("float16", "float32", "float64"),
     4: ("bfloat16",),
+    5: ("complex64", "complex128"),
     6: ("bool",),
     10: ("float8_e4m3fn",),
     11: ("float8_e4m3fnuz",),
     12: ("float8_e5m2",),
     13: ("float8_e5m2fnuz",),
 }
-KINDS = {
+KINDS = {  # torch's dtypes by code * 16 + bytes, as locate_word gives them
     code * 16 + dtype.itemsize: dtype
     for code, names in _CODES.items()
     for dtype in (getattr(torch, name) for name in names)
+}
+DTYPES = tuple(KINDS.values())
+_TORCH = {np.dtype(name): getattr(torch, name) for code in (0, 1, 2, 5, 6) for name in _CODES[code]}  # those of NumPy
+BOUNDS = {  # the least and the greatest value of each integer type
+    each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
+    for each in DTYPES
+    if not each.is_floating_point and not each.is_complex
 }
 
 
@@ -104,7 +83,7 @@ class Sides(NamedTuple):
 
     heap: Heap  # of the symmetric array
     private: Heap  # in the private array's kind of memory
-    near: int  # the address of the symmetric array on this PE
+    symmetric: int  # the address of the symmetric array on this PE
     own: int  # the address of the private array
     nbytes: int
 

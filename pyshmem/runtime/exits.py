@@ -1,7 +1,7 @@
 """The end of a PE. A failure on one PE ends the job, because the other PEs might wait for it for ever.
 
 Hooks report an uncaught exception. Only an exit handler of the C library sees any other end with a nonzero status, such as
-sys.exit or a failing atexit function: see watch_exit in _native.c. This handler works if pyshmem started MPI. If the
+sys.exit or a failing atexit function: see watch_exit in _exit.h. This handler works if pyshmem started MPI. If the
 program started MPI, mpi4py finalises MPI before the handler runs, and MPI_Finalize waits for the other PEs.
 """
 

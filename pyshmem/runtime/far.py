@@ -1,4 +1,6 @@
-"""Numbers of requests to far PEs, which Python and the C code share: _far.h, _messages.h, _wire.h, _proxy.h."""
+"""Numbers of requests to far PEs, which Python and the C code share: _links.h, _messages.h, _proxy.h."""
+
+from pyshmem.runtime import _native
 
 SHIFT = 48  # a place is (PE + 1) << SHIFT, plus an offset
 GPU = 1 << 47  # of an offset: it is in the GPU heap
@@ -6,10 +8,8 @@ CHUNK, STAGE = 8192, 1 << 18  # the most bytes that a kernel moves for a request
 MESSAGE = 1 << 22  # the most bytes of a message of MPI
 LARGE = {"mixed": 1 << 16, "mpi": 1 << 14}  # by carrier: the fewest bytes that go as messages of their own
 PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH = range(1, 9)  # operations
-OPERATORS = ("fetch", "set", "swap", "add", "and", "or", "xor", "compare_swap")  # of atomics, by number
-TYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # of atomics, by number
-UINT64 = TYPES.index("uint64")
-ATOMICS = {(op, kind): 16 * OPERATORS.index(op) + number for op in OPERATORS for number, kind in enumerate(TYPES)}
+OPERATORS, TYPES = tuple(_native.ATOMICS), _native.ATOMICS["fetch"]  # of atomics, by number: the tables of _atomics.h
+ATOMICS = {(op, kind): 16 * OPERATORS.index(op) + TYPES.index(kind) for op in OPERATORS for kind in _native.ATOMICS[op]}
 
 # The ring of a process's kernels: SLOTS slots of SLOT_HEAD + PIECE bytes, words of 8 bytes at the head and data behind them.
 SLOTS, SLOT_HEAD, PIECE = 32, 128, 1 << 18

@@ -32,7 +32,7 @@ class Heap:
 
     A symmetric address is the address on this PE. The corresponding address on ``pe`` is ``deltas[pe]`` bytes higher. A
     PE that is not in ``deltas`` is not mapped. If it is in ``far_deltas``, its memory is reached by requests: then the
-    address plus this number is a place, see _far.h. ``stride`` is the distance between the heaps of neighbours, or 0 if
+    address plus this number is a place, see _links.h. ``stride`` is the distance between the heaps of neighbours, or 0 if
     the distances differ.
     """
 

@@ -6,7 +6,7 @@ PYSHMEM_WAIT_TIMEOUT seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,18 +17,21 @@ from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import refuse_timeout
 
-TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
+# the dtypes of each atomic operator: the table of _atomics.h
+ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}
+TYPES = ATOMICS["and"]  # of waits: those of the integers
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
 _turn = 0  # the element with which *_any and *_some begin
 
 
-def natives(operator: str, dtypes: Sequence[torch.dtype]) -> dict[Any, Any]:
-    """Return the native functions of an operator, by element type."""
-    return {dtype: getattr(_native, f"{operator}_{str(dtype).removeprefix('torch.')}") for dtype in dtypes}
+def native(call: str, dtype: torch.dtype) -> Callable[..., Any]:
+    """Return the native function of a call for elements of ``dtype``."""
+    function: Callable[..., Any] = getattr(_native, f"{call}_{str(dtype).removeprefix('torch.')}")
+    return function
 
 
-TEST, LOAD = natives("test", TYPES), natives("fetch", (*TYPES, torch.float32, torch.float64))
-_WAIT, _ANY = natives("wait", TYPES), natives("wait_any", TYPES)
+LOAD: dict[Any, Any] = {dtype: native("fetch", dtype) for dtype in ATOMICS["fetch"]}
+TEST, _WAIT, _ANY = ({dtype: native(call, dtype) for dtype in TYPES} for call in ("test", "wait", "wait_any"))
 
 
 class OnCpu:

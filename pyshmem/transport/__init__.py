@@ -1,6 +1,6 @@
 """Routes to PEs, and the synchronisation of teams.
 
 routes returns the route to a PE: an object with the operations of near.Near, which defines how it addresses the memory
-of the PE. direct contains the routes to PEs with mapped heaps, mpi the route to PEs of other nodes. mapped contains the
-barriers and collectives of teams.
+of the PE. near contains the routes to near PEs, whose memory is mapped on this node, far the routes to PEs of other nodes,
+and teams the barriers and collectives of teams.
 """

@@ -1,8 +1,8 @@
 """Finds the route to a PE, the address of its memory on that route, and the meeting of a team.
 
-PEs of this node are reached by ``direct``, those of other nodes by ``mpi``.
+Near PEs, those of this node, are reached by the routes of ``near``, far PEs, those of other nodes, by those of ``far``.
 
-The native functions locate and locate_word find the route to a PE themselves. All other calls use this module.
+The native functions locate and locate_word find the route to a PE themselves; all other calls use this module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_routes() -> None:
         pending.append(gpu.direct)
     if cpu.far_deltas:
         open_service()
-        pending.append(cpu.far)  # the last, because kernels may have sent requests
+        pending.append(cpu.far)  # last, because kernels may have sent requests
     if gpu.far_deltas:
         gpu.far.open()
 
@@ -74,7 +74,7 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
 def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
     """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
     to, away = route(routine, sides.heap, pe, sides.private)
-    return to, sides.near + away, sides.own, sides.nbytes
+    return to, sides.symmetric + away, sides.own, sides.nbytes
 
 
 def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int, Any]:

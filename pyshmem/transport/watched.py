@@ -19,7 +19,7 @@ class Watched:
 
     def __init__(self, meeting: Any) -> None:
         self._meeting = meeting
-        self._compared = ""  # the routine whose quick form did not do: its other form follows
+        self._compared = ""  # the routine whose quick form has refused: its other form follows
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._meeting, name)

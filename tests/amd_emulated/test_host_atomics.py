@@ -22,7 +22,7 @@ def atomic(op, dtype, word, value, cond=0):
     old = torch.zeros(1, dtype=dtype)
     bits = (host_atomics._as_bits(form, each) for each in (value, cond))
     address = word.data_ptr() + cpu.deltas[right]
-    tail = (host_atomics.OPERATORS[op], kind, "relaxed")
+    tail = (op, kind, "relaxed")
     host_atomics.operate[(1,)](shmem.device_context(), address, *bits, old.data_ptr(), *tail, num_warps=1)
     shmem.barrier_all()
     return old.item()

@@ -10,9 +10,10 @@ import triton.language as tl
 from compiling import NAMES, TARGETS, cache_key, compile, in_order, instructions, places, specialise
 from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import host_atomics
+from pyshmem.runtime.far import OPERATORS
 from test_memory_model import ACQUIRE, DRAIN, RELEASE
 
-CASES = [(op, torch.uint64) for op in host_atomics.OPERATORS] + [("add", dtype) for dtype in host_atomics.TYPES]
+CASES = [(op, torch.uint64) for op in OPERATORS] + [("add", dtype) for dtype in host_atomics.TYPES]
 CASES += [("swap", torch.float32), ("fetch", torch.float64), ("xor", torch.int32), ("compare_swap", torch.float32)]
 INSTRUCTIONS = {
     "set": ("exch.b", "swap"), "swap": ("exch.b", "swap"), "fetch": ("add.", "add"), "compare_swap": ("cas.b", "cmpswap"),
@@ -31,7 +32,7 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
         5,
         6,
         1 << 46,
-        host_atomics.OPERATORS[op],
+        op,
         host_atomics.TYPES[dtype][1],
         host_atomics.ORDERS[ordered],
     ]
@@ -67,7 +68,7 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
 @pytest.mark.parametrize("dtype", host_atomics.TYPES, ids=str)
 def test_one_kernel_serves_all_addresses_and_operands(dtype, target):
     """Ones, multiples of 16, what fits 32 bits and what does not: Triton would compile a variant for each."""
-    tail = [host_atomics.OPERATORS["add"], host_atomics.TYPES[dtype][1], "relaxed"]
+    tail = ["add", host_atomics.TYPES[dtype][1], "relaxed"]
     on = Target(tl.constexpr(NAMES.index(target)))
     words = [(0, 0, 0, 0), (1, 1, 1, 1), (16, 16, 16, 16), (3, 5, 7, 9), (1 << 45, -1, 1 << 33, 1 << 46)]
     assert len({cache_key(host_atomics.operate, target, [on, *each, *tail]) for each in words}) == 1

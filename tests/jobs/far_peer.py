@@ -1,4 +1,4 @@
-"""A far PE that a test plays by hand: the protocol of pyshmem/runtime/_far.h over a socket; and a service that it talks to."""
+"""A far PE that a test plays by hand: the protocol of pyshmem/runtime/_links.h over a socket; and a service that it talks to."""
 
 import mmap
 import socket

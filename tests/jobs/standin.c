@@ -1,8 +1,9 @@
 /* A recording stand-in for AMD's libamdhip64: the calls pyshmem makes, on host memory, between real processes.
 
-It checks arguments as the real library does, or as it should: what that one lets pass and then does wrong, a device that is not the
-current one, a released handle, is "misuse" here, an error and a line in the log. Memory comes full of 0xA5, never of zeros, and is
-readable only where the calls that make it so were made. Devices are ordinals of the list STANDIN_DEVICES of physical numbers.
+It checks arguments as the real library does, or as it should: what that one lets pass and then does wrong, a device
+that is not the current one, a released handle, is "misuse" here, an error and a line in the log. Memory comes full of
+0xA5, never of zeros, and is readable only where the calls that make it so were made. Devices are ordinals of the list
+STANDIN_DEVICES of physical numbers.
 
     STANDIN_LOG=path          one line per call: name, arguments, "-> code"; and one per misuse; ".pid" is appended
     STANDIN_DEVICES=0,1       the visible devices; physical number n has PCI bus id 0000:0n:00.0
@@ -21,12 +22,22 @@ readable only where the calls that make it so were made. Devices are ordinals of
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, BAD_POINTER = 17, INVALID_DIRECTION = 21, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_ENABLED = 704,
-       NOT_SUPPORTED = 801 };
+enum {
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    BAD_POINTER = 17,
+    INVALID_DIRECTION = 21,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    ALREADY_ENABLED = 704,
+    NOT_SUPPORTED = 801
+};
 enum { LIMIT = 256, POISON = 0xA5, PAGE = 4096, RECOMMENDED = 2 << 20, VMM_SUPPORTED = 89, UNCACHED = 0x40000000 };
 
 /* What the caller passes, laid out as in HIP 6 and later. */
-struct location { int type, id; };
+struct location {
+    int type, id;
+};
 struct prop {
     int type, handle_types;
     struct location location;
@@ -34,15 +45,44 @@ struct prop {
     unsigned char compression, rdma;
     unsigned short usage;
 };
-struct access_desc { struct location location; int flags; };
-struct ipc { char bytes[64]; };
+struct access_desc {
+    struct location location;
+    int flags;
+};
+struct ipc {
+    char bytes[64];
+};
 
 /* The ledger. Rows are free where base, or fd for a handle, is 0. */
-struct handle { int fd, device, caller_fd, maps; size_t size; bool released, exportable; ino_t inode; };
-struct piece { char *base; size_t size; struct handle *handle; unsigned accessors /* a bit for each device */, order; };
-struct range { char *base; size_t size; };
-struct block { char *base; size_t size; int fd, device, opens; pid_t owner; bool accessible; };
-struct ipc_content { uint32_t magic; pid_t pid; int fd, device; size_t size; };
+struct handle {
+    int fd, device, caller_fd, maps;
+    size_t size;
+    bool released, exportable;
+    ino_t inode;
+};
+struct piece {
+    char *base;
+    size_t size;
+    struct handle *handle;
+    unsigned accessors /* a bit for each device */, order;
+};
+struct range {
+    char *base;
+    size_t size;
+};
+struct block {
+    char *base;
+    size_t size;
+    int fd, device, opens;
+    pid_t owner;
+    bool accessible;
+};
+struct ipc_content {
+    uint32_t magic;
+    pid_t pid;
+    int fd, device;
+    size_t size;
+};
 
 static struct handle handles[LIMIT];
 static struct piece pieces[LIMIT];
@@ -62,7 +102,8 @@ __attribute__((constructor)) static void read_settings(void) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s.%d", setting("STANDIN_LOG", "/dev/null"), getpid());
     record_file = fopen(getenv("STANDIN_LOG") ? path : "/dev/null", "ae");
-    for (const char *next = setting("STANDIN_DEVICES", "0"); next; next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL)
+    for (const char *next = setting("STANDIN_DEVICES", "0"); next;
+         next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL)
         devices[device_count++] = atoi(next);
     version = atoi(setting("STANDIN_VERSION", "71400000"));
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
@@ -85,8 +126,14 @@ static int misuse(const char *what) {
     return INVALID_VALUE;
 }
 
-static struct { char name[64]; int calls; } counts[LIMIT];
-static struct { char name[64]; int nth, code; } failure;
+static struct {
+    char name[64];
+    int calls;
+} counts[LIMIT];
+static struct {
+    char name[64];
+    int nth, code;
+} failure;
 
 /* The nth call of name from now on, counted from 1, does nothing and answers code. Tests order it; nth 0: none. */
 void standin_fail(const char *name, int nth, int code) {
@@ -103,17 +150,24 @@ static int ordered_failure(const char *name) {
     return ++counts[row].calls == failure.nth && !strcmp(failure.name, name) ? failure.code : 0;
 }
 
-/* EXPORT(name, (parameters), (arguments), format, values...) { body }: ordered failure, else the body, then the record. */
-#define EXPORT(name, parameters, arguments, ...)                   \
-    static int do_##name parameters;                               \
-    int name parameters {                                          \
-        int code = ordered_failure(#name);                            \
-        if (!code) code = do_##name arguments;                     \
-        return record(code, #name " " __VA_ARGS__);                \
-    }                                                              \
+/* EXPORT(name, (parameters), (arguments), format, values...) { body }: ordered failure, else the body, then the record.
+ */
+#define EXPORT(name, parameters, arguments, ...)    \
+    static int do_##name parameters;                \
+    int name parameters {                           \
+        int code = ordered_failure(#name);          \
+        if (!code) code = do_##name arguments;      \
+        return record(code, #name " " __VA_ARGS__); \
+    }                                               \
     static int do_##name parameters
 
-#define FREE_ROW(table, key) ({ int row_ = 0; while (row_ < LIMIT && table[row_].key) row_++; if (row_ == LIMIT) abort(); &table[row_]; })
+#define FREE_ROW(table, key)                            \
+    ({                                                  \
+        int row_ = 0;                                   \
+        while (row_ < LIMIT && table[row_].key) row_++; \
+        if (row_ == LIMIT) abort();                     \
+        &table[row_];                                   \
+    })
 
 /* Shared memory of size bytes and a last page, full of POISON; that page counts who has it open. */
 static int poisoned_memory(size_t size) {
@@ -128,9 +182,12 @@ static int poisoned_memory(size_t size) {
 
 static int *open_count(struct block *block) { return (int *)(block->base + block->size); }
 
-static bool inside(const char *at, size_t nbytes, const char *base, size_t size) { return base && at && at >= base && at + nbytes <= base + size; }
+static bool inside(const char *at, size_t nbytes, const char *base, size_t size) {
+    return base && at && at >= base && at + nbytes <= base + size;
+}
 
-/* Whether a copy may touch these bytes: host memory, or device memory that is mapped and accessible to the current device. */
+/* Whether a copy may touch these bytes: host memory, or device memory that is mapped and accessible to the current
+ * device. */
 static bool usable(const void *at, size_t nbytes, bool device_only) {
     const char *byte = at, *end = byte + nbytes;
     for (bool moved = true; moved && byte < end;) {
@@ -138,14 +195,17 @@ static bool usable(const void *at, size_t nbytes, bool device_only) {
         for (int i = 0; i < LIMIT; i++) {
             struct piece *p = &pieces[i];
             struct block *own = &blocks[i], *other = &opened[i];
-            if (inside(byte, 1, p->base, p->size) && p->accessors >> current & 1) byte = p->base + p->size, moved = true;
+            if (inside(byte, 1, p->base, p->size) && p->accessors >> current & 1)
+                byte = p->base + p->size, moved = true;
             if (inside(byte, 1, own->base, own->size)) byte = own->base + own->size, moved = true;
-            if (inside(byte, 1, other->base, other->size) && other->accessible) byte = other->base + other->size, moved = true;
+            if (inside(byte, 1, other->base, other->size) && other->accessible)
+                byte = other->base + other->size, moved = true;
         }
     }
     if (byte >= end) return true;
     for (int i = 0; i < LIMIT; i++)
-        if (inside(byte, 1, ranges[i].base, ranges[i].size) || inside(byte, 1, opened[i].base, opened[i].size)) return false;
+        if (inside(byte, 1, ranges[i].base, ranges[i].size) || inside(byte, 1, opened[i].base, opened[i].size))
+            return false;
     return !device_only;
 }
 
@@ -159,13 +219,14 @@ EXPORT(hipSetDevice, (int device), (device), "device=%d", device) {
     return current = device, 0;
 }
 
-EXPORT(hipDeviceGetAttribute, (int *out, int attribute, int device), (out, attribute, device), "attribute=%d device=%d", attribute,
-       device) {
+EXPORT(hipDeviceGetAttribute, (int *out, int attribute, int device), (out, attribute, device), "attribute=%d device=%d",
+       attribute, device) {
     if (device < 0 || device >= device_count) return INVALID_DEVICE;
     return *out = attribute != VMM_SUPPORTED || !no_vmm, 0;
 }
 
-EXPORT(hipDeviceGetPCIBusId, (char *text, int length, int device), (text, length, device), "length=%d device=%d", length, device) {
+EXPORT(hipDeviceGetPCIBusId, (char *text, int length, int device), (text, length, device), "length=%d device=%d",
+       length, device) {
     if (device < 0 || device >= device_count) return INVALID_DEVICE;
     if (length < 13) return INVALID_VALUE;
     return snprintf(text, length, "0000:%02x:00.0", devices[device]), 0;
@@ -179,7 +240,8 @@ EXPORT(hipDeviceGetByPCIBusId, (int *out, const char *text), (out, text), "text=
     return INVALID_DEVICE;
 }
 
-EXPORT(hipDeviceCanAccessPeer, (int *out, int device, int peer), (out, device, peer), "device=%d peer=%d", device, peer) {
+EXPORT(hipDeviceCanAccessPeer, (int *out, int device, int peer), (out, device, peer), "device=%d peer=%d", device,
+       peer) {
     if (device < 0 || device >= device_count || peer < 0 || peer >= device_count) return INVALID_DEVICE;
     return *out = device != peer, 0;
 }
@@ -198,13 +260,15 @@ EXPORT(hipDeviceEnablePeerAccess, (int peer, unsigned flags), (peer, flags), "pe
 /* Virtual memory. */
 EXPORT(hipMemGetAllocationGranularity, (size_t *out, const struct prop *prop, int option), (out, prop, option),
        "type=%#x location=%d,%d option=%d", prop->type, prop->location.type, prop->location.id, option) {
-    if ((prop->type != 1 && prop->type != UNCACHED) || prop->location.type != 1 || prop->location.id < 0) return INVALID_VALUE;
+    if ((prop->type != 1 && prop->type != UNCACHED) || prop->location.type != 1 || prop->location.id < 0)
+        return INVALID_VALUE;
     if (prop->location.id >= device_count || option < 0 || option > 1) return INVALID_VALUE;
     return *out = option ? RECOMMENDED : PAGE, 0;
 }
 
 EXPORT(hipMemAddressReserve, (void **out, size_t size, size_t alignment, void *address, unsigned long long flags),
-       (out, size, alignment, address, flags), "size=%zu alignment=%zu address=%p flags=%llu out=%p", size, alignment, address, flags, *out) {
+       (out, size, alignment, address, flags), "size=%zu alignment=%zu address=%p flags=%llu out=%p", size, alignment,
+       address, flags, *out) {
     if (flags || !size || size % PAGE || alignment & (alignment - 1)) return INVALID_VALUE;
     size_t slack = alignment > PAGE ? alignment : 0;
     char *whole = mmap(address, size + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -218,7 +282,8 @@ EXPORT(hipMemAddressReserve, (void **out, size_t size, size_t alignment, void *a
 
 EXPORT(hipMemAddressFree, (void *address, size_t size), (address, size), "address=%p size=%zu", address, size) {
     for (int i = 0; i < LIMIT; i++)
-        if (pieces[i].base && inside(pieces[i].base, 1, address, size)) return misuse("a reserved range is freed while memory is mapped in it");
+        if (pieces[i].base && inside(pieces[i].base, 1, address, size))
+            return misuse("a reserved range is freed while memory is mapped in it");
     for (int i = 0; i < LIMIT; i++) {
         if (!ranges[i].base || ranges[i].base != address) continue;
         if (ranges[i].size != size) return misuse("a reserved range is freed with another size");
@@ -238,47 +303,53 @@ static void drop(struct handle *handle) {
     *handle = (struct handle){0};
 }
 
-EXPORT(hipMemCreate, (struct handle **out, size_t size, const struct prop *prop, unsigned long long flags), (out, size, prop, flags),
-       "size=%zu type=%#x handle_types=%d location=%d,%d rdma=%d flags=%llu current=%d handle=%p", size, prop->type, prop->handle_types,
-       prop->location.type, prop->location.id, prop->rdma, flags, current, (void *)*out) {
-    if (flags || !size || (prop->type != 1 && prop->type != UNCACHED) || prop->location.type != 1 || prop->win32) return INVALID_VALUE;
+EXPORT(hipMemCreate, (struct handle * *out, size_t size, const struct prop *prop, unsigned long long flags),
+       (out, size, prop, flags),
+       "size=%zu type=%#x handle_types=%d location=%d,%d rdma=%d flags=%llu current=%d handle=%p", size, prop->type,
+       prop->handle_types, prop->location.type, prop->location.id, prop->rdma, flags, current, (void *)*out) {
+    if (flags || !size || (prop->type != 1 && prop->type != UNCACHED) || prop->location.type != 1 || prop->win32)
+        return INVALID_VALUE;
     if (prop->type == UNCACHED && version < 70200000) return INVALID_VALUE;
     if (prop->type == UNCACHED && version < 71400000) return misuse("uncached virtual memory is coarse before 7.14");
     if (prop->location.id < 0 || prop->location.id >= device_count) return INVALID_DEVICE;
-    if (prop->location.id != current) return misuse("memory is created for another device than the current one, and comes from that");
+    if (prop->location.id != current)
+        return misuse("memory is created for another device than the current one, and comes from that");
     if (prop->handle_types & ~1) return NOT_SUPPORTED;
     if (size % PAGE) return INVALID_VALUE;
     int fd = poisoned_memory(size);
     if (fd < 0) return OUT_OF_MEMORY;
     *out = FREE_ROW(handles, fd);
-    **out = (struct handle){.fd = fd, .device = devices[current], .caller_fd = -1, .size = size, .exportable = prop->handle_types};
+    **out = (struct handle){
+        .fd = fd, .device = devices[current], .caller_fd = -1, .size = size, .exportable = prop->handle_types};
     return 0;
 }
 
-EXPORT(hipMemRelease, (struct handle *handle), (handle), "handle=%p", (void *)handle) {
+EXPORT(hipMemRelease, (struct handle * handle), (handle), "handle=%p", (void *)handle) {
     if (!live(handle)) return misuse("a handle is released twice, or never was one");
     handle->released = true;
     return drop(handle), 0;
 }
 
-EXPORT(hipMemExportToShareableHandle, (int *out, struct handle *handle, int type, unsigned long long flags), (out, handle, type, flags),
-       "handle=%p type=%d flags=%llu fd=%d", (void *)handle, type, flags, *out) {
+EXPORT(hipMemExportToShareableHandle, (int *out, struct handle *handle, int type, unsigned long long flags),
+       (out, handle, type, flags), "handle=%p type=%d flags=%llu fd=%d", (void *)handle, type, flags, *out) {
     if (!live(handle)) return misuse("a released handle is exported");
     if (flags || type != 1 || !handle->exportable) return INVALID_VALUE;
     *out = fcntl(handle->fd, F_DUPFD_CLOEXEC, 3);
     return *out < 0 ? INVALID_VALUE : 0;
 }
 
-EXPORT(hipMemImportFromShareableHandle, (struct handle **out, void *argument, int type), (out, argument, type),
+EXPORT(hipMemImportFromShareableHandle, (struct handle * *out, void *argument, int type), (out, argument, type),
        "argument=%s type=%d handle=%p", (uintptr_t)argument > INT_MAX ? "pointer" : "value", type, (void *)*out) {
     if (!argument || type != 1) return INVALID_VALUE;
     bool value = (uintptr_t)argument <= INT_MAX;
-    if (value != (version >= 70100000)) return misuse("the descriptor goes by value from HIP 7.1 on, by a pointer to it before");
+    if (value != (version >= 70100000))
+        return misuse("the descriptor goes by value from HIP 7.1 on, by a pointer to it before");
     int fd = value ? (int)(uintptr_t)argument : *(int *)argument, own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     struct stat status;
     if (own < 0 || fstat(own, &status)) return INVALID_VALUE;
     *out = FREE_ROW(handles, fd);
-    **out = (struct handle){.fd = own, .device = -1, .caller_fd = fd, .size = status.st_size - PAGE, .inode = status.st_ino};
+    **out = (struct handle){
+        .fd = own, .device = -1, .caller_fd = fd, .size = status.st_size - PAGE, .inode = status.st_ino};
     return 0;
 }
 
@@ -289,15 +360,16 @@ static bool caller_closed(struct handle *handle) {
 }
 
 EXPORT(hipMemMap, (void *address, size_t size, size_t offset, struct handle *handle, unsigned long long flags),
-       (address, size, offset, handle, flags), "address=%p size=%zu offset=%zu handle=%p flags=%llu", address, size, offset, (void *)handle,
-       flags) {
+       (address, size, offset, handle, flags), "address=%p size=%zu offset=%zu handle=%p flags=%llu", address, size,
+       offset, (void *)handle, flags) {
     if (!live(handle)) return misuse("a released handle is mapped");
     if (!address || !size || offset || flags || size % PAGE || size > handle->size) return INVALID_VALUE;
     if (caller_closed(handle)) return misuse("the imported descriptor was closed before the memory was mapped");
     bool reserved = false;
     for (int i = 0; i < LIMIT; i++) {
         reserved |= inside(address, size, ranges[i].base, ranges[i].size);
-        if (pieces[i].base && (char *)address < pieces[i].base + pieces[i].size && pieces[i].base < (char *)address + size)
+        if (pieces[i].base && (char *)address < pieces[i].base + pieces[i].size &&
+            pieces[i].base < (char *)address + size)
             return misuse("memory is mapped over mapped memory");
     }
     if (!reserved) return misuse("memory is mapped outside all reserved ranges");
@@ -320,7 +392,8 @@ static bool whole_pieces(char *address, size_t size) {
     return size && at == address + size;
 }
 
-/* Before 7.14 (rocm-systems#2451) the sizes of a range's pieces, from the one that was mapped first, must add up to what is asked for. */
+/* Before 7.14 (rocm-systems#2451) the sizes of a range's pieces, from the one that was mapped first, must add up to
+ * what is asked for. */
 static bool first_pieces(const char *address, size_t size) {
     struct range *range = ranges;
     while (!inside(address, 1, range->base, range->size)) range++;
@@ -328,7 +401,8 @@ static bool first_pieces(const char *address, size_t size) {
     for (unsigned last = 0, next = 0; sum < size; last = next) {
         struct piece *first = NULL;
         for (int i = 0; i < LIMIT; i++)
-            if (inside(pieces[i].base, 1, range->base, range->size) && pieces[i].order > last && (!first || pieces[i].order < first->order))
+            if (inside(pieces[i].base, 1, range->base, range->size) && pieces[i].order > last &&
+                (!first || pieces[i].order < first->order))
                 first = &pieces[i];
         if (!first) return false;
         sum += first->size;
@@ -337,19 +411,21 @@ static bool first_pieces(const char *address, size_t size) {
     return sum == size;
 }
 
-EXPORT(hipMemSetAccess, (void *address, size_t size, const struct access_desc *desc, size_t count), (address, size, desc, count),
-       "address=%p size=%zu location=%d,%d access=%d count=%zu current=%d", address, size, desc->location.type, desc->location.id,
-       desc->flags, count, current) {
+EXPORT(hipMemSetAccess, (void *address, size_t size, const struct access_desc *desc, size_t count),
+       (address, size, desc, count), "address=%p size=%zu location=%d,%d access=%d count=%zu current=%d", address, size,
+       desc->location.type, desc->location.id, desc->flags, count, current) {
     if (!count || !whole_pieces(address, size)) return misuse("access is set for other bytes than whole mapped pieces");
-    if (version < 71400000 && !first_pieces(address, size)) return misuse("access is checked against the range's first pieces before 7.14");
+    if (version < 71400000 && !first_pieces(address, size))
+        return misuse("access is checked against the range's first pieces before 7.14");
     for (size_t i = 0; i < count; i++) {
-        if (desc[i].location.type != 1 || desc[i].location.id < 0 || desc[i].location.id >= device_count) return INVALID_VALUE;
+        if (desc[i].location.type != 1 || desc[i].location.id < 0 || desc[i].location.id >= device_count)
+            return INVALID_VALUE;
         if (desc[i].flags != 0 && desc[i].flags != 1 && desc[i].flags != 3) return INVALID_VALUE;
     }
     for (char *at = address; at < (char *)address + size; at += piece_at(at)->size) {
         struct piece *piece = piece_at(at);
         if (caller_closed(piece->handle)) return misuse("the imported descriptor was closed before access was set");
-        int protection = PROT_NONE;  /* one address space stands for all devices', so what any may do is possible */
+        int protection = PROT_NONE; /* one address space stands for all devices', so what any may do is possible */
         for (size_t i = 0; i < count; i++) {
             if (desc[i].flags == 3) piece->accessors |= 1u << desc[i].location.id;
             protection |= (desc[i].flags & 1 ? PROT_READ : 0) | (desc[i].flags & 2 ? PROT_WRITE : 0);
@@ -381,7 +457,8 @@ static int allocate(void **out, size_t size) {
     if (fd < 0) return OUT_OF_MEMORY;
     char *base = mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) return OUT_OF_MEMORY;
-    *FREE_ROW(blocks, base) = (struct block){.base = base, .size = whole, .fd = fd, .device = devices[current], .accessible = true};
+    *FREE_ROW(blocks, base) =
+        (struct block){.base = base, .size = whole, .fd = fd, .device = devices[current], .accessible = true};
     return *out = base, 0;
 }
 
@@ -389,8 +466,8 @@ EXPORT(hipMalloc, (void **out, size_t size), (out, size), "size=%zu current=%d o
     return size ? allocate(out, size) : INVALID_VALUE;
 }
 
-EXPORT(hipExtMallocWithFlags, (void **out, size_t size, unsigned flags), (out, size, flags), "size=%zu flags=%u current=%d out=%p", size,
-       flags, current, *out) {
+EXPORT(hipExtMallocWithFlags, (void **out, size_t size, unsigned flags), (out, size, flags),
+       "size=%zu flags=%u current=%d out=%p", size, flags, current, *out) {
     bool known = flags == 0 || flags == 1 || (flags == 2 && size == 8) || (flags == 3 && version >= 50700000);
     return size && known ? allocate(out, size) : INVALID_VALUE;
 }
@@ -411,7 +488,7 @@ EXPORT(hipFree, (void *address), (address), "address=%p", address) {
     return *block = (struct block){0}, 0;
 }
 
-EXPORT(hipIpcGetMemHandle, (struct ipc *out, void *address), (out, address), "address=%p", address) {
+EXPORT(hipIpcGetMemHandle, (struct ipc * out, void *address), (out, address), "address=%p", address) {
     struct block *block = block_at(blocks, address);
     if (!block) return misuse("an IPC handle is asked for what is not the base of an allocation");
     memset(out, 0, sizeof *out);
@@ -419,7 +496,8 @@ EXPORT(hipIpcGetMemHandle, (struct ipc *out, void *address), (out, address), "ad
     return memcpy(out, &content, sizeof content), 0;
 }
 
-EXPORT(hipIpcOpenMemHandle, (void **out, struct ipc handle, unsigned flags), (out, handle, flags), "flags=%u out=%p", flags, *out) {
+EXPORT(hipIpcOpenMemHandle, (void **out, struct ipc handle, unsigned flags), (out, handle, flags), "flags=%u out=%p",
+       flags, *out) {
     struct ipc_content content;
     memcpy(&content, &handle, sizeof content);
     if (flags != 1) return INVALID_VALUE;
@@ -432,15 +510,21 @@ EXPORT(hipIpcOpenMemHandle, (void **out, struct ipc handle, unsigned flags), (ou
     snprintf(path, sizeof path, "/proc/%d/fd/%d", content.pid, content.fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) return BAD_POINTER;
-    bool reached = true;  /* handles attach below the filter of visible devices; before 7.0 a visible one must be enabled */
+    bool reached =
+        true; /* handles attach below the filter of visible devices; before 7.0 a visible one must be enabled */
     for (int i = 0; i < device_count; i++)
         if (devices[i] == content.device && i != current && version < 70000000) reached = peer_enabled[i];
     char *base = mmap(NULL, content.size + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (base == MAP_FAILED) return BAD_POINTER;
     struct block *row = FREE_ROW(opened, base);
-    *row = (struct block){.base = base, .size = content.size, .fd = content.fd, .device = content.device, .opens = 1,
-                          .owner = content.pid, .accessible = reached};
+    *row = (struct block){.base = base,
+                          .size = content.size,
+                          .fd = content.fd,
+                          .device = content.device,
+                          .opens = 1,
+                          .owner = content.pid,
+                          .accessible = reached};
     __atomic_fetch_add(open_count(row), 1, __ATOMIC_SEQ_CST);
     if (!reached) mprotect(base, content.size, PROT_NONE);
     return *out = base, 0;
@@ -456,10 +540,12 @@ EXPORT(hipIpcCloseMemHandle, (void *address), (address), "address=%p", address) 
 }
 
 /* Work on streams. The host is the device here, and does it at once. */
-EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kind, void *stream), (target, source, nbytes, kind, stream),
-       "target=%p source=%p nbytes=%zu kind=%d stream=%p current=%d", target, source, nbytes, kind, stream, current) {
+EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kind, void *stream),
+       (target, source, nbytes, kind, stream), "target=%p source=%p nbytes=%zu kind=%d stream=%p current=%d", target,
+       source, nbytes, kind, stream, current) {
     if (kind < 0 || kind > 4) return INVALID_DIRECTION;
-    if (!usable(target, nbytes, false) || !usable(source, nbytes, false)) return misuse("a copy touches memory that the current device has no access to");
+    if (!usable(target, nbytes, false) || !usable(source, nbytes, false))
+        return misuse("a copy touches memory that the current device has no access to");
     return memmove(target, source, nbytes), 0;
 }
 
@@ -469,8 +555,8 @@ EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *st
     return memset(target, value, count), 0;
 }
 
-EXPORT(hipStreamWriteValue64, (void *stream, void *target, uint64_t value, unsigned flags), (stream, target, value, flags),
-       "stream=%p target=%p value=%lu flags=%u", stream, target, value, flags) {
+EXPORT(hipStreamWriteValue64, (void *stream, void *target, uint64_t value, unsigned flags),
+       (stream, target, value, flags), "stream=%p target=%p value=%lu flags=%u", stream, target, value, flags) {
     if (flags || (uintptr_t)target % 8) return INVALID_VALUE;
     if (!usable(target, 8, true)) return misuse("a stream writes to memory that the current device has no access to");
     return *(uint64_t *)target = value, 0;
@@ -488,8 +574,8 @@ EXPORT(hipThreadExchangeStreamCaptureMode, (int *mode), (mode), "held=%d", *mode
 }
 
 EXPORT(hipModuleLaunchKernel,
-       (void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
-        void **parameters, void **extra),
+       (void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+        void *stream, void **parameters, void **extra),
        (function, x, y, z, bx, by, bz, shared, stream, parameters, extra), "grid=%u,%u,%u threads=%u", x, y, z, bx) {
     if (!function || !x || !y || !z || !bx || by != 1 || bz != 1 || !parameters || extra) return INVALID_VALUE;
     return 0;
@@ -500,7 +586,10 @@ EXPORT(hipGraphLaunch, (void *graph, void *stream), (graph, stream), "graph=%p s
 }
 
 /* Words for codes, and what tests ask. */
-static const struct { int code; const char *text; } ERRORS[] = {
+static const struct {
+    int code;
+    const char *text;
+} ERRORS[] = {
     {0, "no error"},
     {INVALID_VALUE, "invalid argument"},
     {OUT_OF_MEMORY, "out of memory"},

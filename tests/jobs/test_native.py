@@ -53,7 +53,7 @@ def test_add_wraps_as_in_c(kind, memory):
     _, address = memory
     low, high = LIMITS[kind]
     getattr(_native, f"set_{kind}")(address, high)
-    assert getattr(_native, f"fetch_add_{kind}")(address, 1) == high
+    assert getattr(_native, f"add_{kind}")(address, 1) == high
     assert getattr(_native, f"fetch_{kind}")(address) == low
 
 

@@ -72,7 +72,7 @@ def gpu():
 @pytest.fixture
 def to(gpu, monkeypatch):
     """The route from GPU memory; its requests note that they are sent."""
-    monkeypatch.setattr(module, "_PIECE", PIECE)
+    monkeypatch.setattr(module, "_CHUNK", PIECE)
     done = []
     route = module.FromGpu(Heap(done))
     route._staged = types.SimpleNamespace(memory=torch.empty(2 * PIECE, dtype=torch.uint8))

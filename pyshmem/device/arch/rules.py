@@ -7,6 +7,8 @@ import math
 import triton
 import triton.language as tl
 
+from pyshmem.runtime import _native
+
 
 @triton.constexpr_function
 def wanted_of(tile: object, rows: int) -> str | None:
@@ -21,9 +23,8 @@ def wanted_of(tile: object, rows: int) -> str | None:
 @triton.constexpr_function
 def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
     """Return (argument, description of valid values) for an invalid operator or dtype, or None if both are valid."""
-    operators = ("sum", "prod", "min", "max", "and", "or", "xor")
-    if op not in operators:
-        return "op", "one of " + ", ".join(operators)
+    if op not in _native.REDUCTIONS:
+        return "op", "one of " + ", ".join(_native.REDUCTIONS)
     if not is_combined(op, tile.dtype):
         return "tile", f"a dtype that {op} is defined for"
     return None
@@ -48,9 +49,16 @@ def covers(fetch: tl.tensor, pointers: tl.tensor) -> bool:
 
 
 @triton.constexpr_function
+def is_bitwise(op: str) -> bool:
+    """Return whether an operator of atomics or reductions is defined for integers only."""
+    tables = (_native.ATOMICS, _native.REDUCTIONS)
+    return any(op in table and "float32" not in table[op] for table in tables)
+
+
+@triton.constexpr_function
 def is_combined(op: str, element: tl.dtype) -> bool:
     """Return whether an operator or scan is defined for a dtype."""
-    if op in ("and", "or", "xor"):
+    if is_bitwise(op):
         return element.is_int() and element.primitive_bitwidth > 1
     return element.primitive_bitwidth > (8 if element.is_floating() else 1)
 
@@ -130,13 +138,13 @@ def wanted_combined(op: str, element: tl.dtype) -> str | None:
     """Return the description of valid elements if an operator or scan is not defined for these, or None."""
     if is_combined(op, element):
         return None
-    return f"a pointer to {'integers' if op in ('and', 'or', 'xor') else 'integers, or to floats of 2, 4 or 8 bytes'}"
+    return f"a pointer to {'integers' if is_bitwise(op) else 'integers, or to floats of 2, 4 or 8 bytes'}"
 
 
 @triton.constexpr_function
 def wanted_atomic(op: str, element: tl.dtype) -> str | None:
     """Return the description of a valid element if an atomic is not defined for this one, or None."""
-    bitwise = op in ("and", "or", "xor")
+    bitwise = is_bitwise(op)
     if element.primitive_bitwidth in (32, 64) and (element.is_int() or not bitwise):
         return None
     return f"a pointer to {'an integer' if bitwise else 'an integer or float'} of 4 or 8 bytes"

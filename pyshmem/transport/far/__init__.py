@@ -1,5 +1,6 @@
-"""The route to PEs on other nodes, whose service threads execute requests. MPI starts the job and tells the PEs about each
-other; requests and data go over TCP connections or as messages of MPI, see carriers.py. See _far.h and _service.h.
+"""The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
+
+Requests and data travel over TCP connections or as messages of MPI, see carriers. See also _links.h and _service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order.
@@ -12,6 +13,7 @@ import secrets
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -22,45 +24,40 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, refuse
-from pyshmem.runtime.far import OPERATORS, UINT64
+from pyshmem.runtime.far import ATOMICS as NUMBERS
+from pyshmem.runtime.far import OPERATORS
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 from pyshmem.runtime.whereabouts import refuse_timeout
+from pyshmem.runtime.words import native
 from pyshmem.transport.far import interfaces
 from pyshmem.transport.far.carriers import carrier
 from pyshmem.transport.far.proxy import proxy
-from pyshmem.transport.near import Near
-from pyshmem.transport.near.cpu import INTEGERS, NUMBERS
+from pyshmem.transport.near import Near, atomics_of
 
 _ETIMEDOUT, _EACCES = 110, 13
-_BITWISE = ("and", "or", "xor")
 _LARGEST = 32  # bytes of an element, a complex long double
 
 
-def _atomics(kind: str, name: str) -> dict[Any, Any]:
-    """Return the native functions of an operator, by element type. kind: "fetch" or "update"."""
-    code = OPERATORS.index(name)
-    return {
-        dtype: partial(getattr(_native, f"far_{kind}_{str(dtype).removeprefix('torch.')}"), code)
-        for dtype in (INTEGERS if name in _BITWISE else NUMBERS)
-    }
+def _fetch_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_fetch", dtype), OPERATORS.index(operator))
+
+
+def _update_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_update", dtype), OPERATORS.index(operator))
 
 
 class Far(Near):
-    """The route to the CPU memory of PEs on other nodes."""
+    """The route to the CPU memory of far PEs."""
 
     put = store = staticmethod(_native.far_put)
     get = staticmethod(_native.far_get)
     put_strided = staticmethod(_native.far_put_strided)
     get_strided = staticmethod(_native.far_get_strided)
     settle_pe = staticmethod(_native.far_quiet_pe)
-    atomics = {  # noqa: RUF012
-        **{name: _atomics("fetch", name) for name in ("fetch", "swap", "compare_swap")},
-        **{f"fetch_{name}": _atomics("fetch", name) for name in ("add", *_BITWISE)},
-        **{name: _atomics("update", name) for name in ("set", "add", *_BITWISE)},
-    }
+    atomics = atomics_of(_fetch_by, _update_by)
     _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
-    _details = {name: OPERATORS.index(name) * 16 + UINT64 for name in ("set", "add")}  # noqa: RUF012
+    _details = {name: NUMBERS[name, "uint64"] for name in ("set", "add")}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._thread = threading.local()
@@ -88,12 +85,12 @@ class Far(Near):
             super().put_signal(place, source, nbytes, home, update, word, value)
 
     def order(self) -> None:
-        """Requests to one PE are executed in order: let those of this PE's kernels be sent before later ones."""
+        """Send the requests of this PE's kernels: later requests to the same PE are executed after them."""
         if proxy.memory:
             proxy.drain(default())
 
     def settle(self, ctx: Any = None) -> None:
-        """Wait until every request has been executed, those of other contexts and of kernels that have ended too."""
+        """Wait until every request has been executed, also those of other contexts and of kernels that have ended."""
         if proxy.memory:
             proxy.drain(default())
         if self._held:
@@ -117,7 +114,7 @@ def open_service() -> None:
     token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
     known = tuple(addresses[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
     whole = cpu.base, cpu.size + cpu.system_bytes
-    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core
+    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core of its own
     carrier.load(wish)
     _native.far_open(
         *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
@@ -127,7 +124,7 @@ def open_service() -> None:
 
 
 def close_service() -> None:
-    """Stop the service thread. Every PE has completed its requests and passed a barrier since."""
+    """Stop the service thread. Every PE has completed its requests and then passed a barrier."""
     _native.far_close()
     carrier.close()
     proxy.close()

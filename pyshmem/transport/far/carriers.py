@@ -1,8 +1,8 @@
 """What carries requests, replies and data between nodes: TCP, messages of MPI, or TCP with messages for large data.
 
-TCP wakes the service thread of the target, and MPI moves nothing without a thread that polls. So by default requests go over
-TCP, and MPI, which may be much faster on the fabric of a cluster, is polled only while the data of a large request travel.
-With PYSHMEM_FAR=mpi all goes by MPI, which the service polls all the time. See _messages.h, _wire.h and _polling.h.
+TCP wakes the service thread of the target, whereas MPI moves nothing unless a thread polls. So by default requests travel
+over TCP, and MPI, which may be much faster on the fabric of a cluster, is polled only while the data of a large request
+travel. With PYSHMEM_FAR=mpi, MPI carries everything, and the service always polls. See _messages.h, _wire.h and _polling.h.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pyshmem.runtime.job import job
 
 _CALLS = tuple(f"MPI_{name}" for name in ("Irecv", "Isend", "Issend", "Test", "Improbe", "Mrecv", "Barrier"))
 _MULTIPLE = 3  # MPI_THREAD_MULTIPLE
-_PROBE = 1 << 20  # bytes of a put of the measurement
+_PROBE = 1 << 20  # bytes of each measured put
 _ROUNDS = 5
-_MARGIN = 0.8  # of the time over TCP: what messages must take at most to be chosen
+_MARGIN = 0.8  # messages are chosen if they take less than this part of the time over TCP
 
 
 class Carrier:
@@ -57,7 +57,7 @@ class Carrier:
         return "tcp" if self.why else str(wish)
 
     def load(self, wish: str) -> None:
-        """Find the functions of MPI that ``agree``'s answer needs, before the services start. Collective over the job."""
+        """Find the functions of MPI if ``wish`` needs them, before the services start. Collective over the job."""
         if wish == "tcp":
             return
         from mpi4py import MPI
@@ -68,7 +68,7 @@ class Carrier:
         _native.far_messages(*_functions(), *handles, MPI.ANY_SOURCE, job.my_pe)
 
     def choose(self, wish: str) -> None:
-        """Decide on what ``agree`` has left open. The services of all PEs run. Collective over the job."""
+        """Choose the carrier if ``agree`` has not. The services of all PEs run. Collective over the job."""
         if wish == "tcp":
             return
         assert job.comm is not None
@@ -77,7 +77,10 @@ class Carrier:
         _native.far_use_messages(LARGE.get(self.name, 0))
 
     def close(self) -> None:
-        """The service has ended. Collective over the job: MPI moves what this PE has sent last only while it is called."""
+        """Release the communicator. The service has ended. Collective over the job.
+
+        All PEs meet, because MPI moves the last messages of this PE only in its calls.
+        """
         if self._comm is not None:
             assert job.comm is not None
             job.comm.Barrier()
@@ -95,7 +98,7 @@ def _functions() -> list[int | None]:
 
 
 def _no_messages() -> str:
-    """Return why data cannot go as messages; "" if they can."""
+    """Return why data cannot travel as messages; "" if they can."""
     if isinstance(job.comm, StoreComm):
         return "there is no MPI"
     from mpi4py import MPI
@@ -110,9 +113,9 @@ def _no_messages() -> str:
 
 
 def _compare() -> tuple[str, str]:
-    """Return what is faster from PE 0 to the first PE of another node, and the times. Other PEs return at once.
+    """Return the faster carrier from PE 0 to the first far PE, and the times. Other PEs return at once.
 
-    The data are zeros, as is the memory of the heap to which they go.
+    The data are zeros, and so is the memory to which they are put.
     """
     nbytes = min(_PROBE, cpu.size)
     if job.my_pe or nbytes < LARGE["mixed"]:
@@ -121,14 +124,14 @@ def _compare() -> tuple[str, str]:
     place = cpu.base + cpu.far_deltas[min(cpu.far_deltas)]
     try:
         tcp, messages = (_seconds(least, place, source) for least in (0, LARGE["mixed"]))
-    except ShmemError as error:  # the first call to that PE raises it
+    except ShmemError as error:  # the first call to that PE will raise it
         return "tcp", f"not measured: {error}"
     name = "mixed" if messages < _MARGIN * tcp else "tcp"
     return name, f"{nbytes} bytes take {messages * 1e3:.2f} ms by MPI and {tcp * 1e3:.2f} ms over TCP"
 
 
 def _seconds(least: int, place: int, source: np.ndarray) -> float:
-    """Return the shortest of the times of some puts, after one that connects."""
+    """Return the shortest time of a put, after a put that connects."""
     _native.far_use_messages(least)
     times = []
     for _ in range(_ROUNDS + 1):

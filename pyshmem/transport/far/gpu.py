@@ -1,7 +1,7 @@
-"""The routes between nodes for arrays in GPU memory. Their data pass through pinned CPU memory at both ends.
+"""The routes to far PEs for arrays in GPU memory. The data pass through pinned CPU memory at both ends.
 
-A request follows the work on torch's current stream, as an operation on the GPU memory of a near PE does: the call waits for
-that work. The service of the target executes it on its GPU, see _far_gpu.h.
+A request is ordered after the work on torch's current stream, as an operation on the GPU memory of a near PE is: the call
+waits for that work. The service of the target executes the request on its GPU, see _far_gpu.h.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyshmem.transport.near.bridge import WORDS, spread
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
 
-_PIECE = 1 << 22  # bytes: of a put from GPU memory or a get into it, those in pinned memory at once
+_CHUNK = 1 << 22  # the bytes of a put from GPU memory or a get into it that are in pinned memory at once
 
 
 class FromCpu(Far):
@@ -112,8 +112,8 @@ class FromGpu(FromCpu):
         if nbytes in WORDS:  # which some copy engines tear
             _native.far_put(place, direct.fetch(source, nbytes), nbytes)
             return
-        ready: tuple[int, int, int] | None = None  # the piece before: (place, its address in pinned memory, bytes)
-        for first, size, at, stream in self._pieces(nbytes):
+        ready: tuple[int, int, int] | None = None  # the previous chunk: (place, its address in pinned memory, bytes)
+        for first, size, at, stream in self._chunks(nbytes):
             self.heap.driver.copy(at, source + first, size, stream)
             if ready:  # while the copy engine copies this one
                 _native.far_put(*ready)
@@ -123,8 +123,8 @@ class FromGpu(FromCpu):
             _native.far_put(*ready)
 
     def _get(self, dest: int, place: int, nbytes: int) -> None:
-        asked: tuple[int, ...] = ()  # the piece before: what _take takes of it
-        for first, size, at, stream in self._pieces(nbytes):
+        asked: tuple[int, ...] = ()  # the previous chunk: the arguments of _take
+        for first, size, at, stream in self._chunks(nbytes):
             number = _native.far_ask(at, place + first, size)
             if asked:  # while the data of this one travel
                 self._take(*asked)
@@ -133,20 +133,20 @@ class FromGpu(FromCpu):
             self._take(*asked)
 
     def _take(self, place: int, number: int, dest: int, at: int, nbytes: int, stream: int) -> None:
-        """Wait for a piece that was asked for, and copy it to the GPU."""
+        """Wait for a chunk that was asked for, and copy it to the GPU."""
         _native.far_await(place, number)
         self.heap.driver.copy(dest, at, nbytes, stream)
         self.heap.driver.synchronize(stream)
 
-    def _pieces(self, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (first byte, bytes, address of pinned memory, current stream) of each piece, with two addresses in turn."""
+    def _chunks(self, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (first byte, bytes, address of pinned memory, current stream) of each chunk; two addresses alternate."""
         self.heap.direct.refuse_capture("a call to a PE of another node")
         stream, staged = self.heap.stream(), self._staged
         if not hasattr(staged, "memory"):
-            staged.memory = torch.empty(2 * _PIECE, dtype=torch.uint8, device="cpu", pin_memory=True)
+            staged.memory = torch.empty(2 * _CHUNK, dtype=torch.uint8, device="cpu", pin_memory=True)
         at = staged.memory.data_ptr()
-        for first in range(0, nbytes, _PIECE):
-            yield first, min(_PIECE, nbytes - first), at + first % (2 * _PIECE), stream
+        for first in range(0, nbytes, _CHUNK):
+            yield first, min(_CHUNK, nbytes - first), at + first % (2 * _CHUNK), stream
 
     def _put_strided(self, place: int, source: int, place_step: int, source_step: int, item: int, count: int) -> None:
         self._wait()

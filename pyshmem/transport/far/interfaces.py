@@ -1,4 +1,4 @@
-"""The addresses at which PEs of other nodes reach this PE: those of one network that all nodes share."""
+"""The addresses at which far PEs reach this PE: those of one network that all nodes share."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def offered() -> list[Interface]:
 def choose(offers: list[list[Interface]], hosts: tuple[str, ...]) -> list[str]:
     """Return the address of each PE in the first network of PE 0 that all PEs share.
 
-    A network in which two hosts have one address is a host's own, as that of its containers. If the user has named one
-    interface on each host, the networks may differ.
+    A network in which two hosts have the same address is private to each host, such as that of its containers. If the user
+    has named one interface on each host, the networks may differ.
     Errors: UnreachableError.
     """
     if all(len(offer) == 1 for offer in offers):

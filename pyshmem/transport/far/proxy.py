@@ -1,6 +1,6 @@
 """The ring through which compiled kernels reach far PEs, and the thread that executes their requests: see _proxy.h.
 
-It exists from the first device context of a team of several nodes on. A process without one has no such thread.
+The first device context of a team that spans nodes creates both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routes to mapped memory, by loads, stores, native atomics or copy engines: one for each kind of memory."""
+"""Routes to near PEs, whose memory is mapped here: one for each kind of memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,31 @@ from typing import Any
 
 from pyshmem.runtime import comparisons
 from pyshmem.runtime.job import job
-from pyshmem.runtime.words import OnCpu
+from pyshmem.runtime.words import ATOMICS, OnCpu
 
 COMPARE = tuple(getattr(operator, name.lower()) for name in comparisons.NAMES)
 Atomics = dict[str, dict[Any, Callable[..., Any]]]
+_ONLY_FETCH, _ONLY_UPDATE = ("fetch", "swap", "compare_swap"), ("set",)
+
+
+def atomics_of(fetching: Callable[..., Any], updating: Callable[..., Any]) -> Atomics:
+    """Return a route's table of all operators. Both functions take (operator, dtype) and return a function of the table."""
+    table: Atomics = {}
+    for name, dtypes in ATOMICS.items():
+        if name not in _ONLY_FETCH:
+            table[name] = {dtype: updating(name, dtype) for dtype in dtypes}
+        if name not in _ONLY_UPDATE:
+            form = name if name in _ONLY_FETCH else f"fetch_{name}"
+            table[form] = {dtype: fetching(name, dtype) for dtype in dtypes}
+    return table
 
 
 class Near(OnCpu):
-    """The operations of a route. ``place`` is always a remote address: here, the address at which the memory is mapped.
+    """The operations of a route. ``place`` is the address of remote memory: for a near PE, the one at which it is mapped.
 
-    ``atomics[operator][dtype]`` performs an atomic on the element at ``place``: set, add, and, or, xor(place, value);
-    fetch(place); swap, fetch_add, fetch_and, fetch_or, fetch_xor(place, value); compare_swap(place, cond, value). Fetching
-    atomics return the previous value. They raise OverflowError for an int that the type cannot hold.
+    ``atomics[name][dtype]`` performs an atomic on the element at ``place``: fetch(place), compare_swap(place, cond, value),
+    swap(place, value) and fetch_add(place, value), ... return the previous value; set(place, value), add(place, value), ...
+    need not. They raise OverflowError for an int that the type cannot hold.
     """
 
     atomics: Atomics
@@ -46,7 +59,7 @@ class Near(OnCpu):
         self.get(dest, place, nbytes)
 
     def fetch(self, place: int, nbytes: int) -> int:
-        """Return an address in CPU memory at which the bytes can be read until this thread's next fetch or look."""
+        """Read bytes into CPU memory, and return their address, which is valid until this thread's next fetch or look."""
         raise NotImplementedError
 
     def signal(self, update: str, place: int, value: int) -> None:
@@ -69,7 +82,7 @@ class Near(OnCpu):
                 raise TimeoutError
 
     def order(self) -> None:
-        """Order the operations that this PE starts from now on after its earlier ones, on all streams, for fence."""
+        """Order operations that this PE starts later after those that it has started, on all streams, for fence."""
         raise NotImplementedError
 
     def settle(self, ctx: Any = None) -> None:

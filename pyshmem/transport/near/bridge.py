@@ -1,4 +1,4 @@
-"""Copies between GPU memory and CPU memory, which are complete on return; and strided tensors on mapped memory."""
+"""The routes for copies between GPU memory and CPU memory, complete on return; and strided tensors on mapped memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bridge(Near):
             self._copy(dest, place, nbytes)
 
     def _is_word(self, nbytes: int) -> bool:
-        """Return whether a kernel must copy the bytes, because AMD's copies may tear a word of GPU memory."""
+        """Return whether a kernel must copy the bytes because AMD's copy engines may tear a word of GPU memory."""
         return self._gpu.moves_words and nbytes in WORDS and self._symmetric.streams
 
     def _copy(self, dest: int, source: int, nbytes: int) -> None:

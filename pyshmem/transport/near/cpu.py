@@ -1,4 +1,4 @@
-"""The route to mapped CPU memory. The core copies and performs atomics; every operation is complete on return."""
+"""The route to the CPU memory of near PEs. The core copies and performs atomics; operations are complete on return."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ import torch
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.words import LOAD, natives
-from pyshmem.transport.near import Near
-
-INTEGERS = (torch.int32, torch.int64, torch.uint32, torch.uint64)
-NUMBERS = (*INTEGERS, torch.float32, torch.float64)
-_BITWISE = ("and", "or", "xor")
+from pyshmem.runtime.words import native
+from pyshmem.transport.near import Near, atomics_of
 
 
 class CpuNear(Near):
-    """The route to PEs whose CPU memory is mapped."""
+    """The route to the CPU memory of near PEs."""
 
     put = get = store = staticmethod(_native.copy)
     put_strided = get_strided = staticmethod(_native.copy_strided)
-    atomics = {  # noqa: RUF012
-        "fetch": LOAD,
-        **{name: natives(name, NUMBERS) for name in ("set", "swap", "compare_swap", "fetch_add")},
-        "add": natives("fetch_add", NUMBERS),
-        **{prefix + name: natives(f"fetch_{name}", INTEGERS) for name in _BITWISE for prefix in ("", "fetch_")},
-    }
-    _signals = {"set": _native.set_uint64, "add": _native.fetch_add_uint64}  # noqa: RUF012
+    atomics = atomics_of(native, native)
+    _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
 
     def fetch(self, place: int, nbytes: int) -> int:
         return place

@@ -1,4 +1,4 @@
-"""The route to mapped GPU memory. The copy engine copies in stream order, and a kernel of one thread performs each atomic.
+"""The route to the GPU memory of near PEs: copies in stream order by the copy engine, atomics by kernels of one thread.
 
 Puts, stores and atomics are enqueued on torch's current stream. Non-blocking copies are enqueued on a stream of their
 context. Waits read the memory on a separate stream, so they never queue behind the program's kernels.
@@ -24,9 +24,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.gpu.heap import gpu, raw_stream
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import LOAD, TEST, Words, any_holds
-from pyshmem.transport.near import Near
+from pyshmem.transport.near import Near, atomics_of
 from pyshmem.transport.near.bridge import WORDS, Bridge, spread
-from pyshmem.transport.near.cpu import CpuNear
 
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
@@ -35,7 +34,6 @@ _UNLIKELY = 0x5BD1E995A7F3C2D9  # the value of a landing buffer before the GPU w
 _LOOK_SECONDS = 0.01  # after this time, an unchanged landing buffer is accepted if the stream is idle
 _MOST_KEPT = 64  # arrays that non-blocking calls keep alive before the stream is checked
 _IDLE_SECONDS = 1e-3  # the time that a look waits for the current stream
-_UPDATES = ("set", "add", "and", "or", "xor")  # operators that return nothing
 
 
 class _Thread(threading.local):
@@ -47,14 +45,12 @@ class _Thread(threading.local):
 
 
 class GpuNear(Near):
-    """The route to PEs whose GPU memory is mapped."""
+    """The route to the GPU memory of near PEs."""
 
     def __init__(self, heap: GpuHeap) -> None:
         self.heap = heap
         self.moves_words = False
-        self.atomics = {
-            op: {dtype: self._atomic(op, dtype) for dtype in table} for op, table in CpuNear.atomics.items()
-        }
+        self.atomics = atomics_of(self._fetch_by, self._update_by)
 
     def open(self) -> None:
         """Create the streams and set the functions of the route."""
@@ -175,14 +171,10 @@ class GpuNear(Near):
 
     # ---- atomics, looks and waits ----
 
-    def _atomic(self, op: str, dtype: torch.dtype) -> Callable[..., Any]:
-        if op == "fetch":
-            return partial(self._fetching, op, dtype)
-        if op == "compare_swap":
-            return partial(self._compare_swap, dtype)
-        return self._update(op, dtype) if op in _UPDATES else partial(self._fetching, op, dtype)
+    def _fetch_by(self, op: str, dtype: torch.dtype) -> Callable[..., Any]:
+        return partial(self._compare_swap, dtype) if op == "compare_swap" else partial(self._fetching, op, dtype)
 
-    def _update(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
+    def _update_by(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
         low, high = BOUNDS.get(dtype, (None, None))
         heap = self.heap
 
@@ -223,7 +215,7 @@ class GpuNear(Near):
             return
 
     def look(self, address: int, nbytes: int) -> int:
-        """Copy the bytes to pinned memory on a separate stream. It sees stores of a current stream that is soon idle."""
+        """Copy the bytes to pinned memory on a separate stream, when the current stream is idle or after _IDLE_SECONDS."""
         self.refuse_capture("wait or test")
         self.heap.raise_recorded()
         until = time.monotonic() + _IDLE_SECONDS
@@ -245,7 +237,7 @@ class GpuNear(Near):
         return self._watch(words.address, words.nelems * words.dtype.itemsize, lambda seen: any_holds(words, seen))
 
     def _watch(self, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
-        """Read the bytes until ``satisfied(address of a copy)`` is not None, and return it. Errors: TimeoutError."""
+        """Read the bytes until ``satisfied(address of a copy)`` returns an int, and return that. Errors: TimeoutError."""
         until = time.monotonic() + (job.timeout or math.inf)
         while True:
             found = satisfied(self.look(address, nbytes))

@@ -1,6 +1,6 @@
 """Synchronisation and collectives of teams, whose members synchronise through areas in CPU memory.
 
-Members on this node write into each other's memory by stores, and into that of far members by requests.
+A member writes into the memory of near members by stores, and into that of far members by requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyshmem.transport.teams.operators import (
     Fold,
 )
 
-native_heap = cpu  # _collectives.h implements the collectives of this heap
+native_heap = cpu  # of which the C code performs the collectives: _collectives.h, _reductions.h
 
 
 class Meeting:
@@ -54,7 +54,7 @@ class Meeting:
         self.start, self.stride, self.size = members
         pes = [self.start + i * self.stride for i in range(self.size)]
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _collectives.h
+        # as the native module knows a team, see to_team in _teams.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str) -> None:
@@ -73,13 +73,13 @@ class Meeting:
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
     def agree(self, routine: str, private: int) -> int:
-        """Meet, and return what is left to do: STAGED if ``private`` is not 0 on some member."""
+        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
         return self._step(routine, _native.agree, private)
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
-        """Perform a collective by one native call, and return what is left to do.
+        """Perform a collective by one native call, and return what remains to be done.
 
-        UNTOUCHED: all, because the arguments need the slow path. STAGED: the call has begun, and some arrays are private.
+        UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
         call, detail: the numbers of _native.quick.
         """
         try:
@@ -147,7 +147,7 @@ class Meeting:
             staging.fold(routine, heap, self, what, context)
 
     def _step(self, routine: str, step: Callable[..., int], *arguments: int) -> int:
-        """Make a native call, which returns what is left to do."""
+        """Make a native call, and return what remains to be done."""
         try:
             return step(self.wires, job.timeout, job.spins, *arguments)
         except TimeoutError:
@@ -159,14 +159,14 @@ class Meeting:
         return absent
 
     def refuse_timeout(self, routine: str) -> NoReturn:
-        """Report the members that are missing, and what is known of where they are. Errors: WaitTimeoutError."""
+        """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""
         absent = self.missing()
         pes = [self.start + pe * self.stride for pe in absent]
         refuse_timeout(routine, "team", f"no call from {listed(absent)} of {self.name}", "all of them to call it", pes)
 
 
 def _distances(pes: list[int], me: int, spans: bool) -> tuple[Any, ...]:
-    """Return what the native module knows of the members' memory, after the address of the area."""
+    """Return where the members' memory is: what follows the area in the native module's description of a team."""
     away = [cpu.deltas[pe] if pe in cpu.deltas else cpu.far_deltas[pe] for pe in pes]
     step = away[1] - away[0] if len(pes) > 1 else 0
     if not spans and all(after - before == step for before, after in pairwise(away)):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reduce(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[[], Any]) -> bool:
-    """Reduce by a kernel. Return False on all members, without an effect, if there is no kernel for these arguments.
+    """Reduce by a kernel. Return False on all members, and do nothing, if there is no kernel for these arguments.
 
     context: returns the team's device context.
     Errors: WaitTimeoutError, LaunchError.

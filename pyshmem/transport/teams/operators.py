@@ -8,36 +8,36 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-_INTEGERS = tuple(getattr(torch, f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("", "u"))
-_FLOATS = (torch.float32, torch.float64)
-_COMPLEX = (torch.complex64, torch.complex128)
+from pyshmem.runtime import _native
+
 HALF = (torch.float16, torch.bfloat16)
-_REALS = (*_INTEGERS, *_FLOATS, *HALF, np.dtype("longdouble"))
-_NUMBERS = (*_REALS, *_COMPLEX, np.dtype("clongdouble"))
-# the number of each type's loops in _loops.h, which has none for long double
-LOOPS = {dtype: loop for loop, dtype in enumerate((*_INTEGERS, *_FLOATS, *_COMPLEX, *HALF))}
+# the native loops: the dtypes of each operator, both by number
+_NATIVE = {op: tuple(getattr(torch, name) for name in names) for op, names in _native.REDUCTIONS.items()}
+LOOPS = {dtype: loop for loop, dtype in enumerate(_NATIVE["sum"])}
 
 
 class Operator(NamedTuple):
-    code: int  # its number in _collectives.h
+    code: int  # its number in _loops.h
     torch: Callable[..., Any]
-    numpy: Callable[..., Any]  # for dtypes that torch lacks
+    numpy: Callable[..., Any]  # for dtypes that torch lacks, which have no native loop
     dtypes: tuple[Any, ...]
 
 
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[str, ...]]] = {  # and what only NumPy has
+    "sum": (torch.add, np.add, ("longdouble", "clongdouble")),
+    "prod": (torch.mul, np.multiply, ("longdouble", "clongdouble")),
+    "min": (torch.minimum, np.minimum, ("longdouble",)),
+    "max": (torch.maximum, np.maximum, ("longdouble",)),
+    "and": (torch.bitwise_and, np.bitwise_and, ()),
+    "or": (torch.bitwise_or, np.bitwise_or, ()),
+    "xor": (torch.bitwise_xor, np.bitwise_xor, ()),
+}
 OPERATORS = {
-    "sum": Operator(0, torch.add, np.add, _NUMBERS),
-    "prod": Operator(1, torch.mul, np.multiply, _NUMBERS),
-    "min": Operator(2, torch.minimum, np.minimum, _REALS),
-    "max": Operator(3, torch.maximum, np.maximum, _REALS),
-    "and": Operator(4, torch.bitwise_and, np.bitwise_and, _INTEGERS),
-    "or": Operator(5, torch.bitwise_or, np.bitwise_or, _INTEGERS),
-    "xor": Operator(6, torch.bitwise_xor, np.bitwise_xor, _INTEGERS),
+    op: Operator(code, by_torch, by_numpy, (*_NATIVE[op], *map(np.dtype, others)))
+    for code, (op, (by_torch, by_numpy, others)) in enumerate((op, _FUNCTIONS[op]) for op in _NATIVE)
 }
 REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
-
-
-DONE, UNTOUCHED, STAGED, REFUSED = range(4)  # what a collective has left to do, as in _collectives.h
+DONE, UNTOUCHED, STAGED, REFUSED = range(4)  # what remains to be done of a collective, as in _teams.h
 TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
 
 

@@ -1,7 +1,7 @@
-"""Collectives on arrays that are private on some members: the data go through the team's staging memory, in pieces.
+"""Collectives on arrays that are private on some members: the data pass through the team's staging memory, in chunks.
 
 The other members do not know the address of a private array. If a member has one, all members learn it as they meet (agree,
-or the flag of a broadcast). Then all of them copy a piece of the source to staging memory, which has the same offset on each
+or the flag of a broadcast). Then all of them copy a chunk of the source to staging memory, which has the same offset on each
 member, perform the collective there, and copy the result to the target. So it does not matter whose arrays are private. But
 in fcollect and all-to-all calls, and as the root of a broadcast, a member writes to symmetric targets before it can know
 that another member's target is private. There the targets of all members must be of one kind, or the call is refused.
@@ -48,7 +48,7 @@ def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) 
     for first in range(0, total, most):
         count = min(total - first, most)
         if first:
-            team.sync(routine)  # all members have copied the piece before
+            team.sync(routine)  # all members have copied the previous chunk
         if team.me == root:
             heap.direct.put(place, src + first * item, count * item)
         team.broadcast(routine, heap, root, Blocks(place, place, item, (count,)))
@@ -57,9 +57,9 @@ def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) 
 
 
 def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int) -> None:
-    """Exchange blocks. A piece has a part of every block. Two pieces in turn use the two halves of the staging memory.
+    """Exchange blocks. A chunk has a part of every block. Chunks take the two halves of the staging memory alternately.
 
-    A member that writes to a half again has met the others in the turn between, after they had copied from this half.
+    A member that writes to a half again has met the others in the chunk between, after they had copied from this half.
     """
     item, step = what.item, what.tst * what.item
     targets = _compare(routine, heap, team, sum(what.counts), item, private & TARGET)
@@ -68,13 +68,13 @@ def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int)
         _refuse_targets(routine, team, *map(listed, kinds))
     place, most = _memory(routine, heap, team, 2 * team.size * item)
     src, _kept = _apart(heap, *what.target_range(), *what.source_range(team.me))
-    for turn, first in enumerate(range(0, max(what.counts), most)):
+    for epoch, first in enumerate(range(0, max(what.counts), most)):
         counts = [max(0, min(count - first, most)) for count in what.counts]
-        half = place + turn % 2 * most * team.size * item
-        piece = what._replace(dest=half, src=src + first * what.sst * item, counts=counts, tst=1)
-        team.scatter(routine, heap, piece)
+        half = place + epoch % 2 * most * team.size * item
+        chunk = what._replace(dest=half, src=src + first * what.sst * item, counts=counts, tst=1)
+        team.scatter(routine, heap, chunk)
         for j, count in enumerate(counts):
-            dest, part = what.dest + what.start(j) * item + first * step, half + piece.start(j) * item
+            dest, part = what.dest + what.start(j) * item + first * step, half + chunk.start(j) * item
             if what.tst > 1:
                 heap.direct.get_strided(dest, part, step, item, item, count)
             elif count:
@@ -98,9 +98,9 @@ def _memory(routine: str, heap: Heap, team: Meeting, unit: int) -> tuple[int, in
 
 
 def _apart(heap: Heap, dest: int, dest_bytes: int, src: int, src_bytes: int) -> tuple[int, torch.Tensor | None]:
-    """Return the address of the source, and what keeps it alive: a copy, if a part of it lies in the target.
+    """Return the address of the source, and what keeps it alive: a copy if source and target overlap.
 
-    The target is written piece by piece before all of the source is read. In place, both are read and written alike.
+    The target is written chunk by chunk before all of the source is read; in place, a chunk is read before it is written.
     """
     if (dest, dest_bytes) == (src, src_bytes) or dest + dest_bytes <= src or src + src_bytes <= dest:
         return src, None

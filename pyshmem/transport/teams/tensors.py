@@ -22,7 +22,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 def agree(routine: str, heap: Heap, team: Meeting, private: int) -> int:
-    """Complete the operations of this PE, meet, and return what is left to do: DONE means nothing special."""
+    """Complete the operations of this PE, meet, and return what remains to be done: DONE is nothing special."""
     heap.direct.settle()
     if team.spans:
         heap.far.settle()
@@ -30,7 +30,7 @@ def agree(routine: str, heap: Heap, team: Meeting, private: int) -> int:
 
 
 def broadcast(routine: str, heap: Heap, team: Meeting, private: int, root: int, *copy: int) -> int:
-    """Copy from the root's source to every target, and return what is left to do. copy: dest, src, bytes."""
+    """Copy from the root's source to every target, and return what remains to be done. copy: dest, src, bytes."""
     dest, src, nbytes = copy
     left = agree(routine, heap, team, private)
     if left == DONE:
@@ -44,7 +44,7 @@ def broadcast(routine: str, heap: Heap, team: Meeting, private: int, root: int, 
 def scatter(
     routine: str, heap: Heap, team: Meeting, private: int, dest: int, src: int, skip: int, *strides: int
 ) -> int:
-    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j, and return what is left to do.
+    """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j, and return what remains to be done.
 
     The targets are ready, so no barrier precedes. If this PE's target is private, it copies nothing.
     """

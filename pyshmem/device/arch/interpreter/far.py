@@ -10,11 +10,9 @@ from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import OPERATORS, SHIFT
+from pyshmem.runtime.far import OPERATORS, SHIFT, TYPES
 
-_NEAR = {"swap": "swap", "add": "fetch_add", "and": "fetch_and", "or": "fetch_or", "xor": "fetch_xor"}
-_KINDS = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
-_KINDS |= {tl.float32: "float32", tl.float64: "float64"}
+_KINDS = {getattr(tl, name): name for name in TYPES}
 
 
 def is_far(pointers: Any) -> bool:
@@ -73,7 +71,7 @@ def _apply(op: str, kind: str, place: int, *values: Any) -> Any:
         return _order(op, kind, place, *values)
     if place >> SHIFT:
         return getattr(_native, f"far_fetch_{kind}")(OPERATORS.index(op), place, *values)
-    return getattr(_native, f"{_NEAR.get(op, op)}_{kind}")(place, *values)
+    return getattr(_native, f"{op}_{kind}")(place, *values)
 
 
 def _order(op: str, kind: str, place: int, value: Any) -> Any:

@@ -1,0 +1,349 @@
+/* Links to far PEs, which are on other nodes: this PE sends requests, and the service thread of the far PE executes
+ * them (_service.h).
+ *
+ * A place is the address of memory on a far PE: (PE + 1) << FAR_SHIFT, plus the offset in that PE's part of the CPU
+ * heap, or plus FAR_GPU and the offset in its part of the GPU heap. All other addresses here are of CPU memory. Each PE
+ * has one wire to each far PE that it uses (_wire.h). The far PE executes the requests of a wire in order, so requests
+ * to one PE are always ordered as by a fence. Every reply says how many requests have been executed, which completes
+ * all of these. All functions but the Python methods are called without the GIL. They return NULL, or the link that
+ * failed. */
+#pragma once
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "_copies.h"
+#include "_waits.h"
+#include "_wire.h"
+
+enum {
+    FAR_SHIFT = 48,
+    STAGE = 1 << 18,
+    CHUNK = 8192,
+    SPIN_NS = 50000,
+    LONG_SPIN_NS = 500000,
+    QUEUE = 16,
+    TOKEN = 16,
+    PATIENCE_MS = 30000,
+    NAP_US = 20
+};
+
+enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
+
+enum { BY_MPI = 1 };
+#define FAR_GPU (UINT64_C(1) << 47) /* of an offset: it is in the GPU heap */
+
+/* offset, nbytes: the memory at the target. asks: whether the target acknowledges the request at once. PUT: nbytes
+ * follow. If detail is BY_MPI, the data of a PUT or a GET travel as messages of MPI, see _messages.h, and a GET is
+ * acknowledged too. PUT_STRIDED: nbytes of items follow, which are `value` bytes apart at the target; detail: bytes of
+ * an item. GET_STRIDED likewise, but the items follow in the reply. UPDATE, FETCH: detail is operator * 16 + type.
+ * POST: cond is the offset of the word that tells whether the target sleeps. */
+typedef struct {
+    uint16_t op, asks;
+    uint32_t detail;
+    uint64_t offset, nbytes, value, cond;
+} request_t;
+typedef struct {
+    uint64_t executed, value, nbytes;
+} reply_t; /* nbytes follow */
+typedef struct {
+    char magic[8], token[TOKEN];
+    uint64_t job;
+    int32_t pe, n_pes;
+} hello_t;
+static const char MAGIC[8] = "pyshmem1"; /* the last character is the version of the protocol */
+
+/* An expected reply with data or with a value, for which request number `seq` has asked. */
+typedef struct {
+    uint64_t seq, nbytes;
+    char *dest;
+    uint64_t step, item, *value;
+    char *packed;
+} expected_t;
+
+typedef struct {
+    pthread_mutex_t lock;
+    int pe, error; /* error: the errno that ended the wire, or 0 */
+    wire_t wire;   /* open since the first request */
+    /* numbers of requests: the last one sent; the last for which a reply was asked; the last known to be executed */
+    uint64_t sent, asked, executed;
+    expected_t *queue;
+    uint64_t first, count, room; /* the queue is a ring */
+    char *into;                  /* where the rest of a reply goes */
+    uint64_t rest, have;
+    char in[CHUNK];
+    struct sockaddr_storage address;
+    socklen_t address_bytes;
+} link_t;
+
+typedef struct {
+    int my_pe, n_pes, spins;
+    int polls, naps; /* polls: MPI carries everything. naps: the service sleeps between two polls, as cores are few */
+    char *base;
+    uint64_t length; /* of this PE's part of the CPU heap, with the areas */
+    int64_t limit;   /* of a wait without progress, in nanoseconds; 0: none */
+    hello_t hello;
+    link_t **links, **open; /* by PE; those with a wire */
+    int n_open;
+    pthread_mutex_t lock;
+    char **hosts;     /* by PE */
+    PyObject *refuse; /* refuse(routine, pe, errno) raises the error of a failed request */
+    struct service *service;
+    struct far_gpu *gpu; /* the GPU heap, or NULL; see _far_gpu.h */
+    struct proxy *proxy; /* of this process's kernels, or NULL; see _proxy.h */
+} far_t;
+static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
+
+static inline int is_far(uint64_t place) { return place >> FAR_SHIFT != 0 && place >> 63 == 0; }
+static inline link_t *link_to(uint64_t place) { return far->links[(place >> FAR_SHIFT) - 1]; }
+static inline uint64_t offset_of(uint64_t place) { return place & ((UINT64_C(1) << FAR_SHIFT) - 1); }
+
+/* Copies from a buffer, in which a word may lie at any address. */
+static void copy_bytes(char *to, const char *from, uint64_t nbytes) {
+    uint64_t word;
+    if (nbytes <= 8) from = memcpy(&word, from, nbytes);
+    copy_item(to, from, nbytes);
+}
+
+static int link_fail(link_t *l, int error) {
+    if (l->wire.fd >= 0) shutdown(l->wire.fd, SHUT_RDWR);
+    l->error = error ? error : ECONNRESET;
+    return -1;
+}
+
+/* ---- replies ---- */
+
+static int expect(link_t *l, expected_t e) {
+    if (l->count == l->room) {
+        uint64_t room = l->room ? 2 * l->room : QUEUE;
+        expected_t *queue = malloc(room * sizeof *queue);
+        if (!queue) return link_fail(l, ENOMEM);
+        for (uint64_t i = 0; i < l->count; i++) queue[i] = l->queue[(l->first + i) % l->room];
+        free(l->queue);
+        l->queue = queue, l->room = room, l->first = 0;
+    }
+    l->queue[(l->first + l->count++) % l->room] = e;
+    return 0;
+}
+
+/* Ends the first expected reply, whose data have all come. */
+static void fulfil(link_t *l) {
+    expected_t *e = &l->queue[l->first];
+    if (e->packed) {
+        for (uint64_t i = 0; i * e->item < e->nbytes; i++)
+            copy_item(e->dest + i * e->step, e->packed + i * e->item, e->item);
+        free(e->packed);
+    }
+    l->executed = e->seq;
+    l->first = (l->first + 1) % l->room, l->count--;
+}
+
+/* Begins a reply, whose data follow at `data`, `here` bytes of them so far. Returns how many it has used, or -1. */
+static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, uint64_t here) {
+    expected_t *e = l->count ? &l->queue[l->first] : NULL;
+    if (!e || e->seq != reply->executed) {
+        if (reply->nbytes || reply->executed > l->sent) return link_fail(l, EPROTO);
+        if (reply->executed > l->executed) l->executed = reply->executed;
+        return 0;
+    }
+    if (reply->nbytes != e->nbytes) return link_fail(l, EPROTO);
+    if (e->value) *e->value = reply->value;
+    char *to = e->packed ? e->packed : e->dest;
+    uint64_t now = here < e->nbytes ? here : e->nbytes;
+    copy_bytes(to, data, now);
+    l->into = to + now, l->rest = e->nbytes - now;
+    if (!l->rest) fulfil(l);
+    return (int64_t)now;
+}
+
+/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the wire has ended. */
+static int link_read(link_t *l) {
+    ssize_t k =
+        l->rest ? wire_take(&l->wire, l->into, l->rest) : wire_take(&l->wire, l->in + l->have, sizeof l->in - l->have);
+    if (k == 0) return link_fail(l, ECONNRESET);
+    if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : link_fail(l, errno);
+    if (l->rest) {
+        l->into += k, l->rest -= (uint64_t)k;
+        if (!l->rest) fulfil(l);
+        return 1;
+    }
+    l->have += (uint64_t)k;
+    uint64_t at = 0;
+    reply_t reply;
+    while (!l->rest && l->have - at >= sizeof reply) {
+        memcpy(&reply, l->in + at, sizeof reply);
+        /* a word in a reply is copied by one store, so all of its bytes must have come */
+        if (reply.nbytes <= 8 && l->have - at < sizeof reply + reply.nbytes) break;
+        at += sizeof reply;
+        int64_t used = begin_reply(l, &reply, l->in + at, l->have - at);
+        if (used < 0) return -1;
+        at += (uint64_t)used;
+    }
+    memmove(l->in, l->in + at, l->have - at);
+    l->have -= at;
+    return 1;
+}
+
+/* Waits until the connection can be read, or written if `events` has POLLOUT; for packets, NAP_US. Returns -1 if
+ * nothing has moved within the limit. */
+static int link_poll(link_t *l, short events, int64_t *since) {
+    struct pollfd p = {l->wire.fd, events, 0};
+    if (l->wire.packets)
+        usleep(NAP_US);
+    else if (poll(&p, 1, 100) > 0) {
+        *since = now_ns();
+        return 0;
+    }
+    if (far->limit && now_ns() - *since > far->limit) return link_fail(l, ETIMEDOUT);
+    return 0;
+}
+
+/* Waits until request number `seq` has been executed and its reply has come. Returns 0, or -1 for a failure. */
+static int link_await(link_t *l, uint64_t seq) {
+    int64_t begun = now_ns(), since = begun;
+    while (l->executed < seq) {
+        int read = link_read(l);
+        if (read < 0) return -1;
+        if (read) {
+            begun = since = now_ns();
+            continue;
+        }
+        if (now_ns() - begun > (far->polls ? LONG_SPIN_NS : SPIN_NS)) {
+            if (link_poll(l, POLLIN, &since)) return -1;
+        } else if (far->spins <= CROWDED)
+            sched_yield();
+        else
+            CPU_RELAX();
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* later loads are not older than the reply */
+    return 0;
+}
+
+/* ---- requests ---- */
+
+/* Sends the buffers. If the wire is full, replies are read meanwhile: the target does not read requests while it cannot
+ * reply. */
+static int link_write(link_t *l, struct iovec *v, int n) {
+    int64_t since = now_ns();
+    while (n) {
+        ssize_t k = wire_send(&l->wire, v, n);
+        if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
+        if (k < 0) {
+            int read = link_read(l);
+            if (read > 0) since = now_ns();
+            if (read < 0 || (!read && link_poll(l, POLLIN | POLLOUT, &since))) return -1;
+            continue;
+        }
+        since = now_ns();
+        for (; n && (size_t)k >= v->iov_len; v++, n--) k -= (ssize_t)v->iov_len;
+        if (n) v->iov_base = (char *)v->iov_base + k, v->iov_len -= (size_t)k;
+    }
+    return 0;
+}
+
+static int set_option(int fd, int level, int name, int value) {
+    return setsockopt(fd, level, name, &value, sizeof value);
+}
+
+/* How long this PE waits for a target that does not answer at all. */
+static int patience_ms(void) {
+    return far->limit && far->limit / 1000000 < PATIENCE_MS ? (int)(far->limit / 1000000) + 1 : PATIENCE_MS;
+}
+
+/* A broken network ends connections: after this limit if data wait for their acknowledgement, and by probes if none do.
+ */
+static void set_options(int fd) {
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, patience_ms());
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+}
+
+/* Connects, shows the token and waits for the welcome, which is a reply whose value is the target's number. */
+static int link_greet(link_t *l) {
+    struct iovec v = {&far->hello, sizeof far->hello};
+    uint64_t welcome = UINT64_MAX;
+    socklen_t n = sizeof(int);
+    int error = 0;
+    l->wire.fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (l->wire.fd < 0) return link_fail(l, errno);
+    set_options(l->wire.fd);
+    if (connect(l->wire.fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS)
+        return link_fail(l, errno);
+    if (poll(&(struct pollfd){l->wire.fd, POLLOUT, 0}, 1, patience_ms()) == 0) return link_fail(l, ETIMEDOUT);
+    if (getsockopt(l->wire.fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
+    l->sent = 1; /* the greeting counts as a request */
+    if (expect(l, (expected_t){.seq = 1, .value = &welcome}) || link_write(l, &v, 1) || link_await(l, 1)) {
+        int why = l->error == ECONNRESET ? EACCES : l->error; /* a target that does not know the token hangs up */
+        return link_fail(l, why);
+    }
+    if (welcome != (uint64_t)l->pe) return link_fail(l, EPROTO);
+    l->asked = 1;
+    return 0;
+}
+
+/* Opens the wire. MPI knows who sends a packet, so packets need no greeting. */
+static int link_connect(link_t *l) {
+    int error = far->polls ? open_packets(&l->wire, l->pe, REQUESTS, REPLIES) : 0;
+    if (error) return link_fail(l, error);
+    if (!far->polls && link_greet(l)) return -1;
+    pthread_mutex_lock(&far->lock);
+    far->open[far->n_open++] = l;
+    pthread_mutex_unlock(&far->lock);
+    return 0;
+}
+
+/* Locks the link, and connects it if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
+static int link_enter(link_t *l) {
+    pthread_mutex_lock(&l->lock);
+    if (l->error || (!wire_is_open(&l->wire) && link_connect(l))) {
+        pthread_mutex_unlock(&l->lock);
+        return -1;
+    }
+    return 0;
+}
+
+static link_t *link_leave(link_t *l, int failed) {
+    pthread_mutex_unlock(&l->lock);
+    return failed ? l : NULL;
+}
+
+/* Sends a request with its data. The link is locked. */
+static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
+    struct iovec v[2] = {{r, sizeof *r}, {(void *)data, nbytes}};
+    /* The first request after a reply asks for the next one, so that a single put needs no second request to be
+     * completed. */
+    if (r->op != GET && r->op != GET_STRIDED && r->op != FETCH) r->asks = r->op == FLUSH || l->asked <= l->executed;
+    l->sent++;
+    if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
+    return link_write(l, v, nbytes ? 2 : 1);
+}
+
+/* Sends or receives the data of a request as messages. Replies are read meanwhile, which also detects that the PE has
+ * ended. */
+static int carry(link_t *l, int op, char *data, uint64_t nbytes) {
+    int64_t since = now_ns();
+    while (nbytes) {
+        message_t m;
+        int ended = message_begin(&m, op == PUT ? SEND : RECEIVE, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
+        while (!ended && !(ended = message_ended(&m))) {
+            int read = link_read(l);
+            if (read < 0) return -1;
+            if (read) since = now_ns();
+            if (far->limit && now_ns() - since > far->limit) return link_fail(l, ETIMEDOUT);
+            if (far->spins <= CROWDED) sched_yield();
+        }
+        if (ended < 0) return link_fail(l, EIO);
+        since = now_ns();
+        data += m.nbytes, nbytes -= m.nbytes;
+    }
+    return 0;
+}

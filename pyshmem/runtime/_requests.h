@@ -1,0 +1,203 @@
+/* Execution of the requests of far PEs on this PE's part of the heaps. It uses the same atomics and stores as near PEs,
+ * so near and far PEs may use one word. */
+#pragma once
+#include <linux/futex.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+
+#include "_far.h"
+
+enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
+
+/* The wire from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies
+ * that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail
+ * are in GPU memory. */
+typedef struct peer {
+    struct peer *next;
+    wire_t wire;
+    /* pe: -1 before its greeting. left: it has said goodbye */ int pe, writing, asks, left, on_gpu, tail_on_gpu;
+    int64_t since;
+    uint64_t executed, have, rest, out_at, out_end, tail_left;
+    char *into;
+    const char *tail;
+    /* the operation whose data now travel as messages, or 0: they use `into` and `rest`, and later requests wait */ int
+        moves;
+    message_t message;
+    char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
+} peer_t;
+
+typedef struct service {
+    pthread_t thread;
+    int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
+    int wake, stopped;
+    int leaving;     /* this PE is about to end, and connections may end */
+    int moving;      /* peers whose data now travel as messages */
+    peer_t *room_of; /* the peer whose message is in the pinned memory for messages, or NULL */
+    peer_t *peers;
+    peer_t **by_pe;  /* those with packets */
+    packet_t *spare; /* the next packet comes into it */
+    int unfinished,
+        full; /* whether there are peers whose packets or messages it goes on with; with a packet that waits */
+} service_t;
+
+/* ---- execution of one request ---- */
+
+/* What _far_gpu.h defines. The functions return the driver's code. */
+static int is_within_gpu(uint64_t offset, uint64_t nbytes);
+static int gpu_copy(void *to, const void *from, uint64_t nbytes);
+static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
+static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
+static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
+static void *run_polling_service(void *arg); /* of _polling.h */
+static void stop_proxy(void);                /* of _proxy.h */
+
+/* Whether the bytes are in this PE's part of the GPU heap or, for other offsets, of the CPU heap. */
+static int is_within(uint64_t offset, uint64_t nbytes) {
+    if (offset & FAR_GPU && offset >> FAR_SHIFT == 0) return is_within_gpu(offset, nbytes);
+    return offset <= far->length && nbytes <= far->length - offset;
+}
+
+/* Whether a request touches nothing but this PE's part of the heap. */
+static int is_valid(const request_t *r) {
+    uint64_t item = r->detail, type = r->detail % 16;
+    switch (r->op) {
+    case PUT:
+    case GET: return is_within(r->offset, r->nbytes) && (!r->detail || (r->detail == BY_MPI && mpi.open && r->nbytes));
+    case PUT_STRIDED:
+    case GET_STRIDED:
+        return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value < FAR_GPU &&
+               is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
+    case UPDATE:
+    case FETCH:
+        return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, 8) &&
+               r->offset % appliers[type].item == 0;
+    case POST:
+        return !((r->offset | r->cond) & FAR_GPU) && is_within(r->offset, 8) && is_within(r->cond, 8) &&
+               r->offset % 8 == 0 && r->cond % 8 == 0;
+    default: return r->op == FLUSH || r->op == BYE;
+    }
+}
+
+static void store_epoch(const request_t *r) {
+    uint64_t *word = (uint64_t *)(far->base + r->offset);
+    /* either this thread sees that the PE sleeps, or the PE sees the word */ __atomic_store_n(word, r->value,
+                                                                                               __ATOMIC_SEQ_CST);
+    if (__atomic_load_n((uint64_t *)(far->base + r->cond), __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void reply(peer_t *p, uint64_t value, uint64_t nbytes) {
+    reply_t r = {p->executed, value, nbytes};
+    memcpy(p->out + p->out_end, &r, sizeof r);
+    p->out_end += sizeof r;
+}
+
+/* Appends bytes of the heap to a reply. A word is read by one load. */
+static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
+    uint64_t word;
+    if (nbytes <= 8) {
+        copy_item((char *)&word, at, nbytes);
+        at = (char *)&word;
+    }
+    memcpy(p->out + p->out_end, at, nbytes);
+    p->out_end += nbytes;
+}
+
+/* Returns -1 for a code of the GPU driver that is an error, after which this PE cannot go on. */
+static int gpu_result(const peer_t *p, int code) {
+    if (code)
+        fprintf(stderr, "PE %d: the GPU driver returned error %d for a request from PE %d\n", far->my_pe, code, p->pe);
+    return code ? -1 : 0;
+}
+
+/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. Returns 0, or -1 for a
+ * failure. */
+static int execute(peer_t *p, const request_t *r, const char *payload) {
+    char *at = far->base + r->offset;
+    uint64_t old, item = r->detail;
+    /* a PE that sees what this request stores also sees what earlier requests have stored */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (r->offset & FAR_GPU) return gpu_result(p, execute_on_gpu(p, r, payload));
+    p->executed++;
+    switch (r->op) {
+    case PUT: copy_bytes(at, payload, r->nbytes); break;
+    case PUT_STRIDED:
+        for (uint64_t i = 0; i * item < r->nbytes; i++) copy_bytes(at + i * r->value, payload + i * item, item);
+        break;
+    case GET:
+        reply(p, 0, r->nbytes);
+        if (r->nbytes > CHUNK)
+            p->tail = at, p->tail_left = r->nbytes, p->tail_on_gpu = 0;
+        else
+            reply_bytes(p, at, r->nbytes);
+        return 0;
+    case GET_STRIDED:
+        reply(p, 0, r->nbytes);
+        for (uint64_t i = 0; i * item < r->nbytes; i++, p->out_end += item)
+            memcpy(p->out + p->out_end, at + i * r->value, item);
+        return 0;
+    case UPDATE:
+    case FETCH:
+        old = appliers[item % 16].apply((uint32_t)item / 16, at, r->value, r->cond);
+        if (r->op == FETCH) {
+            reply(p, old, 0);
+            return 0;
+        }
+        break;
+    case POST: store_epoch(r); break;
+    case BYE: p->left = 1; break;
+    }
+    if (r->asks) reply(p, 0, 0);
+    return 0;
+}
+
+/* Stores a part of a long payload. Returns -1 for a failure. */
+static int store_part(peer_t *p, const char *data, uint64_t nbytes) {
+    char *to = p->on_gpu ? gpu_staging() : p->into;
+    if (data != to) memcpy(to, data, nbytes);
+    if (p->on_gpu && gpu_result(p, gpu_copy(p->into, to, nbytes))) return -1;
+    p->into += nbytes, p->rest -= nbytes;
+    if (p->rest) return 0;
+    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
+    return execute(p, &end, NULL);
+}
+
+/* ---- data that travel as messages ---- */
+
+static void begin_move(peer_t *p, const request_t *r) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    p->on_gpu = (r->offset & FAR_GPU) != 0;
+    p->into = p->on_gpu ? gpu_address(r->offset) : far->base + r->offset;
+    p->rest = r->nbytes, p->asks = r->asks || r->op == GET, p->moves = r->op, p->message.nbytes = 0;
+    far->service->moving++;
+}
+
+/* Ends a message whose data have all come or gone. Returns -1 for a failure. */
+static int end_message(service_t *s, peer_t *p) {
+    uint64_t nbytes = p->message.nbytes;
+    if (p->on_gpu && p->moves == PUT && gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes))) return -1;
+    if (s->room_of == p) s->room_of = NULL;
+    p->into += nbytes, p->rest -= nbytes, p->message.nbytes = 0;
+    if (p->rest) return 0;
+    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
+    p->moves = 0, s->moving--;
+    return execute(p, &end, NULL);
+}
+
+/* Moves the messages of a request as far as possible now. Returns -1 for a failure. */
+static int move(service_t *s, peer_t *p) {
+    while (p->moves) {
+        if (!p->message.nbytes) {
+            char *data = p->on_gpu ? gpu_room() : p->into;
+            uint64_t nbytes = p->rest < MESSAGE ? p->rest : MESSAGE;
+            if (p->on_gpu && s->room_of) return 0;
+            if (p->on_gpu) s->room_of = p;
+            if (p->on_gpu && p->moves == GET && gpu_result(p, gpu_copy(data, p->into, nbytes))) return -1;
+            if (message_begin(&p->message, p->moves == GET ? SEND : RECEIVE, data, nbytes, p->pe, p->moves)) return -1;
+        }
+        int ended = message_ended(&p->message);
+        if (ended <= 0) return ended;
+        if (end_message(s, p)) return -1;
+    }
+    return 0;
+}

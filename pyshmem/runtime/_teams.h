@@ -1,0 +1,402 @@
+/* Teams, whose members meet and tell each other of their calls. They write into each other's memory: into that of
+ * members on this node by stores, into that of far members by requests (_far.h).
+ *
+ * A team owns one area, which has the same offset on each member. It contains the epoch and flags of the barrier (2048
+ * bytes), two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, and one flag for each
+ * possible root. Members make the same calls in the same order, so equal counters mean the same call. Epochs only grow,
+ * and nothing is reset between calls. A call waits for every store of a peer into this PE's area before it returns, so
+ * an idle area can be reused by another team.
+ *
+ * A member may pass private memory, which the others cannot reach and do not know of. It tells them before they meet,
+ * and then the call ends with the outcome STAGED on all of them, and pyshmem.transport.teams.staging completes it. */
+#pragma once
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#include "_far.h"
+
+enum {
+    NOTE = 256,   /* bytes of a note */
+    NOTES = 2048, /* offset of the two notes */
+    COUNTERS = NOTES + 2 * NOTE,
+    FLAT = 16,     /* up to this number of members, each writes to every other directly */
+    MAILBOX = 128, /* an epoch and a payload, two cache lines */
+    PAYLOAD = MAILBOX - 8,
+    MAILBOXES = COUNTERS + 128,
+    ROOTS = MAILBOXES + 2 * FLAT * MAILBOX,
+    YIELD_NS = 400000,   /* a longer yield means that the core went to a program that computes */
+    YIELDS_NS = 2000000, /* if PEs share cores, the longest time that a member yields before it sleeps */
+    HASTY = 16,          /* the waits that sleep at once after a long yield */
+    MOST_HASTY = 512,    /* HASTY is doubled up to this if another long yield follows */
+    HASTY_NS = 50000000, /* within this time */
+    NO_MEMORY = 3,       /* why a call has failed, as in spin_t */
+    INWARDS = 1,
+    BETWEEN = 11,
+    OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
+};
+/* What remains to be done: nothing; everything, because nothing has happened; the call through staging memory; an
+ * error, because the target is private here, or on the member through which the data come, and symmetric on the root.
+ */
+enum { DONE, UNTOUCHED, STAGED, REFUSED };
+
+/* calls: the collectives that move data, without reductions through mailboxes. staged, refused: the last call in which
+ * a member has told of private memory, and the last that another one has refused. from: the source of this PE as root,
+ * from its area on. */
+typedef struct {
+    uint64_t notes, exchanges, calls, asleep, hasty, penalty;
+    int64_t disturbed;
+    uint64_t staged, refused;
+    int64_t from;
+} counters_t;
+/* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _links.h.
+ * node: the number of each member's node, if there are several. leaders: the first member on each node. locals: the
+ * members on this node. */
+typedef struct {
+    char *area;
+    int64_t stride, me, n;
+    const int64_t *away, *node, *leaders, *locals;
+    int64_t nodes, n_locals;
+    spin_t spin;
+    PyThreadState *released;
+    link_t *failed;
+    int left;
+} team_t;
+
+static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) {
+    char *text;
+    Py_ssize_t length;
+    if (!bytes || PyBytes_AsStringAndSize(bytes, &text, &length)) return 0;
+    *numbers = (const int64_t *)text;
+    *count = length / 8;
+    return 1;
+}
+
+/* Reads the first three arguments of every collective: team, timeout, spins. The team is (area, bytes between the areas
+ * of neighbours, me, n), and with a table (..., away, node, leaders, locals), each an array of int64 as bytes; the last
+ * three are empty on one node. */
+static int to_team(PyObject *const *args, team_t *t) {
+    PyObject *team[4];
+    uint64_t area, spins;
+    double timeout;
+    for (int i = 0; i < 4; i++)
+        if (!(team[i] = PyTuple_GetItem(args[0], i))) return 0;
+    if (!to_u64(team[0], &area) || !to_i64(team[1], &t->stride) || !to_i64(team[2], &t->me) ||
+        !to_i64(team[3], &t->n) || !to_f64(args[1], &timeout) || !to_u64(args[2], &spins))
+        return 0;
+    t->area = (char *)area;
+    t->spin = spin_begin(timeout, spins);
+    t->released = NULL;
+    t->failed = NULL;
+    t->left = DONE;
+    t->away = t->node = NULL;
+    t->nodes = 0;
+    if (PyTuple_Size(args[0]) == 4) return 1;
+    int64_t n;
+    int read = to_numbers(PyTuple_GetItem(args[0], 4), &t->away, &n) &&
+               to_numbers(PyTuple_GetItem(args[0], 5), &t->node, &n) &&
+               to_numbers(PyTuple_GetItem(args[0], 6), &t->leaders, &t->nodes) &&
+               to_numbers(PyTuple_GetItem(args[0], 7), &t->locals, &t->n_locals);
+    return read;
+}
+
+static inline int64_t distance(const team_t *t, int64_t j) { return t->away ? t->away[j] : (j - t->me) * t->stride; }
+static inline uint64_t place_of(const team_t *t, int64_t j, const void *here) {
+    return (uint64_t)here + (uint64_t)distance(t, j);
+}
+static inline char *area_of(const team_t *t, int64_t j) { return (char *)place_of(t, j, t->area); }
+static inline int is_away(const team_t *t, int64_t j) { return t->away && is_far(place_of(t, j, t->area)); }
+static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
+static void release_gil(team_t *t) {
+    if (!t->released) t->released = PyEval_SaveThread();
+}
+
+/* Ends a call: takes the GIL, and raises the error of a failed wait. */
+static int finish(team_t *t) {
+    if (t->failed) return Py_XDECREF(far_result(t->released, t->failed, "collective")), 0;
+    if (t->released) PyEval_RestoreThread(t->released);
+    if (t->spin.failed == NO_MEMORY)
+        PyErr_NoMemory();
+    else if (t->spin.failed)
+        spin_error(&t->spin);
+    return !t->spin.failed;
+}
+
+static PyObject *left(team_t *t) { return finish(t) ? PyLong_FromLong(t->left) : NULL; }
+
+/* Records the result of a request to a far member: after a failure the call makes no further requests and ends. */
+static void note(team_t *t, link_t *failed) {
+    if (failed) {
+        t->failed = failed;
+        t->spin.failed = 1;
+    }
+}
+
+static void complete(team_t *t) {
+    if (t->nodes > 1 && !t->failed) {
+        release_gil(t);
+        note(t, far_quiet());
+    }
+}
+
+/* Copies to member j, or from it; dest and source are addresses of this PE. A far copy is complete after `complete`. */
+static void send_to(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
+    uint64_t to = place_of(t, j, dest);
+    if (!is_away(t, j)) {
+        memcpy((char *)to, source, nbytes);
+        return;
+    }
+    release_gil(t);
+    if (!t->failed) note(t, far_put(to, source, nbytes));
+}
+static void read_from(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
+    uint64_t from = place_of(t, j, source);
+    if (!is_away(t, j)) {
+        memcpy(dest, (char *)from, nbytes);
+        return;
+    }
+    release_gil(t);
+    if (!t->failed) note(t, far_get(dest, from, nbytes, 0));
+}
+
+/* Stores an epoch into a word of a far member's area, after nbytes of data. */
+static void post_far(team_t *t, int64_t j, uint64_t offset, uint64_t epoch, char *dest, const char *source,
+                     uint64_t nbytes) {
+    release_gil(t);
+    uint64_t area = place_of(t, j, t->area), asleep = area + COUNTERS + offsetof(counters_t, asleep);
+    if (!t->failed) note(t, far_post(place_of(t, j, dest), source, nbytes, area + offset, epoch, asleep));
+}
+
+/* Stores an epoch into a word of member j's area, with release order. If PEs share cores, a sleeping member is woken.
+ * It sleeps because a yield could give its core to another program for milliseconds. */
+static void post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch) {
+    if (is_away(t, j)) {
+        post_far(t, j, offset, epoch, NULL, NULL, 0);
+        return;
+    }
+    uint64_t *word = (uint64_t *)(area_of(t, j) + offset);
+    __atomic_store_n(word, epoch, __ATOMIC_RELEASE);
+    if (t->spin.spins > CROWDED) return;
+    __atomic_thread_fence(
+        __ATOMIC_SEQ_CST); /* either this PE sees that the member sleeps, or the member sees the word */
+    if (__atomic_load_n(&((counters_t *)(area_of(t, j) + COUNTERS))->asleep, __ATOMIC_RELAXED))
+        syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
+    struct timespec most = {0, 20000000};
+    __atomic_store_n(&counters(t)->asleep, 1, __ATOMIC_SEQ_CST);
+    uint64_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* unless it changed */
+    __atomic_store_n(&counters(t)->asleep, 0, __ATOMIC_RELAXED);
+    return spin_check(&t->spin, &t->released);
+}
+
+/* Yields until the epoch has arrived, and returns whether it has. This is the fastest wait if the core goes to other
+ * members that wait too. If a member or another program computes, a yield lasts for milliseconds; the next waits then
+ * sleep at once: a few of them after a single long yield, and more if long yields are frequent. */
+static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
+    counters_t *own = counters(t);
+    if (own->hasty) {
+        own->hasty--;
+        return 0;
+    }
+    int64_t begun = now_ns(), before = begun, now = begun;
+    while (now - before < YIELD_NS && now - begun < YIELDS_NS) {
+        before = now;
+        sched_yield();
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+        now = now_ns();
+    }
+    if (now - before < YIELD_NS) return 0;
+    own->penalty = now - own->disturbed > HASTY_NS ? HASTY : own->penalty < MOST_HASTY ? 2 * own->penalty : MOST_HASTY;
+    own->disturbed = now;
+    own->hasty = own->penalty;
+    return 0;
+}
+
+static int await(team_t *t, uint64_t offset, uint64_t epoch) {
+    uint64_t *word = (uint64_t *)(t->area + offset);
+    int crowded = t->spin.spins <= CROWDED;
+    if (t->failed) return 0;
+    for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : 200); polls++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+        CPU_RELAX();
+    }
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
+    release_gil(t);
+    if (crowded && yield_for(t, word, epoch)) return 1;
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
+        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin, &t->released))) return 0;
+    return 1;
+}
+
+/* A dissemination barrier of `n` members, of which this PE is number `me`, with flags from `flag` on. members: NULL:
+ * all of the team. */
+static int disseminate_among(team_t *t, const int64_t *members, int64_t n, int64_t me, uint64_t flag, uint64_t epoch) {
+    for (int64_t step = 1; step < n; step *= 2, flag++) {
+        int64_t to = (me + step) % n;
+        post(t, members ? members[to] : to, 64 * flag, epoch);
+        if (!await(t, 64 * flag, epoch)) return 0;
+    }
+    return 1;
+}
+
+static int64_t index_of(const int64_t *members, int64_t member) {
+    int64_t i = 0;
+    while (members[i] != member) i++;
+    return i;
+}
+
+/* The barrier: of each node, of the leaders, and of each node again. The epoch is in the first 64 bytes of the area;
+ * flags follow, 64 bytes apart. */
+static int disseminate(team_t *t) {
+    uint64_t epoch = ++*(uint64_t *)t->area;
+    int passed = 1;
+    /* seq_cst: a load after the barrier must not overtake a store of this PE before it (store buffering) */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (t->nodes > 1) {
+        int64_t me = index_of(t->locals, t->me);
+        passed = disseminate_among(t, t->locals, t->n_locals, me, INWARDS, epoch) &&
+                 (me || disseminate_among(t, t->leaders, t->nodes, t->node[t->me], BETWEEN, epoch)) &&
+                 disseminate_among(t, t->locals, t->n_locals, me, OUTWARDS, epoch);
+    } else
+        passed = disseminate_among(t, NULL, t->n, t->me, INWARDS, epoch);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return passed;
+}
+
+/* Sends the payload of each member to every other member, for at most FLAT members. Member j's payload is at
+ * *mailboxes + j * MAILBOX + 8. Two alternating sets of mailboxes are sufficient: before a member writes into a set
+ * again, it has received the payloads of the exchange between, which the others sent after they had read this set. */
+static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **mailboxes) {
+    uint64_t epoch = ++counters(t)->exchanges;
+    uint64_t set = MAILBOXES + (epoch & 1) * FLAT * MAILBOX;
+    for (int64_t k = 1; k <= t->n; k++) {
+        int64_t j = (t->me + k) % t->n;
+        uint64_t mailbox = set + (uint64_t)t->me * MAILBOX;
+        if (is_away(t, j)) {
+            post_far(t, j, mailbox, epoch, t->area + mailbox + 8, payload, nbytes);
+            continue;
+        }
+        memcpy(area_of(t, j) + mailbox + 8, payload, nbytes);
+        post(t, j, mailbox, epoch);
+    }
+    *mailboxes = t->area + set;
+    for (int64_t k = 1; k < t->n; k++)
+        if (!await(t, set + (uint64_t)((t->me + t->n - k) % t->n) * MAILBOX, epoch)) return 0;
+    return 1;
+}
+
+/* A barrier. Stores and copies that a member made before it are visible to all members after it. */
+static int meet(team_t *t) {
+    const char *mailboxes;
+    if (t->n <= FLAT) return exchange(t, "", 0, &mailboxes); /* every member posts to every other, behind its copies */
+    complete(t);
+    return disseminate(t);
+}
+
+/* Stores the number of this call into a word of all members. The caller then posts to them. */
+static void tell(team_t *t, uint64_t *word, uint64_t call) {
+    for (int64_t j = 0; j < t->n; j++) send_to(t, j, (char *)word, (const char *)&call, sizeof call);
+    complete(t);
+}
+
+/* A barrier, after which all members know whether the memory of one of them is private. Returns whether the call can go
+ * on. */
+static int agree(team_t *t, int private) {
+    counters_t *own = counters(t);
+    uint64_t call = ++own->calls;
+    if (private) tell(t, &own->staged, call);
+    if (!meet(t)) return 0;
+    if (own->staged == call) t->left = STAGED;
+    return t->left == DONE;
+}
+
+/* agree(team, timeout, spins, private) -> what is left to do: DONE means nothing special. */
+static PyObject *py_agree(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    int64_t private;
+    if (!arity("agree", n, 4) || !to_team(args, &t) || !to_i64(args[3], &private)) return NULL;
+    agree(&t, private != 0);
+    return left(&t);
+}
+
+/* area_bytes(n_pes) -> the bytes of an area for a team of up to n_pes PEs. */
+static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t n_pes;
+    if (!arity("area_bytes", n, 1) || !to_u64(args[0], &n_pes)) return NULL;
+    return PyLong_FromUnsignedLongLong((ROOTS + 8 * n_pes + 63) / 64 * 64);
+}
+
+/* sync(team, timeout, spins) */
+static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    if (!arity("sync", n, 3) || !to_team(args, &t)) return NULL;
+    disseminate(&t);
+    if (!finish(&t)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Whether member j has not yet reached the call that this PE is in: it has begun fewer calls of some kind than this PE.
+ */
+static int is_behind(team_t *t, int64_t j) {
+    counters_t theirs = {0}, *own = counters(t);
+    uint64_t syncs = 0;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    read_from(t, j, (char *)&syncs, t->area, sizeof syncs);
+    read_from(t, j, (char *)&theirs, t->area + COUNTERS, sizeof theirs);
+    complete(t);
+    return t->failed || syncs < *(uint64_t *)t->area || theirs.notes < own->notes ||
+           theirs.exchanges < own->exchanges || theirs.calls < own->calls;
+}
+
+/* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out. */
+static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    if (!arity("absent", n, 3) || !to_team(args, &t)) return NULL;
+    PyObject *found = PyList_New(0);
+    for (int64_t j = 0; found && j < t.n; j++) {
+        int behind = is_behind(&t, j);
+        if (t.released) PyEval_RestoreThread(t.released);
+        t.released = NULL;
+        t.failed = NULL;
+        if (!behind) continue;
+        PyObject *member = PyLong_FromLongLong(j);
+        if (!member || PyList_Append(found, member)) Py_CLEAR(found);
+        Py_XDECREF(member);
+    }
+    return found;
+}
+
+/* share(team, timeout, spins, note) -> the concatenated notes of all members. All notes have the same length, at most
+ * NOTE. */
+static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    team_t t;
+    char *note;
+    Py_ssize_t length;
+    if (!arity("share", n, 4) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &note, &length)) return NULL;
+    if (length > NOTE) {
+        PyErr_SetString(PyExc_ValueError, "the note is too long");
+        return NULL;
+    }
+    /* the two notes alternate, as the mailboxes of exchange do */ uint64_t offset =
+        NOTES + (++counters(&t)->notes & 1) * NOTE;
+    memcpy(t.area + offset, note, (size_t)length);
+    meet(&t);
+    if (!finish(&t)) return NULL;
+    PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
+    char *notes = all ? PyBytes_AsString(all) : NULL;
+    t.released = NULL;
+    for (int64_t j = 0; notes && j < t.n; j++) read_from(&t, j, notes + j * length, t.area + offset, (uint64_t)length);
+    complete(&t);
+    if (!finish(&t)) Py_CLEAR(all);
+    return all;
+}
+
+static PyMethodDef team_methods[] = {METHOD(agree),  METHOD(area_bytes), METHOD(sync),
+                                     METHOD(absent), METHOD(share),      LAST_METHOD};
