@@ -10,13 +10,12 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-STUBS = runpy.run_path(str(Path(__file__).with_name("packaging") / "stubs.py"))
-
 
 class BuildModules(build_py):
     def run(self):
         super().run()
-        STUBS["write"](Path("" if self.editable_mode else self.build_lib, "pyshmem"))
+        stubs = runpy.run_path("packaging/stubs.py")
+        stubs["write"](Path("" if self.editable_mode else self.build_lib, "pyshmem"))
 
 
 class BuildNative(build_ext):
