@@ -111,13 +111,12 @@ $(VENV)/mpi-%: $(VENV)/.installed
 	touch $@
 
 check: $(VENV)/.installed
+	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE) tests/jobs/standin.c
 	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pyshmem.c_names.stub --check
-	$(BIN)/python -m pyshmem.device.stub --check
 	$(BIN)/python tests/sizes.py
 
 # These targets run all tests on 1, 2 and 4 GPUs, with the machine's torch and Triton, in parts that make -j runs at the same

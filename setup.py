@@ -1,5 +1,6 @@
-"""The packages, and the one C extension, pyshmem.runtime._native; everything else is in pyproject.toml."""
+"""The packages, their stubs, and the one C extension, pyshmem.runtime._native; everything else is in pyproject.toml."""
 
+import runpy
 import sys
 import sysconfig
 from distutils.errors import CCompilerError, DistutilsExecError, DistutilsPlatformError
@@ -7,6 +8,14 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+
+class BuildModules(build_py):
+    def run(self):
+        super().run()
+        stubs = runpy.run_path("packaging/stubs.py")
+        stubs["write"](Path("" if self.editable_mode else self.build_lib, "pyshmem"))
 
 
 class BuildNative(build_ext):
@@ -27,7 +36,7 @@ class BuildNative(build_ext):
 
 setup(
     packages=[*find_packages(include=["pyshmem*"]), "pyshmem.launch"],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "build_py": BuildModules},
     ext_modules=[
         Extension(
             "pyshmem.runtime._native",

@@ -9,11 +9,13 @@ os.environ["PYSHMEM_QUIET"] = "1"
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import families  # noqa: E402
 import pages  # noqa: E402
 
 from pyshmem.version import __version__  # noqa: E402
 
 pages.write(HERE / "reference")
+families.write(HERE / "reference")
 
 project, copyright = "pyshmem", "The pyshmem developers"
 version = release = __version__
@@ -22,7 +24,7 @@ autodoc_typehints = "none"  # the docstrings describe the types
 autodoc_preserve_defaults = True
 autosummary_generate = False
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "reference/c-families.md"]
 html_theme = "furo"
 html_title = f"pyshmem {version}"
 myst_heading_anchors = 3

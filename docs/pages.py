@@ -12,9 +12,10 @@ import shutil
 import types
 from typing import Any, NamedTuple
 
+from families import SECTIONS
+
 import pyshmem
 import pyshmem.device
-from pyshmem.c_names.stub import SECTIONS
 from pyshmem.c_names.table import ROWS
 
 APIS = {"host": pyshmem, "device": pyshmem.device}

@@ -111,9 +111,9 @@ class Job:
     def _running(self) -> dict[int, int]:
         """The process ids of the running programs on this machine, by PE."""
         running = {}
-        for note in self.directory.glob("pe-*[0-9]"):
+        for file in self.directory.glob("pe-*[0-9]"):
             with suppress(FileNotFoundError):  # already ended
-                running[int(note.name[3:])] = int(note.read_text())
+                running[int(file.name[3:])] = int(file.read_text())
         return running
 
     def _watch(self, deadline: float) -> None:
@@ -142,8 +142,8 @@ class Job:
     def _dump(self, option: str) -> None:
         """Make each PE on this machine print where it is, once, when it listens; others would die from the signal."""
         for pe, pid in sorted(self._running().items()):
-            note, before = self.directory / f"dumps-{pe}", self._dumped.get(pe)
-            state = note.read_text() if note.exists() else "silent"
+            file, before = self.directory / f"dumps-{pe}", self._dumped.get(pe)
+            state = file.read_text() if file.exists() else "silent"
             if before in (state, "asked"):
                 continue
             self._dumped[pe] = state if state in _UNABLE else "asked"

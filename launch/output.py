@@ -70,12 +70,12 @@ def _copy(reading: int, sink: Callable[[], int], dropped: bytes) -> None:
 def failures(directory: Path) -> list[str]:
     """Return what failed, the first failure first: the PEs' own words, or else how they ended. Equal ends share a line."""
     told: dict[int, str] = {}
-    for note in sorted(
-        (*directory.glob("reported-*"), *directory.glob("failed-*")), key=lambda note: note.stat().st_mtime_ns
+    for file in sorted(
+        (*directory.glob("reported-*"), *directory.glob("failed-*")), key=lambda file: file.stat().st_mtime_ns
     ):
-        kind, _, pe = note.name.partition("-")
+        kind, _, pe = file.name.partition("-")
         if pe.isdecimal():
-            text = note.read_text()
+            text = file.read_text()
             told.setdefault(int(pe), text if kind == "reported" else text.partition("\n")[2])
     late = directory / OVERDUE
     return [line.rstrip("\n") for line in (*told.values(), late.read_text() if late.exists() else "") if line]

@@ -99,7 +99,7 @@ class Output:
             for reading in numbers.keys() & set(ready):
                 if not self._move(reading, numbers[reading]):
                     del numbers[reading]
-                    os.close(reading)  # of a line nobody reads: the program finds out as it would without pyshmemrun
+                    os.close(reading)  # its reader is gone: the program finds out as it would without pyshmemrun
             if not ready:
                 self._pass_rest()
             if self._ended in ready:

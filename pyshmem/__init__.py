@@ -12,6 +12,7 @@ device: "cuda" or "cpu", the heap to use. None is the default heap.
 
 # ruff: noqa: E402
 import sys as _sys
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pyshmem.runtime import interpreter as _interpreter
@@ -184,7 +185,8 @@ def device_context(team: Team | None = None, device: str | None = None, scratch:
 
     team, device: None is TEAM_WORLD; the heap "cuda" or "cpu", None is the default heap.
     scratch: a symmetric array of zeros through which this team's tile collectives exchange data from now on; nothing else
-        may use it. A larger array needs fewer turns for a large tile. None means the team's share of PYSHMEM_SCRATCH.
+        may use it. A larger array needs fewer turns for a large tile; one without room for a program's counters is
+        refused. None means the team's share of PYSHMEM_SCRATCH.
     Returns: the same object for the same arguments; it is valid until the last finalize.
     Errors: NotInitializedError, ArgumentError, LaunchError if kernels cannot run.
     """
@@ -223,6 +225,15 @@ if not TYPE_CHECKING:  # type checkers would allow any name
             f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=_sys.modules[__name__]
         )
 
+
+class _Package(_ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Python sets each submodule that a program imports; pyshmem.launch, of pyshmemrun, leaves shmem.launch as it is."""
+        if not (name in __all__ and isinstance(value, _ModuleType)):
+            super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package
 
 for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
     _ranges.put_into(_each, f"shmem.{_prefix}")

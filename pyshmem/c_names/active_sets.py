@@ -15,14 +15,13 @@ import torch
 
 import pyshmem
 from pyshmem.c_names.addresses import cells, exactly
+from pyshmem.c_names.constants import SYNC_SIZE, SYNC_VALUE
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
 from pyshmem.host.teams import member
 from pyshmem.runtime.arguments import count_of
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.transport.teams.operators import OPERATORS
-
-SYNC_VALUE, SYNC_SIZE = 0, 3
 
 
 class ActiveSet:

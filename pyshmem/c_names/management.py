@@ -12,8 +12,9 @@ import torch
 import pyshmem
 from pyshmem.c_names import active_sets
 from pyshmem.c_names.addresses import cells, exactly, word
+from pyshmem.c_names.constants import NUM_CONTEXTS
 from pyshmem.c_names.deprecation import warn_once
-from pyshmem.c_names.handles import NUM_CONTEXTS, shmem_ctx_session_config_t, shmem_team_config_t
+from pyshmem.c_names.handles import shmem_ctx_session_config_t, shmem_team_config_t
 from pyshmem.c_names.types import TYPES
 from pyshmem.host.contexts import Ctx
 from pyshmem.host.teams import Team

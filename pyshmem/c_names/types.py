@@ -1,4 +1,4 @@
-"""C's types under OpenSHMEM's names, on LP64 machines, and the lists of types of each family of names.
+"""C's types as torch's and NumPy's.
 
 torch has no long double: its 16 bytes are moved as complex128, which has the same size, and computed with as NumPy's
 longdouble.
@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.c_names.spellings import SPELLINGS
+
 
 class CType(NamedTuple):
     """``dtype`` moves the bits, ``numpy`` computes; they differ only for long double."""
@@ -20,60 +22,15 @@ class CType(NamedTuple):
     dtype: torch.dtype
     numpy: np.dtype[np.generic]
 
-    @property
-    def value(self) -> str:
-        """The Python type of a value, in annotations."""
-        return {"f": "float", "c": "complex"}.get(self.numpy.kind, "int")
+
+def _type(name: str, c: str, numpy: str) -> CType:
+    kind = np.dtype(numpy)
+    bits = {8: "float64", 16: "complex128"}[kind.itemsize] if name == "longdouble" else numpy
+    return CType(name, c, getattr(torch, bits), kind)
 
 
-_SPELLINGS = {
-    "float": ("float", "float32"),
-    "double": ("double", "float64"),
-    "char": ("char", "int8"),
-    "schar": ("signed char", "int8"),
-    "short": ("short", "int16"),
-    "int": ("int", "int32"),
-    "long": ("long", "int64"),
-    "longlong": ("long long", "int64"),
-    "uchar": ("unsigned char", "uint8"),
-    "ushort": ("unsigned short", "uint16"),
-    "uint": ("unsigned int", "uint32"),
-    "ulong": ("unsigned long", "uint64"),
-    "ulonglong": ("unsigned long long", "uint64"),
-    **{f"{u}int{n}": (f"{u}int{n}_t", f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)},
-    "size": ("size_t", "uint64"),
-    "ptrdiff": ("ptrdiff_t", "int64"),
-    "complexd": ("double _Complex", "complex128"),
-    "complexf": ("float _Complex", "complex64"),
-    # names that count bits, or bytes, instead of naming a type
-    "8": ("void", "uint8"),
-    "16": ("void", "int16"),
-    "32": ("void", "int32"),
-    "64": ("void", "int64"),
-    "128": ("void", "complex128"),
-    "mem": ("void", "uint8"),
-}
-_LONG_DOUBLE = np.dtype(np.longdouble)
-LONG_DOUBLE = CType(
-    "longdouble", "long double", {8: torch.float64, 16: torch.complex128}[_LONG_DOUBLE.itemsize], _LONG_DOUBLE
-)
-TYPES = {name: CType(name, c, getattr(torch, dtype), np.dtype(dtype)) for name, (c, dtype) in _SPELLINGS.items()} | {
-    "longdouble": LONG_DOUBLE
-}
-
-_FIXED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_UNSIGNED = ("uint", "ulong", "ulonglong")
-RMA = tuple(name for name in TYPES if not name.startswith("complex") and TYPES[name].c != "void")
-AMO = ("int", "long", "longlong", *_UNSIGNED, "int32", "int64", "uint32", "uint64", "size", "ptrdiff")
-EXTENDED_AMO = ("float", "double", *AMO)
-BITWISE_AMO = (*_UNSIGNED, "int32", "int64", "uint32", "uint64")
-ORDERED = RMA  # min and max
-NUMERIC = (*RMA, "complexd", "complexf")  # sum, product and scans
-BITWISE = ("uchar", "ushort", *_UNSIGNED, *_FIXED, "size")
-SETS_BITWISE = ("short", "int", "long", "longlong")  # the reductions over active sets
-SETS_ORDERED = (*SETS_BITWISE, "float", "double", "longdouble")
-SETS_NUMERIC = (*SETS_ORDERED, "complexd", "complexf")
-SIZES = ("8", "16", "32", "64", "128")
+TYPES = {name: _type(name, *spellings) for name, spellings in SPELLINGS.items()}
+LONG_DOUBLE = TYPES["longdouble"]
 HALVES = (  # beyond C11: the generic names of copies and reductions accept these too
     CType("float16", "_Float16", torch.float16, np.dtype("float16")),
     CType("bfloat16", "__bf16", torch.bfloat16, np.dtype("V2")),

@@ -1,118 +1,65 @@
-"""Creates the names from the rows of the table, and the function of a name."""
+"""Creates the functions of C names from the rows of the table."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyshmem
+from pyshmem.c_names import active_sets, collectives, management, one_sided, waits
 from pyshmem.c_names.deprecation import warn_once
-from pyshmem.c_names.types import HALVES, LONG_DOUBLE, NUMERIC, RMA, TYPES, CType
+from pyshmem.c_names.rows import Routine, Row
+from pyshmem.c_names.spellings import NUMERIC, RMA
+from pyshmem.c_names.types import HALVES, LONG_DOUBLE, TYPES, CType
 from pyshmem.host.contexts import Ctx
 from pyshmem.runtime.arguments import an
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 
-
-class Row(NamedTuple):
-    """A family of names. In ``prototype``, <TYPENAME> and TYPE stand for each of ``types``.
-
-    body: creates the function from the Python API's ``host`` and an Entry; without host, it is the function itself.
-    sizes: of the names that count bits or bytes, such as put32 and putmem.  ctx: whether each name has a ctx form.
-    generic: whether C11 has the name without a type.  deprecated: (since, replacement).
-    """
-
-    prototype: str
-    body: Callable[..., Any]
-    page: str
-    host: str = ""
-    types: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()
-    ctx: bool = False
-    generic: bool = False
-    deprecated: tuple[str, str] = ("", "")
-
-    @property
-    def name(self) -> str:
-        return re.search(r"(\S+)\(", self.prototype)[1].lstrip("*")  # type: ignore[index]
+_BODIES = {
+    module.__name__.rpartition(".")[2]: module for module in (active_sets, collectives, management, one_sided, waits)
+}
 
 
 class Entry:
-    """One name: its row, its C type, and whether ctx is the first argument."""
+    """What a body needs to know of a name: its row and its C type."""
 
-    __slots__ = ("ctx", "name", "row", "type")
+    __slots__ = ("name", "row", "type")
 
-    def __init__(self, name: str, row: Row, type: CType | None = None, ctx: bool = False) -> None:
-        self.name, self.row, self.type, self.ctx = name, row, type, ctx
-
-    @property
-    def prototype(self) -> str:
-        text = self.row.prototype.replace(self.row.name + "(", self.name + ("(shmem_ctx_t ctx, " if self.ctx else "("))
-        return text.replace("TYPE", self.type.c) if self.type else text
+    def __init__(self, name: str, row: Row, type: CType | None = None) -> None:
+        self.name, self.row, self.type = name, row, type
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the row's C parameters, without ctx."""
-        return _parameters(self.row.prototype)
+        return self.row.parameters
 
 
-@cache
-def _parameters(prototype: str) -> tuple[str, ...]:
-    inside = prototype[prototype.index("(") + 1 : -1]
-    return () if inside == "void" else tuple(each.split(" ")[-1].lstrip("*") for each in inside.split(", "))
+def body_of(row: Row) -> Any:
+    """The function that the row's ``body`` names."""
+    module, _, name = row.body.partition(".")
+    return getattr(_BODIES[module], name)
 
 
-def names(rows: tuple[Row, ...]) -> dict[str, Entry]:
-    """Every C name of the rows. Two rows may share a name that C11 distinguishes by type; the first is kept."""
-    found: dict[str, Entry] = {}
-    for row in rows:
-        for entry in _entries(row):
-            found.setdefault(entry.name, entry)
-    return found
-
-
-def _entries(row: Row) -> Iterator[Entry]:
-    for ctx in (False, True) if row.ctx else (False,):
-        name = row.name.replace("shmem_", "shmem_ctx_", 1) if ctx else row.name
-        if not row.types and not row.sizes:
-            yield Entry(name, row, None, ctx)
-        for each in row.types:
-            yield Entry(name.replace("<TYPENAME>", each), row, TYPES[each], ctx)
-        for each in row.sizes:  # put_signal: put32_signal
-            yield Entry(re.sub("<TYPENAME>_([a-z]+)", rf"\g<1>{each}", name), row, TYPES[each], ctx)
-
-
-def generics(rows: tuple[Row, ...]) -> dict[str, Row]:
-    """The names of C11's generic selection."""
-    found: dict[str, Row] = {}
-    for row in rows:
-        if row.generic:
-            found.setdefault(row.name.replace("<TYPENAME>_", ""), row)
-    return found
-
-
-def function(entry: Entry) -> Any:
+def function(routine: Routine) -> Any:
     """The function of a C name."""
-    row = entry.row
-    body = _made(entry) if row.host else _lone(entry)
-    shown = entry.parameters if row.host else None
-    if entry.ctx:
-        body, shown = _with_ctx(body), ("ctx", *entry.parameters)
+    name, row, typename, ctx = routine
+    body = _made(Entry(name, row, TYPES.get(typename))) if row.host else _lone(name, row)
+    shown = row.parameters if row.host else None
+    if ctx:
+        body, shown = _with_ctx(body), ("ctx", *row.parameters)
     if row.deprecated[0]:
-        body = _deprecated(body, entry.name, row, entry.type.name + "_" if entry.type else "")
-    return _named(body, entry.name, entry.prototype, row, shown)
+        body = _deprecated(body, name, row, typename + "_" if typename else "")
+    return _named(body, name, routine.prototype, row, shown)
 
 
 def generic(name: str, row: Row) -> Any:
     """The function of a generic name; as in C11, the element type of the first pointer to TYPE selects the routine."""
-    call = _selected(name, row) if row.types else _either(row) if row.host else _copied(row.body)
+    call = _selected(name, row) if row.types else _either(row) if row.host else _copied(body_of(row))
     if row.deprecated[0]:
         call = _deprecated(call, name, row, "")
     prototype = row.prototype.replace("<TYPENAME>_", "")
-    return _named(call, name, prototype, row, Entry(name, row).parameters if row.host else None)
+    return _named(call, name, prototype, row, row.parameters if row.host else None)
 
 
 def _selected(name: str, row: Row) -> Any:
@@ -126,7 +73,7 @@ def _selected(name: str, row: Row) -> Any:
         try:
             body = bodies[where.dtype]  # type: ignore[union-attr]
         except (AttributeError, KeyError, TypeError):
-            entry = Entry(name, row, _selects(name, row, _parameters(row.prototype)[index], where))
+            entry = Entry(name, row, _selects(name, row, row.parameters[index], where))
             body = bodies[where.dtype] = _made(entry)  # type: ignore[union-attr]
         return body(*args[1:], ctx=args[0]) if ctx else body(*args)
 
@@ -184,14 +131,14 @@ def _deprecated(body: Any, name: str, row: Row, typename: str) -> Any:
 
 def _made(entry: Entry) -> Any:
     """The row's body under this name, which Python's errors about the number of arguments then show."""
-    body = entry.row.body(getattr(pyshmem, entry.row.host), entry)
+    body = body_of(entry.row)(getattr(pyshmem, entry.row.host), entry)
     body.__qualname__ = entry.name
     return body
 
 
-def _lone(entry: Entry) -> Any:
+def _lone(name: str, row: Row) -> Any:
     """A routine with its own body. If a call passes C's output pointers, the error says what is returned instead."""
-    body, c = entry.row.body, entry.row.prototype
+    body, c = body_of(row), row.prototype
     taken = inspect.signature(body).parameters
     pointers = [each.split("*")[1] for each in c[:-1].split("(")[1].split(", ") if "*" in each]
     written = [each for each in pointers if each not in taken]
@@ -209,7 +156,7 @@ def _lone(entry: Entry) -> Any:
             if len(arguments) == len(taken):
                 raise
         got = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
-        raise TypeError(f"{entry.name}: got {got}; wants {wants}")
+        raise TypeError(f"{name}: got {got}; wants {wants}")
 
     return call
 

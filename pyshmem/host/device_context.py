@@ -13,7 +13,7 @@ import triton.language as tl
 
 from pyshmem.device.arch.fields import encoded, encoded_distance
 from pyshmem.device.arch.targets import DIRECT, FAR, TARGETS
-from pyshmem.device.collectives.scratch import divide
+from pyshmem.device.collectives.scratch import divide, head_bytes
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.partitioned import Partition
 from pyshmem.host.teams import TEAM_WORLD, Team, member
@@ -37,7 +37,7 @@ def device_context(team: Team | None, device: str | None, scratch: Any = None) -
     heap = _heap(device)
     heap.enter()
     _say_where()
-    own = None if scratch is None else _given(heap, scratch)
+    own = None if scratch is None else _given(heap, group, scratch)
     key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != encoded(job.generation):
@@ -60,13 +60,17 @@ def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
     return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
 
 
-def _given(heap: Heap, scratch: Any) -> tuple[int, int]:
+def _given(heap: Heap, group: Team, scratch: Any) -> tuple[int, int]:
     """(address, bytes) of memory that the program gives for scratch. Errors: ArgumentError, NotSymmetricError."""
     array = symmetric_array("device_context", "scratch", scratch)
     if array.heap is not heap:
         refuse(ArgumentError, "device_context", "scratch", f"memory on {array.heap.device}", f"some on {heap.device}")
     start = -(-array.address // 64) * 64
-    return start, max(array.address + array.nelems * array.itemsize - start, 0)
+    nbytes, least = array.address + array.nelems * array.itemsize - start, head_bytes(group.size)
+    if nbytes < least:
+        got = f"{array.nelems * array.itemsize} bytes, {max(nbytes, 0)} of them from a multiple of 64 on"
+        refuse(ArgumentError, "device_context", "scratch", got, f"{least} or more, for a team of {group.size} PEs")
+    return start, nbytes
 
 
 def _heap(device: str | None) -> Heap:

@@ -24,7 +24,6 @@ from pyshmem.runtime.arguments import (
     require_init,
     require_symmetric,
 )
-from pyshmem.runtime.environment import PAGE
 from pyshmem.runtime.errors import (
     ArgumentError,
     HeapExhaustedError,
@@ -78,12 +77,13 @@ def _why_no_gpu(kind: str) -> str:
 def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> int:
     """The offset of a new allocation. Errors: HeapExhaustedError on every PE alike."""
     offset = heap.allocator.allocate(nbytes, alignment)
-    if offset is None and heap.grow(routine, nbytes + max(alignment - ALIGNMENT, 0)):
+    if offset is None and heap.grow(routine, nbytes, alignment):
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()
         wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise {job.size_setting}"
-        refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes", wants)
+        where = f" at a multiple of {alignment}" if alignment > ALIGNMENT else ""
+        refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes{where}", wants)
     return offset
 
 
@@ -139,18 +139,22 @@ def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None
 def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
     """Allocate ``nbytes`` of symmetric memory at a multiple of ``alignment`` and return them as a tensor.
 
-    alignment: a power of two, 8 or more; no memory has a larger alignment than 4096, the size of a page.
+    alignment: a power of two, 8 or more, up to the size of the heap; without virtual memory on a GPU what its driver gives.
     dtype: of the tensor; nbytes // itemsize elements.
     device: "cuda" or "cpu", the heap to allocate on; None means the default heap.
     Order: collective over TEAM_WORLD; a barrier on return, unless the size is 0, which returns an empty tensor.
     Errors: HeapExhaustedError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, on all PEs alike.
     Spec: 9.3 SHMEM_ALIGN.
     """
+    require_init("align")
     power = count_of("align", "alignment", alignment)
     if power < 8 or power & (power - 1):
         refuse(ArgumentError, "align", "alignment", str(power), "a power of two, 8 or more")
-    if power > PAGE:  # beyond a page, the heaps of the PEs lie differently
-        refuse(HeapExhaustedError, "align", "alignment", str(power), f"at most {PAGE}, the size of a page")
+    most = heap_for("align", device).alignment
+    if power > most:  # the heaps of the PEs lie differently
+        refuse(
+            HeapExhaustedError, "align", "alignment", str(power), f"at most {most}, as the heaps of all PEs are aligned"
+        )
     return finish("align", _bytes("align", nbytes, dtype, device, power))
 
 

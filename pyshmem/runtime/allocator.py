@@ -22,20 +22,23 @@ class Allocator:
     valid index.
     """
 
-    __slots__ = ("_highs", "_lows", "ends", "size", "starts")
+    __slots__ = ("_highs", "_lows", "_origin", "ends", "size", "starts")
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, origin: int = 0) -> None:
+        """origin: the address of offset 0, modulo the largest alignment; a multiple of ALIGNMENT, alike on all PEs."""
+        self.size, self._origin = size, origin
         self.starts = [_BELOW]
         self.ends = [_BELOW]
         # The holes are sorted, disjoint and never adjacent. Only allocation reads them, so they are packed: 16 bytes each.
         self._lows, self._highs = (array("q", [bound] if size else []) for bound in (0, size))
 
     def allocate(self, nbytes: int, alignment: int = ALIGNMENT) -> int | None:
-        """Return the offset of ``nbytes`` > 0 new bytes, or None, without a change, if no hole is large enough."""
-        alignment = max(alignment, ALIGNMENT)
+        """Return the offset of ``nbytes`` > 0 new bytes, or None, without a change, if no hole is large enough.
+
+        alignment: of the address, a power of two.
+        """
         for index, (low, high) in enumerate(self.holes()):
-            start = -(-low // alignment) * alignment
+            start = self._aligned(low, alignment)
             if start + nbytes <= high:
                 self._take(index, start, _rounded(start + nbytes))
                 at = bisect_right(self.starts, start)
@@ -75,6 +78,11 @@ class Allocator:
         self._give(self.size, size)
         self.size = size
 
+    def missing(self, nbytes: int, alignment: int) -> int:
+        """Return by how many bytes the heap must be extended for an allocation that no hole has room for."""
+        low = next((low for low, high in self.holes() if high == self.size), self.size)
+        return self._aligned(low, alignment) + nbytes - self.size
+
     def size_of(self, offset: int) -> int | None:
         """Return the size in bytes of the allocation that begins at ``offset``, or None if there is none."""
         at = self._index(offset)
@@ -101,6 +109,10 @@ class Allocator:
     def holes(self) -> Iterator[tuple[int, int]]:
         """Return (start, end) of every free range, in order of address."""
         return zip(self._lows, self._highs, strict=True)
+
+    def _aligned(self, offset: int, alignment: int) -> int:
+        """The first offset from this one on whose address is a multiple of ``alignment``, and of ALIGNMENT."""
+        return offset + -(self._origin + offset) % max(alignment, ALIGNMENT)
 
     def _index(self, offset: int) -> int | None:
         at = bisect_left(self.starts, offset)

@@ -35,11 +35,11 @@ class CpuHeap(Heap):
         """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs."""
         self._reserve()
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
-        segment = Segment(world, node, stride, size + self.system_bytes - self.staging_bytes)
-        whole = torch.frombuffer(segment.memory, dtype=torch.uint8).data_ptr()
+        self.alignment = max(1 << (size - 1).bit_length(), _HUGE_PAGE)
+        segment = Segment(world, node, stride, size + self.system_bytes - self.staging_bytes, self.alignment)
         self.segment = segment
         self.size, self.stride = size, stride
-        self.base = whole + segment.node_rank * stride
+        self.base = segment.address
         self.system = self.base + size
         self.deltas = {pe: (node_rank - segment.node_rank) * stride for node_rank, pe in enumerate(node_pes)}
         far = set(range(job.n_pes)).difference(node_pes)
@@ -59,10 +59,10 @@ class CpuHeap(Heap):
         """Return a view of the mapping. The view keeps the mapping alive."""
         if self.segment is None:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
-        offset = address - self.base + self.segment.node_rank * self.stride
+        offset = address - self.base + self.segment.own
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
 
-    def grow(self, routine: str, nbytes: int) -> bool:
+    def grow(self, routine: str, nbytes: int, alignment: int) -> bool:
         return False
 
 

@@ -41,6 +41,7 @@ class Heap:
     table = record = 0  # addresses that kernels on a GPU need: see pyshmem.device.context
     reduces = False  # whether kernels perform host reductions: each PE has a GPU of its own, all of one kind
     streams = False  # whether work on this memory is enqueued on torch's streams
+    alignment = 1  # the largest power of two modulo which the heaps of all PEs begin alike
     index = 0  # of the device, as torch counts
     direct: Any = None  # the route to the mapped PEs, which pyshmem.transport sets
     far: Any = None  # the route to the PEs in far_deltas, which pyshmem.transport sets
@@ -107,8 +108,8 @@ class Heap:
         """Return a tensor of bytes on mapped memory."""
         raise NotImplementedError
 
-    def grow(self, routine: str, nbytes: int) -> bool:
-        """Extend the heap on all PEs by ``nbytes`` or more. Return False if that is impossible. Collective over all PEs."""
+    def grow(self, routine: str, nbytes: int, alignment: int) -> bool:
+        """Extend the heap on all PEs until ``nbytes`` fit. Return False if that is impossible. Collective over all PEs."""
         raise NotImplementedError
 
 

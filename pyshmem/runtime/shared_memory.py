@@ -6,6 +6,7 @@ even if it is killed.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from typing import TYPE_CHECKING
@@ -17,33 +18,55 @@ if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
 
 
-class Segment:
-    """The whole range, mapped into this process as ``memory``. This PE's part begins at ``node_rank * stride``."""
+_MAP_FIXED, _PROT_NONE = 0x10, 0
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * (ctypes.c_int,)), ctypes.c_long)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
-    def __init__(self, world: Comm, node: Comm, stride: int, reserved: int) -> None:
+
+class Segment:
+    """The whole range, mapped into this process. This PE's part is at ``own`` in ``memory``, at a multiple of alignment."""
+
+    def __init__(self, world: Comm, node: Comm, stride: int, reserved: int, alignment: int) -> None:
         """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory.
 
         reserved: the bytes of each part for which memory is allocated now; the rest is allocated as it is used.
+        alignment: a power of two, of pages.
         """
         self.stride, self.node_rank = stride, node.rank
         exchange, fds = Exchange(world, node), [-1]
         try:
             with together(world):
                 if node.rank == 0:
-                    fds = [_create(stride * node.size)]
+                    fds = [_create(stride * node.size + alignment)]
             with together(world):
                 fds = [exchange.give(fds[0])]
             with together(world):
                 # the owner allocates now: the pages are near its core, and no bus error can follow
                 os.posix_fallocate(fds[0], self.node_rank * stride, reserved)
-                self.memory = mmap.mmap(fds[0], stride * node.size)
+                self._map(fds[0], stride * node.size, alignment)
         finally:
             close_all(fds)
             exchange.close()
 
+    def _map(self, fd: int, nbytes: int, alignment: int) -> None:
+        """Map ``nbytes`` of ``fd`` in the middle of a larger mapping, whose other pages nobody can access."""
+        self.memory = mmap.mmap(fd, nbytes + alignment)  # it ends with the last tensor that refers to it
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        before = -(address + self.node_rank * self.stride) % alignment
+        access = mmap.PROT_READ | mmap.PROT_WRITE
+        placed = _LIBC.mmap(address + before, nbytes, access, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
+        margins = (address, before), (address + before + nbytes, alignment - before)
+        if placed != address + before or any(_LIBC.mprotect(*margin, _PROT_NONE) for margin in margins):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.own = before + self.node_rank * self.stride
+        self.address = address + self.own
+
     def discard(self) -> None:
         """Release this PE's pages at once. The addresses stay mapped while a tensor refers to them."""
-        self.memory.madvise(mmap.MADV_REMOVE, self.node_rank * self.stride, self.stride)
+        self.memory.madvise(mmap.MADV_REMOVE, self.own, self.stride)
 
 
 def _create(nbytes: int) -> int:

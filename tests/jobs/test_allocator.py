@@ -3,6 +3,7 @@
 import itertools
 import tracemalloc
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyshmem.runtime.allocator import ALIGNMENT, Allocator
 
 SIZE = 64 * 64  # small, so that it fills up
+ORIGIN = 5 * 64  # of the addresses
 
 
 class Model(RuleBasedStateMachine):
@@ -17,7 +19,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.allocator, self.twin = Allocator(SIZE), Allocator(SIZE)
+        self.allocator, self.twin = Allocator(SIZE, ORIGIN), Allocator(SIZE, ORIGIN)
         self.blocks = {}  # offset: bytes asked for
 
     def state(self):
@@ -31,7 +33,9 @@ class Model(RuleBasedStateMachine):
             for unit in range(start // ALIGNMENT, -(-(start + size) // ALIGNMENT))
         }
         units = -(-nbytes // ALIGNMENT)
-        starts = range(0, SIZE // ALIGNMENT - units + 1, max(alignment // ALIGNMENT, 1))
+        starts = [
+            start for start in range(SIZE // ALIGNMENT - units + 1) if (ORIGIN + start * ALIGNMENT) % alignment == 0
+        ]
         return any(not taken & set(range(start, start + units)) for start in starts)
 
     @rule(nbytes=st.integers(1, SIZE + 1), alignment=st.sampled_from([8, 64, 128, 512]))
@@ -43,7 +47,7 @@ class Model(RuleBasedStateMachine):
         if offset is None:
             assert self.state() == before
         else:
-            assert offset % alignment == 0
+            assert (ORIGIN + offset) % alignment == 0
             self.blocks[offset] = nbytes
 
     @precondition(lambda self: self.blocks)
@@ -114,6 +118,17 @@ def metadata_per_allocation(release_every_second):
 def test_metadata_is_below_100_bytes_an_allocation():
     assert metadata_per_allocation(False) < 100
     assert metadata_per_allocation(True) < 150, "every second one freed: the most holes there can be"
+
+
+@pytest.mark.parametrize("alignment", [8, 64, 4096])
+@pytest.mark.parametrize("taken", [1, 100, SIZE - 1000, SIZE])
+def test_an_allocation_fits_into_a_heap_extended_by_what_is_missing_and_not_by_less(taken, alignment):
+    for less in (64, 0):
+        allocator = Allocator(SIZE, ORIGIN)
+        assert allocator.allocate(taken) == 0
+        allocator.extend(SIZE + allocator.missing(SIZE, alignment) - less)
+        offset = allocator.allocate(SIZE, alignment)
+        assert offset is None if less else (ORIGIN + offset) % alignment == 0
 
 
 def test_an_empty_heap_allocates_nothing():

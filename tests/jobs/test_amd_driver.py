@@ -61,7 +61,7 @@ def test_growth_passes_what_hip_wants(standin):
     mapping.grow(3 * MIB, 0)
     at = {call.name: call.values for call in standin.calls()}
     whole = 4 * MIB  # granularity 2 MiB
-    assert at["hipMemAddressReserve"]["size"] == 64 * MIB
+    assert at["hipMemAddressReserve"]["size"] == 2 * 64 * MIB  # to place the heap at a multiple of its size
     create = at["hipMemCreate"]
     assert (create["size"], create["type"], create["location"], create["flags"]) == (whole, 1, "1,0", 0)
     assert (create["handle_types"], create["rdma"]) == (1, 1)
@@ -72,6 +72,16 @@ def test_growth_passes_what_hip_wants(standin):
     assert (access["address"], access["size"]) == (mapping.base, whole)
     assert (access["location"], access["access"], access["count"]) == ("1,0", 3, 1)
     mapping.close()
+
+
+def test_a_heap_begins_at_a_multiple_of_a_power_of_two_that_is_not_smaller(standin):
+    """So shmem.align has the same offset on every PE, wherever the driver puts a range."""
+    mappings = [VmmMapping(Driver("hip", 0, standin.path), Alone(), Alone(), 34 * MIB, PINNED) for _ in range(3)]
+    assert [(mapping.alignment, mapping.base % mapping.alignment) for mapping in mappings] == [(64 * MIB, 0)] * 3
+    for mapping in mappings:
+        assert mapping.grow(34 * MIB, 0) == 34 * MIB, "the end of the heap lies in the range, too"
+        mapping.close()
+    assert standin.ledger() == Ledger()
 
 
 def test_grown_memory_is_zero_and_keeps_what_was_written_before(standin):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,6 +28,20 @@ def test_a_program_in_a_checkout_that_is_not_built_is_told_so(tmp_path):
         f"run from another directory, or `pip install -e .` in {tmp_path}"
     )
     assert "_native" in done.stderr and "direct cause" in done.stderr
+
+
+@pytest.mark.parametrize("first", ["import pyshmem.launch", "import pyshmem"])
+def test_launch_is_the_function_whichever_module_of_the_launcher_is_imported(first):
+    program = f"""
+{first}
+import sys
+import pyshmem.launch
+from pyshmem.launch import launchers
+from pyshmem.launch.launchers import Launcher
+print(pyshmem.launch.__module__, sys.modules["pyshmem.launch"].launchers is launchers)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "pyshmem True\n", done.stderr
 
 
 def test_another_projects_pyshmem_in_the_same_folder_is_refused(tmp_path):

@@ -4,7 +4,7 @@ import ast
 import re
 import shutil
 import subprocess
-from fnmatch import fnmatch
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 SPACK = PACKAGING / "spack/packages/py_pyshmem_mpi/package.py"
 CONDA = PACKAGING / "conda/recipe.yaml"
+STUBS = ("shmem.pyi", "__init__.pyi")  # written by the build
+SCRIPTS = ("pyshmem", "pyshmemrun")  # setuptools installs them beside python
 CONDA_NAMES = {"torch": "pytorch"}  # others have the name that they have on the package index
 
 
@@ -67,11 +69,20 @@ def test_images_install_by_the_lines_of_the_installation_page(vendor):
     assert f"docker build -f packaging/Dockerfile.{vendor} " in text
 
 
-def test_a_wheel_has_every_file_of_the_package_that_is_no_source():
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads pyproject.toml")
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    folder = ROOT / "pyshmem"
-    files = [each.relative_to(folder) for each in folder.rglob("*") if each.is_file()]
-    sources = (".py", ".pyc", ".so", ".c", ".h")
-    held = [str(each) for each in files if each.suffix not in sources]
-    assert held and [each for each in held if not any(fnmatch(each, pattern) for pattern in data["pyshmem"])] == []
+def test_a_wheel_has_every_file_of_the_package_and_the_stubs_though_the_builder_has_no_torch(tmp_path):
+    source, built = tmp_path / "source", tmp_path / "built"
+    left_out = shutil.ignore_patterns("__pycache__", "*.so", *STUBS)
+    for folder in ("pyshmem", "launch", "packaging"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=left_out)
+    for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    without_torch = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path('setup.py')"
+    command = [sys.executable, "-c", without_torch, "-q", "build_py", "--build-lib", built]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=source)
+    assert done.returncode == 0, done.stderr
+    for folder, installed in (("pyshmem", "pyshmem"), ("launch", "pyshmem/launch")):
+        files = [file.relative_to(source / folder) for file in (source / folder).rglob("*") if file.is_file()]
+        wanted = [file for file in files if file.suffix not in (".c", ".h") and file.name not in SCRIPTS]
+        assert wanted and [file for file in wanted if not (built / installed / file).is_file()] == []
+    for stub in ("shmem.pyi", "device/__init__.pyi"):
+        assert (built / "pyshmem" / stub).read_text() == (ROOT / "pyshmem" / stub).read_text()

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-import pyshmem.launch
+from pyshmem.launch import launchers
 
-FOLDER = pathlib.Path(pyshmem.launch.__file__).parent / "templates"
+FOLDER = pathlib.Path(launchers.__file__).parent / "templates"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh"))
 BIN = pathlib.Path(sys.executable).parent
 PROGRAM = """

@@ -8,11 +8,11 @@ import re
 import subprocess
 
 import pytest
-import pyshmem.launch
+from pyshmem.launch import launchers
 from hosts import BIN, HERE, MPIS, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, installed, received, write  # noqa: F401
 from surroundings import until
 
-TEMPLATE = pathlib.Path(pyshmem.launch.__file__).parent / "templates" / "slurm-core.sh"
+TEMPLATE = pathlib.Path(launchers.__file__).parent / "templates" / "slurm-core.sh"
 WAYS = ("pyshmemrun", "pyshmemrun-by-srun", "srun")
 ALLOCATED = ["salloc", "--quiet", "-N", "2", "-n", "4"]
 SRUN_MPI = {"ofi": "pmi2", "openmpi": "pmix", "intelmpi": "pmix"}

@@ -12,7 +12,7 @@ import torch
 import pyshmem as shmem
 import pyshmem.shmem as c
 from c_interface import NUMPY, read, unfolded
-from pyshmem.c_names import deprecation, unfold
+from pyshmem.c_names import deprecation, rows
 from pyshmem.c_names.table import ROWS
 from support import live, near_neighbours, neighbours, work
 
@@ -30,8 +30,8 @@ C_TYPES = {
 
 
 def test_the_table_unfolds_to_the_names_of_the_specification_and_no_other():
-    assert set(unfold.names(ROWS)) == ROUTINES
-    assert set(unfold.generics(ROWS)) == unfolded("generic")
+    assert set(rows.names(ROWS)) == ROUTINES
+    assert set(rows.generics(ROWS)) == unfolded("generic")
     assert len(ROUTINES) == 1788
 
 

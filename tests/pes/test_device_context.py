@@ -6,6 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from pyshmem.device.collectives.scratch import head_bytes
 from support import interpreted
 from triton.runtime.errors import InterpreterError
 
@@ -34,6 +35,19 @@ def test_device_context_numbers_the_pes_of_its_team(team):
     out = torch.full((2,), -1)
     tell[(1,)](shmem.device_context(team), out)
     assert out.tolist() == [team.my_pe(), team.n_pes()]
+
+
+def test_scratch_without_room_for_the_head_of_a_slot_is_refused(me, npes):
+    """What counts begins at a multiple of 64, for which a view may lie badly."""
+    least = head_bytes(npes)
+    scratch = shmem.zeros(least, dtype=torch.uint8)
+    for short, whole_lines in ((scratch[:-1], least - 1), (scratch[1:], least - 64), (scratch[1:9], 0)):
+        got = f"{short.numel()} bytes, {whole_lines} of them from a multiple of 64 on"
+        with pytest.raises(shmem.ArgumentError) as caught:
+            shmem.device_context(scratch=short)
+        wants = f"wants {least} or more, for a team of {npes} PEs"
+        assert str(caught.value) == f"device_context: PE {me}: scratch: got {got}; {wants}"
+    assert shmem.device_context(scratch=scratch).scratch == scratch.data_ptr()
 
 
 @triton.jit

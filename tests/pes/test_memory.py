@@ -11,6 +11,7 @@ import torch
 from support import GUARD, assert_same, foreign, from_pe, live, near_neighbours, neighbours, octets, payload, work
 
 import pyshmem as shmem
+import pyshmem.shmem as c
 from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
@@ -96,12 +97,22 @@ def test_calloc_and_zeros_clear_memory_that_was_used_before():
         shmem.free(clean)
 
 
-@pytest.mark.parametrize("alignment", [8, 16, 64, 128, 1024, 4096])
+@pytest.mark.parametrize("alignment", [8, 16, 64, 128, 1024, 4096, 1 << 16, 1 << 22])
 def test_align_gives_an_address_that_is_a_multiple(alignment):
     blocks = [shmem.align(alignment, size) for size in SIZES for _ in range(2)]
     assert all(block.data_ptr() % alignment == 0 for block in blocks)
     rows = on_all_pes(*map(offset_of, blocks))
     assert all(row == rows[0] for row in rows)
+
+
+def test_align_refuses_more_than_the_heaps_of_all_pes_have_in_common(me):
+    before, most = live(), default().alignment
+    wants = f"wants at most {most}, as the heaps of all PEs are aligned"
+    with pytest.raises(shmem.HeapExhaustedError) as caught:
+        shmem.align(2 * most, 100)
+    assert str(caught.value) == f"align: PE {me}: alignment: got {2 * most}; {wants}"
+    assert c.shmem_align(2 * most, 100) is None
+    assert live() == before
 
 
 @pytest.mark.parametrize("alignment", [0, 1, 4, 12, 8200, 3.0, None, "8"])
@@ -377,7 +388,9 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
         make(too_many)
     assert isinstance(caught.value, MemoryError)
     wants = f"at most {most}, the largest free block of the heap of {default().size} bytes: raise {job.size_setting}"
-    assert re.fullmatch(rf"\w+: PE {me}: size: got {too_many} bytes; wants {wants}", str(caught.value)), caught.value
+    assert re.fullmatch(
+        rf"\w+: PE {me}: size: got {too_many} bytes( at a multiple of 256)?; wants {wants}", str(caught.value)
+    ), caught.value
     assert live() == before
     shmem.barrier_all()
     shmem.free(make(most))  # what did fit before still does

@@ -38,12 +38,17 @@ BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
 LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)
 
 
+def head_bytes(members: int) -> int:
+    """The bytes of a slot before its areas, in whole cache lines: for the host."""
+    return -(-(HEAD + 8 * WORDS_A_MEMBER * members) // 64) * 64
+
+
 def divide(scratch: int, nbytes: int, members: int) -> dict[str, int]:
     """The device context's fields for ``nbytes`` of scratch at that address.
 
     Before the slots of ``programs`` is one without areas, for calls by one program; there may be no room even for it.
     """
-    head = -(-(HEAD + 8 * WORDS_A_MEMBER * members) // 64) * 64
+    head = head_bytes(members)
     room = nbytes - head
     programs = min(MOST_PROGRAMS, room // (head + PIECES * members * LEAST_PIECE)) if room >= 0 else -1
     slot = max(room, 0) // max(programs, 1) // 64 * 64

@@ -69,13 +69,13 @@ class GpuHeap(Heap):
                 raise
         else:
             self.mapping = IpcMapping(driver, world, node, most, choice.kind, self.stream())
-        start = self.mapping.base
+        start, self.alignment = self.mapping.base, self.mapping.alignment
         self.system, self.base, self.stride = start, start + self.system_bytes, self.mapping.stride
         self.deltas = {pe: self.mapping.starts[node_rank] - start for node_rank, pe in enumerate(node_pes)}
         far = set(range(job.n_pes)).difference(node_pes)
         self.far_deltas = {pe: (pe + 1 << SHIFT | GPU) - start for pe in sorted(far)}
         self.size = min(self.mapping.size - self.system_bytes, cap) // 64 * 64
-        self.adopt(Allocator(self.size), _DL_GPU[driver.vendor], self.index)
+        self.adopt(Allocator(self.size, self.base % self.alignment), _DL_GPU[driver.vendor], self.index)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -102,9 +102,8 @@ class GpuHeap(Heap):
         """Return a view of the mapping. After finalize the view is invalid, and a kernel that uses it faults."""
         return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, self.device_type, self.index))
 
-    def grow(self, routine: str, nbytes: int) -> bool:
-        free_at_end = next((high - low for low, high in self.allocator.holes() if high == self.size), 0)
-        missing = nbytes - free_at_end
+    def grow(self, routine: str, nbytes: int, alignment: int) -> bool:
+        missing = self.allocator.missing(nbytes, alignment)
         if missing > min(self.cap - self.size, self.mapping.most):
             return False
         try:

@@ -1,6 +1,7 @@
 """Maps the GPU memory of each PE into the address spaces of the other PEs, by virtual memory or by IPC handles.
 
-Both mappings have ``base``, the address of this PE's memory, and ``starts``, the addresses of all PEs' memory by node rank.
+Both mappings have ``base``, the address of this PE's memory, ``alignment``, a power of two that divides it on every PE,
+and ``starts``, the addresses of all PEs' memory by node rank.
 A step that fails on one PE fails on all PEs, and the mapping is unchanged.
 """
 
@@ -84,13 +85,15 @@ class VmmMapping:
             self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
             self.unit = _round_up(min(_PIECE, cap), granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
+            self.alignment = 1 << (self.stride - 1).bit_length()
+            self._bytes = self.stride * node.size + self.alignment
             with together(world):
-                self._range = driver.reserve(self.stride * node.size, granularity)
+                self._range = driver.reserve(self._bytes, granularity)
         except (DriverError, OSError):
             self.close()
             raise
-        self.starts = [self._range + rank * self.stride for rank in range(node.size)]
-        self.base = self.starts[node.rank]
+        self.base = _round_up(self._range + node.rank * self.stride, self.alignment)
+        self.starts = [self.base + (rank - node.rank) * self.stride for rank in range(node.size)]
 
     @property
     def most(self) -> int:
@@ -149,7 +152,7 @@ class VmmMapping:
         with ExitStack() as every:  # if a call fails, the others are still made
             every.callback(self._exchange.close)
             if self._range:
-                every.callback(self._driver.unreserve, self._range, self.stride * self._node.size)
+                every.callback(self._driver.unreserve, self._range, self._bytes)
             for address, nbytes, handle in self._chunks:
                 every.callback(self._driver.release, handle)
                 every.callback(self._driver.unmap, address, nbytes)
@@ -177,6 +180,7 @@ class IpcMapping:
             with together(world):
                 for rank, (bus_id, handle) in enumerate(every):
                     self.starts.append(self.base if rank == node.rank else self._open(bus_id, handle))
+            self.alignment = min(base & -base for base in world.allgather(self.base))
         except (DriverError, OSError):
             self.close()
             raise
