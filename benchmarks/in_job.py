@@ -161,14 +161,10 @@ class InJobClock:
 
 def main(suite: command.Suite, description: str | None, arguments: list[str] | None = None) -> int:
     """The command of a suite whose operations are in the module of its name. All PEs of a job run it."""
-    parser = suite.parser(description)
-    parser.add_argument("--of", metavar="CHECKOUT", help="measure another checkout's pyshmem, built, for --compare")
-    options = parser.parse_args(arguments)
+    options = suite.parser(description).parse_args(arguments)
     if options.list:
         return suite.print_list(options.only)
     command.check_files(options, suite.name)
-    if options.of:
-        sys.path.insert(0, os.path.abspath(options.of))
     facts = record.facts()
     import pyshmem as shmem
 

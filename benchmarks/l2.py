@@ -2,16 +2,13 @@
 
 A program loads a block of each operand in each step of its K loop. Programs are dealt to chiplets in turn, and each chiplet
 has a cache of its own, which replaces what was used longest ago. Programs step together, each up to ``drift`` steps late.
-Run: python -m benchmarks.l2 [--plot FILE]. It prints the orders of attention's tiles, too; the plot is of those.
+Run: python -m benchmarks.l2. benchmarks.l2_attention is about the orders of attention's tiles.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyshmem.ops.chiplets import renumbered
@@ -114,17 +111,5 @@ def table(gpu: Gpu = MI300X) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    from benchmarks import l2_attention
-
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.l2", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rates of attention's orders")
-    options = parser.parse_args(arguments)
-    print(table(), l2_attention.table(), sep="\n\n")
-    if options.plot:
-        l2_attention.plot(options.plot)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(table())

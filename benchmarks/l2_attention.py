@@ -4,10 +4,12 @@ A program makes a tile of 128 queries of a head and loads blocks of 64 keys and 
 deals programs to chiplets in turn; a processor that has made its tile takes the chiplet's next one. Programs are up to
 ``drift`` steps late: nothing binds them to each other. Simulated is a chiplet's cache, which replaces what was used longest
 ago, during the first tiles of its processors. The orders are those of Choudhary et al., arXiv 2511.02132.
+Run: python -m benchmarks.l2_attention [FILE.png, which it draws]
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,3 +140,9 @@ def plot(path: Path, gpu: Gpu = MI300X) -> None:
     every[0].legend(fontsize="small")
     figure.suptitle(f"Attention on {gpu.name}, programs up to {DRIFT} steps apart")
     save(figure, path)
+
+
+if __name__ == "__main__":
+    print(table())
+    for name in sys.argv[1:]:
+        plot(Path(name))

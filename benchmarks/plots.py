@@ -1,4 +1,4 @@
-"""Pictures: of sweeps over sizes and over PEs, of times against a bound, and of what a GPU did when."""
+"""Pictures: of sweeps over sizes and over PEs, and of times against a bound."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from matplotlib.patches import Patch
 
 from benchmarks.figures import BOUND, Report
 from benchmarks.rows import Row
-from benchmarks.timeline import KINDS, Span, kind_of
 
 INCH_A_BAR = 0.22
 
@@ -137,22 +135,6 @@ def _timed(report: Report, row: Row, name: str) -> bool:
 def _label(report: Report, row: Row) -> str:
     bound = report.results[row][BOUND].median
     return f"{row.name.removeprefix(row.group).strip()}\nbound {bound * 1e3:.3g} ms"
-
-
-def timeline(title: str, spans: Mapping[str, Sequence[Span]], path: Path) -> Path:
-    """Draw the spans of one call by each schedule: a band for each stream, in the colours of what they are for."""
-    lines = [(name, stream) for name, each in spans.items() for stream in sorted({span[1] for span in each})]
-    figure, axes = pyplot.subplots(figsize=(10, 1 + 0.4 * len(lines)), layout="constrained")
-    for height, (name, stream) in enumerate(reversed(lines)):
-        here = [span for span in spans[name] if span[1] == stream]
-        colours = [KINDS[kind_of(what)][0] for what, *_ in here]
-        axes.broken_barh([(start, end - start) for _, _, start, end in here], (height - 0.4, 0.8), facecolors=colours)
-    axes.set_yticks(range(len(lines)), [f"{name}, stream {stream}" for name, stream in reversed(lines)])
-    axes.set_xlabel("µs")
-    axes.set_title(title)
-    patches = [Patch(color=colour, label=kind) for kind, (colour, _) in KINDS.items()]
-    figure.legend(handles=patches, fontsize="small", ncols=len(patches), loc="outside lower center")
-    return save(figure, path)
 
 
 def save(figure: Any, path: Path) -> Path:

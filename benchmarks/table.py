@@ -13,7 +13,6 @@ from rich.table import Table
 from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, of_ceiling, ratio
 from benchmarks.rows import KIB, Goal, Row, size
 
-OTHER = "other"  # the peer that --against adds
 RATED = 64 * KIB  # least bytes of payload for which a rate is printed
 LEAST = 0.02  # what is no change, however small the spreads are: GPUs at another clock differ by as much
 WIDE = 400  # columns where the output is no terminal: no cell is cut
@@ -151,8 +150,6 @@ def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iter
                 yield f"{row.name}, {name}: not timed: {figure.statement or 'it'} gives a wrong result: {figure.wrong}"
     if earlier is not None:
         yield from _changes({row: earlier.get(row.key) for row in report.results}, report, earlier_name)
-    if OTHER in report.peers:
-        yield from _changes({row: figures.get(OTHER) for row, figures in report.results.items()}, report, OTHER)
     yield from _goals(report)
 
 

@@ -24,7 +24,6 @@ from benchmarks import (
     host,
     nodes,
     ops,
-    pieces,
     plots,
     pt2pt,
     record,
@@ -217,7 +216,7 @@ def test_pictures_show_times_against_the_bound_and_timelines(tmp_path):
         figures = {name: Figure(samples=[1e-3, 2e-3]) for name in ("pyshmem", "GEMM alone", BOUND)}
         found.results[row] = figures | {"fused": Figure(missing="there is none")}
     spans = {"fused": [("kernel", 7, 0.0, 5.0), ("Memcpy PtoP", 9, 1.0, 4.0)], "copy_engine": [("kernel", 7, 0.0, 3.0)]}
-    drawn = [*plots.times(found, tmp_path), plots.timeline("a call", spans, tmp_path / "timeline.png")]
+    drawn = [*plots.times(found, tmp_path), timeline.write("a call", spans, tmp_path / "timeline.png")]
     assert [path.name for path in drawn] == ["gemm_all_gather.png", "timeline.png"]
     for path in drawn:
         with Image.open(path) as image:
@@ -239,22 +238,6 @@ def test_the_last_of_several_calls_is_kept():
     calls = [[("product", 7, start, start + 3.0), ("Memcpy PtoP", 9, start + 2.0, start + 4.0)] for start in (0.0, 5.0)]
     assert last_of([*calls[0], *calls[1]], 2) == calls[0]
     assert last_of([], 2) == []
-
-
-def test_the_model_of_pieces_adds_the_last_piece_to_what_ends_later_products_or_copies():
-    taken = {
-        "copy engine": 40,
-        "send 1 MiB": 10,
-        "send 8 MiB": 24,
-        "kernel": 2,
-        "kernel and copy": 9,
-        "3 products": 300,
-        "beside 8 copies": 380,
-    }  # of which 6 are copied within 300 us, 50 us each
-    parts = {name: Figure(samples=[us * 1e-6]) for name, us in taken.items()}
-    wholes = {f"products {cut}": Figure(samples=[100e-6]) for cut in ("3:1", "1:3", "1")}
-    model = {cut: round(pieces.modelled(cut, wholes, parts, 16 << 20) * 1e6, 6) for cut in ("3:1", "1:3", "1")}
-    assert model == {"3:1": 75 + 7 + 37.5 + 10 + 3 * 2, "1:3": 100 + 10 + 11 * 2, "1": 100 + 10 + 15 * 2}
 
 
 def test_a_timeline_goes_to_json_and_is_drawn_from_it(tmp_path):
