@@ -34,7 +34,6 @@ SUITES = {
 }
 DEFAULT = ("host", "pt2pt", "collectives", "startup", "gpu", "ops")
 ON_GPUS = ("gpu_pt2pt", "gpu_collectives", "gpu", "ops", "models")
-WITH_PLOTS = ("ops",)  # that draw pictures of their own too
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -152,8 +151,7 @@ def _passed(options: argparse.Namespace, module: str) -> list[str]:
     passed = [f"--{name}" for name in ("quick", "full", "alone") if getattr(options, name)]
     passed += ["--of-runs", str(options.runs), *(["--only", *options.only] if options.only else [])]
     passed += ["--budget", str(options.budget)] if options.budget else []
-    passed += ["-n", str(options.n)] if module not in (*ON_GPUS, "nodes") else []
-    return passed + (["--plots", str(options.plots)] if options.plots and module in WITH_PLOTS else [])
+    return passed + (["-n", str(options.n)] if module not in (*ON_GPUS, "nodes") else [])
 
 
 def _gpus(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Figures, Report, busbw, met, of_bound, of_ceiling
+from benchmarks.figures import Figure, Figures, Report, busbw, of_bound, of_ceiling
 from benchmarks.rows import Row
 
 _HEAD = ("suite", "n_pes", "peers", "date", "machine", "versions", "missing")  # of a run, for a page
@@ -120,7 +120,6 @@ def read(path: str, suite: str) -> tuple[dict[str, Any], dict[str, Figure]]:
 
 def _row(row: Row, report: Report) -> dict[str, Any]:
     figures = report.results[row]
-    goals = [{"goal": goal.text, "met": met(row, goal, figures, report)} for goal in row.goals]
     return {
         "key": row.key,
         "group": row.group,
@@ -131,7 +130,6 @@ def _row(row: Row, report: Report) -> dict[str, Any]:
         "unit": row.unit,
         "alias": row.alias,
         "ceiling": row.ceiling,
-        "goals": goals,
         "figures": {
             name: _figure(row, figure, report.n_pes) | _shares(row, figures, name) for name, figure in figures.items()
         },

@@ -11,20 +11,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from benchmarks import __main__ as command
 from benchmarks import collectives, cpu, jobs, plots, pt2pt, record, runs, sheets, startup
 from benchmarks.command import Suite
-from benchmarks.figures import Figure, Report, met, of_ceiling
+from benchmarks.figures import Figure, Report, of_ceiling
 from benchmarks.peers import Peer
 from benchmarks.rows import (
     KIB,
     MIB,
     Row,
     all_reduce,
-    at_most,
-    beyond,
     both_ways,
     in_turn,
     once,
     others,
-    rate,
     select,
     shares,
     sweep,
@@ -160,17 +157,6 @@ def test_samples_of_several_runs_are_taken_together():
     assert found.results[PUT[0]]["rival"].wrong and not found.results[PUT[0]]["rival"].samples
     again = runs.together([record.as_json(found)], [*PUT, RATE, *BARRIERS])
     assert again.results[PUT[0]]["pyshmem"] == ours, "a run of several runs keeps their spread"
-
-
-def test_goals_are_those_for_the_number_of_pes_and_may_be_a_distance():
-    goals = (at_most(1.0).of(4), beyond(1.5e-6, "bare").of(2), rate(0.5, "bare"))
-    assert [goal.pes for goal in select([Row("a", "b", "put", goals=goals)], None, 2)[0].goals] == [2, 0]
-    row = Row("a", "b", "put", goals=goals)
-    figures = {"pyshmem": Figure(samples=[6e-6]), "bare": Figure(samples=[4.6e-6])}
-    report = Report("gpu", ["pyshmem"], 2, {}, {row: figures})
-    assert met(row, goals[1], figures, report) is True
-    assert met(row, goals[1], figures | {"bare": Figure(samples=[4.4e-6])}, report) is False
-    assert met(row, goals[1], {"pyshmem": figures["pyshmem"]}, report) is None
 
 
 @pytest.mark.parametrize("name", sorted({module for modules in command.SUITES.values() for module in modules}))
