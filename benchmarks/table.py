@@ -22,7 +22,9 @@ Earlier = dict[str, Figure]  # our figures of an earlier run, by the row's key
 def show(console: Console, report: Report, earlier: Earlier | None = None, earlier_name: str = "") -> None:
     """Print one line for each row, and one more for each further peer."""
     title = f"{report.suite}: slowest of {report.n_pes} PEs, median ± spread; ratio: ours / theirs"
-    table = Table(title=f"{report.no_figures}\n{title}" if report.no_figures else title)
+    if report.no_figures:
+        console.print(report.no_figures, soft_wrap=True)
+    table = Table(title=title)
     table.add_column("row", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column(report.ours, justify="right", no_wrap=True)
