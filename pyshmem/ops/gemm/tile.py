@@ -170,12 +170,13 @@ def multiplied(left, right, tile, PRECISION: tl.constexpr):
 @triton.jit
 def step(ops, row, column, i, tile, A_ALONG: tl.constexpr, FORM: tl.constexpr):
     """Return ``tile`` plus the products of step ``i`` of the K loop."""
+    PRECISION: tl.constexpr = FORM.PRECISION  # Triton 3.6 passes no text on that is not a constant by itself
     k = i * FORM.BK
     left = block(ops.a, row, k, ops.M, ops.K, ops.a_pitch, FORM.BM, FORM.BK, A_ALONG, FORM.DESCRIBED, FORM.WHOLE)
     right = block(
         ops.b, column, k, ops.N, ops.K, ops.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED, FORM.WHOLE
     )
-    return multiplied(left, right, tile, FORM.PRECISION)
+    return multiplied(left, right, tile, PRECISION)
 
 
 @triton.jit
