@@ -1,15 +1,14 @@
 """Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
 
-A suite is a table of rows (host.py, pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor, ceiling and
-goals (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
+A suite is a table of rows (host.py, pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor and
+ceiling (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
 
     __main__.py  runs suites, each in a process of its own; draws, compares and writes the tables of pages from their JSON
     command.py   the options of a suite, and the way from rows to table and JSON; cpu.py and in_job.py are its two mains
     runner.py    takes the samples, in rounds that go from peer to peer
-    figures.py   statistics, ratios and goals
-    table.py     prints them with goals; sheets.py prints sweeps, from JSON, also for pages; plots.py draws
-    record.py    writes them as JSON and reads them for --compare
-    model.py     predicts collectives and operators of more PEs from the JSON of a run
+    figures.py   statistics and ratios
+    table.py     prints them; sheets.py prints sweeps, from JSON, also for pages; plots.py draws
+    record.py    writes them as JSON, reads them for --compare, and writes the medians of docs/figures
 
 There are two clocks. With jobs.py each library runs in a separate job, which is controlled by sockets: its PEs run pe.py,
 and peers/ has a module for each library. With in_job.py all peers share one job, and the GPU measures the times:
@@ -19,6 +18,6 @@ To add a row, add it to the suite's table, and a method of its operation's name 
 module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the
 host suite, add a module in peers/ and an entry in peers/__init__.py.
 
-Reports stand beside the suites: tile_orders.py, with a model of the time in streaming_model.py; pieces.py, on the parts of
-gemm_all_gather; irregular.py, with its matrices in matrices.py; and l2.py, a simulation.
+Reports stand beside the suites: tile_orders.py, with a model of the time in streaming_model.py; schedules.py, on what auto
+chooses; and irregular.py, with its matrices in matrices.py.
 """

@@ -1,7 +1,7 @@
-"""All suites by one command: tables, JSON, pictures, comparison with an earlier run, and the tables of documentation.
+"""All suites by one command: tables, JSON, pictures, comparison with an earlier run, and the figures of documentation.
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks [--suite NAME ...] [--only TEXT ...] [--json FILE]
-[--plots FOLDER] [--compare FILE] [--write-docs PAGE]. Each suite runs several times in turn, as a process; on GPUs it is a
+[--plots FOLDER] [--compare FILE] [--medians FOLDER]. Each suite runs several times in turn, as a process; on GPUs it is a
 job of one PE for each GPU. --from FILE prints, draws and writes what earlier runs measured instead.
 """
 
@@ -34,7 +34,6 @@ SUITES = {
 }
 DEFAULT = ("host", "pt2pt", "collectives", "startup", "gpu", "ops")
 ON_GPUS = ("gpu_pt2pt", "gpu_collectives", "gpu", "ops", "models")
-WITH_PLOTS = ("ops",)  # that draw pictures of their own too
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,8 +121,8 @@ def _publish(options: argparse.Namespace, found: list[dict[str, Any]]) -> None:
         record.write_all(options.json, found)
     if options.plots:
         _draw(options.plots, found)
-    if options.write_docs:
-        print(f"{options.write_docs}: tables of", *sheets.write_docs(options.write_docs, found) or ["no suite"])
+    if options.medians:
+        print("written:", *(record.write_medians(options.medians, run) for run in found if not run.get("no_figures")))
 
 
 def _draw(folder: Path, found: list[dict[str, Any]]) -> None:
@@ -152,8 +151,7 @@ def _passed(options: argparse.Namespace, module: str) -> list[str]:
     passed = [f"--{name}" for name in ("quick", "full", "alone") if getattr(options, name)]
     passed += ["--of-runs", str(options.runs), *(["--only", *options.only] if options.only else [])]
     passed += ["--budget", str(options.budget)] if options.budget else []
-    passed += ["-n", str(options.n)] if module not in (*ON_GPUS, "nodes") else []
-    return passed + (["--plots", str(options.plots)] if options.plots and module in WITH_PLOTS else [])
+    return passed + (["-n", str(options.n)] if module not in (*ON_GPUS, "nodes") else [])
 
 
 def _gpus(options: argparse.Namespace) -> int:
@@ -185,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="FILE", help="write every sample of all suites to FILE")
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="draw the sweeps, with the ceilings as lines")
     parser.add_argument("--compare", metavar="FILE", help="print the ratios to an earlier run's --json FILE")
-    parser.add_argument("--write-docs", metavar="PAGE", help="write the tables between their marks in PAGE")
+    parser.add_argument("--medians", metavar="FOLDER", help="write each suite's medians: docs/figures")
     parser.add_argument(
         "--from", dest="file", nargs="+", metavar="FILE", help="measure nothing: take --json FILEs together"
     )

@@ -1,7 +1,6 @@
 """The device of the suites inside one job: a GPU, or Triton's interpreter on the CPU heap, which only tests the harness.
 
-This is the only module of the benchmarks that uses pyshmem's internals. It looks for each of them under its present and
-its earlier names, so that --of can measure an older checkout.
+With operations/ops.py and tune.py it has all that the benchmarks use of pyshmem's internals.
 """
 
 from __future__ import annotations
@@ -9,41 +8,27 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime.gpu.driver import Driver
+from pyshmem.runtime.gpu.heap import GpuHeap
+from pyshmem.runtime.gpu.launch import CachedKernel, words_of
+from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.job import job
 
 Step = Callable[[], object]
-_PLACES = {
-    "heaps": ("pyshmem.runtime.heap", "pyshmem.host.heap"),
-    "job": ("pyshmem.runtime.job", "pyshmem.host.job"),
-    "GpuHeap": ("pyshmem.runtime.gpu.heap", "pyshmem.host.gpu.heap"),
-    "Driver": ("pyshmem.runtime.gpu.opening", "pyshmem.host.gpu.opening"),
-    "launch_prepared": ("pyshmem.runtime._native",),
-    "words_of": ("pyshmem.runtime.gpu.launch",),
-    "CachedKernel": ("pyshmem.runtime.gpu.launch", "pyshmem.kernels.launch", "pyshmem.device.launch"),
-}
-
-
-def internal(name: str) -> Any:
-    """Return an internal object of pyshmem. Errors: ImportError if no module of _PLACES has it."""
-    for place in _PLACES[name]:
-        try:
-            return getattr(import_module(place), name)
-        except (ModuleNotFoundError, AttributeError):
-            continue
-    raise ImportError(f"pyshmem's {name} is in none of {', '.join(_PLACES[name])}: add its module to {__name__}")
 
 
 class Accelerator:
     """This PE's device. Made after init. ``compilations`` lists the kernels that Triton has compiled or loaded."""
 
     def __init__(self) -> None:
-        self.heap = internal("heaps").get("cuda")
+        self.heap = heaps.get("cuda")
         self.interpreted = self.heap is None
         if self.interpreted and torch.cuda.is_available():
             raise SystemExit(
@@ -102,7 +87,7 @@ class Accelerator:
         """Return ``kernel`` with the library's own launcher, to be called as cached(grid, *args, num_warps=8)."""
         if self.interpreted:
             return lambda grid, *args, **options: kernel[grid](*args, **options)
-        return internal("CachedKernel")(kernel)
+        return CachedKernel(kernel)
 
     def bare(self, kernel: Any, word: torch.Tensor, captured: bool) -> Step | None:
         """Return a launch of ``kernel`` on ``word`` by the driver's call alone, or None in the interpreter.
@@ -112,15 +97,15 @@ class Accelerator:
         """
         if self.interpreted:
             return None
-        launch, (plan, words) = internal("launch_prepared"), self._prepared(kernel, word)
+        plan, words = self._prepared(kernel, word)
         if captured:
-            return lambda: launch(plan, self.stream(), *words)
+            return lambda: launch_prepared(plan, self.stream(), *words)
         stream = self.stream()
-        return lambda: launch(plan, stream, *words)
+        return lambda: launch_prepared(plan, stream, *words)
 
     def _prepared(self, kernel: Any, word: torch.Tensor) -> tuple[bytes, list[int]]:
-        loaded = internal("CachedKernel")(kernel).find(word, num_warps=1)
-        return loaded.prepared(1), internal("words_of")((word,), loaded.plan)
+        loaded = CachedKernel(kernel).find(word, num_warps=1)
+        return loaded.prepared(1), words_of((word,), loaded.plan)
 
     def seconds(self, step: Step, calls: int) -> float:
         """Return the seconds that ``calls`` steps take on the GPU, measured by events."""
@@ -149,13 +134,12 @@ class Accelerator:
 
     def reopening(self) -> float:
         """Return the seconds that it takes to map another heap, with its first chunk. Collective."""
-        used, job = self.heap, internal("job")
+        used = self.heap
         shmem.barrier_all()
         begin = time.perf_counter()
-        again = internal("GpuHeap")()
-        driver = internal("Driver")(used.driver.vendor, used.index)
-        comms = (job.comm, job.node_comm) if hasattr(used, "direct") else (job.node_comm,)
-        again.open(driver, *comms, job.node_pes, used.cap, used.choice)
+        again = GpuHeap()
+        driver = Driver(used.driver.vendor, used.index)
+        again.open(driver, job.comm, job.node_comm, job.node_pes, used.cap, used.choice)
         taken = time.perf_counter() - begin
         shmem.barrier_all()
         again.close()

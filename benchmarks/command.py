@@ -28,7 +28,7 @@ class Suite:
     rows: Sequence[Row]
     full: Effort
     quick: Effort
-    sweeps: bool = False  # printed as a sheet for each group instead of one table with goals
+    sweeps: bool = False  # printed as a sheet for each group instead of one table
 
     def parser(self, description: str | None) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from benchmarks import command, peers, record
@@ -14,7 +13,6 @@ from benchmarks.figures import Report
 from benchmarks.jobs import ROOT, GroupsClock, JobError
 from benchmarks.peers import Peer
 from benchmarks.rows import Row
-from benchmarks.table import OTHER
 
 SHMEM4PY, MPI = "shmem4py", "mpi4py"
 Clock = Callable[[list[Peer], argparse.Namespace, dict[str, Any]], Any]
@@ -72,15 +70,12 @@ def _libraries(options: argparse.Namespace, rivals: Sequence[str]) -> tuple[list
             found.append(peers.mpi4py(MPI, options.mpiexec))
         else:
             missing[MPI] = "not installed for this Python"
-    if options.against:
-        found.append(peers.pyshmem(OTHER, str(Path(options.against).resolve()), options.mpiexec))
     return found, missing
 
 
 def _parser(suite: command.Suite, description: str | None) -> argparse.ArgumentParser:
     parser = suite.parser(description)
     parser.add_argument("-n", type=_pes, default=2, help="PEs (2)")
-    parser.add_argument("--against", metavar="CHECKOUT", help="measure another checkout of pyshmem, built, too")
     parser.add_argument(
         "--shmem4py-python", metavar="PATH", help="Python that has shmem4py ($SHMEM4PY_PYTHON, or this one)"
     )

@@ -1,4 +1,4 @@
-"""Figures: the samples of one peer in one row, their statistics, and whether a row's goals are met."""
+"""Figures: the samples of one peer in one row, and their statistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.rows import PER_BYTE, Goal, Row
+from benchmarks.rows import Row
 
 
 @dataclass
@@ -32,10 +32,10 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """Half the distance between the quartiles, as a part of the median.
+        """Half the distance between the quartiles, relative to the median.
 
-        Samples that follow each other agree better than runs do, whose clocks, cores and addresses differ: of several runs
-        it is the distance of the farthest run's median, if that is more.
+        For several runs, the distance of the farthest run's median if that is more: runs differ in clocks, cores and
+        addresses, and samples of one run do not.
         """
         if len(self.samples) < 2:
             return 0.0
@@ -100,27 +100,3 @@ def ratio(ours: Figure | None, other: Figure | None) -> float | None:
 def busbw(row: Row, figure: Figure, n_pes: int) -> float | None:
     """Return the bytes per second on the busiest link, or None if the row has no bus factor."""
     return row.nbytes * row.bus(n_pes) / figure.median if row.bus and figure.samples else None
-
-
-def judged(row: Row, goal: Goal, figures: Figures, report: Report) -> float | None:
-    """Return the value that the goal limits, or None if it was not measured."""
-    mine = figures.get(report.ours)
-    if mine is None or not mine.samples:
-        return None
-    if goal.beyond:
-        other = figures.get(goal.against)
-        return mine.median - other.median if other and other.samples else None
-    if goal.against == PER_BYTE:
-        bandwidth = busbw(row, mine, report.n_pes)
-        return 1 / bandwidth if bandwidth else None
-    if not goal.against:
-        return mine.median
-    return ratio(mine, figures.get(goal.against))
-
-
-def met(row: Row, goal: Goal, figures: Figures, report: Report) -> bool | None:
-    """Return whether the goal is met, or None if its peer was not measured."""
-    value = judged(row, goal, figures, report)
-    if value is None:
-        return None
-    return round(value, 2) <= round(goal.most, 2) if goal.of_ratio else value <= goal.most

@@ -9,34 +9,6 @@ import pyshmem.device as dev
 
 
 @triton.jit
-def put_shares(ctx, dest, source, nelems, pe):
-    """Each program puts its share of ``source`` to ``pe``."""
-    share = tl.cdiv(tl.cdiv(nelems, tl.num_programs(0)), 64) * 64
-    start = tl.program_id(0) * share
-    dev.put(ctx, dest + start, source + start, tl.minimum(share, nelems - start), pe)
-
-
-@triton.jit
-def get_shares(ctx, dest, source, nelems, pe):
-    """Each program gets its share of ``source`` on ``pe``."""
-    share = tl.cdiv(tl.cdiv(nelems, tl.num_programs(0)), 64) * 64
-    start = tl.program_id(0) * share
-    dev.get(ctx, dest + start, source + start, tl.minimum(share, nelems - start), pe)
-
-
-@triton.jit
-def put_to_all(ctx, dest, source, nelems):
-    """Programs take turns at the peers: each peer gets all of ``source``, into the sender's row of ``dest``."""
-    peers = dev.n_pes(ctx) - 1
-    peer = (dev.my_pe(ctx) + 1 + tl.program_id(0) % peers) % dev.n_pes(ctx)
-    programs = tl.num_programs(0) // peers
-    share = tl.cdiv(tl.cdiv(nelems, programs), 64) * 64
-    start = (tl.program_id(0) // peers) * share
-    row = dest + dev.my_pe(ctx).to(tl.int64) * nelems
-    dev.put(ctx, row + start, source + start, tl.minimum(share, nelems - start), peer)
-
-
-@triton.jit
 def read_all(source, found, nelems, BLOCK: tl.constexpr):
     """Read int32 numbers in blocks, and store their exclusive or, a block for each program."""
     lane = tl.arange(0, BLOCK)

@@ -33,10 +33,10 @@ class Case(NamedTuple):
 
     step: one call.  check: does steps on all PEs and returns what this PE found wrong, or "".
     how: EVENTS times the GPU's work of ``calls`` steps, GRAPH that of a CUDA graph of them, ISSUE the host's time for them;
-    the steps of ITSELF return their seconds.  per: how many of what is counted one step does.
+    the steps of ITSELF return their seconds.  per: how many operations a step has.
     pes: those that are timed, None: all.  lead: untimed steps in front of each sample.
     ahead: seconds of untimed steps in front of each sample, for all PEs as many; at least ``lead`` steps.
-    warm: steps before the first sample. All kernels and contexts that steps go round must come by in them.
+    warm: steps before the first sample: enough for every kernel and context among which steps alternate.
     """
 
     statement: str
@@ -161,14 +161,10 @@ class InJobClock:
 
 def main(suite: command.Suite, description: str | None, arguments: list[str] | None = None) -> int:
     """The command of a suite whose operations are in the module of its name. All PEs of a job run it."""
-    parser = suite.parser(description)
-    parser.add_argument("--of", metavar="CHECKOUT", help="measure another checkout's pyshmem, built, for --compare")
-    options = parser.parse_args(arguments)
+    options = suite.parser(description).parse_args(arguments)
     if options.list:
         return suite.print_list(options.only)
     command.check_files(options, suite.name)
-    if options.of:
-        sys.path.insert(0, os.path.abspath(options.of))
     facts = record.facts()
     import pyshmem as shmem
 
@@ -182,7 +178,7 @@ def main(suite: command.Suite, description: str | None, arguments: list[str] | N
     report = Report(suite.name, list(operations.peers), shmem.n_pes(), facts | dict(operations.facts))
     if accelerator.interpreted:
         report.no_figures = NO_FIGURES
-        rows = [replace(row, nbytes=min(row.nbytes, MIB), goals=(), ceiling="") for row in suite.rows]
+        rows = [replace(row, nbytes=min(row.nbytes, MIB), ceiling="") for row in suite.rows]
         suite = replace(suite, rows=rows, full=suite.quick)
     clock = InJobClock(operations, accelerator, options.alone)
     status = suite.run(clock, options, report, shmem.my_pe() == 0, clock.comm.bcast)

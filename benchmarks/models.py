@@ -12,13 +12,13 @@ import sys
 
 from benchmarks.command import Suite
 from benchmarks.in_job import main
-from benchmarks.rows import KIB, MIB, Row, at_most, once, times
+from benchmarks.rows import KIB, MIB, Row, once
 from benchmarks.runner import Effort
 
 HIDDEN = 8192
-NORM = {1: 3.2, 8: 4.0, 64: 9.0, 512: 30, 4096: 215}  # tokens: microseconds in a graph on two H200s
+NORM = (1, 8, 64, 512, 4096)  # tokens
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
-EXPERTS = {128: (18, 18), 2048: (130, 130), 8192: (450, 450)}  # tokens of a PE: microseconds of either way
+EXPERTS = (128, 2048, 8192)  # tokens of a PE
 LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
 BLOCKS = 56  # scales of a token of 8 bits, one for each 128 elements
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
@@ -34,40 +34,40 @@ LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 ROWS = (
     *(
         Row("all_reduce_rms_norm", f"all-reduce, {tokens} tokens of {HIDDEN}", "rms_norm",
-            parameters=(tokens, HIDDEN, tokens >= BOUNDED), goals=(at_most(goal * 1e-6),),
+            parameters=(tokens, HIDDEN, tokens >= BOUNDED),
             ceiling="bytes alone" if tokens >= BOUNDED else "")
-        for tokens, goal in NORM.items()
+        for tokens in NORM
     ),
     *(
         Row(f"reduce_scatter_rms_norm{'_all_gather' * gathers}",
             f"reduce-scatter{', all-gather' * gathers}, {tokens} tokens of {HIDDEN}{', 8 bits' * scaled}",
-            "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled), goals=() if scaled else (times(1, "NCCL"),))
+            "shared_norm", parameters=(tokens, HIDDEN, gathers, scaled))
         for gathers in (False, True) for scaled in (False, True) for tokens in (64, 512, 4096)
     ),
     *(
         Row("flash_decode", f"{batch} sequences of {thousands}k tokens", "decode",
-            parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH), goals=(times(1.25, "reading"),))
+            parameters=(batch, thousands * 1024, HEADS, KV_HEADS, WIDTH))
         for batch, thousands in DECODE
     ),
     Row("flash_decode", f"{PAGED[0]} sequences of {PAGED[1]}k tokens in pages of {PAGE}", "decode",
-        parameters=(PAGED[0], PAGED[1] * 1024, HEADS, KV_HEADS, WIDTH, PAGE), goals=(times(1.25, "reading"),)),
+        parameters=(PAGED[0], PAGED[1] * 1024, HEADS, KV_HEADS, WIDTH, PAGE)),
     *(
         Row("attention", f"{thousands}k tokens, {order}{', causal' if causal else ''}", "attention",
-            parameters=(thousands * 1024, order, causal, HEADS, KV_HEADS, WIDTH), goals=(times(1, "NCCL"),),
+            parameters=(thousands * 1024, order, causal, HEADS, KV_HEADS, WIDTH),
             bound=("torch alone", "copy engine"))
         for thousands, order, causal in ATTENTION
     ),
     *(
         Row(f"moe_{way}", f"{way}, {tokens} tokens", way,
-            parameters=(tokens, *LAYER), goals=(at_most(goal * 1e-6),))
-        for tokens, goals in EXPERTS.items() for way, goal in zip(("dispatch", "combine"), goals, strict=True)
+            parameters=(tokens, *LAYER))
+        for tokens in EXPERTS for way in ("dispatch", "combine")
     ),
     *(
         Row("moe_dispatch", f"dispatch, {tokens} tokens of 8 bits", "dispatch", parameters=(tokens, *LAYER, BLOCKS))
         for tokens in EXPERTS
     ),
     Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
-        parameters=(LAYERS, MODEL_WIDTH, TOKENS), goals=(times(0.5, "NCCL"),)),
+        parameters=(LAYERS, MODEL_WIDTH, TOKENS)),
     *(
         Row("send_activations", "there and back", "activations", nbytes, bus=once, least_pes=2)
         for nbytes in (16, 64 * KIB, MIB, 16 * MIB, 128 * MIB)

@@ -53,7 +53,7 @@ class Worker:
 
         The seconds are the median of ``repeats``.
 
-        A few steps run first, because the caches hold the data of another job: without them 8 MiB copies differed by 40 %.
+        A few steps run first, because the caches hold the data of another job.
         """
         self.library.barrier()
         taken = {}

@@ -1,7 +1,8 @@
-"""Writes the JSON of a run, with the machine, versions and date, and reads it."""
+"""Writes the JSON of a run, with the machine, versions and date, and reads it; and the medians that docs/figures has."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -12,9 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Figures, Report, busbw, met, of_bound, of_ceiling
+from benchmarks.figures import Figure, Figures, Report, busbw, of_bound, of_ceiling
 from benchmarks.rows import Row
 
+_HEAD = ("suite", "n_pes", "peers", "date", "machine", "versions", "missing")  # of a run, for a page
+_NAMES = ("key", "group", "row", "parameters", "pes", "unit", "alias")  # of a row
+_SHOWN = ("median", "spread", "busbw", "messages_per_second", "of_ceiling")  # of our figure; of others the median
 _PACKAGES = ("numpy", "torch", "triton", "mpi4py", "mpich", "cupy-cuda13x", "cupy")
 
 
@@ -70,6 +74,37 @@ def write_all(path: str, runs: Sequence[Mapping[str, Any]]) -> None:
     Path(path).write_text(json.dumps({"runs": runs}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def write_medians(folder: str, run: Mapping[str, Any]) -> Path:
+    """Write a run to FOLDER/SUITE.json without its samples: a line for each group, for pages that are built from it.
+
+    A row whose runs differ by more than its median is left out: it tells a reader nothing.
+    """
+    head = {name: run[name] for name in _HEAD if name in run}
+    head |= {"pyshmem": {"GPU": gpu}} if (gpu := run.get("pyshmem", {}).get("GPU")) else {}
+    ours = run["peers"][0]
+    mine = [(row, row["figures"].get(ours, {})) for row in run["rows"]]
+    kept = [row for row, figure in mine if "median" in figure and figure.get("spread", 0) <= 1]
+    groups = itertools.groupby((_medians(row, ours) for row in kept), lambda row: row["group"])
+    lines = [", ".join(json.dumps(row, ensure_ascii=False) for row in rows) for _, rows in groups]
+    path = Path(folder, f"{run['suite']}.json")
+    text = json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _medians(row: Mapping[str, Any], ours: str) -> dict[str, Any]:
+    figures = {
+        name: {
+            field: float(f"{figure[field]:.4g}")
+            for field in (_SHOWN if name == ours else _SHOWN[:1])
+            if field in figure
+        }
+        for name, figure in row["figures"].items()
+        if "median" in figure
+    }
+    return {name: row[name] for name in _NAMES if row.get(name)} | {"bytes": row["bytes"], "figures": figures}
+
+
 def read(path: str, suite: str) -> tuple[dict[str, Any], dict[str, Figure]]:
     """Return the run of ``suite``, and the figures of its first peer by row key. Errors: OSError, ValueError."""
     runs = {run["suite"]: run for run in read_all(path)}
@@ -85,7 +120,6 @@ def read(path: str, suite: str) -> tuple[dict[str, Any], dict[str, Figure]]:
 
 def _row(row: Row, report: Report) -> dict[str, Any]:
     figures = report.results[row]
-    goals = [{"goal": goal.text, "met": met(row, goal, figures, report)} for goal in row.goals]
     return {
         "key": row.key,
         "group": row.group,
@@ -96,7 +130,6 @@ def _row(row: Row, report: Report) -> dict[str, Any]:
         "unit": row.unit,
         "alias": row.alias,
         "ceiling": row.ceiling,
-        "goals": goals,
         "figures": {
             name: _figure(row, figure, report.n_pes) | _shares(row, figures, name) for name, figure in figures.items()
         },

@@ -1,61 +1,12 @@
-"""The rows of a suite. A row names an operation of the suite, its bytes and parameters, and its goals."""
+"""The rows of a suite. A row names an operation of the suite, its bytes and its parameters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
-@dataclass(frozen=True)
-class Goal:
-    """The median is at most ``most`` times that of the peer ``against``.
-
-    Without a peer ``most`` is in the row's own unit or, if ``against`` is PER_BYTE, in seconds for each byte on the
-    busiest link. Ratios are compared with the two digits that are printed. beyond: the median is at most ``most`` seconds
-    more than the peer's.  pes: for jobs of as many alone, 0: for all.
-    """
-
-    most: float
-    against: str
-    text: str
-    beyond: bool = False
-    pes: int = 0
-
-    @property
-    def of_ratio(self) -> bool:
-        return self.against not in ("", PER_BYTE) and not self.beyond
-
-    def of(self, pes: int) -> Goal:
-        return replace(self, pes=pes)
-
-
-PER_BYTE = "seconds per byte"
-
-
-def at_most(seconds: float) -> Goal:
-    return Goal(seconds, "", f"≤ {seconds * 1e6:g} µs")
-
-
-def beyond(seconds: float, peer: str) -> Goal:
-    """The time is at most ``seconds`` longer than the peer's."""
-    return Goal(seconds, peer, f"≤ {peer} + {seconds * 1e6:g} µs", beyond=True)
-
-
-def times(most: float, peer: str) -> Goal:
-    """The time is at most ``most`` times the peer's."""
-    return Goal(most, peer, f"≤ {'' if most == 1 else f'{most:g} '}{peer}")
-
-
-def rate(least: float, peer: str) -> Goal:
-    """The rate is at least ``least`` times the peer's."""
-    return Goal(1 / least, peer, f"rate ≥ {'' if least == 1 else f'{least:g} '}{peer}")
-
-
-def gigabytes(least: float) -> Goal:
-    return Goal(1e-9 / least, PER_BYTE, f"≥ {least:g} GB/s")
 
 
 # -- bus factors: n_pes to the bytes on the busiest link, per byte of payload
@@ -95,7 +46,6 @@ class Row:
     parameters: tuple[object, ...] = ()
     steps: int = 1  # the number of counted operations in a step: a ping-pong has two
     bus: Callable[[int], float] | None = None
-    goals: tuple[Goal, ...] = ()
     bound: tuple[str, ...] = ()  # the peers of which the slowest is the row's bound; a figure of that name is added
     ceiling: str = ""  # the peer that moves the same bytes by the fastest method outside the library
     unit: str = "s"
@@ -124,13 +74,11 @@ def sweep(least: int, most: int) -> dict[int, bool]:
 def select(
     rows: Iterable[Row], only: Sequence[str] | None, n_pes: int | None = None, dense: bool = True, quick: bool = False
 ) -> list[Row]:
-    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run, with the goals for them.
+    """Return the rows with a text of ``only`` in group, name or size that ``n_pes`` PEs can run.
 
     dense: with those of --full.  quick: without ``only``, the brief rows alone.
     """
     able = [row for row in rows if (n_pes is None or n_pes >= row.least_pes) and (dense or not row.dense)]
-    if n_pes is not None:
-        able = [replace(row, goals=tuple(goal for goal in row.goals if goal.pes in (0, n_pes))) for row in able]
     if quick and not only:
         return [row for row in able if row.brief]
     return [row for row in able if not only or any(text in _searched(row) for text in only)]
@@ -139,7 +87,7 @@ def select(
 def in_turn(rows: Sequence[Row], turn: int = 0, turns: int = 1) -> list[Row]:
     """Return the first row of each group, then the second of each, and so on; at the end the rows with jobs of their own.
 
-    Each turn begins at another place, so that the later ones reach the rows for which the first had no time.
+    Each run starts at another row, so that later runs reach the rows for which the first has no time.
     """
     seen: Counter[str] = Counter()
     places = {}

@@ -1,7 +1,6 @@
 """Several runs of a suite, each in a process of its own, taken together.
 
-Samples of one run follow each other, with the same clocks, cores and addresses. What differs between runs is seen by more of
-them alone; Figure.spread has it.
+All samples of a run share clocks, cores and addresses. Only several runs show how much these matter: Figure.spread has it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pyshmem as shmem
 from benchmarks.figures import Figure
-from benchmarks.ops import GOALS, LEAD, _name
+from benchmarks.ops import CALLED, LEAD, _name
 from benchmarks.rows import Row
 from benchmarks.runner import Effort, measure
 
@@ -57,7 +57,7 @@ def slower(figures: Mapping[str, Figure]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    names = {_name(*called): called for called in GOALS}
+    names = {_name(*called): called for called in CALLED}
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", default=list(names), help=", ".join(names))
     parser.add_argument("--all", action="store_true", help="time the other schedules, too")
     parser.add_argument("--rounds", type=int, default=3, help="samples of each (3)")

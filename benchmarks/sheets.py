@@ -7,8 +7,7 @@ Columns are those of the OSU micro-benchmarks and NVSHMEM's perftest: time, MB/s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -56,7 +55,7 @@ def _sheet(run: Run, group: str, rows: Sequence[Run], earlier: Earlier | None) -
     }
     if earlier is not None:
         columns |= {
-            f"earlier, {unit}": lambda row: _value(earlier.get(row["key"], Figure()).samples, factor),
+            f"earlier, {unit}": lambda row: _earlier(earlier, row, factor),
             "ratio": lambda row: _change(row, ours, earlier),
         }
     columns |= {
@@ -114,28 +113,6 @@ def as_markdown(sheet: Sheet) -> str:
     return f"**{sheet.title}**\n\n{table}"
 
 
-def write_docs(path: str, runs: Iterable[Run]) -> list[str]:
-    """Replace the tables of each run's suite that has marks in a page, and return those suites. Errors: ValueError."""
-    return [run["suite"] for run in runs if replace_marked(path, run["suite"], markdown(run))]
-
-
-def replace_marked(path: str, name: str, text: str) -> bool:
-    """Replace what stands between the marks of ``name`` in a page, and return whether it has them.
-
-    The marks are ``<!-- figures: NAME -->`` and ``<!-- end of figures: NAME -->``. Errors: ValueError if the second lacks.
-    """
-    page = Path(path).read_text(encoding="utf-8")
-    first, last = f"<!-- figures: {name} -->", f"<!-- end of figures: {name} -->"
-    before, found, after = page.partition(first)
-    if not found:
-        return False
-    _, ended, rest = after.partition(last)
-    if not ended:
-        raise ValueError(f"{path}: {first} has no {last}")
-    Path(path).write_text(f"{before}{first}\n\n{text}\n\n{last}{rest}", encoding="utf-8")
-    return True
-
-
 # -- cells
 
 
@@ -146,7 +123,7 @@ def _figure(row: Run, name: str) -> Run:
 
 def _unit(run: Run, rows: Sequence[Run]) -> tuple[str, float]:
     """The unit of a group's column, and how many of it are one of the rows' unit: the largest that no figure is below."""
-    found = [figure["median"] for row in rows for figure in row["figures"].values() if figure.get("samples")]
+    found = [figure["median"] for row in rows for figure in row["figures"].values() if "median" in figure]
     least, unit = min(found, default=0.0), rows[0]["unit"]
     if unit == "s":
         return ("ms", 1e3) if least >= 1e-3 else ("µs", 1e6)
@@ -155,13 +132,9 @@ def _unit(run: Run, rows: Sequence[Run]) -> tuple[str, float]:
 
 def _time(row: Run, name: str, factor: float) -> str:
     figure = _figure(row, name)
-    if not figure.get("samples"):
+    if "median" not in figure:
         return "wrong result" if figure.get("wrong") else "missing" if figure.get("missing") else ""
-    return _value(figure["samples"], factor)
-
-
-def _value(samples: Sequence[float], factor: float) -> str:
-    return digits(Figure(samples=list(samples)).median * factor) if samples else ""
+    return digits(figure["median"] * factor)
 
 
 def digits(value: float) -> str:
@@ -173,7 +146,7 @@ def digits(value: float) -> str:
 
 def _spread(row: Run, name: str) -> str:
     figure = _figure(row, name)
-    return f"{figure['spread']:.0%}" if len(figure.get("samples", ())) > 1 else ""
+    return f"{figure['spread']:.0%}" if len(figure.get("samples", (0, 0))) > 1 and "spread" in figure else ""
 
 
 def _number(row: Run, name: str, field: str, factor: float) -> str:
@@ -188,7 +161,12 @@ def _share(row: Run, name: str) -> str:
 
 def _quotient(row: Run, ours: str, name: str) -> str:
     mine, other = _figure(row, ours), _figure(row, name)
-    return two(mine["median"] / other["median"]) if mine.get("samples") and other.get("samples") else ""
+    return two(mine["median"] / other["median"]) if "median" in mine and "median" in other else ""
+
+
+def _earlier(earlier: Earlier, row: Run, factor: float) -> str:
+    figure = earlier.get(row["key"], Figure())
+    return digits(figure.median * factor) if figure.samples else ""
 
 
 def _change(row: Run, ours: str, earlier: Earlier) -> str:

@@ -58,9 +58,9 @@ def loads(ctx, dest, source, nelems, pe, turns, parts, stride, BLOCK: tl.constex
 
 @triton.jit
 def words(ctx, word, seen, pe, turns, KIND: tl.constexpr):
-    """One program makes a call on ``pe``'s word ``turns`` times, each after the one before. ``seen`` gets the last result.
+    """One program makes a call on ``pe``'s word ``turns`` times, one after the other. ``seen`` gets the last result.
 
-    g: the word holds 0, so its address and what was read is its address again, which only the hardware knows.
+    g: the word holds 0. Each address depends on the last value read, so that no two loads overlap.
     """
     last = tl.full([], 0, tl.int64)
     for turn in range(1, turns + 1):

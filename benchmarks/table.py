@@ -1,19 +1,17 @@
-"""Prints the results of all suites: a table of figures, wrong results, missing peers, and the goals that are met."""
+"""Prints the results of all suites: a table of figures, wrong results and missing peers."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import zip_longest
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, judged, met, of_bound, of_ceiling, ratio
-from benchmarks.rows import KIB, Goal, Row, size
+from benchmarks.figures import BOUND, Figure, Figures, Report, busbw, of_bound, of_ceiling, ratio
+from benchmarks.rows import KIB, Row, size
 
-OTHER = "other"  # the peer that --against adds
 RATED = 64 * KIB  # least bytes of payload for which a rate is printed
 LEAST = 0.02  # what is no change, however small the spreads are: GPUs at another clock differ by as much
 WIDE = 400  # columns where the output is no terminal: no cell is cut
@@ -22,9 +20,11 @@ Earlier = dict[str, Figure]  # our figures of an earlier run, by the row's key
 
 
 def show(console: Console, report: Report, earlier: Earlier | None = None, earlier_name: str = "") -> None:
-    """Print one line for each row, and one more for each further peer or goal."""
+    """Print one line for each row, and one more for each further peer."""
     title = f"{report.suite}: slowest of {report.n_pes} PEs, median ± spread; ratio: ours / theirs"
-    table = Table(title=f"{report.no_figures}\n{title}" if report.no_figures else title)
+    if report.no_figures:
+        console.print(report.no_figures, soft_wrap=True)
+    table = Table(title=title)
     table.add_column("row", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column(report.ours, justify="right", no_wrap=True)
@@ -34,7 +34,6 @@ def show(console: Console, report: Report, earlier: Earlier | None = None, earli
     table.add_column("beside it", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("ratio", justify="right", no_wrap=True)
-    table.add_column("goal", no_wrap=True)
     group = ""
     for row in report.results:
         if row.group != group:
@@ -69,11 +68,8 @@ def _lines(row: Row, report: Report, earlier: Earlier | None) -> Iterator[list[s
         for name, each in figures.items()
         if name != report.ours and not each.missing
     ]
-    goals = [_verdict(row, goal, report) for goal in row.goals]
-    for number, (other, goal) in enumerate(zip_longest(beside, goals)):
-        yield [*(first if not number else [""] * len(first)), *(other or [""] * 3), goal or ""]
-    if not beside and not goals:
-        yield [*first, "", "", "", ""]
+    for number, other in enumerate(beside or [[""] * 3]):
+        yield [*(first if not number else [""] * len(first)), *other]
 
 
 def cell(row: Row, figure: Figure, n_pes: int) -> str:
@@ -123,20 +119,8 @@ def _verdict_on_change(new: Figure, old: Figure) -> str:
     return f"{two(ratio(new, old))} [{colour}]{word}[/]" if colour else two(ratio(new, old))
 
 
-def _verdict(row: Row, goal: Goal, report: Report) -> str:
-    figures = report.results[row]
-    reached = met(row, goal, figures, report)
-    value = judged(row, goal, figures, report)
-    seen = ""
-    if value is not None and (goal.of_ratio or goal.beyond):
-        seen = f" (+ {value * 1e6:.2f} µs)" if goal.beyond else f" ({two(value)})"
-    return escape(f"{goal.text}{seen}: ") + (
-        "?" if reached is None else "[green]met[/]" if reached else "[red]missed[/]"
-    )
-
-
 def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iterator[str]:
-    """Return the lines below the table: reasons for missing figures, changes beyond the spreads, goals."""
+    """Return the lines below the table: reasons for missing figures, changes beyond the spreads."""
     for name, reason in report.missing.items():
         yield f"missing: {name}: {reason}"
     if report.left_out:
@@ -151,9 +135,6 @@ def _remarks(report: Report, earlier: Earlier | None, earlier_name: str) -> Iter
                 yield f"{row.name}, {name}: not timed: {figure.statement or 'it'} gives a wrong result: {figure.wrong}"
     if earlier is not None:
         yield from _changes({row: earlier.get(row.key) for row in report.results}, report, earlier_name)
-    if OTHER in report.peers:
-        yield from _changes({row: figures.get(OTHER) for row, figures in report.results.items()}, report, OTHER)
-    yield from _goals(report)
 
 
 def _changes(old: dict[Row, Figure | None], report: Report, name: str) -> Iterator[str]:
@@ -162,21 +143,6 @@ def _changes(old: dict[Row, Figure | None], report: Report, name: str) -> Iterat
     yield f"slower than {name} beyond the spreads: {len(slower)} of {len(compared)} rows" + (
         f": {', '.join(slower)}" if slower else ""
     )
-
-
-def _goals(report: Report) -> Iterator[str]:
-    found = [
-        (row.key, met(row, goal, figures, report)) for row, figures in report.results.items() for goal in row.goals
-    ]
-    if not found or report.no_figures:
-        return
-    known = [reached for _, reached in found if reached is not None]
-    missed = dict.fromkeys(key for key, reached in found if reached is False)
-    unknown = dict.fromkeys(key for key, reached in found if reached is None)
-    parts = [f"{sum(known)} of {len(known)} goals met"]
-    parts += [f"missed: {', '.join(missed)}"] if missed else []
-    parts += [f"not compared: {', '.join(unknown)}"] if unknown else []
-    yield "; ".join(parts)
 
 
 def terminal() -> Console:

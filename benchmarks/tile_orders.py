@@ -114,7 +114,7 @@ def _figures(flops: Any, seconds: Any, best: Any) -> list[str]:
 
 
 def filter_lines(bench: Bench, found: Measured) -> list[str]:
-    """What the filters answer: for the shapes that were measured, and for as many others."""
+    """What the filters answer, for the measured shapes and for as many others."""
     record, shapes = found.record, bench.shapes
     pairs = len(shapes) * len(STREAM_K)
     survived = {shape: set(record.candidates(shape, DTYPE)) for shape in shapes}

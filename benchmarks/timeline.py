@@ -31,13 +31,26 @@ def kind_of(name: str) -> str:
 
 
 def write(title: str, spans: Mapping[str, Sequence[Span]], path: Path) -> Path:
-    """Write the spans by schedule: a picture, or JSON if that is the file's ending."""
+    """Write the spans by schedule: JSON if that is the file's ending, or a picture with a band for each stream."""
     if path.suffix == ".json":
         path.write_text(json.dumps({"title": title, "spans": spans}))
         return path
-    from benchmarks import plots
+    from matplotlib.patches import Patch
 
-    return plots.timeline(title, spans, path)
+    from benchmarks.plots import pyplot, save
+
+    lines = [(name, stream) for name, each in spans.items() for stream in sorted({span[1] for span in each})]
+    figure, axes = pyplot.subplots(figsize=(10, 1 + 0.4 * len(lines)), layout="constrained")
+    for height, (name, stream) in enumerate(reversed(lines)):
+        here = [span for span in spans[name] if span[1] == stream]
+        colours = [KINDS[kind_of(what)][0] for what, *_ in here]
+        axes.broken_barh([(start, end - start) for _, _, start, end in here], (height - 0.4, 0.8), facecolors=colours)
+    axes.set_yticks(range(len(lines)), [f"{name}, stream {stream}" for name, stream in reversed(lines)])
+    axes.set_xlabel("µs")
+    axes.set_title(title)
+    patches = [Patch(color=colour, label=kind) for kind, (colour, _) in KINDS.items()]
+    figure.legend(handles=patches, fontsize="small", ncols=len(patches), loc="outside lower center")
+    return save(figure, path)
 
 
 def main(arguments: Sequence[str]) -> int:

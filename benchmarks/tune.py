@@ -1,9 +1,9 @@
-"""Measure how collectives on a stream of each size are the fastest, and write the table that pyshmem then uses.
+"""Measure which kernel, or copy engine, is the fastest for collectives on a stream of each size, and write pyshmem's table.
 
 Run, from a checkout with pyshmem built in it, on all GPUs of a machine: pyshmemrun -n 2 -m benchmarks.tune [--write FILE]
 It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more, and the rows of copies: how many
-programs, and from which size on copy engines are faster (engine="auto"). The rest is as it was. Without --write the file is
-in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
+programs, and from which size on copy engines are faster (engine="auto"). Other rows are those of the table in use. Without
+--write the file is in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterable
+from datetime import date
 from itertools import groupby
 
 import torch
@@ -171,7 +172,7 @@ def main() -> None:
     file = options.write or cache_file(architecture())
     if shmem.my_pe() == 0:
         gpus = f"{shmem.n_pes()} x {torch.cuda.get_device_name()}, {architecture()}"
-        write(file, f"{tuner.name} and copies on {gpus}; the rest as it was", found)
+        write(file, f"{tuner.name} and copies on {gpus}, {date.today()}", found)
         print(f"wrote {file}")
     shmem.barrier_all()
     shmem.finalize()

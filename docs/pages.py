@@ -1,14 +1,17 @@
-"""Writes the page stubs of the reference, one per function and class, for Sphinx's autodoc, and an index for each API.
+"""Writes the page stubs of the reference, one per function and class, for Sphinx's autodoc, indices, and figures.md.
 
 autodoc shows signatures and docstrings. What it cannot do is here: chapters, C prototypes, links between host and kernels,
-and the labelled lines of docstrings (parameters, Order, Errors, Spec) as definition lists.
+and the labelled lines of docstrings (parameters, Order, Errors, Spec) as definition lists. figures.md has the tables of
+the runs in docs/figures, which `python -m benchmarks --medians docs/figures` writes.
 """
 
 import enum
 import inspect
+import json
 import pathlib
 import re
 import shutil
+import sys
 import types
 from typing import Any, NamedTuple
 
@@ -18,6 +21,11 @@ import pyshmem
 import pyshmem.device
 from pyshmem.c_names.table import ROWS
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks import sheets  # noqa: E402
+
+SUITES = ("pt2pt", "collectives", "startup", "gpu", "gpu_pt2pt", "gpu_collectives", "gpu_libraries")
 APIS = {"host": pyshmem, "device": pyshmem.device}
 TITLES = {"host": "Host calls: pyshmem", "device": "Calls in kernels: pyshmem.device"}
 OWN, ERRORS = "Extensions of pyshmem", "Errors"
@@ -83,6 +91,14 @@ def write(folder: pathlib.Path) -> None:
         for name in known:
             (folder / kind / f"{name}.rst").write_text(page(kind, name))
         (folder / kind / "index.rst").write_text(index(kind))
+    (folder / "figures.md").write_text(figures())
+
+
+def figures() -> str:
+    """The page of all tables of docs/figures, a section for each suite."""
+    runs = [json.loads((ROOT / "docs/figures" / f"{suite}.json").read_text()) for suite in SUITES]
+    title = "# Tables\n\nMedians of the slowest PE, ± the spread: see [Performance](../performance.md).\n"
+    return title + "".join(f"\n## {run['suite']}\n\n{sheets.markdown(run)}\n" for run in runs)
 
 
 def title(text: str, line: str) -> str:

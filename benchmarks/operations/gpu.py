@@ -1,4 +1,4 @@
-"""The operations of benchmarks.gpu: pyshmem beside the copy engine, the driver's calls and kernels written by hand."""
+"""The operations of benchmarks.gpu: pyshmem beside the driver's calls and kernels written by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ways = dict[str, "Case | str"]
 
 
 class Operations:
-    """PE 0 acts on the PE to its right, or all PEs do at once. Arrays hold a pattern that names its PE."""
+    """PE 0 acts on the PE to its right, or all PEs do at once."""
 
     peers = (OURS, ENGINE, HAND, MEMCPY, LAUNCH)
     facts: dict[str, Any] = {}  # noqa: RUF012
@@ -32,108 +32,13 @@ class Operations:
         self.word, self.flag = shmem.zeros(1, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
         self.one = torch.full((1,), self.me + 1, dtype=torch.int64, device=accelerator.device)
         self.turn = 3  # odd and not 1, always: no number that Triton compiles anew for
-        self.held = 0
         self.memcpy = _memcpy_of_cupy()
 
     def release(self) -> None:
-        """The two large arrays stay, for the next row uses them too."""
+        """Keep the words: all rows use them."""
 
     def close(self, status: int) -> None:
         shmem.finalize()
-
-    # -- copies
-
-    def host_put(self, nbytes: int) -> Ways:
-        self._hold(nbytes)
-        return self._puts("put(target, source, pe)", lambda: shmem.put(self.target, self.source, self.peer))
-
-    def put_by_kernel(self, nbytes: int, programs: int, everybody: bool = False) -> Ways:
-        self._hold(nbytes)
-        kernel, count = self.accelerator.cached(kernels.put_shares), nbytes // 4
-        grid = (self.accelerator.cut(programs, 32),)
-        return self._puts(
-            "each program puts its share",
-            lambda: kernel(grid, self.context, self.target, self.source, count, self.peer, num_warps=8),
-            everybody,
-        )
-
-    def get_by_kernel(self, nbytes: int, programs: int, everybody: bool = False) -> Ways:
-        self._hold(nbytes)
-        kernel, count = self.accelerator.cached(kernels.get_shares), nbytes // 4
-        grid = (self.accelerator.cut(programs, 32),)
-        steps: dict[str, Callable[[], object]] = {
-            OURS: lambda: kernel(grid, self.context, self.source, self.target, count, self.peer, num_warps=8),
-            ENGINE: lambda: self.accelerator.copy(self.source.data_ptr(), self.there.data_ptr(), nbytes),
-        }
-        return {
-            name: _copy("each program gets its share" if name == OURS else ENGINE, step, self._check_get, everybody)
-            for name, step in steps.items()
-        }
-
-    def put_to_all(self, nbytes: int) -> Ways:
-        """Every PE sends a part of its source to every other at once."""
-        self._hold(nbytes)
-        each = nbytes // 4 // self.n
-        peers = [pe % self.n for pe in range(self.me + 1, self.me + self.n)]
-        inbox, source = self.target[: each * self.n].view(self.n, each), self.source[:each]
-        programs = self.accelerator.cut(132 // len(peers) * 2, 4) * len(peers)
-        kernel = self.accelerator.cached(kernels.put_to_all)
-
-        def check(step: Callable[[], object]) -> str:
-            source.copy_(self._pattern(self.me)[:each])
-            inbox.fill_(-1)
-            self._meet()
-            step()
-            self._meet()
-            return "".join(differ(inbox[pe], self._pattern(pe)[:each]) for pe in peers)
-
-        def ours() -> object:
-            return kernel((programs,), self.context, inbox, source, each, num_warps=8)
-
-        engines = self._engines([shmem.ptr(inbox, pe)[self.me] for pe in peers], source)
-        return {
-            OURS: _copy("programs take turns at the peers", ours, check, True),
-            ENGINE: _copy("a copy and a stream for each peer", engines, check, True),
-        }
-
-    def _engines(self, places: list[torch.Tensor], source: torch.Tensor) -> Callable[[], None]:
-        """A copy to each of the places, all at once."""
-        if self.accelerator.interpreted:
-            return lambda: [place.copy_(source) for place in places].clear()
-        current, streams = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in places]
-
-        def engines() -> None:
-            for stream, place in zip(streams, places, strict=True):
-                stream.wait_stream(current)
-                self.accelerator.copy(place.data_ptr(), source.data_ptr(), source.nbytes, stream.cuda_stream)
-                current.wait_stream(stream)
-
-        return engines
-
-    def _puts(self, statement: str, ours: Callable[[], object], everybody: bool = False) -> Ways:
-        def engine() -> None:
-            self.accelerator.copy(self.there.data_ptr(), self.source.data_ptr(), self.source.nbytes)
-
-        return {
-            OURS: _copy(statement, ours, self._check_put, everybody),
-            ENGINE: _copy(ENGINE, engine, self._check_put, everybody),
-        }
-
-    def _check_put(self, step: Callable[[], object]) -> str:
-        self.source.copy_(self._pattern(self.me))
-        self.target.fill_(-1)
-        self._meet()
-        step()
-        self._meet()
-        return differ(self.target, self._pattern(self.left))
-
-    def _check_get(self, step: Callable[[], object]) -> str:
-        self.target.copy_(self._pattern(self.me))
-        self.source.fill_(-1)
-        self._meet()
-        step()
-        self._meet()
-        return differ(self.source, self._pattern(self.peer))
 
     # -- latency
 
@@ -236,20 +141,6 @@ class Operations:
 
     # -- what they share
 
-    def _hold(self, nbytes: int) -> None:
-        """Have ``target``, symmetric, ``there``, the peer's, and ``source``, private."""
-        if self.held == nbytes:
-            return
-        if self.held:
-            shmem.free(self.target)
-        self.held, count = nbytes, nbytes // 4
-        self.target = shmem.zeros(count, dtype=torch.int32)
-        self.source = torch.zeros(count, dtype=torch.int32, device=self.accelerator.device)
-        self.there = shmem.ptr(self.target, self.peer)
-
-    def _pattern(self, pe: int) -> torch.Tensor:
-        return torch.arange(self.held // 4, dtype=torch.int32, device=self.accelerator.device) + 7919 * (pe + 1)
-
     def _on_word(self, statement: str, step: Callable[[], object], after: int, found: object = None) -> Ways:
         return {OURS: _issue(statement, step, lambda: self._word(step, found, after))}
 
@@ -266,10 +157,6 @@ class Operations:
     def _meet(self) -> None:
         self.accelerator.synchronize()
         shmem.barrier_all()
-
-
-def _copy(statement: str, step: Callable[[], object], check: Callable[[Any], str], everybody: bool) -> Case:
-    return Case(statement, step, lambda: check(step), calls=5, pes=None if everybody else (0,), lead=1)
 
 
 def _issue(statement: str, step: Callable[[], object], check: Callable[[], str]) -> Case:

@@ -27,12 +27,12 @@ class Rivals:
         import torch.distributed._symmetric_memory as symmetric_memory
         from mpi4py import MPI
 
-        # with it, NCCL 2.28.9 did not return from an all_to_all of 16 MiB in a graph on two H200s (2026-11-23)
+        # with registration, NCCL 2.28.9 hangs in an all_to_all of 16 MiB in a graph on two H200s
         os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.dist, self.symmetric_memory = dist, symmetric_memory
         device = torch.device("cuda", torch.cuda.current_device())
         self.folder = MPI.COMM_WORLD.bcast(tempfile.mkdtemp() if shmem.my_pe() == 0 else "")
-        # a file's, not PE 0's, which would have to outlive the others
+        # a file, because a server in PE 0 would have to outlive the other PEs
         store = dist.FileStore(os.path.join(self.folder, "store"), shmem.n_pes())
         dist.init_process_group("nccl", store=store, rank=shmem.my_pe(), world_size=shmem.n_pes(), device_id=device)
         self.name = dist.group.WORLD.group_name

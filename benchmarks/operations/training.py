@@ -132,7 +132,7 @@ class Training(Together):
         wanted: list[torch.Tensor],
     ) -> Case:  # fmt: skip
         def taken() -> float:
-            """One after the other, and in the reverse order, since clocks fall as a GPU gets warm."""
+            """One after the other, and in the reverse order, because clocks fall as a GPU gets warm."""
             _, *times = (self.accelerator.seconds(each, 1) for each in (alone, alone, step, step, alone))
             return max((times[1] + times[2] - times[0] - times[3]) / 2, LEAST)
 

@@ -65,7 +65,7 @@ def bound(peer: Peer, n_pes: int, bind: bool) -> Peer:
     """Return ``peer`` with the options of its launcher that give every PE a core of its own if there are enough.
 
     Open MPI: --oversubscribe is given only where PEs outnumber cores, for it makes idle PEs yield, which slows waits. Its
-    defaults for OpenSHMEM were as fast as any other spml, sshmem, scoll and UCX transport tried (4.1.4, 2026-11).
+    other settings for OpenSHMEM (spml, sshmem, scoll, UCX transports) are not faster than the defaults (4.1.4).
     """
     enough = n_pes <= len(os.sched_getaffinity(0))
     place = "core" if bind and enough else "none"

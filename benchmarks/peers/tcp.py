@@ -1,4 +1,4 @@
-"""Plain sockets between two nodes: what a request and its answer cost if nothing is done about them.
+"""Plain sockets between two nodes: what a request and its answer cost without any work.
 
 A thread of PE 1 sleeps in recv and answers; PE 0 polls for the answer. Operations that are complete with an
 acknowledgement get eight bytes.

@@ -163,3 +163,11 @@ LINKS = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!https?:)
 @pytest.mark.parametrize(("page", "link"), LINKS, ids=[f"{page.name}: {link}" for page, link in LINKS])
 def test_links_lead_to_files_that_are_there(page, link):
     assert (page.parent / link).exists()
+
+
+NAMED = r"`((?:pyshmem|benchmarks|tests|launch|docs|examples)/[a-z0-9_/.-]+\.(?:py|pyi|h|c|json|sh|md))`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page):
+    assert not [name for name in re.findall(NAMED, page.read_text()) if not (ROOT / name).exists()]

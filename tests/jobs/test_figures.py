@@ -1,4 +1,4 @@
-"""python -m benchmarks: sweeps, bus factors, sheets, pages, pictures, the model, and a small real run of each CPU suite."""
+"""python -m benchmarks: sweeps, bus factors, sheets, pages, pictures, and a small real run of each CPU suite."""
 
 import pathlib
 import sys
@@ -9,22 +9,19 @@ pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import __main__ as command
-from benchmarks import collectives, cpu, jobs, model, plots, pt2pt, record, runs, sheets, startup
+from benchmarks import collectives, cpu, jobs, plots, pt2pt, record, runs, sheets, startup
 from benchmarks.command import Suite
-from benchmarks.figures import Figure, Report, met, of_ceiling
+from benchmarks.figures import Figure, Report, of_ceiling
 from benchmarks.peers import Peer
 from benchmarks.rows import (
     KIB,
     MIB,
     Row,
     all_reduce,
-    at_most,
-    beyond,
     both_ways,
     in_turn,
     once,
     others,
-    rate,
     select,
     shares,
     sweep,
@@ -32,6 +29,10 @@ from benchmarks.rows import (
 from benchmarks.runner import Contender, Effort, measure
 from PIL import Image
 from test_benchmarks import start
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+import pages  # noqa: E402
 
 PUT = [Row("put", "put", "put", n, bus=once, ceiling="memcpy", alias="osu_oshm_put") for n in (8, 64 * KIB, 16 * MIB)]
 RATE = Row("rate", "puts", "puts", 8, bus=once, messages=True)
@@ -158,17 +159,6 @@ def test_samples_of_several_runs_are_taken_together():
     assert again.results[PUT[0]]["pyshmem"] == ours, "a run of several runs keeps their spread"
 
 
-def test_goals_are_those_for_the_number_of_pes_and_may_be_a_distance():
-    goals = (at_most(1.0).of(4), beyond(1.5e-6, "bare").of(2), rate(0.5, "bare"))
-    assert [goal.pes for goal in select([Row("a", "b", "put", goals=goals)], None, 2)[0].goals] == [2, 0]
-    row = Row("a", "b", "put", goals=goals)
-    figures = {"pyshmem": Figure(samples=[6e-6]), "bare": Figure(samples=[4.6e-6])}
-    report = Report("gpu", ["pyshmem"], 2, {}, {row: figures})
-    assert met(row, goals[1], figures, report) is True
-    assert met(row, goals[1], figures | {"bare": Figure(samples=[4.4e-6])}, report) is False
-    assert met(row, goals[1], {"pyshmem": figures["pyshmem"]}, report) is None
-
-
 @pytest.mark.parametrize("name", sorted({module for modules in command.SUITES.values() for module in modules}))
 def test_keys_name_one_row_of_a_suite(name):
     """Comparison with an earlier run goes by them."""
@@ -209,19 +199,28 @@ def test_compare_marks_what_lies_outside_both_spreads(tmp_path):
         record.read(str(tmp_path / "old.json"), "startup")
 
 
-def test_pages_get_tables_between_their_marks_and_keep_the_rest(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- figures: pt2pt -->\nold\n<!-- end of figures: pt2pt -->\nafter\n")
-    runs = [record.as_json(run()), record.as_json(run(suite="host"))]
-    assert sheets.write_docs(str(page), runs) == ["pt2pt"]
-    once_written = page.read_text()
-    assert once_written.startswith("before\n") and once_written.endswith("after\n") and "old" not in once_written
-    assert "| put | 8 | 1.00 | 0% | 7.99 | 50% | wrong result | osu_oshm_put |" in once_written
-    sheets.write_docs(str(page), runs)
-    assert page.read_text() == once_written
-    page.write_text("<!-- figures: pt2pt -->\n")
-    with pytest.raises(ValueError, match="has no <!-- end of figures: pt2pt -->"):
-        sheets.write_docs(str(page), runs)
+def test_medians_of_a_run_give_the_tables_of_pages_without_its_samples(tmp_path):
+    found = run()
+    noisy = PUT[1]
+    found.results[noisy]["pyshmem"] = Figure(samples=[1e-6, 9e-6, 1e-4])
+    path = record.write_medians(str(tmp_path), record.as_json(found))
+    text = path.read_text()
+    assert path.name == "pt2pt.json" and "samples" not in text and len(text.splitlines()) == 2 + 3  # a line for a group
+    (kept,) = record.read_all(str(path))
+    assert [row["key"] for row in kept["rows"]] == [row.key for row in found.results if row is not noisy]
+    lines = sheets.markdown(kept).splitlines()
+    assert "| put | 8 | 1.00 | 0% | 7.99 | 50% | osu_oshm_put |" in lines
+    of_all = sheets.markdown(record.as_json(found)).splitlines()
+    assert [line for line in lines if "barrier" in line] == [line for line in of_all if "barrier" in line]
+
+
+@pytest.mark.parametrize("suite", pages.SUITES)
+def test_figures_of_the_documentation_are_those_of_rows_that_can_be_measured_again(suite):
+    (found,) = record.read_all(str(ROOT / "docs/figures" / f"{suite}.json"))
+    rows = {(row.group, row.key, row.unit) for row in command._suite(suite).rows}
+    assert found["suite"] == suite and found["rows"]
+    assert not [row for row in found["rows"] if (row["group"], row["key"], row["unit"]) not in rows]
+    assert f"## {suite}" in pages.figures().splitlines()
 
 
 def test_pictures_show_sweeps_over_sizes_and_over_pes(tmp_path):
@@ -258,50 +257,6 @@ def test_a_suite_that_fails_or_takes_too_long_is_named():
     )
     assert command._run([sys.executable, "-c", "raise SystemExit(3)"], 60) == "exit status 3"
     assert command._run([sys.executable, "-c", ""], 60) == ""
-
-
-# -- the model
-
-
-def test_fit_finds_latency_and_gap_of_exact_times():
-    link = model.fit([(n, 2e-6 + n * 1e-10) for n in (8, 4 * KIB, MIB)])
-    assert link.start == pytest.approx(2e-6) and link.gap == pytest.approx(1e-10) and link.error < 1e-9
-    with pytest.raises(ValueError, match="a fit needs two sizes; the run has 1"):
-        model.fit([(8, 1e-6)])
-
-
-def test_rounds_of_a_barrier_are_one_up_to_16_members_and_grow_with_the_logarithm():
-    assert [model.rounds(n) for n in (1, 2, 16, 17, 32, 33, 64, 1024)] == [0, 1, 1, 5, 5, 6, 6, 10]
-
-
-def test_predictions_are_bytes_over_links_and_rounds_of_latency():
-    near, far = model.Link(1e-6, 1e-6, 1e-10, 2e-10), model.Link(1e-4, 1e-4, 1e-9, 1e-9)
-    machine = model.Machine(near, far, 8, 1e15)
-    assert model.barrier(machine, 8) == pytest.approx(1e-6)
-    assert model.barrier(machine, 64) == pytest.approx(2e-6 + 3e-4)
-    assert model.exchange(machine, 8, 1000) == pytest.approx(1e-6 + 7 * 1e-7)
-    assert model.exchange(machine, 16, 1000) == pytest.approx(2e-6 + 1e-4 + 7e-7 + 8 * 8 * 1e-6)
-    assert model.all_reduce(machine, 8, 8000) == pytest.approx(1e-6 + 14 * 1e-7)
-    assert model.broadcast(machine, 2, 16 * MIB) == pytest.approx(1e-6 + 16 * MIB * 2e-10)
-    seconds, intensity = model.operator(machine, 2, (1000, 1000, 10**9))
-    assert seconds == pytest.approx(1e-6 + 1.0) and intensity == 10**9
-
-
-def test_model_prints_predictions_beside_what_was_measured(tmp_path, capsys):
-    points = run()
-    for row in PUT:
-        points.results[Row("put", "put, quiet", "put_quiet", row.nbytes, bus=once)] = points.results.pop(row)
-    found = Report("collectives", ["pyshmem"], 2, dict(points.facts))
-    found.results[Row("fcollect", "fcollect", "fcollect", 64 * KIB)] = {"pyshmem": Figure(samples=[1e-5])}
-    found.results[BARRIERS[1]] = {"pyshmem": Figure(samples=[1e-6])}
-    path = tmp_path / "run.json"
-    record.write_all(str(path), [record.as_json(points), record.as_json(found)])
-    assert model.main([str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "fcollect" in said and "7.55" in said and "0.76" in said and "8192 PEs" in said
-    record.write_all(str(path), [record.as_json(found)])
-    assert model.main([str(path)]) == 1
-    assert "wants a run of pt2pt or gpu_pt2pt" in capsys.readouterr().err
 
 
 # -- real jobs
