@@ -10,8 +10,8 @@ CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # the oldest that works, and what torch 2.11 has on GPUs
 OLDEST_TRITON := $(VENV)/triton-3.6
 
-# the parts of `make test`, and the minutes that each takes on 2 cores
-PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes
+# the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
+PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes)
 MINUTES_test-jobs := 14
 MINUTES_test-codegen := 7
 MINUTES_test-oldest-triton := 2
@@ -70,7 +70,7 @@ test: $(VENV)/.installed
 # compilers take one core each; a file's tests share what they have compiled
 BY_CORES := -q -n auto --dist loadfile
 test-jobs: $(VENV)/.installed
-	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES)
+	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES) --durations=20
 test-codegen: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
 test-oldest-triton: $(OLDEST_TRITON)

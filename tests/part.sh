@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run one part of the tests, with its output in a file: one line at the start, one with the result.
+# Run one part of the tests, with its output in a file: one line at the start, one with the result, and the slowest tests
+# where pytest is told to list them.
 # tests/part.sh NAME MINUTES command ...
 set -uo pipefail
 name=$1 minutes=$2 log=build/tests/$1.log
@@ -15,3 +16,4 @@ if [ $status -ne 0 ]; then
     exit $status
 fi
 echo "$name: ${result:-no test result}"
+sed -nE 's/^ *([0-9.]+s (call|setup|teardown) )/    \1/p' "$log"

@@ -7,10 +7,12 @@ import os
 import tempfile
 
 os.environ["TRITON_INTERPRET"] = "0"
-os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="pyshmem-codegen-")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # one cache for all workers
+    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="pyshmem-codegen-")
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton 3.9 warns where it is not decided
 
 import shutil
+import zlib
 
 import pytest
 import triton.compiler
@@ -21,9 +23,46 @@ if os.environ.get("PYSHMEM_SAVE_CODE"):  # before any module takes the function'
 
 from compiling import TARGETS
 
+AMD = [name for name in TARGETS if name != "nvidia"]
+# Files on registers, widths and matrix instructions, and on Gluon's forms of the kernels whose order of memory other files
+# test for all targets.
+IN_TURN = [
+    "test_attention.py", "test_compiles.py", "test_gluon.py", "test_irregular.py", "test_models.py", "test_ops.py",
+    "test_partitioned.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
+]  # fmt: skip
+
+
+def pytest_addoption(parser):
+    parser.addoption("--everywhere", action="store_true", help="compile every case for all of AMD's GPUs")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "all_targets: every case of this test is compiled for all of AMD's GPUs")
+
+
+def pytest_collection_modifyitems(config, items):
+    """In files of IN_TURN each case is compiled for NVIDIA and for one of AMD's GPUs in turn, unless all code is saved."""
+    if config.getoption("everywhere") or os.environ.get("PYSHMEM_SAVE_CODE"):
+        return
+    others = [item for item in items if item.path.name in IN_TURN and not is_turn(item)]
+    config.hook.pytest_deselected(items=others)
+    others = set(others)
+    items[:] = [item for item in items if item not in others]
+
+
+def is_turn(item):
+    """Whether a test runs: the GPU goes by its case alone, so that tests of one case share what they compile."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen = given.get("target", given.get("amd", "nvidia"))
+    if chosen == "nvidia" or item.get_closest_marker("all_targets"):
+        return True
+    case = item.callspec.id.replace(chosen, "", 1).strip("-") or item.originalname
+    return chosen == AMD[zlib.crc32(case.encode()) % len(AMD)]
+
 
 def pytest_sessionfinish(session, exitstatus):
-    shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(params=TARGETS)
@@ -32,6 +71,6 @@ def target(request):
     return request.param
 
 
-@pytest.fixture(params=[name for name in TARGETS if name != "nvidia"])
+@pytest.fixture(params=AMD)
 def amd(request):
     return request.param

@@ -1,6 +1,6 @@
 """Saves the instructions of every kernel that tests/codegen compiles, and compares two such folders.
 
-Run: PYSHMEM_SAVE_CODE=FOLDER make test-codegen, in the old checkout and in the new one, then
+Run: PYSHMEM_SAVE_CODE=FOLDER make test-codegen, in the old checkout and in the new one, for all targets, then
      python tests/codegen/generated.py OLD NEW
 Prints the kernels whose instructions differ, or that only one folder has; the exit status says whether there are any.
 """

@@ -113,6 +113,7 @@ OF_EIGHT = {
 }
 
 
+@pytest.mark.all_targets
 @pytest.mark.parametrize("case", ["rows", "scatter", "gathered", "few rows"])
 def test_8_bits_are_multiplied_by_the_matrix_units_without_spills(case, target):
     if target not in EIGHT_BITS:

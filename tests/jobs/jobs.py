@@ -1,26 +1,51 @@
 """Starts jobs of the programs that tests write, and ends whatever outlasts its time."""
 
+import atexit
+import functools
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 
 import pytest
 
 MPIEXEC = str(pathlib.Path(sys.executable).parent / "mpiexec")  # the environment's own MPICH
 SECONDS = 100  # for a job that should take one or two; machines are slow and shared
+WARM = pathlib.Path(__file__).with_name("warm.py")
+EARLY = ("LD_", "OMP_", "PYTHON")  # variables that a process reads before its program
 
 
-def python(program, *arguments, tmp_path, environment=None, launcher=()):
-    """Run the text ``program`` under ``launcher``, a command line; (status, stdout, stderr)."""
+@functools.cache
+def warm_server():
+    """The process that has imported torch, and from which programs are forked. It ends with this one."""
+    folder = tempfile.TemporaryDirectory()
+    command = [sys.executable, str(WARM), "--serve", f"{folder.name}/socket"]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert server.stdout.readline() == b"ready\n"
+    atexit.register(lambda: (server.communicate(), folder.cleanup()))
+    return server
+
+
+def warm():
+    """A command line that runs a program as Python does, in a process that has imported torch already."""
+    return [sys.executable, "-I", "-S", str(WARM), warm_server().args[-1]]
+
+
+def python(program, *arguments, tmp_path, environment=None, launcher=(), fresh=False):
+    """Run the text ``program`` under ``launcher``, a command line; (status, stdout, stderr).
+
+    fresh: in processes that have imported nothing. Otherwise torch, which takes longest, is there.
+    """
     path = tmp_path / "program.py"
     path.write_text(program)
     foreign = ("PMI_", "OMPI_", "PYSHMEM_JOB", "PYTHONUNBUFFERED")  # unbuffered, lines of two PEs may mix
     variables = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     variables |= {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "16m", "PYTHONFAULTHANDLER": "1", **(environment or {})}
-    command = [*launcher, sys.executable, str(path), *arguments]
+    fresh = fresh or any(name.startswith(EARLY) for name in environment or {})
+    command = [*launcher, *([sys.executable] if fresh else warm()), str(path), *arguments]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

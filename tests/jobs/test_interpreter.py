@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import warm
 from pyshmem.runtime import requirements
 
 SECONDS = 100  # of one job; generous, machines are slow and shared
@@ -30,11 +31,11 @@ WITH_A_GPU = "import torch; torch.cuda.is_available = lambda: True\n"
 
 
 def run(code, tmp_path, pes=1, **variables):
-    """(status, output, errors) of a program; of a file, for kernels have their source read."""
+    """(status, output, errors) of a program that finds torch imported; of a file, for kernels have their source read."""
     program = tmp_path / "program.py"
     program.write_text(code)
-    launcher = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(pes)] if pes > 1 else [sys.executable]
-    command = [*launcher, str(program)]
+    launcher = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(pes)] if pes > 1 else []
+    command = [*launcher, *warm(), str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**PLAIN, **variables})
     return done.returncode, done.stdout, done.stderr
 

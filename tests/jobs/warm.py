@@ -1,0 +1,130 @@
+"""Forks the processes of programs from one that has imported torch, which is most of the time that a PE takes to start.
+
+`python -I -S warm.py SOCKET PROGRAM arguments ...` is what a launcher starts in place of Python. It gives its files, its
+environment and its signals to the program's process, ends as that ends, and takes it along if it is killed. It keeps the files
+open: a launcher that sees the end of one kills what has not ended.
+"""
+
+import array
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+HIGH = 512  # above the numbers of all files of a program
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGABRT)
+
+
+def follow(path, arguments):
+    """Have the program run. Return the status of its process, -n if signal n killed it."""
+    fds = [number for number in map(int, os.listdir("/proc/self/fd")) if is_open(number)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(path)
+        text = repr((fds, os.getcwd(), dict(os.environ), arguments)).encode()
+        server.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        pid = int(server.recv(100))
+        for number in FORWARDED:
+            signal.signal(number, lambda number, frame: os.kill(pid, number))
+        return int(server.recv(100))
+
+
+def is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def end(status):
+    """End this process with a status, or by the signal -status."""
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def serve(path):
+    """Fork a process for each program, until standard input ends. Return the program and its arguments in that process."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(path)
+    listening.listen(64)
+    print("ready", flush=True)
+    while 0 not in select.select([0, listening], [], [])[0]:
+        client, _ = listening.accept()
+        if os.fork() == 0:
+            os.setsid()
+            text, fds, *_ = socket.recv_fds(client, 1 << 18, 64)
+            pid = os.fork()
+            if pid == 0:
+                return settle(fds, *eval(text))
+            for fd in fds:
+                os.close(fd)
+            watch(client, pid)
+        client.close()
+        reap(os.WNOHANG)
+    reap(0)
+    os._exit(0)
+
+
+def reap(how):
+    """Wait for the children that have ended, so that their time is counted; for all where ``how`` is 0."""
+    try:
+        while os.waitpid(-1, how)[0]:
+            pass
+    except ChildProcessError:  # there is none
+        return
+
+
+def watch(client, pid):
+    """Tell the client the id of its program's process, and its status; kill it if the client has been killed."""
+    client.send(b"%d" % pid)
+    if client in select.select([client, os.pidfd_open(pid)], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with suppress(BrokenPipeError):  # it has been killed
+        client.send(b"%d" % status)
+    os._exit(0)
+
+
+def settle(fds, numbers, folder, environment, arguments):
+    """Give this process the files, the folder and the environment of the client, and no other files."""
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, HIGH) for fd in fds]
+    os.closerange(0, HIGH)
+    for fd, number in zip(high, numbers, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    return arguments
+
+
+def run(path):
+    """What Python does with a program."""
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        __import__("faulthandler").enable()
+    sys.path[0] = os.path.dirname(path)
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__file__ = path
+    with open(path) as file:
+        text = file.read()
+    try:
+        exec(compile(text, path, "exec"), main.__dict__)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001
+        error.with_traceback(error.__traceback__.tb_next)  # the program's lines alone
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
+
+
+if sys.argv[1] == "--serve":
+    __import__("torch")
+    sys.argv = serve(sys.argv[2])
+    run(sys.argv[0])
+else:
+    end(follow(sys.argv[1], sys.argv[2:]))
