@@ -29,6 +29,10 @@ hypothesis.settings.load_profile("pes")
 
 def pytest_configure(config):
     on_gpu = torch.cuda.is_available() and not interpreter.active()
+    if interpreter.active():
+        import quick_interpreter  # imports Triton
+
+        quick_interpreter.install()
     shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
 
 

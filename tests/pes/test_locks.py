@@ -102,14 +102,15 @@ def test_elements_of_an_array_are_locks_of_their_own(me, npes):
 
 
 def test_the_next_owner_sees_what_the_last_one_did(lock, me, npes):
-    data, seen = shmem.zeros(1000, dtype=torch.int64), torch.zeros(1000, dtype=torch.int64)
+    """The data are on another PE than the lock, so that only the completion of the put orders the two."""
+    data, seen = shmem.zeros(50_000, dtype=torch.int64), torch.zeros(50_000, dtype=torch.int64)
     for turn in range(50):
         with_lock = me == turn % npes
         shmem.set_lock(lock)
-        shmem.get(seen, data, 0)
+        shmem.get(seen, data, npes - 1)
         assert (seen == seen[0]).all(), "the writing of the last owner was seen in part"
         if with_lock:
-            shmem.put(data, torch.full((1000,), turn * 100 + me, dtype=torch.int64), 0)
+            shmem.put(data, torch.full((50_000,), turn * 100 + me, dtype=torch.int64), npes - 1)
         shmem.clear_lock(lock)
 
 
