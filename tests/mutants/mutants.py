@@ -32,7 +32,7 @@ _OPS, _IRREGULAR, _C_NAMES, _LAUNCH = (
 
 MUTANTS = [
     # ---- host ----
-    Mutant("host-lock-passed-before-quiet", _HOST, "ordering.quiet()", "pass", "3/1 locks the_next_owner"),
+    Mutant("host-lock-passed-before-quiet", _HOST, "ordering.quiet()", "pass", "2/1 locks clear_lock_completes"),
     Mutant("host-test-lock-says-the-opposite", _HOST, "return not taken", "return taken", "2 locks takes_a_free_lock"),
     Mutant("host-translate-counts-from-the-wrong-team", _HOST, "divmod(world - team.start, team.stride)",
            "divmod(world - self.start, team.stride)", "3 teams translate_pe"),

@@ -102,16 +102,24 @@ def test_elements_of_an_array_are_locks_of_their_own(me, npes):
 
 
 def test_the_next_owner_sees_what_the_last_one_did(lock, me, npes):
-    """The data are on another PE than the lock, so that only the completion of the put orders the two."""
-    data, seen = shmem.zeros(50_000, dtype=torch.int64), torch.zeros(50_000, dtype=torch.int64)
+    data, seen = shmem.zeros(1000, dtype=torch.int64), torch.zeros(1000, dtype=torch.int64)
     for turn in range(50):
         with_lock = me == turn % npes
         shmem.set_lock(lock)
-        shmem.get(seen, data, npes - 1)
+        shmem.get(seen, data, 0)
         assert (seen == seen[0]).all(), "the writing of the last owner was seen in part"
         if with_lock:
-            shmem.put(data, torch.full((50_000,), turn * 100 + me, dtype=torch.int64), npes - 1)
+            shmem.put(data, torch.full((1000,), turn * 100 + me, dtype=torch.int64), 0)
         shmem.clear_lock(lock)
+
+
+def test_clear_lock_completes_what_was_started_without_waiting(lock, me, npes):
+    source, (_, _, right) = shmem.full(50_000, me, dtype=torch.int64), neighbours()
+    target = torch.full((50_000,), -1, device=source.device)
+    shmem.set_lock(lock)
+    shmem.get_nbi(target, source, right)
+    shmem.clear_lock(lock)
+    assert (target == right).all()
 
 
 def test_tickets_go_round_at_the_end_of_their_range(lock, me, npes):
