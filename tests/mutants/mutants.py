@@ -78,7 +78,8 @@ MUTANTS = [
     Mutant("c-exscan-begins-with-the-first-element", _C, "if (f->mode == EXSCAN && j == 0) memset(total, 0, count * f->kind->wide);",
            "if (f->mode == EXSCAN && j == 0) memcpy(total, part, count * f->kind->wide);", "2 collective_teams sums_are_those"),
     Mutant("c-words-torn", _C, "if (nbytes == 8 && !(both & 7)) WORD(uint64_t)",
-           "if (nbytes == 8) { memmove(dst, src, 4); memmove(dst + 4, src + 4, 4); return; }", "2 rma never_seen_torn"),
+           "if (nbytes == 8) { volatile uint32_t *to = (void *)dst; const volatile uint32_t *from = (const void *)src;"
+           " to[0] = from[0], to[1] = from[1]; return; }", "2 rma never_seen_torn"),
     Mutant("c-add-is-a-load-and-a-store", _C, "{ return (T##_t)__atomic_fetch_add(p, (B##_t)v, __ATOMIC_SEQ_CST); }",
            "{ B##_t old = *(volatile B##_t *)p; *(volatile B##_t *)p = old + (B##_t)v; return (T##_t)old; }",
            "2 amo no_add_is_lost"),
@@ -108,7 +109,7 @@ MUTANTS = [
            "_native.far_put_signal(place, source, nbytes, word, self._details[update], value)",
            "_native.far_put_signal(place, source, nbytes, word, self._details[update], 1)", "2/1 signal adds_to_the_signal"),
     Mutant("far-quiet-of-a-pe-does-nothing", "pyshmem/transport/*.py", "cpu.far.settle_pe(pe)", "pass",
-           "2/1 contexts pe_quiet_completes"),
+           "2/1 contexts pe_quiet_completes_a_get"),
     Mutant("teams-staging-broadcast-does-not-wait", _TEAMS, "team.sync(routine)  # all members have copied the piece before",
            "pass", "3 private_collectives without_a_word_between"),
     Mutant("teams-staging-has-one-half", _TEAMS, "half = place + turn % 2 * most * team.size * item", "half = place",
