@@ -119,7 +119,7 @@ MUTANTS = [
     Mutant("teams-tensors-share-one-element-short", _TEAMS, "length = min(share, count - first)",
            "length = min(share, count - first) - 1", "2 collective_teams the_same_bits"),
     Mutant("teams-scan-includes-the-own-part", _TEAMS, "target.store(_zeros(part) if total is None else total)",
-           "target.store(part if total is None else total)", "2 collective_teams the_same_bits"),
+           "target.store(part if total is None else total)", "2 collective_teams scans_by_torch"),
     # ---- kernels, compiled ----
     Mutant("kernels-reduction-does-not-follow", _KERNELS, "lane = tl.program_id(0) * BLOCK + place if EARLY: gpu.follow()",
            "lane = tl.program_id(0) * BLOCK + place", "codegen on_stream early_kernel_touches_no_memory"),

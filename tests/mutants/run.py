@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
 LIBRARY = ROOT / "pyshmem" / "runtime" / "_native.abi3.so"
 LOGS = ROOT / "build" / "mutants"
-SECONDS = 100  # of the tests of a mutant, after which they hang
+SECONDS = 240  # of the tests of a mutant, after which they hang; generous, machines are slow and shared
 CAUGHT, SURVIVED = "caught", "SURVIVED"
 FAULTS = {2: "interrupted", 3: "an internal error", 4: "a wrong command", 5: "no test of this name"}  # of pytest
 
