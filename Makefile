@@ -15,10 +15,10 @@ PARTS := test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many tes
 MINUTES_test-jobs := 14
 MINUTES_test-codegen := 7
 MINUTES_test-oldest-triton := 2
-MINUTES_test-1 := 3
-MINUTES_test-2 := 4
-MINUTES_test-3 := 4
-MINUTES_test-4 := 7
+MINUTES_test-1 := 2
+MINUTES_test-2 := 2
+MINUTES_test-3 := 2
+MINUTES_test-4 := 3
 MINUTES_test-many := 1
 MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
