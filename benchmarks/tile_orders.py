@@ -39,6 +39,7 @@ class Measured(NamedTuple):
     """Seconds of policies, by shape: in the record's measurement and in the one that judges it. library: torch.matmul."""
 
     record: Record
+    recorded: Mapping[Shape, Mapping[str, float]]
     judged: Mapping[Shape, Mapping[str, float]]
     library: Mapping[Shape, float]
 
@@ -57,14 +58,15 @@ class Bench:
 
     def measure(self, console: Console) -> Measured:
         record = Record(self.name)
-        judged, library = {}, {}
+        recorded, judged, library = {}, {}, {}
         for shape in track(self.shapes, "measuring", console=console, transient=True):
             policies = list(distinct(shape, self.row, self.programs))
-            record.add(shape, DTYPE, self.timer(shape, DTYPE, policies))
+            recorded[shape] = self.timer(shape, DTYPE, policies)
+            record.add(shape, DTYPE, recorded[shape])
             judged[shape] = self.timer(shape, DTYPE, policies)
             if not self.model:
                 library[shape] = self.timer.library(shape, DTYPE)
-        return Measured(record, judged, library)
+        return Measured(record, recorded, judged, library)
 
     def close(self) -> None:
         if not self.model:
@@ -83,8 +85,8 @@ def throughput_table(bench: Bench, found: Measured) -> Table:
     seconds = np.array([every_time(found.judged[each], each, bench.row, bench.programs) for each in bench.shapes])
     flops = np.array([2.0 * m * n * k for m, n, k in bench.shapes])
     best = seconds.min(axis=1)
-    chosen = [found.record.fastest(shape, DTYPE) for shape in bench.shapes]
-    choice = np.array([found.judged[shape][str(policy)] for shape, policy in zip(bench.shapes, chosen, strict=True)])
+    chosen = [found.record.candidates(shape, DTYPE)[0] for shape in bench.shapes]
+    choice = np.array([found.judged[shape][policy] for shape, policy in zip(bench.shapes, chosen, strict=True)])
     table = Table(title=f"{len(bench.shapes)} shapes, {bench.name}", caption=CAPTION)
     table.add_column("order", no_wrap=True)
     for title in ("fastest", "TFLOP/s 5 %", "50 %", "95 %", "spread", "regret mean", "95 %", "most"):
@@ -116,7 +118,7 @@ def filter_lines(bench: Bench, found: Measured) -> list[str]:
     record, shapes = found.record, bench.shapes
     pairs = len(shapes) * len(STREAM_K)
     survived = {shape: set(record.candidates(shape, DTYPE)) for shape in shapes}
-    suits = {shape: set(suitable(times)) for shape, times in zip(shapes, record.times.values(), strict=True)}
+    suits = {shape: set(suitable(found.recorded[shape])) for shape in shapes}
     wrong = sum(len(survived[shape] - suits[shape]) for shape in shapes)
     lost = sum(len(suits[shape] - survived[shape]) for shape in shapes)
     kept = sum(map(len, survived.values()))

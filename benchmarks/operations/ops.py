@@ -125,7 +125,11 @@ class Operations(Together):
         plan = ops.plan(problem.operator, problem.a, problem.b, **more)
         for _ in range(3):  # the third one replays
             step()
-        graphs = [] if self.accelerator.interpreted else [each for each in plan._call._graphs.values() if each]
+        graphs = (
+            []
+            if self.accelerator.interpreted
+            else [each for each in plan.steps(problem.a, problem.b)._graphs.values() if each]
+        )
         if not graphs:
             return "a call replays no graph here"
         stream, graph = torch.cuda.current_stream().cuda_stream, graphs[0][1]

@@ -10,8 +10,8 @@ from pyshmem.host.teams import Team, require_one_node
 from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.heap import default
 
-# Bytes that a PE shares: whether it refuses, whether its operands are aligned, a digest, and the beginning of the text.
-_NOTE, _REFUSES, _ALIGNED, _TEXT = 256, 0, 1, 34
+# Bytes that a PE shares: whether it refuses, a digest of the text, and as much of the text as there is room for.
+_RECORD, _REFUSES, _TEXT = 256, 0, 33
 
 
 def require_no_capture(routine: str) -> None:
@@ -28,30 +28,32 @@ def require_near(routine: str, team: Team) -> None:
 
 
 def require_alike(
-    routine: str, team: Team, argument: str, text: str, wants: str, error: ShmemError | None = None,
-    aligned: bool = True,
-) -> bool:  # fmt: skip
+    routine: str, team: Team, argument: str, text: str, wants: str, error: ShmemError | None = None
+) -> None:
     """Compare the ``text`` that describes a call on all PEs of ``team``. Collective.
 
     error: why this PE refuses the call; all others refuse it then too.
-    aligned: whether this PE's operands are. Returns: whether those of all PEs are.
     Errors: ``error``; ArgumentError, on all PEs, for a refusal of another PE or texts that differ.
     """
     raw = text.encode()
-    note = bytes([error is not None, aligned]) + hashlib.sha256(raw).digest() + raw[: _NOTE - _TEXT]
+    record = bytes([error is not None]) + hashlib.sha256(raw).digest() + raw[: _RECORD - _TEXT]
     try:
-        notes = team.meeting.share(routine, note.ljust(_NOTE))
+        records = team.meeting.share(routine, record.ljust(_RECORD))
     except WaitTimeoutError:  # the others have made no such call, or found their plan ready
         if error is not None:
             raise error from None
         raise
     if error is not None:
         raise error
-    texts = [each[_TEXT:].decode(errors="replace").rstrip() for each in notes]
-    for pe, each in enumerate(notes):
+    texts = [each[_TEXT:].decode(errors="replace").rstrip() for each in records]
+    for pe, each in enumerate(records):
         if each[_REFUSES]:
-            accepted = f"arguments that PE accepts too: {texts[pe]}"
+            accepted = f"arguments that this PE also accepts: {texts[pe]}"
             refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", accepted)
-        if each[_ALIGNED + 1 : _TEXT] != notes[0][_ALIGNED + 1 : _TEXT]:
+        if each[_REFUSES + 1 : _TEXT] != records[0][_REFUSES + 1 : _TEXT]:
             refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
-    return all(each[_ALIGNED] for each in notes)
+
+
+def on_all(routine: str, team: Team, condition: bool) -> bool:
+    """Return whether the condition holds on all PEs of ``team``. Collective."""
+    return all(record[0] for record in team.meeting.share(routine, bytes([condition])))

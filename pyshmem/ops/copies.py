@@ -1,4 +1,4 @@
-"""Calls whose data the copy engine moves: PEs meet at the start, and a flag follows each piece of data.
+"""Calls whose data the copy engine moves: PEs meet at the start, and a flag follows each chunk of data.
 
 The kernels here are one warp with few registers, so that they fit on a multiprocessor beside a program of the library's
 product. A larger kernel that waits on a side stream begins when the product frees a multiprocessor, and keeps that from it.
@@ -21,7 +21,7 @@ PITCH = 2  # words from flag to flag: kernels are compiled for addresses that ar
 
 
 def peers_of(team: Team) -> list[int]:
-    """Return the numbers of the other members, beginning with the next one, so that not all send to the same PE."""
+    """Return the epochs of the other members, beginning with the next one, so that not all send to the same PE."""
     return [(team.me + i) % team.size for i in range(1, team.size)]
 
 
@@ -37,20 +37,20 @@ def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None
 
 @triton.jit
 def begin_call(ctx, words):
-    """Wait until all PEs have reached this call. Its number is in STAMP from now on."""
-    number = rounds.enter(ctx, words)
-    rounds.arrive(ctx, words, number)
-    rounds.await_arrivals(ctx, words, number)
-    tl.store(words + rounds.STAMP, number)
+    """Wait until all PEs have reached this call. Its epoch is in STAMP from now on."""
+    epoch = rounds.enter(ctx, words)
+    rounds.arrive(ctx, words, epoch)
+    rounds.await_arrivals(ctx, words, epoch)
+    tl.store(words + rounds.STAMP, epoch)
 
 
 @triton.jit
 def await_flag(ctx, words, flag, ENDS: tl.constexpr):
-    """Wait until a piece of this call has come. ENDS: it is the last one, and ends the call."""
-    number = rounds.enter(ctx, words)
-    dev.signal_wait_until(ctx, flag, dev.CMP_GE, number)
+    """Wait until a chunk of this call has come. ENDS: it is the last one, and ends the call."""
+    epoch = rounds.enter(ctx, words)
+    dev.signal_wait_until(ctx, flag, dev.CMP_GE, epoch)
     if ENDS:
-        tl.store(words + rounds.ROUND, number)
+        tl.store(words + rounds.ROUND, epoch)
 
 
 def beginner(team: Team, words: torch.Tensor) -> Prepared:
@@ -58,30 +58,37 @@ def beginner(team: Team, words: torch.Tensor) -> Prepared:
     return Prepared(begin_call, 1, (shmem.device_context(team), words), (), {}, num_warps=1)
 
 
-class Pieces:
-    """The flags of ``count`` pieces from each PE."""
+class Flags:
+    """The flags of chunks from each PE, (n_pes, chunks, words from flag to flag), which the copy engine sets."""
+
+    def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
+        self._team, self._flags = team, flags
+        self._epoch = words[rounds.STAMP.value : rounds.STAMP.value + 1]
+        self._ordered = default().streams  # copies on a stream follow each other
+
+    def tell(self, pe: int, chunk: int) -> None:
+        """Set the flag of ``chunk`` on ``pe`` of the team, behind the copies on the current stream."""
+        if not self._ordered:
+            shmem.fence()
+        put(self._team, self._flags[self._team.me, chunk, :1], self._epoch, pe)
+
+
+class Chunks(Flags):
+    """Calls that wait for chunks on the current stream."""
 
     @staticmethod
     def space(team: Team, count: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What the workspace must have."""
+        """What the workspace must have for ``count`` chunks from each PE."""
         words, flags = (rounds.words_of(team.size),), (team.size, count, PITCH)
         return {"words": (words, torch.uint64), "flags": (flags, torch.uint64)}
 
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
-        self._team, self._flags = team, flags
-        self._number = words[rounds.STAMP.value : rounds.STAMP.value + 1]
-        self._ordered = default().streams  # copies on a stream follow each other
-        self._last = ((team.me - 1) % team.size, flags.shape[1] - 1)  # PE and piece
+        super().__init__(team, words, flags)
+        self._last = ((team.me - 1) % team.size, flags.shape[1] - 1)  # PE and chunk
         self.begin = beginner(team, words)
         fixed, sample = (shmem.device_context(team), words), (flags[0, 0],)
         self._await = {ends: Prepared(await_flag, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)}
 
-    def tell(self, pe: int, piece: int) -> None:
-        """Set the flag of ``piece`` on ``pe`` of the team, behind the copies on the current stream."""
-        if not self._ordered:
-            shmem.fence()
-        put(self._team, self._flags[self._team.me, piece, :1], self._number, pe)
-
-    def wait(self, pe: int, piece: int) -> None:
-        """Let the current stream wait for ``piece`` of ``pe``. A call ends with the last piece of the last peer."""
-        self._await[(pe, piece) == self._last](self._flags[pe, piece])
+    def wait(self, pe: int, chunk: int) -> None:
+        """Let the current stream wait for ``chunk`` of ``pe``. A call ends with the last chunk of the last peer."""
+        self._await[(pe, chunk) == self._last](self._flags[pe, chunk])

@@ -1,8 +1,9 @@
-"""Plans of operators of models: what the PEs of a team agree on once for calls of one kind."""
+"""Plans: what the PEs of a team agree on and allocate once for calls of one kind, kept for later calls."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +11,6 @@ import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
-from pyshmem.ops.kept import Kept
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.arguments import is_number, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
@@ -45,7 +45,41 @@ def _close(plan: Plan) -> None:
         plan.space.close()
 
 
-_plans = Kept(MOST_PLANS, _close)
+class Cache(OrderedDict[tuple[Any, ...], Any]):
+    """Plans by what they depend on, those used last at the end. A plan has a ``team``, which may have ended."""
+
+    def __init__(self, most: int, close: Callable[[Any], None]) -> None:
+        """most: of one team.  close: frees a plan's memory, collectively over its team."""
+        super().__init__()
+        self.most, self.close = most, close
+
+    def live(self, key: tuple[Any, ...]) -> Any:
+        """Return the plan of this key, or None if there is none, or it or its team has ended."""
+        found = self.get(key)
+        if found is None or not found.team or found.space.closed:
+            return None
+        if len(self) > 1:
+            self.move_to_end(key)
+        return found
+
+    def make_room(self, team: Team) -> None:
+        """Close the plans of teams that have ended, and the oldest ones of ``team`` if it has as many as there may be.
+
+        Collective over the team, whose members use its plans in one order. Those of other teams stay, as not all members of
+        these are here to close them.
+        """
+        ended = [key for key, plan in self.items() if not plan.team]
+        own = [key for key, plan in self.items() if plan.team is team]
+        for key in ended + own[: max(len(own) + 1 - self.most, 0)]:
+            self.close(self.pop(key))
+
+    def close_all(self) -> None:
+        """Collective over all PEs, which have made the same plans."""
+        while self:
+            self.close(self.popitem(last=False)[1])
+
+
+_plans = Cache(MOST_PLANS, _close)
 
 
 def operand(array: Any) -> Any:
@@ -56,28 +90,45 @@ def operand(array: Any) -> Any:
     return Operand(tuple(array.shape), array.dtype, array.is_contiguous(), array.device.type, aligned)
 
 
-def find(routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]]) -> Any:
+def key_of(routine: str, team: Team, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what a plan is found by."""
+    return routine, asked, team.meeting.wires, job.generation
+
+
+def use(key: tuple[Any, ...]) -> None:
+    """Note that a plan was used: it is the last to go when there are too many."""
+    if len(_plans) > 1:
+        _plans.move_to_end(key)
+
+
+def find(
+    routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]],
+    argument: str = "x", wants: str = "the same call on all PEs of the team",
+) -> Any:  # fmt: skip
     """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
 
+    asked: only what all PEs know alike, so that all of them find the plan, or none does.
     make: checks the arguments, without communication, and returns what all PEs must have in common, and a function that
         makes the plan.
+    argument, wants: of the error if PEs ask differently.
     Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
     """
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
-    key = (routine, asked, group.meeting.wires, job.generation)
+    key = key_of(routine, group, asked)
     try:
         found = _plans.live(key)
     except TypeError:
         found = None  # an argument that cannot be in a key, which make refuses
     if found is None:
-        maker = _agreed(routine, group, make)
+        maker = _agreed(routine, group, make, argument, wants)
         _plans.make_room(group)
+        _plans.pop(key, None)  # one that its user has closed
         found = _plans[key] = maker()
     return found
 
 
-def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -> Any:
+def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]], argument: str, wants: str) -> Any:
     error, maker = None, None
     try:
         require_no_capture(routine)
@@ -85,7 +136,7 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]]) -
         text, maker = make(team)
     except ShmemError as problem:
         error, text = problem, str(problem)
-    require_alike(routine, team, "x", text, "the same call on all PEs of the team", error)
+    require_alike(routine, team, argument, text, wants, error)
     return maker
 
 

@@ -4,7 +4,8 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.ops import rounds
-from pyshmem.ops.gemm.fused import REDUCE, ROWS, SCATTER, multiply_and_send
+from pyshmem.ops.gemm.sending import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
+from pyshmem.ops.gemm.tile import Form, Schedule, Shape
 
 HIGH, WIDE, STEP = 16, 16, 32  # of a tile and of a step of its K loop. The emulator misplaces rows of 32 x 32 products
 # two tiles for each PE: the first is sent from the K loop of the second
@@ -23,32 +24,31 @@ def multiplies(amd):
 
 
 def multiply(kind, m, a, b, c, memory, above):
-    """Launch one program. memory: the plan's arrays by the names of the kernel's arguments."""
+    """Launch one program. memory: the plan's arrays."""
     n_pes = shmem.n_pes()
     tiles = m // HIGH * (COLUMNS // WIDE)
-    sizes = {"M": m, "N": COLUMNS, "K": DEPTH, "a_pitch": DEPTH, "b_pitch": DEPTH, "pitch": COLUMNS, "above": above,
-             "before": 0, "whole": tiles, "tiles": tiles, "crowd": 1, "least": 1}  # fmt: skip
-    constants = {"KIND": kind.value, "BM": HIGH, "BN": WIDE, "BK": STEP, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": False,
-                 "WHOLE": True, "EDGES": False, "PRECISION": "ieee", "SLAB": 4, "GROUP": 2, "CHIPLETS": 1, "STREAMED": False,
-                 "FAN": min(1, n_pes - 1) if kind is SCATTER else n_pes - 1, "VECTOR": 8, "EPILOGUE": None,
-                 "EACH": False}  # fmt: skip
-    values = {"ctx": shmem.device_context(), "a": a, "b": b, "c": c, "scale_a": None, "scale_b": None}
-    values |= memory | sizes | constants
-    multiply_and_send[(1,)](*[values[name] for name in multiply_and_send.arg_names], num_warps=1)
+    shape, schedule = Shape(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS), Schedule(above, 0, tiles, tiles, 1, 1)
+    fan = min(1, n_pes - 1) if kind is SCATTER else n_pes - 1
+    form = Form(
+        HIGH, WIDE, STEP, A_ALONG=True, B_ALONG=True, DESCRIBED=False, WHOLE=True, EDGES=False, PRECISION="ieee",
+        SLAB=4, GROUP=2, FAN=fan, VECTOR=8,
+    )  # fmt: skip
+    context = shmem.device_context()
+    multiply_and_send[(1,)](context, memory, shape, schedule, a, b, c, None, None, kind.value, form, None, num_warps=1)
 
 
 def plan_memory(rows, npes):
     """For ``rows`` of the whole result. Symmetric, but the sums and the parts."""
     words = shmem.zeros(rounds.words_of(npes) + 4 * rows, dtype=U64)
     each = rows // npes
-    return {
-        "words": words[: rounds.words_of(npes)],
-        "tallies": words[-2 * rows : -rows],
-        "marks": words[-rows:],
-        "sums": torch.zeros(1),
-        "parts": torch.zeros(rows, COLUMNS, dtype=BF16),
-        "slots": shmem.zeros((2 * max(npes - 1, 1), each, COLUMNS), dtype=BF16),
-    }
+    return Memory(
+        words=words[: rounds.words_of(npes)],
+        sums=torch.zeros(1),
+        tallies=words[-2 * rows : -rows],
+        parts=torch.zeros(rows, COLUMNS, dtype=BF16),
+        slots=shmem.zeros((2 * max(npes - 1, 1), each, COLUMNS), dtype=BF16),
+        flags=words[-rows:],
+    )
 
 
 def operands(me, turn):

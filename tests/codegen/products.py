@@ -9,15 +9,23 @@ import tempfile
 import torch
 import triton
 from compiling import TARGETS, array, compile, context, specialise
+from pyshmem.ops.gemm import few_rows, gathered, sending
 from pyshmem.ops.gemm.configurations import configuration
+from pyshmem.ops.gemm.few_rows import multiply_and_exchange
+from pyshmem.ops.gemm.gathered import gather_and_multiply
+from pyshmem.ops.gemm.sending import multiply_and_send
+from pyshmem.ops.gemm.tile import Form, Schedule, Shape
 
 PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
-SIZES = {
-    "M": 2048, "N": 4096, "K": 12288, "a_pitch": 12288, "b_pitch": 12288, "pitch": 4096, "above": 0, "before": 0,
-    "whole": 272, "tiles": 404, "crowd": 132, "least": 16, "pieces": 8,
-}  # fmt: skip
+MEMORY = {
+    multiply_and_send: sending.Memory,
+    gather_and_multiply: gathered.Memory,
+    multiply_and_exchange: few_rows.Memory,
+}
+SHAPE = Shape(M=2048, N=4096, K=12288, a_pitch=12288, b_pitch=12288, pitch=4096)
+SCHEDULE = Schedule(above=0, before=0, whole=272, tiles=404, crowd=132, least=16)
 
 
 @functools.cache
@@ -29,21 +37,23 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
     """
     row, eight = row or configuration(target, dtype, None), dtype.itemsize == 1
     result = torch.bfloat16 if eight else dtype
-    sent = dtype if kernel.__name__ == "gather_and_multiply" else result
+    sent = dtype if kernel is gather_and_multiply else result
     words, floats = array(torch.uint64), array(torch.float32)
-    arrays = dict.fromkeys(("words", "tallies", "marks", "flags"), words) | {"sums": floats}
-    arrays |= dict.fromkeys(("parts", "slots", "c"), array(result)) | dict.fromkeys(
-        ("gathered", "a", "b"), array(dtype)
-    )
-    arrays |= dict.fromkeys(("scales", "scale_a", "scale_b"), floats if eight else None)
+    arrays = dict.fromkeys(("words", "tallies", "flags"), words) | {"sums": floats, "rows": array(dtype)}
+    arrays |= dict.fromkeys(("parts", "slots"), array(result)) | {"scales": floats if eight else None}
     threads = row.warps * TARGETS[target].warp_size
-    usual = {
-        "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": True, "B_ALONG": True, "DESCRIBED": target == "nvidia",
-        "WHOLE": not edges, "EDGES": edges, "PRECISION": PRECISION.get((target, dtype.itemsize), "ieee"), "FAN": n_pes - 1,
-        "SLAB": max(threads * 16 // (row.BN * sent.itemsize), 1), "GROUP": row.group, "CHIPLETS": CHIPLETS.get(target, 1),
-        "STREAMED": False, "CUT": edges, "VECTOR": 16 // result.itemsize, "EPILOGUE": None, "EACH": eight,
-    }  # fmt: skip
-    values = {"ctx": context(target, 0, n_pes)} | arrays | SIZES | usual | constants
+    form = Form(
+        row.BM, row.BN, row.BK, A_ALONG=True, B_ALONG=True, DESCRIBED=target == "nvidia", WHOLE=not edges, EDGES=edges,
+        PRECISION=PRECISION.get((target, dtype.itemsize), "ieee"), FAN=n_pes - 1, GROUP=row.group,
+        SLAB=max(threads * 16 // (row.BN * sent.itemsize), 1), CHIPLETS=CHIPLETS.get(target, 1), CUT=edges,
+        VECTOR=16 // result.itemsize, EACH=eight,
+    )  # fmt: skip
+    form = form._replace(**{name: value for name, value in constants.items() if name in Form._fields})
+    memory = MEMORY[kernel](**{name: arrays[name] for name in MEMORY[kernel]._fields})
+    values = {"ctx": context(target, 0, n_pes), "memory": memory, "shape": SHAPE, "schedule": SCHEDULE, "chunks": 8}
+    values |= {"tiles": SCHEDULE.tiles, "a": array(dtype), "b": array(dtype), "c": array(result)}
+    values |= dict.fromkeys(("scale_a", "scale_b"), floats if eight else None)
+    values |= {"FORM": form, "EPILOGUE": None} | constants
     source, options = specialise(
         kernel, target, [values[name] for name in kernel.arg_names], num_warps=row.warps, num_stages=row.stages
     )

@@ -19,7 +19,8 @@ FUSED = {"schedule": "fused", "tile": None}
 
 
 def steps_of(case, **options):
-    return ops.plan("gemm_all_reduce", case.a, case.b, size=case.size, **{"schedule": "fused"} | options)._steps
+    plan = ops.plan("gemm_all_reduce", case.a, case.b, size=case.size, **{"schedule": "fused"} | options)
+    return plan.steps(case.a, case.b)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)

@@ -4,8 +4,8 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem import ops
-from pyshmem.ops.gemm import plans
-from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops import plans
+from pyshmem.ops.gemm.selection import ABLE
 from support import here
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -24,12 +24,16 @@ def norm(rows, team=None):
     return ops.all_reduce_rms_norm(x, torch.zeros_like(x), torch.ones(N, device=here()), team=team)[0]
 
 
-KINDS = [(product, plans._plans), (norm, plans_of_models._plans)]
-kinds = pytest.mark.parametrize("call, kept", KINDS, ids=[call.__name__ for call, _ in KINDS])
+kinds = pytest.mark.parametrize("call", [product, norm])
+
+
+@pytest.fixture
+def kept():
+    return plans._plans
 
 
 @kinds
-def test_a_team_that_has_ended_gives_the_memory_of_its_plans_back(call, kept, reserve):
+def test_a_team_that_has_ended_gives_the_memory_of_its_plans_back(call, reserve):
     """Before the next plan is made, so that the reserve suffices for team after team."""
     most = 0
     for turn in range(4):
@@ -73,10 +77,26 @@ def test_the_plan_used_longest_ago_goes_first(call, kept, monkeypatch):
 def test_a_plan_refuses_operands_that_it_was_not_made_for(me):
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
     plan = ops.plan("gemm_all_gather", a, b)
-    for other in (torch.ones(3, 8), torch.ones(8, 4).T, torch.ones(4, 8, dtype=torch.float16), None):
+    for other in (torch.ones(3, 8), torch.ones(4, 8, dtype=torch.float16), None):
         given = None if other is None else other.to(here())
         with pytest.raises(
             shmem.ArgumentError, match=rf"^gemm_all_gather: PE {me}: a: got .*; wants .* <plan of gemm_all"
         ):
             plan(given, b)
     assert (plan(a, b) == 8).all()
+
+
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "copy_engine", "producer_consumer", "fused"])
+@pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_gather"])
+def test_operands_of_another_layout_on_one_pe_find_the_plan(operator, schedule, me):
+    """Rows with a gap between them, columns, and odd addresses are private to a PE: no other one waits, nor compiles."""
+    if schedule not in ABLE[operator]:
+        pytest.skip("it has no such schedule")
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    gapped, columns = torch.ones(4, 11, device=here())[:, :8], torch.ones(8, 4, device=here()).T
+    odd = torch.ones(33, device=here())[1:].view(4, 8)
+    wanted = getattr(ops, operator)(a, b, schedule=schedule).clone()
+    for other in (gapped, columns, odd):
+        result = getattr(ops, operator)(a if me else other, b, schedule=schedule)
+        assert torch.equal(result, wanted)
+    assert len(plans._plans) == 1

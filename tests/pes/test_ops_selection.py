@@ -3,7 +3,8 @@
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.ops.gemm import few_rows, plans, selection
+from pyshmem.ops.agreement import on_all
+from pyshmem.ops.gemm import few_rows, selection
 from pyshmem.ops.machine import Machine
 from pyshmem.ops.gemm.problem import problem_of
 from support import here
@@ -44,9 +45,8 @@ CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and
 
 
 def chosen(operator, split, a, b):
-    return selection.choose(
-        plans._agreed(operator, shmem.TEAM_WORLD, lambda: problem_of(operator, a, b, None, split, {}))
-    )
+    problem = problem_of(operator, a, b, None, split, {})
+    return selection.choose(problem._replace(aligned=on_all(operator, shmem.TEAM_WORLD, problem.aligned)))
 
 
 @pytest.fixture

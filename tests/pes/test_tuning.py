@@ -44,9 +44,9 @@ def test_the_slowest_pe_counts(programs, me, npes):
             policies[-1]: 1.5
         }
 
-    found = tuning.tune([(4096, 4096, 4096)], timer=timer)
-    measured = next(iter(found.times.values()))
-    assert found.candidates((4096, 4096, 4096), BF16) == (list(measured)[-1],)
+    measured = []
+    found = tuning.tune([(4096, 4096, 4096)], timer=lambda *given: measured.append(timer(*given)) or measured[-1])
+    assert found.candidates((4096, 4096, 4096), BF16) == (list(measured[0])[-1],)
 
 
 def test_orders_come_from_the_record_and_say_why(programs):
@@ -55,7 +55,7 @@ def test_orders_come_from_the_record_and_say_why(programs):
     tuning.tune([SHAPE], timer=lambda shape, dtype, policies: by_number(shape, dtype, policies[::-1]))
     best = tuning.candidates(SHAPE)
     assert len(best) == 1 and best != ("data_parallel",)
-    assert tuning.order_for(SHAPE, BF16) == (best[0], "the fastest when measured, of 1 that may suit")
+    assert tuning.order_for(SHAPE, BF16) == (best[0], "the first of 1 that may suit")
     assert tuning.order_for(other, BF16)[1].startswith("the tile orders of this shape were not measured")
     assert tuning.candidates(other) == () and tuning.candidates(SHAPE, F32) == ()
 
@@ -99,7 +99,7 @@ def test_a_saved_record_is_loaded_on_all_pes(programs, tmp_path_factory, me):
     shmem.barrier_all()
     tuning.forget()
     again = tuning.load(path)
-    assert again.times == found.times and tuning.candidates(SHAPE) == ("data_parallel",)
+    assert again.filters == found.filters and tuning.candidates(SHAPE) == ("data_parallel",)
 
 
 def test_a_file_of_another_machine_is_refused(tmp_path):
@@ -140,7 +140,7 @@ def test_other_shapes_and_types_are_refused_and_nothing_is_measured(shapes, dtyp
 
 def test_without_a_gpu_tune_wants_a_timer():
     if default().streams:
-        assert tuning.tune([SHAPE]).fastest(SHAPE, BF16) in POLICIES
+        assert set(tuning.tune([SHAPE]).candidates(SHAPE, BF16)) <= set(POLICIES)
         return
     with pytest.raises(
         shmem.ArgumentError, match=r"^tune: .*timer: got None without a GPU; wants a GPU, or a function"

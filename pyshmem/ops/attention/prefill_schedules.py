@@ -10,7 +10,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.prefill_kernels import attend_blocks
-from pyshmem.ops.copies import Pieces, peers_of, put
+from pyshmem.ops.copies import Chunks, peers_of, put
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.shares import share_of, start_of
@@ -81,7 +81,7 @@ class Gathered:
         self.room = -(-count // ALIGNED) * ALIGNED
         pair = {} if waits else {"mine": ((2, self.room), problem.dtype)}
         slots = {"slots": ((team.size, 2, self.room), problem.dtype)}
-        self.space = Workspace(NAME, team, Pieces.space(team, 1) | slots | pair)
+        self.space = Workspace(NAME, team, Chunks.space(team, 1) | slots | pair)
         self.slots, here = self.space["slots"], machine()
         row = tile_of(here, problem)
         items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
@@ -108,7 +108,7 @@ class CopyEngine(Gathered):
 
     def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
         super().__init__(problem, given, True)
-        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.pieces = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.peers, self.side = peers_of(problem.team), Side()
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:

@@ -14,13 +14,14 @@ from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales
 from pyshmem.ops.rounds import words_of
+from pyshmem.ops.workspace import Workspace
 
 
 class GatherRows:
     """Each PE multiplies its rows in place, and puts them to all PEs."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.space = workspace_of(problem, space, words=((words_of(problem.n_pes),), torch.uint64))
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply = multiply(problem, a, b, self.first, 0)
         own = self.space["result 0"][self.first : self.last]
@@ -35,8 +36,8 @@ class GatherRows:
 class GatherColumns:
     """Each PE multiplies its columns, and stores them in those of all PEs."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, workspace_of(problem)
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.problem, self.space = problem, workspace_of(problem, space)
         self.first = problem.corner[1]
         self.own = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
         self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
@@ -63,10 +64,10 @@ class GatherColumns:
 class MultiplyGathered:
     """Each PE puts its rows of a to all PEs, and multiplies all rows."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         words = ((words_of(problem.n_pes),), torch.uint64)
         gathered = ((problem.M, problem.K), a.dtype)
-        self.space = workspace_of(problem, words=words, gathered=gathered, **gathered_scales(problem))
+        self.space = workspace_of(problem, space, words=words, gathered=gathered, **gathered_scales(problem))
         self.gathered = self.space["gathered"]
         first, last = rows_of(problem, problem.me)
         self.own = self.gathered[first:last]
@@ -92,10 +93,10 @@ class MultiplyGathered:
 class ReduceScatter:
     """Each PE multiplies its part of K, puts the rows of each owner into a slot there, and adds its own."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, own = problem.n_pes, -(-problem.M // problem.n_pes)
         words = ((words_of(n),), torch.uint64)
-        self.space = workspace_of(problem, words=words, slots=((n - 1, own, problem.N), problem.dtype))
+        self.space = workspace_of(problem, space, words=words, slots=((n - 1, own, problem.N), problem.dtype))
         slots = self.space["slots"]
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
@@ -112,8 +113,8 @@ class ReduceScatter:
 class AllReduce:
     """Each PE multiplies its part of K; the parts are reduced in place."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, self.space = problem, workspace_of(problem)
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.problem, self.space = problem, workspace_of(problem, space)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.finish: Any = None
         if problem.options.epilogue is not None:

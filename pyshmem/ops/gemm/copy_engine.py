@@ -1,4 +1,4 @@
-"""The library's product in pieces; the copy engine moves each piece on side streams while the next one is multiplied."""
+"""The library's product in chunks; the copy engine moves each chunk on side streams while the next one is multiplied."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from pyshmem.ops.copies import Pieces, beginner, peers_of, put
+from pyshmem.ops.copies import Chunks, beginner, peers_of, put
 from pyshmem.ops.gemm.exchanges import Sum, put_part, put_rows, rows_of, scales_of_pes, sender
 from pyshmem.ops.gemm.library import multiply
 from pyshmem.ops.gemm.memory import workspace_of
@@ -14,18 +14,19 @@ from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales, of_rows
 from pyshmem.ops.rounds import words_of
 from pyshmem.ops.streams import Side, await_mark
+from pyshmem.ops.workspace import Workspace
 
-# elements of a product that occupy a large GPU for one wave of tiles: smaller pieces leave it idle
+# elements of a product that occupy a large GPU for one wave of tiles: smaller chunks leave it idle
 WAVE = 132 * 128 * 256
 STEP = 128  # rows
-HALF = 0.95  # of a wave: of smaller pieces, a half leaves too much of the GPU idle
-MANY = 6  # waves, from which on two short pieces at the end are better than a short one at the begin
+HALF = 0.95  # of a wave: of smaller chunks, a half leaves too much of the GPU idle
+MANY = 6  # waves, from which on two short chunks at the end are better than a short one at the start
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
 AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
 
 def cut(first: int, last: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Cut rows into pieces in the proportions of ``waves``, at multiples of STEP."""
+    """Cut rows into chunks in the proportions of ``waves``, at multiples of STEP."""
     ends = [sum(waves[: i + 1]) for i in range(len(waves))]
     cuts = [first, *(first + (last - first) * end // ends[-1] // STEP * STEP for end in ends[:-1]), last]
     return list(itertools.pairwise(cuts))
@@ -36,8 +37,8 @@ def waves_in(rows: int, columns: int) -> int:
     return max(round(rows * columns / WAVE), 1) if rows >= 2 * STEP else 1
 
 
-def gathered_pieces(first: int, last: int, columns: int) -> list[tuple[int, int]]:
-    """Cut rows into pieces of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
+def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]]:
+    """Cut rows into chunks of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
     count = waves_in(last - first, columns)
     if count == 2 and (last - first) * columns >= 2 * HALF * WAVE:
         return cut(first, last, (5, 2, 1))
@@ -48,29 +49,29 @@ def gathered_pieces(first: int, last: int, columns: int) -> list[tuple[int, int]
 
 
 class GatherRows:
-    """Each PE multiplies its rows in pieces; each piece is put to all PEs on a stream for each of them."""
+    """Each PE multiplies its rows in chunks; each chunk is put to all PEs on a stream for each of them."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.problem = problem
-        self.space = workspace_of(problem, words=((words_of(problem.n_pes),), torch.uint64))
+        self.space = workspace_of(problem, space, words=((words_of(problem.n_pes),), torch.uint64))
         self.first, last = rows_of(problem, problem.me)
-        self.pieces = gathered_pieces(self.first, last, problem.N)
-        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.pieces]
+        self.chunks = gathered_chunks(self.first, last, problem.N)
+        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.chunks]
         self.begin, self.gate = beginner(problem.team, self.space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
-        i, j = self.pieces[-1]
-        last_piece = self.space["result 0"][i:j]
-        self.send = sender(problem, self.space["words"], last_piece, last_piece)
+        i, j = self.chunks[-1]
+        last_chunk = self.space["result 0"][i:j]
+        self.send = sender(problem, self.space["words"], last_chunk, last_chunk)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         team = self.problem.team
         with self.gate.after():
             self.begin()  # peers may write to out
             ready = self.gate.mark()
-        for (i, j), step in zip(self.pieces, self.multiply, strict=True):
+        for (i, j), step in zip(self.chunks, self.multiply, strict=True):
             above, below = i - self.first, j - self.first
             step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
-            if j < self.pieces[-1][1]:
+            if j < self.chunks[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
                         await_mark(ready)
@@ -78,44 +79,44 @@ class GatherRows:
         self.gate.join()
         for side in self.sides.values():
             side.join()
-        i, j = self.pieces[-1]
+        i, j = self.chunks[-1]
         self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 
 
 class MultiplyGathered:
     """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.problem, team, (_, column) = problem, problem.team, problem.corner
-        sent = pieces_of(problem, team.me)
+        sent = chunks_of(problem, team.me)
         gathered = ((problem.M, problem.K), a.dtype)
-        room = Pieces.space(problem.team, len(sent)) | gathered_scales(problem)
-        self.space = workspace_of(problem, **room, gathered=gathered)
+        room = Chunks.space(problem.team, len(sent)) | gathered_scales(problem)
+        self.space = workspace_of(problem, space, **room, gathered=gathered)
         self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
         self.gathered = self.space["gathered"]
-        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.first, self.last = rows_of(problem, problem.me)
         self.multiply_own = multiply(problem, a, b, self.first, column)
-        self.sent = [(pe, piece, i, j) for pe in reversed(peers_of(team)) for piece, (i, j) in enumerate(sent)]
+        self.sent = [(pe, chunk, i, j) for pe in reversed(peers_of(team)) for chunk, (i, j) in enumerate(sent)]
         self.steps = [
-            (pe, piece, first, last, multiply(problem, self.gathered[first:last], b, first, column))
+            (pe, chunk, first, last, multiply(problem, self.gathered[first:last], b, first, column))
             for pe in peers_of(team)
-            for piece, (first, last) in enumerate(pieces_of(problem, pe))
+            for chunk, (first, last) in enumerate(chunks_of(problem, pe))
         ]
         self.team, self.side = team, Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
         with self.side.after():
-            self.pieces.begin()  # no PE reads its gathered rows of the last call any more
-            for pe, piece, i, j in self.sent:
-                if scales and not piece:
+            self.chunks.begin()  # no PE reads its gathered rows of the last call any more
+            for pe, chunk, i, j in self.sent:
+                if scales and not chunk:
                     put(self.team, self.scales[self.team.me], scales[0], pe)
                 put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
-                self.pieces.tell(pe, piece)
+                self.chunks.tell(pe, chunk)
         self.multiply_own(a, b, out[self.first : self.last], *scales)
-        for pe, piece, first, last, step in self.steps:
-            self.pieces.wait(pe, piece)
+        for pe, chunk, first, last, step in self.steps:
+            self.chunks.wait(pe, chunk)
             step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
         self.side.join()
 
@@ -127,25 +128,25 @@ class MultiplyGathered:
         return of_rows((self.scales[pe], scales[1]), first - above, last - above)
 
 
-def pieces_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in pieces, as many on every PE."""
+def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
+    """The rows of ``pe`` in chunks, as many on every PE."""
     count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
     return cut(*rows_of(problem, pe), (1,) * count)
 
 
 class ReduceScatter:
-    """Each PE multiplies the rows of the others, then its own, in pieces; the copy engine brings each piece to its owner.
+    """Each PE multiplies the rows of the others, then its own, in chunks; the copy engine brings each chunk to its owner.
 
-    The owner adds the parts of a piece to its own product; of one peer, the library's product itself does that if K is long.
+    The owner adds the parts of a chunk to its own product; of one peer, the library's product itself does that if K is long.
     """
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
         count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
-        room = Pieces.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
-        self.space = workspace_of(problem, **room)
+        room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
+        self.space = workspace_of(problem, space, **room)
         self.slots = self.space["slots"]
-        self.pieces = Pieces(problem.team, self.space["words"], self.space["flags"])
+        self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.sent = [
             [(pe, *cut(*rows_of(problem, pe), (1,) * count)[i]) for pe in peers_of(problem.team)] for i in range(count)
@@ -162,27 +163,27 @@ class ReduceScatter:
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         with self.side.after():
-            self.pieces.begin()  # no PE reads its slots of the last call any more
-        for piece, blocks in enumerate(self.sent):
+            self.chunks.begin()  # no PE reads its slots of the last call any more
+        for chunk, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
                 self.multiply[j - i](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 with self.side.after():
                     put_part(self.problem, self.slots, self.parts, pe, i, j)
-                    self.pieces.tell(pe, piece)
-        for piece, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
+                    self.chunks.tell(pe, chunk)
+        for chunk, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
             here, there = slice(i, j), slice(i - self.first, j - self.first)
             if self.adds:
-                self._await_parts(piece)
+                self._await_parts(chunk)
                 torch.addmm(self.slots[0, there], a[here], b, out=out[there])
             else:
                 self.multiply[j - i](a[here], b, self.parts[here], *of_rows(scales, i, j))
-                self._await_parts(piece)
+                self._await_parts(chunk)
                 add(self.parts[here], out[there])
         self.side.join()
 
-    def _await_parts(self, piece: int) -> None:
+    def _await_parts(self, chunk: int) -> None:
         for pe in peers_of(self.problem.team):
-            self.pieces.wait(pe, piece)
+            self.chunks.wait(pe, chunk)
 
 
 STEPS = {

@@ -6,6 +6,8 @@ peers, waits for theirs, and adds all parts. A larger product would send too muc
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -17,9 +19,10 @@ from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import described, precision
 from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
-from pyshmem.ops.gemm.tile import operand, product
+from pyshmem.ops.gemm.tile import Form, Shape, operands, product
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.machine import Machine, machine
+from pyshmem.ops.workspace import Workspace
 
 MOST_ROWS = 64
 MOST_PES = 8
@@ -45,42 +48,44 @@ _ROWS = {
 }
 
 
+class Memory(NamedTuple):
+    """words: the epoch of each program.  slots: (2, n_pes, tiles, BM, BN).  flags: (n_pes, tiles), the epochs of parts."""
+
+    words: Any
+    slots: Any
+    flags: Any
+
+
 @triton.jit(do_not_specialize=["tiles"])
 def multiply_and_exchange(
-    ctx, words, slots, marks, M, N, K, a_pitch, b_pitch, pitch, tiles, a, b, c, scale_a, scale_b,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EPILOGUE: tl.constexpr,
-    EACH: tl.constexpr,
-):  # fmt: skip
+    ctx, memory, shape, tiles, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
     """c (M, N) = the sum over all PEs of a (M, K) @ b (K, N), for M up to BM.
 
-    words: the number of calls that each program has ended.  slots: (2, n_pes, tiles, BM, BN).
-    marks: (n_pes, tiles), the last call in which a part has come.
     Two sets of slots are enough: a peer that writes to a slot has had this PE's part of the call before, and the program
     that sent it had read the slot by then.
     """
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
     program, programs = tl.program_id(0), tl.num_programs(0)
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    number = tl.load(words + program) + 1
-    left = operand(a, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
-    right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
+    M, N, slots = shape.M, shape.N, memory.slots
+    epoch = tl.load(memory.words + program) + 1
+    ops = operands(a, b, shape, FORM)
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     inside, mask = r * BN + q, (r < M) & (q >= 0)
     for index in range(program, tiles, programs):
-        tile = product(
-            left, right, 0, index * BN, 0, tl.cdiv(K, BK), M, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
-            DESCRIBED, WHOLE, PRECISION,
-        )  # fmt: skip
-        tile = scaled(tile, scale_a, scale_b, 0, index * BN, M, N - index * BN, BM, BN, EACH)
+        tile = product(ops, 0, index * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
+        tile = scaled(tile, scale_a, scale_b, 0, index * BN, M, N - index * BN, BM, BN, FORM.EACH)
         part = tile.to(c.dtype.element_ty)
-        first = tl.cast(number % 2, tl.int64) * n  # of this call's slots
+        first = tl.cast(epoch % 2, tl.int64) * n  # of this call's slots
         place = slots + ((first + me) * tiles + index) * (BM * BN) + inside
         for i in range(1, n):
             dev.store(ctx, place, part, (me + i) % n, mask)
         for i in range(1, n):
-            dev.signal_set(ctx, marks + me * tiles + index, number, (me + i) % n)
+            dev.signal_set(ctx, memory.flags + me * tiles + index, epoch, (me + i) % n)
         for i in range(1, n):
-            dev.signal_wait_until(ctx, marks + (me + i) % n * tiles + index, dev.CMP_GE, number)
+            dev.signal_wait_until(ctx, memory.flags + (me + i) % n * tiles + index, dev.CMP_GE, epoch)
         total = tl.zeros((BM, BN), dtype=tl.float32)
         for pe in range(n):  # the same order on all PEs, of parts that are rounded alike: equal bits
             theirs = slots + ((first + pe) * tiles + index) * (BM * BN) + inside
@@ -88,8 +93,8 @@ def multiply_and_exchange(
             total += tl.where(pe == me, part, came).to(tl.float32)
         if EPILOGUE is not None:
             total = EPILOGUE(total, r, index * BN + q)
-        tl.store(c + r * pitch + index * BN + q, total.to(c.dtype.element_ty), mask=mask & (index * BN + q < N))
-    tl.store(words + program, number)
+        tl.store(c + r * shape.pitch + index * BN + q, total.to(c.dtype.element_ty), mask=mask & (index * BN + q < N))
+    tl.store(memory.words + program, epoch)
 
 
 def suits(problem: Problem) -> bool:
@@ -115,31 +120,31 @@ def configuration(problem: Problem, here: Machine) -> Configuration:
 class MultiplyAndExchange:
     """The kernel of a plan with its memory."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, here = problem.n_pes, machine()
         row = configuration(problem, here)
         tiles = -(-problem.N // row.BN)
         programs = min(tiles, here.programs)
         self.space = workspace_of(
             problem,
+            space,
             words=((programs,), torch.uint64),
-            marks=((n, tiles), torch.uint64),
+            flags=((n, tiles), torch.uint64),
             slots=((2, n, tiles, row.BM, row.BN), problem.dtype),
         )
         result = self.space["result 0"]
-        fixed = (
-            shmem.device_context(problem.team), *(self.space[name] for name in ("words", "slots", "marks")), problem.M,
-            problem.N, problem.k, problem.a.pitch, problem.b.pitch, max(result.stride(0), 1), tiles,
-        )  # fmt: skip
+        memory = Memory(*(self.space[name] for name in Memory._fields))
+        pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
         cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
-        constants = parameters(problem.scaling) | {
-            "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": problem.a.along, "B_ALONG": problem.b.along,
-            "DESCRIBED": described(problem, here, problem.a, problem.M), "WHOLE": not cut,
-            "PRECISION": precision(problem, here), "EPILOGUE": problem.options.epilogue,
-            "EACH": problem.scaling == LINES,
-        }  # fmt: skip
+        form = Form(
+            row.BM, row.BN, row.BK, problem.a.along, problem.b.along, described(problem, here, problem.a, problem.M),
+            WHOLE=not cut, EDGES=True, PRECISION=precision(problem, here), EACH=problem.scaling == LINES,
+        )  # fmt: skip
         self.kernel = Prepared(
-            multiply_and_exchange, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
+            multiply_and_exchange, programs,
+            (shmem.device_context(problem.team), memory, Shape(problem.M, problem.N, problem.k, *pitches), tiles),
+            (a, b, result, *samples(problem.scaling, a)),
+            parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 

@@ -1,13 +1,13 @@
 """The product of gathered rows, in one kernel: own rows first, then those of each peer when they have come.
 
-A PE's rows come in pieces, each with a flag. Where the copy engine brings them, the flag of a piece holds the number of the
+A PE's rows come in chunks, each with a flag. Where the copy engine brings them, the flag of a chunk holds the epoch of the
 last call in which it has come. Where the kernel sends its own rows while it multiplies them, they are slabs of contiguous
-memory, a piece is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls.
+memory, a chunk is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -19,248 +19,269 @@ from pyshmem.ops import rounds
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
-from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, sum_of_parts, turn_of
+from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, part_at, sum_of_parts
 from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.product import Product
-from pyshmem.ops.gemm.scaling import gathered_scales, samples, scaled, scales_of
-from pyshmem.ops.gemm.slabs import await_slabs, parcel_of, slabs_in, tell_slabs
-from pyshmem.ops.gemm.tile import operand, product, product_and_parcel
+from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
+from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
+from pyshmem.ops.gemm.tile import Operands, Shape, Slabs, operand, product, product_sending
 from pyshmem.ops.launching import Prepared
 from pyshmem.ops.shares import share_of, share_size, share_start
+from pyshmem.ops.workspace import Workspace
 
-PIECES = 4  # of the rows that the copy engine brings
+CHUNKS = 4  # of the rows that the copy engine brings
 
 
-@triton.jit(do_not_specialize=["before", "whole", "tiles", "crowd", "least"])
+class Memory(NamedTuple):
+    """The arrays of a plan. rows: (M, K), those of all PEs.  scales: of the rows of all PEs, or one of each PE.
+
+    words: of rounds.  flags: ``chunks`` for each PE.  sums, tallies: of streamed tiles.
+    """
+
+    words: Any
+    flags: Any
+    rows: Any
+    scales: Any
+    sums: Any
+    tallies: Any
+
+
+class Gathered(NamedTuple):
+    """The rows of all PEs, cut into tiles, in a call. columns: of tiles.  share: the tiles of a PE, of ``high`` rows.
+
+    chunks: of the rows of a PE.  batch: the slabs of a chunk, if the kernel sends them.
+    """
+
+    epoch: Any
+    memory: Any
+    shape: Any
+    schedule: Any
+    high: Any
+    columns: Any
+    share: Any
+    chunks: Any
+    batch: Any
+
+
+class Place(NamedTuple):
+    """Where a tile is: the PE whose rows it has, the first of these, and their number; the row among them; the column."""
+
+    pe: Any
+    above: Any
+    tall: Any
+    row: Any
+    column: Any
+
+
+class Result(NamedTuple):
+    """Where tiles go: c, and the scales of this PE's operands."""
+
+    c: Any
+    scale_a: Any
+    scale_b: Any
+
+
+@triton.jit(do_not_specialize=["schedule"])
 def gather_and_multiply(
-    ctx, words, flags, gathered, scales, sums, tallies, M, N, K, a_pitch, b_pitch, pitch, before, pieces, whole, tiles,
-    crowd, least, a, b, c, scale_a, scale_b,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
-    CHIPLETS: tl.constexpr, STREAMED: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr,
-    FAN: tl.constexpr, CUT: tl.constexpr,
-):  # fmt: skip
-    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of PE p come in ``pieces`` pieces, each with a flag.
+    ctx, memory, shape, chunks, schedule, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of a PE come in ``chunks`` chunks, each with a flag.
 
-    scales: those of the rows of all PEs, or one of each PE.
-    sums, tallies, whole, tiles, crowd, least: as in fused.multiply_and_send. Tiles of own rows, which send, are whole.
-    FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
-    CUT: whether slabs reach beyond the own rows.
+    Tiles of own rows, which send, are whole. A PE without columns has one empty column of tiles, which sends its rows.
+    FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
     """
     programs = tl.num_programs(0)
-    program = renumbered(tl.program_id(0), programs, CHIPLETS)
-    me, n, number = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, words)
-    longest = tl.cdiv(M, n)
-    high, columns, depth = tl.cdiv(longest, BM), tl.cdiv(N, BN), tl.cdiv(K, BK)
-    own, top = share_size(M, me, n), share_start(M, me, n)
-    right = operand(b, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED)
-    mine = operand(a, own, K, a_pitch, BM, BK, A_ALONG, DESCRIBED)
-    theirs = operand(gathered, M, K, K, BM, BK, True, DESCRIBED)
-    share = high * columns
-    batch = tl.maximum(slabs_in(BM, K, SLAB * BN), 1)  # of a piece
-    slabs = slabs_in(own, K, SLAB * BN)
+    program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
+    me, n, epoch = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, memory.words)
+    M, N, K = shape.M, shape.N, shape.K
+    high, columns, depth = tl.cdiv(tl.cdiv(M, n), FORM.BM), tl.maximum(tl.cdiv(N, FORM.BN), 1), tl.cdiv(K, FORM.BK)
+    own, share = share_size(M, me, n), high * columns
+    right = operand(b, N, K, shape.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED)
+    mine = operand(a, own, K, shape.a_pitch, FORM.BM, FORM.BK, FORM.A_ALONG, FORM.DESCRIBED)
+    every = operand(memory.rows, M, K, K, FORM.BM, FORM.BK, True, FORM.DESCRIBED)
+    ours = Operands(mine, right, own, N, K, shape.a_pitch, shape.b_pitch)
+    theirs = Operands(every, right, M, N, K, K, shape.b_pitch)
+    batch = tl.maximum(slabs_in(FORM.BM, K, FORM.SLAB * FORM.BN), 1)
+    gathered = Gathered(epoch, memory, shape, schedule, high, columns, share, chunks, batch)
+    result = Result(c, scale_a, scale_b)
+    slabs = slabs_in(own, K, FORM.SLAB * FORM.BN)
     for index in range(program, share, programs):  # two loops: descriptors cannot be chosen at run time
-        i, j = tile_at(index, high, columns, GROUP)
-        begin, end = parcel_of(slabs, share, program, programs, index // programs)
-        tile = own_tile(
-            ctx, flags + me * pieces, gathered, scales, mine, right, i * BM, j * BN, own, M, N, K, a_pitch, b_pitch,
-            begin, end, batch, a, scale_a, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, EACH, SLAB, FAN,
-            CUT,
-        )  # fmt: skip
-        store_tile(tile, scale_a, scale_b, c, top, i * BM, j * BN, own, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
+        i, j = tile_at(index, high, columns, FORM.GROUP)
+        place = Place(me, share_start(M, me, n), own, i * FORM.BM, j * FORM.BN)
+        first, last = slabs_of_turn(slabs, share, program, programs, index // programs)
+        tile = own_tile(ctx, ours, place, gathered, first, last, a, scale_a, FORM)
+        store_tile(tile, place, 0, scale_a, gathered, result, FORM.BM, FORM, EPILOGUE)
     begun = tl.cdiv(tl.maximum(share - program, 0), programs)  # so many tiles of this program are done
-    for index in range(program + begun * programs, whole, programs):
-        pe, above, row, column, tall = theirs_at(ctx, index, share, high, columns, M, BM, BN, GROUP)
-        await_tile(ctx, flags, number, pe, row, tall, K, pieces, batch, BM, SLAB * BN, FAN)
-        tile = product(
-            theirs, right, above + row, column, 0, depth, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG, DESCRIBED, WHOLE,
-            PRECISION,
-        )  # fmt: skip
-        store_theirs(
-            tile, scales, M, n, pe, scale_b, c, above, row, column, tall, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH,
-        )  # fmt: skip
-    if STREAMED:
-        stream_theirs(
-            ctx, flags, scales, sums, tallies, number, program, theirs, right, share, high, columns, M, N, K, b_pitch,
-            pitch, before, pieces, batch, whole, tiles, crowd, least, c, scale_b, BM, BN, BK, B_ALONG, DESCRIBED, WHOLE,
-            EDGES, PRECISION, GROUP, EPILOGUE, EACH, SLAB, FAN,
-        )  # fmt: skip
+    for index in range(program + begun * programs, schedule.whole, programs):
+        place = place_of(ctx, index, gathered, FORM)
+        await_tile(ctx, gathered, place, FORM)
+        tile = product(theirs, place.above + place.row, place.column, 0, depth, True, FORM)
+        store_theirs(ctx, tile, place, 0, gathered, result, FORM.BM, FORM, EPILOGUE)
+    if FORM.STREAMED:
+        stream_theirs(ctx, theirs, gathered, result, program, FORM, EPILOGUE)
     # all flags have come everywhere: no copy reads the stamp any more
-    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+    rounds.leave(ctx, memory.words, epoch, tl.num_programs(0), True)
 
 
 @triton.jit
-def stream_theirs(
-    ctx, flags, scales, sums, tallies, number, program, theirs, right, share, high, columns, M, N, K, b_pitch, pitch, before,
-    pieces, batch, whole, tiles, crowd, least, c, scale_b,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, B_ALONG: tl.constexpr, DESCRIBED: tl.constexpr,
-    WHOLE: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
-    EACH: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
-):  # fmt: skip
+def stream_theirs(ctx, ops, gathered, result, program, FORM: tl.constexpr, EPILOGUE: tl.constexpr):
     """Make the tiles of peers' rows from ``whole`` on: programs share their K iterations."""
-    programs, depth = tl.num_programs(0), tl.cdiv(K, BK)
-    for group in range(whole, tiles, crowd):
-        start, end, sharing, iterations = turn_of(program, programs, tl.minimum(crowd, tiles - group), depth, least)
-        room = sums + tl.cast((group - whole) // crowd * 2 * programs, tl.int64) * (BM * BN)
-        while start < end:
-            streamed = start // depth
-            first = start - streamed * depth
-            stop = tl.minimum(depth, first + end - start)
-            pe, above, row, column, tall = theirs_at(ctx, group + streamed, share, high, columns, M, BM, BN, GROUP)
-            await_tile(ctx, flags, number, pe, row, tall, K, pieces, batch, BM, SLAB * BN, FAN)
-            tile = product(
-                theirs, right, above + row, column, first, stop, M, N, K, K, b_pitch, BM, BN, BK, True, B_ALONG,
-                DESCRIBED, WHOLE, PRECISION,
-            )  # fmt: skip
-            tally = tallies + (group - whole + streamed)
-            if add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM, BN):
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    schedule, memory = gathered.schedule, gathered.memory
+    for group in range(schedule.whole, schedule.tiles, schedule.crowd):
+        iterations = iterations_of(program, group, schedule, tl.cdiv(ops.K, FORM.BK), memory.sums, BM * BN)
+        start = iterations.start
+        while start < iterations.end:
+            streamed, first, stop = part_at(start, iterations)
+            place = place_of(ctx, group + streamed, gathered, FORM)
+            await_tile(ctx, gathered, place, FORM)
+            tile = product(ops, place.above + place.row, place.column, first, stop, True, FORM)
+            tally = memory.tallies + (group - schedule.whole + streamed)
+            if add_part(ctx, tile, iterations, tally, program, streamed, BM, BN):
                 for down in range(0, BM, BM // STRIPS):
-                    part = sum_of_parts(room, streamed, depth, sharing, iterations, down, BM, BN)
-                    store_theirs(
-                        part, scales, M, dev.n_pes(ctx), pe, scale_b, c, above, row + down, column, tall, N, pitch,
-                        before, BM // STRIPS, BN, EDGES, EPILOGUE, EACH,
-                    )  # fmt: skip
+                    strip = sum_of_parts(iterations, streamed, down, BM, BN)
+                    store_theirs(ctx, strip, place, down, gathered, result, BM // STRIPS, FORM, EPILOGUE)
             start += stop - first
 
 
 @triton.jit
-def theirs_at(ctx, index, share, high, columns, M, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """Return (PE, its first row, row within its rows, column, number of its rows) of a tile."""
-    n = dev.n_pes(ctx)
-    pe = (dev.my_pe(ctx) + index // share) % n
-    i, j = tile_at(index % share, high, columns, GROUP)
-    return pe, share_start(M, pe, n), i * BM, j * BN, share_size(M, pe, n)
+def place_of(ctx, index, gathered, FORM: tl.constexpr):
+    """Return the place of a tile: those of this PE's rows have the first numbers, then those of the next PE's."""
+    n, M = dev.n_pes(ctx), gathered.shape.M
+    pe = (dev.my_pe(ctx) + index // gathered.share) % n
+    i, j = tile_at(index % gathered.share, gathered.high, gathered.columns, FORM.GROUP)
+    return Place(pe, share_start(M, pe, n), share_size(M, pe, n), i * FORM.BM, j * FORM.BN)
 
 
 @triton.jit
-def await_tile(
-    ctx, flags, number, pe, row, tall, K, pieces, batch, BM: tl.constexpr, SIZE: tl.constexpr, FAN: tl.constexpr
-):
-    """Wait until the rows of a tile, from ``row`` on of the ``tall`` rows of ``pe``, have come."""
-    if FAN > 0:
-        await_slabs(ctx, flags + pe * pieces, number, row, BM, tall, K, batch, SIZE)
+def await_tile(ctx, gathered, place, FORM: tl.constexpr):
+    """Wait until the rows of a tile have come."""
+    flags, chunks, pe, tall = gathered.memory.flags, gathered.chunks, place.pe, place.tall
+    if FORM.FAN > 0:
+        SIZE: tl.constexpr = FORM.SLAB * FORM.BN
+        batch, K = gathered.batch, gathered.shape.K
+        await_slabs(ctx, flags + pe * chunks, gathered.epoch, place.row, FORM.BM, tall, K, batch, SIZE)
     else:
-        await_rows(ctx, flags, number, pe, row, tl.minimum(row + BM, tall), tall, pieces)
+        await_rows(ctx, flags, gathered.epoch, pe, place.row, tl.minimum(place.row + FORM.BM, tall), tall, chunks)
 
 
 @triton.jit
-def own_tile(
-    ctx, flags, gathered, scales, mine, right, row, column, own, M, N, K, a_pitch, b_pitch, begin, end, batch, a,
-    scale_a,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, EACH: tl.constexpr, SLAB: tl.constexpr,
-    FAN: tl.constexpr, CUT: tl.constexpr,
-):  # fmt: skip
-    """Return a tile of own rows; if FAN is not 0, send the slabs begin to end - 1 of these rows meanwhile."""
-    if FAN > 0:
-        me = dev.my_pe(ctx)
-        dest, length = gathered + tl.cast(share_start(M, me, dev.n_pes(ctx)), tl.int64) * K, tl.cast(own, tl.int64) * K
-        tile = product_and_parcel(
-            ctx, mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, a, dest, length, 1, 1, me + 1,
-            FAN, begin, end - begin, BM, BN, BK, A_ALONG, B_ALONG, DESCRIBED, WHOLE, PRECISION, SLAB, FAN, CUT, True,
-        )  # fmt: skip
-        send_scales(ctx, scales, scale_a, own, M, K, begin, end, SLAB * BN, BM, EACH)
-        tell_slabs(ctx, flags, begin, end, batch)
+def own_tile(ctx, ops, place, gathered, begin, end, a, scale_a, FORM: tl.constexpr):
+    """Return a tile of own rows; if FORM.FAN is not 0, send the slabs begin to end - 1 of these rows meanwhile."""
+    last = tl.cdiv(ops.K, FORM.BK)
+    if FORM.FAN > 0:
+        FAN: tl.constexpr = FORM.FAN
+        memory, me, K = gathered.memory, dev.my_pe(ctx), ops.K
+        dest, length = memory.rows + tl.cast(place.above, tl.int64) * K, tl.cast(place.tall, tl.int64) * K
+        slabs = Slabs(a, dest, length, 1, 1, me + 1, FAN, begin, end - begin)
+        tile = product_sending(ctx, ops, place.row, place.column, 0, last, slabs, FORM, FORM.CUT, True)
+        send_scales(ctx, gathered, scale_a, place.tall, begin, end, FORM)
+        tell_slabs(ctx, memory.flags + me * gathered.chunks, begin, end, gathered.batch)
         return tile
     else:
-        return product(
-            mine, right, row, column, 0, tl.cdiv(K, BK), own, N, K, a_pitch, b_pitch, BM, BN, BK, A_ALONG, B_ALONG,
-            DESCRIBED, WHOLE, PRECISION,
-        )  # fmt: skip
+        return product(ops, place.row, place.column, 0, last, FORM.A_ALONG, FORM)
 
 
 @triton.jit
-def send_scales(ctx, scales, scale_a, own, M, K, begin, end, SIZE: tl.constexpr, BM: tl.constexpr, EACH: tl.constexpr):
+def send_scales(ctx, gathered, scale_a, own, begin, end, FORM: tl.constexpr):
     """Store the scales of the rows of which the slabs begin to end - 1 hold a part on all peers, if there are any."""
+    scales, M, K = gathered.memory.scales, gathered.shape.M, gathered.shape.K
     if scales is not None:
+        SIZE: tl.constexpr = FORM.SLAB * FORM.BN
         me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-        if EACH:
+        if FORM.EACH:
             first = tl.cast(begin, tl.int64) * SIZE // K
             last = tl.minimum(tl.cdiv(tl.cast(end, tl.int64) * SIZE, K), own)
-            for row in range(first, tl.where(end > begin, last, first), BM):
-                lane = row + tl.arange(0, BM)
+            for row in range(first, tl.where(end > begin, last, first), FORM.BM):
+                lane = row + tl.arange(0, FORM.BM)
                 values = tl.load(scale_a + lane, mask=lane < last, other=0.0)
                 for i in range(1, n):
-                    dev.store(ctx, scales_of(scales, M, n, me, EACH) + lane, values, (me + i) % n, lane < last)
+                    dev.store(ctx, scales_of(scales, M, n, me, True) + lane, values, (me + i) % n, lane < last)
         else:
             for i in range(1, tl.where(end > begin, n, 1)):
-                dev.store(ctx, scales_of(scales, M, n, me, EACH), tl.load(scale_a), (me + i) % n)
+                dev.store(ctx, scales_of(scales, M, n, me, False), tl.load(scale_a), (me + i) % n)
 
 
 @triton.jit
 def store_tile(
-    tile, scale_a, scale_b, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr, BN: tl.constexpr,
-    EDGES: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
-    """Store a tile, scaled, at (inner, column) of the ``height`` rows that begin at row ``above``."""
-    tile = scaled(tile, scale_a, scale_b, inner, column, height - inner, N - column, BM, BN, EACH)
-    r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+    tile, place, down, scale_a, gathered, result, HIGH: tl.constexpr, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """Store HIGH rows of a tile, from row ``down`` on, scaled."""
+    c, pitch, N, column = result.c, gathered.shape.pitch, gathered.shape.N, place.column
+    inner = place.row + down
+    height = place.tall - inner
+    tile = scaled(tile, scale_a, result.scale_b, inner, column, height, N - column, HIGH, FORM.BN, FORM.EACH)
+    r, q = tl.arange(0, HIGH)[:, None], tl.arange(0, FORM.BN)[None, :]
     if EPILOGUE is not None:
-        tile = EPILOGUE(tile, above + inner + r, before + column + q)
-    mask = (inner + r < height) & (column + q < N) if EDGES else (r >= 0) & (q >= 0)
-    places = c + tl.cast(above + inner, tl.int64) * pitch + column + r * pitch + q
+        tile = EPILOGUE(tile, place.above + inner + r, gathered.schedule.before + column + q)
+    mask = (inner + r < place.tall) & (column + q < N) if FORM.EDGES else (r >= 0) & (q >= 0)
+    places = c + tl.cast(place.above + inner, tl.int64) * pitch + column + r * pitch + q
     tl.store(places, tile.to(c.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def store_theirs(
-    tile, scales, M, n, pe, scale_b, c, above, inner, column, height, N, pitch, before, BM: tl.constexpr,
-    BN: tl.constexpr, EDGES: tl.constexpr, EPILOGUE: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
-    """Store a tile of the rows of ``pe``, whose scales are gathered, if there are any."""
+    ctx, tile, place, down, gathered, result, HIGH: tl.constexpr, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """Store a tile of a peer's rows, whose scales are gathered, if there are any."""
+    scales = gathered.memory.scales
     if scales is None:
-        store_tile(tile, None, None, c, above, inner, column, height, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH)
+        store_tile(tile, place, down, None, gathered, result, HIGH, FORM, EPILOGUE)
     else:
-        scale_a = scales_of(scales, M, n, pe, EACH)
-        store_tile(
-            tile, scale_a, scale_b, c, above, inner, column, height, N, pitch, before, BM, BN, EDGES, EPILOGUE, EACH
-        )
+        scale_a = scales_of(scales, gathered.shape.M, dev.n_pes(ctx), place.pe, FORM.EACH)
+        store_tile(tile, place, down, scale_a, gathered, result, HIGH, FORM, EPILOGUE)
 
 
 @triton.jit
-def await_rows(ctx, flags, number, pe, first, last, size, pieces):
-    """Wait until the pieces with the rows first to last - 1 of ``pe``, which has ``size`` rows, have come."""
-    for piece in range(pieces):
-        if (share_start(size, piece, pieces) < last) & (share_start(size, piece + 1, pieces) > first):
-            dev.signal_wait_until(ctx, flags + pe * pieces + piece, dev.CMP_GE, number)
+def await_rows(ctx, flags, epoch, pe, first, last, size, chunks):
+    """Wait until the chunks with the rows first to last - 1 of ``pe``, which has ``size`` rows, have come."""
+    for chunk in range(chunks):
+        if (share_start(size, chunk, chunks) < last) & (share_start(size, chunk + 1, chunks) > first):
+            dev.signal_wait_until(ctx, flags + pe * chunks + chunk, dev.CMP_GE, epoch)
 
 
 class Gathering:
     """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
 
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, sends: bool) -> None:
+    def __init__(
+        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None, sends: bool
+    ) -> None:
         """sends: whether the kernel sends the rows of a, which are contiguous then."""
         n, uint64 = problem.n_pes, torch.uint64
-        layout = Operand(True, max(problem.k, 1), problem.k * a.itemsize % 16 == 0, a.dtype) if sends else problem.a
+        layout = problem.a
+        if sends:
+            aligned = (problem.k * a.itemsize | a.data_ptr()) % 16 == 0
+            layout = Operand(True, max(problem.k, 1), aligned, a.dtype)
         product = Product(problem._replace(a=layout), problem.options.order, problem.M, layout, True)
         product.keep(product.tiles // n)
         row, most = product.row, -(-problem.M // n)
-        self.pieces = max(-(-most // row.BM) if sends else min(PIECES, problem.M // n // 128), 1)
+        self.chunks = max(-(-most // row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
         self.space = workspace_of(
             problem,
+            space,
             words=((rounds.words_of(n),), uint64),
-            flags=((n, self.pieces), uint64),
+            flags=((n, self.chunks), uint64),
             gathered=((problem.M, problem.K), a.dtype),
             tallies=((product.most_streamed,), uint64),
             **gathered_scales(problem),
         )
         self.words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
-        scales = self.space.get("scales")
-        out = a.new_empty(problem.result, dtype=problem.dtype)
-        fixed = (
-            shmem.device_context(problem.team), self.words, self.flags, self.gathered, scales, product.sums(a.device),
-            self.space["tallies"], problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1),
-            problem.corner[1], self.pieces, *product.streamed,
+        memory = Memory(
+            self.words, self.flags, self.gathered, self.space.get("scales"), product.sums(a.device),
+            self.space["tallies"],
         )  # fmt: skip
-        constants: dict[str, Any] = product.constants(0, 0)
-        slab = constants["SLAB"]
-        for name in ("KIND", "VECTOR", "SLAB", "FAN"):
-            del constants[name]
-        cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (slab * row.BN))
-        sending = {"SLAB": slab, "FAN": n - 1 if sends else 0, "CUT": cut}
+        out = a.new_empty(problem.result, dtype=problem.dtype)
+        shape = Shape(problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1))
+        schedule = product.schedule(0, problem.corner[1])
+        form = product.form(n - 1 if sends else 0, rows=problem.m)
+        cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (form.SLAB * row.BN))
+        constants = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
         self.kernel = Prepared(
-            gather_and_multiply, product.programs, fixed, (a, b, out, *samples(problem.scaling, a)),
-            constants | sending, num_warps=row.warps, num_stages=row.stages,
+            gather_and_multiply, product.programs,
+            (shmem.device_context(problem.team), memory, shape, self.chunks, schedule),
+            (a, b, out, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
+            num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:

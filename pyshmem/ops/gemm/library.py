@@ -11,6 +11,7 @@ import torch
 from pyshmem.ops.gemm.problem import Problem, operand_of
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import LINES, NONE
+from pyshmem.ops.gemm.sending import alone
 
 SHORTEST = 32  # K of 8-bit floats: cuBLAS has no kernel for 16
 Multiply = Callable[..., Any]  # of a, b, out, and the scales of a and b, if there are any
@@ -26,7 +27,7 @@ def multiply(
     if not epilogue:
         problem = problem._replace(options=problem.options._replace(epilogue=None))
     if lacks(problem):
-        return Product(problem, "data_parallel", a.shape[0], operand_of(a), False).alone(a, b, row, column)
+        return alone(Product(problem, "data_parallel", a.shape[0], operand_of(a), False), a, b, row, column)
     return _product if problem.scaling == NONE else partial(_scaled, problem.options.use_fast_accum)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pyshmem.host.teams import Team
-from pyshmem.ops.gemm.plans import Plan, call
+from pyshmem.ops.gemm.plan import Plan, call
 
 Operands = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (a, b) of all PEs of the team, in their order
 

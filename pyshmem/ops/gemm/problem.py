@@ -147,7 +147,7 @@ def problem_of(
     group = member(operator, team)
     chosen = _options(operator, options)
     for name, value in (("a", a), ("b", b)):
-        _require_matrix(operator, name, value)
+        require_matrix(operator, name, value)
     if a.dtype != b.dtype and a.dtype.itemsize + b.dtype.itemsize > 2:
         refuse(DtypeError, operator, "b", str(b.dtype), f"a's type, {a.dtype}")
     if (operator, split) not in _DIVIDED:
@@ -228,7 +228,7 @@ def _is_tile(tile: Any) -> bool:
     return all(type(length) is int and length >= 16 and length.bit_count() == 1 for length in tile)
 
 
-def _require_matrix(operator: str, name: str, value: Any) -> None:
+def require_matrix(operator: str, name: str, value: Any) -> None:
     """Errors: ArgumentError, DtypeError."""
     if not isinstance(value, torch.Tensor) or value.dim() != 2:
         got = f"{value.dim()} dimensions" if isinstance(value, torch.Tensor) else type(value).__name__

@@ -1,21 +1,17 @@
-"""The kernel of a product as plans need it: its tile sizes, grid, order and constants."""
+"""A product as kernels make it: its tiles, which of them are streamed, and the form that its kernel is compiled in."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
-import pyshmem as shmem
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, group_size, most_streamed, whole_tiles
 from pyshmem.ops.gemm.problem import Operand, Problem
-from pyshmem.ops.gemm.scaling import LINES, NONE, parameters, samples
-from pyshmem.ops.launching import Prepared
+from pyshmem.ops.gemm.scaling import LINES, NONE
+from pyshmem.ops.gemm.tile import Form, Schedule
 from pyshmem.ops.machine import Machine, machine
-
-Array = torch.Tensor
 
 
 class Product:
@@ -49,68 +45,35 @@ class Product:
         """Stream none of the first ``tiles``."""
         self.whole = max(self.whole, tiles)
 
-    @property
-    def streamed(self) -> tuple[int, int, int, int]:
-        """What the kernel is told: whole, tiles, crowd, least."""
-        return self.whole, self.tiles, self.crowd, self.row.least
+    def schedule(self, above: int, before: int) -> Schedule:
+        """Return which tiles the kernel makes. above, before: as in tile.Schedule."""
+        return Schedule(above, before, self.whole, self.tiles, self.crowd, self.row.least)
 
-    def sums(self, device: torch.device) -> Array:
+    def sums(self, device: torch.device) -> torch.Tensor:
         """Allocate the sums of parts of streamed tiles."""
         groups = -(-(self.tiles - self.whole) // self.crowd)
         room = (2 * groups * self.programs, self.row.BM, self.row.BN)
         return torch.empty(room, dtype=torch.float32, device=device)
 
-    def alone(self, a: Array, b: Array, row: int, column: int, tallies: Array | None = None) -> Prepared:
-        """Compile the product without communication. row, column: as in libraries.multiply.
+    def form(self, fan: int, before: int = 0, rows: int | None = None) -> Form:
+        """Return how the kernel is compiled.
 
-        tallies: symmetric words, one for each streamed tile.
+        fan: the most PEs that a tile is sent to.  before: the columns of the result in front of the product.
+        rows: of the operand a, where it is a part of the product's.
         """
-        words, none = (torch.empty(0, dtype=each, device=a.device) for each in (torch.uint64, self.problem.dtype))
-        places = (words, words if tallies is None else tallies, none, none, words)
-        result = a.new_empty(self.m, self.problem.n, dtype=self.problem.dtype)
-        return self.prepare(0, places, a, b, result, (row, column))
-
-    def prepare(
-        self, kind: int, places: tuple[Array, ...], a: Array, b: Array, c: Array, corner: tuple[int, int]
-    ) -> Prepared:
-        """Compile for arrays like a, b and c.
-
-        places: the plan's words, tallies, parts, slots and marks.
-        corner: the rows above and the columns before the product in c.
-        """
-        from pyshmem.ops.gemm import fused
-
-        problem = self.problem
-        words, tallies, *rest = places
-        (above, before), constants = corner, self.constants(kind, corner[1])
-        fixed = (
-            shmem.device_context(problem.team), words, self.sums(a.device), tallies, *rest, self.m, problem.n, problem.k,
-            self.a.pitch, problem.b.pitch, max(c.stride(0), 1), above, before // constants["VECTOR"],
-            *self.streamed,
-        )  # fmt: skip
-        row = self.row
-        return Prepared(
-            fused.multiply_and_send, self.programs, fixed, (a, b, c, *samples(problem.scaling, a)), constants,
-            num_warps=row.warps, num_stages=row.stages,
-        )  # fmt: skip
-
-    def constants(self, kind: int, before: int) -> dict[str, Any]:
-        """The constant arguments of the kernel, in its order."""
         problem, row = self.problem, self.row
         n_pes = problem.n_pes
-        fan = {0: 0, 3: min(1, n_pes - 1)}.get(kind, n_pes - 1)
         cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
-        edges = bool(cut or problem.n % row.BN)
-        vector = math.gcd(before, 16 // problem.dtype.itemsize)
+        edges = bool(cut or problem.n % row.BN or not problem.n)
         threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
-        return parameters(problem.scaling) | {
-            "KIND": kind, "BM": row.BM, "BN": row.BN, "BK": row.BK, "A_ALONG": self.a.along, "B_ALONG": problem.b.along,
-            "DESCRIBED": described(problem, self.machine, self.a, self.m),
-            "WHOLE": not edges and problem.k % row.BK == 0, "EDGES": edges,
-            "PRECISION": precision(problem, self.machine), "SLAB": self._slab(threads), "FAN": fan,
-            "GROUP": row.group, "CHIPLETS": self.machine.chiplets, "STREAMED": self.whole < self.tiles,
-            "VECTOR": vector, "EPILOGUE": problem.options.epilogue, "EACH": problem.scaling == LINES,
-        }  # fmt: skip
+        return Form(
+            row.BM, row.BN, row.BK, self.a.along, problem.b.along,
+            DESCRIBED=described(problem, self.machine, self.a, self.m if rows is None else rows),
+            WHOLE=not edges and problem.k % row.BK == 0, EDGES=edges, PRECISION=precision(problem, self.machine),
+            GROUP=row.group, CHIPLETS=self.machine.chiplets, SLAB=self._slab(threads), FAN=fan,
+            STREAMED=self.whole < self.tiles, VECTOR=math.gcd(before, 16 // problem.dtype.itemsize),
+            EACH=problem.scaling == LINES,
+        )  # fmt: skip
 
     def _slab(self, threads: int) -> int:
         """The rows of a slab: 16 bytes a thread, or up to 64 where the K loop has few steps for all slabs."""
@@ -128,7 +91,7 @@ def described(problem: Problem, here: Machine, a: Operand, m: int) -> bool:
 
 
 def precision(problem: Problem, here: Machine) -> str:
-    """Return PRECISION of products.multiplied."""
+    """Return PRECISION of tile.multiplied."""
     eight = problem.scaling != NONE
     if here.arch == "interpreter" and (eight or problem.a.dtype is torch.bfloat16):
         return "widened"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pyshmem.ops.gemm import few_rows
@@ -10,10 +12,11 @@ from pyshmem.ops.gemm.library import lacks
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
-from pyshmem.ops.gemm.schedules import SCHEDULES, require_split
+from pyshmem.ops.gemm.schedules import SCHEDULES
 from pyshmem.ops.gemm.tuning import order_of
 from pyshmem.ops.gemm.tuning.population import tiles_of
 from pyshmem.ops.machine import machine
+from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.requirements import installed
 
@@ -46,7 +49,7 @@ def choose(problem: Problem) -> tuple[Problem, str]:
         schedule, why = "fused", "the caller named an order that streams tiles"
     elif schedule == "auto":
         schedule, why = _best(problem)
-    require_split(problem, schedule)
+    _require_split(problem, schedule)
     order = options.order
     if order == "auto":
         order, reason = _order(problem, schedule)
@@ -57,6 +60,21 @@ def choose(problem: Problem) -> tuple[Problem, str]:
     if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
         why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
     return problem._replace(options=options._replace(schedule=schedule, order=order)), why
+
+
+def steps_of(problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> Any:
+    """Return the steps of a problem whose schedule has been chosen. space: the plan's memory; None: they allocate it."""
+    schedule = problem.options.schedule
+    if schedule == "fused" and few_rows.suits(problem):
+        return few_rows.MultiplyAndExchange(problem, a, b, space)
+    return SCHEDULES[schedule][problem.operator, problem.split](problem, a, b, space)
+
+
+def _require_split(problem: Problem, schedule: str) -> None:
+    """Errors: ArgumentError if a schedule has no steps for the operator and its split."""
+    if (problem.operator, problem.split) not in SCHEDULES[schedule]:
+        got, wants = f"{schedule!r} with split={problem.split!r}", f"a schedule that has split={problem.split!r}: fused"
+        refuse(ArgumentError, problem.operator, "schedule", got, wants)
 
 
 def require_known(problem: Problem) -> None:

@@ -1,16 +1,107 @@
-"""Blocks of operands, and the K loop of a tile, in kernels. The loop can also send an earlier tile to peers.
+"""The K loop of a tile, in kernels: loads of operands, products, and the slabs of an earlier tile that it sends meanwhile.
 
-An operand is a matrix whose rows are rows of a, or columns of b: b is read as its transpose. ALONG says whether K runs along
-contiguous memory. DESCRIBED kernels load blocks by tensor descriptors (TMA), which takes addresses and pitches that are
-multiples of 16 bytes; others by pointers.
+An operand is a matrix whose rows are rows of a, or columns of b: b is read as its transpose. A_ALONG and B_ALONG say whether
+K runs along contiguous memory. DESCRIBED kernels load blocks by tensor descriptors (TMA), which takes addresses and pitches
+that are multiples of 16 bytes; others by pointers.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 import pyshmem.device as dev
+
+
+class Form(NamedTuple):
+    """How a kernel of a product is compiled, as one constexpr argument.
+
+    BM, BN, BK: the elements of a tile and of a step of its K loop.  GROUP: the rows of tiles in a band.
+    A_ALONG, B_ALONG, DESCRIBED: see above.  PRECISION: of ``multiplied``.
+    WHOLE: sizes are multiples of BM, BN and BK.  EDGES: tiles reach beyond the product.
+    SLAB: the rows of a slab.  CUT: slabs of gathered rows reach beyond the rows of a PE.
+    FAN: the most PEs that a tile is sent to.  CHIPLETS: the parts of the GPU with an L2 cache of their own.
+    STREAMED: programs share the last tiles.  VECTOR: the elements in the unit of ``Schedule.before``.
+    EACH: each row of a and column of b has a scale; otherwise each operand, if there are scales.
+    """
+
+    BM: int
+    BN: int
+    BK: int
+    A_ALONG: bool
+    B_ALONG: bool
+    DESCRIBED: bool
+    WHOLE: bool
+    EDGES: bool
+    PRECISION: str
+    GROUP: int = 1
+    CHIPLETS: int = 1
+    SLAB: int = 0
+    CUT: bool = False
+    FAN: int = 0
+    STREAMED: bool = False
+    VECTOR: int = 1
+    EACH: bool = False
+
+
+class Shape(NamedTuple):
+    """The sizes of a product (M, K) @ (K, N), and the elements from line to line of a, b and the result."""
+
+    M: Any
+    N: Any
+    K: Any
+    a_pitch: Any
+    b_pitch: Any
+    pitch: Any
+
+
+class Schedule(NamedTuple):
+    """Which tiles of a product a kernel makes, and where the product lies; numbers that kernels are not specialised for.
+
+    above, before: the rows and the columns of the result in front of the product; before in units of VECTOR elements, so
+        that the compiler knows that addresses are multiples of them.
+    whole: the number of tiles made whole. The others, of ``tiles``, are streamed in groups of ``crowd``, in parts of
+        ``least`` steps of K or more.
+    """
+
+    above: Any
+    before: Any
+    whole: Any
+    tiles: Any
+    crowd: Any
+    least: Any
+
+
+class Operands(NamedTuple):
+    """What the K loop reads: a (M, K) and b (K, N) as ``operand`` returns them, their sizes and pitches."""
+
+    a: Any
+    b: Any
+    M: Any
+    N: Any
+    K: Any
+    a_pitch: Any
+    b_pitch: Any
+
+
+class Slabs(NamedTuple):
+    """Slabs of a tile that a K loop sends, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on; fan 0: none.
+
+    source, dest: pointers to the first element of the tile, with ``pitch`` elements from row to row.
+    height, width: of the tile.  first, count: the number of the first slab, and how many there are.
+    """
+
+    source: Any
+    dest: Any
+    height: Any
+    width: Any
+    pitch: Any
+    to: Any
+    fan: Any
+    first: Any
+    count: Any
 
 
 @triton.jit
@@ -24,6 +115,14 @@ def operand(
         return tl.make_tensor_descriptor(pointer, [rows, depth], [tl.cast(pitch, tl.int64), 1], [BR, BK])
     else:
         return tl.make_tensor_descriptor(pointer, [depth, rows], [tl.cast(pitch, tl.int64), 1], [BK, BR])
+
+
+@triton.jit
+def operands(a, b, shape, FORM: tl.constexpr):
+    """Return the operands of a product a (M, K) @ b (K, N)."""
+    left = operand(a, shape.M, shape.K, shape.a_pitch, FORM.BM, FORM.BK, FORM.A_ALONG, FORM.DESCRIBED)
+    right = operand(b, shape.N, shape.K, shape.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED)
+    return Operands(left, right, shape.M, shape.N, shape.K, shape.a_pitch, shape.b_pitch)
 
 
 @triton.jit
@@ -69,61 +168,64 @@ def multiplied(left, right, tile, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def product(
-    a, b, row, column, first, last, M, N, K, a_pitch, b_pitch,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return the sum over the K blocks ``first`` to ``last - 1`` of the tile of a @ b at (row, column), in float32."""
+def step(ops, row, column, i, tile, A_ALONG: tl.constexpr, FORM: tl.constexpr):
+    """Return ``tile`` plus the products of step ``i`` of the K loop."""
+    k = i * FORM.BK
+    left = block(ops.a, row, k, ops.M, ops.K, ops.a_pitch, FORM.BM, FORM.BK, A_ALONG, FORM.DESCRIBED, FORM.WHOLE)
+    right = block(
+        ops.b, column, k, ops.N, ops.K, ops.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED, FORM.WHOLE
+    )
+    return multiplied(left, right, tile, FORM.PRECISION)
+
+
+@triton.jit
+def product(ops, row, column, first, last, A_ALONG: tl.constexpr, FORM: tl.constexpr):
+    """Return the sum over the steps ``first`` to ``last - 1`` of the tile of a @ b at (row, column), in float32."""
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
     tile = tl.zeros((BM, BN), dtype=tl.float32)
     for i in range(first, last):
-        left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
-        right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
-        tile = multiplied(left, right, tile, PRECISION)
+        tile = step(ops, row, column, i, tile, A_ALONG, FORM)
     return tile
 
 
 @triton.jit
-def product_and_parcel(
-    ctx, a, b, row, column, first, last, M, N, K, a_pitch, b_pitch, source, dest, height, width, pitch, to, fan, begin,
-    count,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    DESCRIBED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr, SLAB: tl.constexpr, FAN: tl.constexpr,
-    EDGES: tl.constexpr, FLAT: tl.constexpr = False,
-):  # fmt: skip
-    """product, which sends a parcel meanwhile, from ``source`` to ``dest`` on ``fan`` PEs from ``to`` on.
+def product_sending(
+    ctx, ops, row, column, first, last, slabs, FORM: tl.constexpr, EDGES: tl.constexpr, FLAT: tl.constexpr = False
+):
+    """product, which sends ``slabs`` meanwhile.
 
-    The parcel is ``count`` slabs of SLAB x BN elements. A slab is loaded after one block of K and stored before a later
-    one, so that the loop never waits for it; what is left after the loop follows then.
-    source, dest: pointers to the first element of a tile, with ``pitch`` elements from row to row.
-    height, width: of the tile.  fan: 0 where there is no parcel, at most FAN.  begin: the number of the first slab.
-    FLAT: the parcel is contiguous memory, which is a tile of one column: ``height`` elements, width and pitch 1.
+    A slab is loaded after one step of K and stored before a later one, so that the loop never waits for it; what remains
+    after the loop follows then.
+    EDGES: whether slabs reach beyond the tile.  FLAT: the slabs are contiguous memory, which is a tile of one column:
+    ``height`` elements, width and pitch 1.
     """
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    SLAB: tl.constexpr = FORM.SLAB
     r, c = slab_indices(SLAB, BN, FLAT)
     STEP: tl.constexpr = SLAB * BN if FLAT else SLAB
     WIDE: tl.constexpr = tl.int64 if FLAT else tl.int32
-    inside = r * pitch + c
-    slab = tl.zeros((SLAB, BN), dtype=source.dtype.element_ty)
+    fan, count, inside = slabs.fan, slabs.count, r * slabs.pitch + c
+    slab = tl.zeros((SLAB, BN), dtype=slabs.source.dtype.element_ty)
     tile = tl.zeros((BM, BN), dtype=tl.float32)
     length = last - first
-    due = 0  # a slab's turn comes count + 1 times in the loop, at equal distances: a burst would fill the link and stall it
+    due = 0  # a slab is due count + 1 times in the loop, at equal distances: a burst would fill the link and stall it
     number = 0
     for i in range(first, last):
-        left = block(a, row, i * BK, M, K, a_pitch, BM, BK, A_ALONG, DESCRIBED, WHOLE)
-        right = block(b, column, i * BK, N, K, b_pitch, BN, BK, B_ALONG, DESCRIBED, WHOLE)
-        tile = multiplied(left, right, tile, PRECISION)
+        tile = step(ops, row, column, i, tile, FORM.A_ALONG, FORM)
         due += count + 1
         now = (due >= length) & (fan > 0) & (number <= count)
         sent, more = now & (number > 0), now & (number < count)
-        down = tl.cast(begin + number, WIDE) * STEP
-        store_slab(ctx, dest, slab, inside, r, c, down - STEP, height, width, pitch, to, fan, sent, FAN, EDGES)
-        slab = load_slab(source, slab, inside, r, c, down, height, width, pitch, more, EDGES)
+        down = tl.cast(slabs.first + number, WIDE) * STEP
+        store_slab(ctx, slabs, slab, inside, r, c, down - STEP, sent, FORM.FAN, EDGES)
+        slab = load_slab(slabs, slab, inside, r, c, down, more, EDGES)
         number = tl.where(due >= length, number + 1, number)
         due = tl.where(due >= length, due - length, due)
     for j in range(number, tl.where(fan > 0, count + 1, 0)):
-        down = tl.cast(begin + j, WIDE) * STEP
-        store_slab(ctx, dest, slab, inside, r, c, down - STEP, height, width, pitch, to, fan, j > 0, FAN, EDGES)
-        slab = load_slab(source, slab, inside, r, c, down, height, width, pitch, j < count, EDGES)
+        down = tl.cast(slabs.first + j, WIDE) * STEP
+        store_slab(ctx, slabs, slab, inside, r, c, down - STEP, j > 0, FORM.FAN, EDGES)
+        slab = load_slab(slabs, slab, inside, r, c, down, j < count, EDGES)
     return tile
 
 
@@ -138,23 +240,20 @@ def slab_indices(SLAB: tl.constexpr, BN: tl.constexpr, FLAT: tl.constexpr):
 
 
 @triton.jit
-def load_slab(source, slab, inside, r, c, down, height, width, pitch, wanted, EDGES: tl.constexpr):
+def load_slab(slabs, slab, inside, r, c, down, wanted, EDGES: tl.constexpr):
     """Return the slab at row ``down`` of a tile, or ``slab`` where it is not wanted."""
     mask = wanted & (inside >= 0)
     if EDGES:
-        mask = mask & (down + r < height) & (c < width)
-    return tl.load(source + tl.cast(down, tl.int64) * pitch + inside, mask=mask, other=slab)
+        mask = mask & (down + r < slabs.height) & (c < slabs.width)
+    return tl.load(slabs.source + tl.cast(down, tl.int64) * slabs.pitch + inside, mask=mask, other=slab)
 
 
 @triton.jit
-def store_slab(
-    ctx, dest, slab, inside, r, c, down, height, width, pitch, to, fan, wanted,
-    FAN: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
+def store_slab(ctx, slabs, slab, inside, r, c, down, wanted, FAN: tl.constexpr, EDGES: tl.constexpr):
     """Store the slab at row ``down`` of a tile on the PEs to, to + 1, ..., if it is wanted."""
     mask = wanted & (inside >= 0)
     if EDGES:
-        mask = mask & (down + r < height) & (c < width)
-    place = dest + tl.cast(down, tl.int64) * pitch + inside
+        mask = mask & (down + r < slabs.height) & (c < slabs.width)
+    place = slabs.dest + tl.cast(down, tl.int64) * slabs.pitch + inside
     for i in tl.static_range(FAN):
-        dev.store(ctx, place, slab, (to + i) % dev.n_pes(ctx), mask & (i < fan))
+        dev.store(ctx, place, slab, (slabs.to + i) % dev.n_pes(ctx), mask & (i < slabs.fan))

@@ -1,18 +1,131 @@
-"""One kernel whose programs are of two kinds: most multiply, a few send the tiles that are done."""
+"""One kernel with programs of two kinds: most multiply, a few send the tiles that are done. Flags of tiles connect them."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
+import triton
+import triton.language as tl
 
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.ops import rounds
+from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.orders.grouped import tile_at
 from pyshmem.ops.gemm.problem import Problem
-from pyshmem.ops.gemm.specialized import Parties
+from pyshmem.ops.gemm.product import Product
+from pyshmem.ops.gemm.scaling import parameters, samples, scaled
+from pyshmem.ops.gemm.tile import Shape, operands, product
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.workspace import Workspace
+
+SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
 
 
-class MultiplyOrSend:
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        parties = Parties(problem, a, b)
-        self.space = parties.space
-        self.kernel = parties.prepare(0, parties.computing + parties.senders)
+class Memory(NamedTuple):
+    """The symmetric words of a plan: those of rounds, and the flags of tiles."""
+
+    words: Any
+    flags: Any
+
+
+class Programs(NamedTuple):
+    """How many programs multiply, and how many send."""
+
+    computing: Any
+    sending: Any
+
+
+class Corner(NamedTuple):
+    """above, before: as in tile.Schedule.  base: the first program of this grid."""
+
+    above: Any
+    before: Any
+    base: Any
+
+
+@triton.jit(do_not_specialize=["corner"])
+def multiply_or_send(
+    ctx, memory, shape, counts, corner, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """The first ``counts.computing`` programs multiply, the others send. This grid is that of the programs from base on."""
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    FAN: tl.constexpr = FORM.FAN
+    M, N, before = shape.M, shape.N, corner.before * FORM.VECTOR
+    program = corner.base + tl.program_id(0)
+    epoch = rounds.enter(ctx, memory.words)
+    high, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    result = c + tl.cast(corner.above, tl.int64) * shape.pitch + before
+    r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+    if program == 0:
+        rounds.arrive(ctx, memory.words, epoch)
+    if program < counts.computing:
+        ops = operands(a, b, shape, FORM)
+        for index in range(program, high * columns, counts.computing):
+            i, j = tile_at(index, high, columns, FORM.GROUP)
+            tile = product(ops, i * BM, j * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
+            tile = scaled(tile, scale_a, scale_b, i * BM, j * BN, M - i * BM, N - j * BN, BM, BN, FORM.EACH)
+            if EPILOGUE is not None:
+                tile = EPILOGUE(tile, corner.above + i * BM + r, before + j * BN + q)
+            places, mask = places_of(result, shape, i * BM, j * BN, r, q, FORM)
+            tl.store(places, tile.to(c.dtype.element_ty), mask=mask)
+            dev.signal_set(ctx, memory.flags + index, epoch, dev.my_pe(ctx))
+    else:
+        rounds.await_arrivals(ctx, memory.words, epoch)
+        for index in range(program - counts.computing, high * columns, counts.sending):
+            i, j = tile_at(index, high, columns, FORM.GROUP)
+            dev.signal_wait_until(ctx, memory.flags + index, dev.CMP_GE, epoch)
+            places, mask = places_of(result, shape, i * BM, j * BN, r, q, FORM)
+            tile = tl.load(places, mask=mask)
+            for k in tl.static_range(1, FAN + 1):
+                dev.store(ctx, places, tile, (dev.my_pe(ctx) + k) % dev.n_pes(ctx), mask)
+    rounds.leave(ctx, memory.words, epoch, counts.computing + counts.sending, True)
+
+
+@triton.jit
+def places_of(result, shape, row, column, r, q, FORM: tl.constexpr):
+    """Return the pointers to the elements of a tile, and which of them are within the product."""
+    mask = (row + r < shape.M) & (column + q < shape.N) if FORM.EDGES else (r >= 0) & (q >= 0)
+    return result + tl.cast(row, tl.int64) * shape.pitch + column + r * shape.pitch + q, mask
+
+
+class Specialized:
+    """The kernel for gemm_all_gather, with its memory. ``prepare`` compiles the grid of some of its programs."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.problem = problem
+        self.product = Product(problem, "data_parallel", problem.m, problem.a, False)
+        sending = min(SENDERS, max(self.product.programs // 4, 1))
+        self.counts = Programs(max(self.product.programs - sending, 1), sending)
+        self.space = workspace_of(
+            problem,
+            space,
+            words=((rounds.words_of(problem.n_pes),), torch.uint64),
+            flags=((self.product.most_tiles,), torch.uint64),
+        )
+        self.sample = a, b, self.space["result 0"], *samples(problem.scaling, a)
+
+    def prepare(self, base: int, programs: int) -> Prepared:
+        problem, row, (above, before) = self.problem, self.product.row, self.problem.corner
+        form = self.product.form(problem.n_pes - 1, before)
+        memory = Memory(*(self.space[name] for name in Memory._fields))
+        pitches = problem.a.pitch, problem.b.pitch, max(self.sample[2].stride(0), 1)
+        fixed = (
+            shmem.device_context(problem.team), memory, Shape(problem.m, problem.n, problem.k, *pitches), self.counts,
+            Corner(above, before // form.VECTOR, base),
+        )  # fmt: skip
+        constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
+        return Prepared(
+            multiply_or_send, programs, fixed, self.sample, constants, num_warps=row.warps, num_stages=row.stages
+        )
+
+
+class MultiplyOrSend(Specialized):
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        super().__init__(problem, a, b, space)
+        self.kernel = self.prepare(0, sum(self.counts))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)

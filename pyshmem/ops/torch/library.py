@@ -22,7 +22,8 @@ from torch.library import register_autograd, register_fake
 
 from pyshmem.ops.attention import decode as decoding
 from pyshmem.ops.attention import prefill as attending
-from pyshmem.ops.gemm import plans, scaling
+from pyshmem.ops.gemm import plan as plans
+from pyshmem.ops.gemm import scaling
 from pyshmem.ops.gemm.problem import is_lined
 from pyshmem.ops.torch import collectives as torch_collectives
 from pyshmem.ops.torch.collectives import (

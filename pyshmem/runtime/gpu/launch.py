@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -145,7 +145,7 @@ def words_of(args: Any, plan: Any) -> list[int]:
         elif kind == _INTEGER:
             words.append(int(value))
         elif isinstance(kind, tuple):
-            words += flattened(value, kind)
+            words += words_of(value, kind) if _POINTER in kind else flattened(value, kind)
         elif kind != _CONSTANT:
             single = kind == _FLOAT
             words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
@@ -156,9 +156,9 @@ def _packed(words: Iterable[int]) -> bytes:
     return b"".join((word & (1 << 64) - 1).to_bytes(8, "little") for word in words)
 
 
-@cache
+@lru_cache(4096)
 def flattened(context: Any, plan: Any) -> list[int]:
-    """Return the words of a device context. They are cached, because calls pass the same object again and again."""
+    """Return the words of a device context or of other numbers. They are cached, because calls pass the same ones again."""
     return words_of(context, plan)
 
 

@@ -6,14 +6,14 @@ same order, so that the result does not depend on which it is. No program waits 
 
 A policy says how many waves of tiles, as many as there are programs, are streamed: none (data-parallel), the last 1 to 5
 (hybrids), or all. These are the seven policies of Stream-K++ (arXiv 2408.11417). Programs that work at different K find each
-other's operands in L2 no more, so two further policies stream the last wave in groups of a half or a quarter of the
-programs, one group after the other: all programs then work on few tiles at once. A smaller group is also a smaller last
-message for operators that send each tile when it is done.
+other's operands in L2 no more, so a further policy streams the last wave in groups of half of the programs, one group
+after the other: all programs then work on few tiles at once. A smaller group is also a smaller last message for operators
+that send each tile when it is done.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -24,10 +24,10 @@ STRIPS = tl.constexpr(4)  # the sum of a tile's parts is made in so many strips 
 
 
 class Policy(NamedTuple):
-    """waves: the last so many are streamed.  parts: a group has programs // parts tiles; 0: all are one group."""
+    """waves: the last so many are streamed.  groups: of programs // groups tiles each; 0: all tiles are one group."""
 
     waves: int
-    parts: int = 0
+    groups: int = 0
 
 
 ALL_WAVES = 1 << 20
@@ -40,9 +40,8 @@ POLICIES = {
     "streamed_5": Policy(5),
     "streamed": Policy(ALL_WAVES),
     "halves": Policy(1, 2),
-    "quarters": Policy(1, 4),
 }
-STREAM_K = tuple(name for name, policy in POLICIES.items() if not policy.parts)  # the seven
+STREAM_K = tuple(name for name, policy in POLICIES.items() if not policy.groups)  # the seven
 
 
 def whole_tiles(tiles: int, programs: int, policy: Policy, cut: bool = True) -> int:
@@ -61,7 +60,46 @@ def most_streamed(tiles: int, programs: int, policy: Policy, cut: bool = True) -
 
 def group_size(streamed: int, programs: int, policy: Policy) -> int:
     """Return the number of tiles in a group of streamed tiles."""
-    return max(programs // policy.parts, 1) if policy.parts else max(streamed, 1)
+    return max(programs // policy.groups, 1) if policy.groups else max(streamed, 1)
+
+
+class Iterations(NamedTuple):
+    """A program's iterations of a group of streamed tiles, from ``start`` to before ``end``.
+
+    sharing: the programs that share the group.  total: its iterations.  depth: those of a tile.
+    sums: the partial sums of the group, two of each program.
+    """
+
+    start: Any
+    end: Any
+    sharing: Any
+    total: Any
+    depth: Any
+    sums: Any
+
+
+@triton.jit
+def iterations_of(program, group, schedule, depth, sums, SIZE: tl.constexpr):
+    """Return the iterations of ``program`` in the group of tiles from ``group`` on. SIZE: the elements of a tile.
+
+    Parts have ``schedule.least`` iterations or more, where there are as many.
+    """
+    programs = tl.num_programs(0)
+    members = tl.minimum(schedule.crowd, schedule.tiles - group)
+    total = members * depth
+    sharing = tl.minimum(programs, tl.maximum(members, total // schedule.least))
+    start = first_iteration(tl.minimum(program, sharing), sharing, total)
+    end = first_iteration(tl.minimum(program + 1, sharing), sharing, total)
+    room = sums + tl.cast((group - schedule.whole) // schedule.crowd * 2 * programs, tl.int64) * SIZE
+    return Iterations(start, end, sharing, total, depth, room)
+
+
+@triton.jit
+def part_at(start, iterations):
+    """Return (tile of the group, first step of K, last step + 1) of the part of a tile that begins at ``start``."""
+    streamed = start // iterations.depth
+    first = start - streamed * iterations.depth
+    return streamed, first, tl.minimum(iterations.depth, first + iterations.end - start)
 
 
 @triton.jit
@@ -77,35 +115,22 @@ def program_of(iteration, programs, iterations):
 
 
 @triton.jit
-def partial_sums(sums, program, tile, depth, programs, iterations, BM: tl.constexpr, BN: tl.constexpr):
+def partial_sum(iterations, program, streamed, SIZE: tl.constexpr):
     """Return the pointer to the partial sum of ``program`` for a tile of a group. Each program has room for two.
 
     A part that begins in the tile or before it, and no other part of the program, is its first.
     """
-    second = first_iteration(program, programs, iterations) // depth != tile
-    return sums + tl.cast(program * 2 + tl.where(second, 1, 0), tl.int64) * (BM * BN)
+    second = first_iteration(program, iterations.sharing, iterations.total) // iterations.depth != streamed
+    return iterations.sums + tl.cast(program * 2 + tl.where(second, 1, 0), tl.int64) * SIZE
 
 
 @triton.jit
-def turn_of(program, programs, members, depth, least):
-    """Return (start, end) of a program's iterations of a group of ``members`` tiles, its programs, and its iterations.
-
-    Parts have ``least`` iterations or more, where there are as many.
-    """
-    iterations = members * depth
-    sharing = tl.minimum(programs, tl.maximum(members, iterations // least))
-    start = first_iteration(tl.minimum(program, sharing), sharing, iterations)
-    return start, first_iteration(tl.minimum(program + 1, sharing), sharing, iterations), sharing, iterations
-
-
-@triton.jit
-def add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iterations, BM: tl.constexpr, BN: tl.constexpr):
+def add_part(ctx, tile, iterations, tally, program, streamed, BM: tl.constexpr, BN: tl.constexpr):
     """Store this program's part of a streamed tile. Return whether it is the last part to come."""
     inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
-    tl.store(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside, tile)
+    tl.store(partial_sum(iterations, program, streamed, BM * BN) + inside, tile)
     dev.fence(ctx)
-    first = program_of(streamed * depth, sharing, iterations)
-    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    first, last = programs_of(iterations, streamed)
     before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx))
     if before == last - first:
         tl.store(tally, 0)
@@ -113,13 +138,20 @@ def add_part(ctx, tile, room, tally, program, sharing, streamed, depth, iteratio
 
 
 @triton.jit
-def sum_of_parts(room, streamed, depth, sharing, iterations, down, BM: tl.constexpr, BN: tl.constexpr):
+def programs_of(iterations, streamed):
+    """Return the first and the last program with a part of a streamed tile."""
+    first = program_of(streamed * iterations.depth, iterations.sharing, iterations.total)
+    last = program_of(streamed * iterations.depth + iterations.depth - 1, iterations.sharing, iterations.total)
+    return first, last
+
+
+@triton.jit
+def sum_of_parts(iterations, streamed, down, BM: tl.constexpr, BN: tl.constexpr):
     """Return BM // STRIPS rows, from ``down`` on, of the sum of a streamed tile's parts, added in the order of programs."""
     HIGH: tl.constexpr = BM // STRIPS
     inside = (down + tl.arange(0, HIGH)[:, None]) * BN + tl.arange(0, BN)[None, :]
     total = tl.zeros((HIGH, BN), dtype=tl.float32)
-    first = program_of(streamed * depth, sharing, iterations)
-    last = program_of(streamed * depth + depth - 1, sharing, iterations)
+    first, last = programs_of(iterations, streamed)
     for program in range(first, last + 1):
-        total += tl.load(partial_sums(room, program, streamed, depth, sharing, iterations, BM, BN) + inside)
+        total += tl.load(partial_sum(iterations, program, streamed, BM * BN) + inside)
     return total

@@ -36,7 +36,7 @@ def tune(
 
     shapes: by default a population of 1024.  path: PE 0 writes the result there as JSON.
     timer: returns the seconds of each of the given policies for a shape and a type; by default they are measured on the GPU.
-    Returns: the record of all shapes measured for the type so far. The times are those of the slowest PE.
+    Returns: the record of all shapes measured for the type so far. A policy suits a shape by the times of the slowest PE.
     Order: collective over all PEs.
     Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then.
     Spec: none.
@@ -112,9 +112,7 @@ def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
     found = _records.get(dtype)
     if found is None:
         return _unmeasured(shape, dtype, "no tile orders were measured")
-    able, best = found.candidates(shape, dtype), found.fastest(shape, dtype)
-    if best is not None:
-        return best, f"the fastest when measured, of {len(able)} that may suit"
+    able = found.candidates(shape, dtype)
     if able:
         return able[0], f"the first of {len(able)} that may suit"
     return _unmeasured(shape, dtype, "the tile orders of this shape were not measured")

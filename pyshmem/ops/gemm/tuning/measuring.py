@@ -14,6 +14,7 @@ from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.problem import Problem, problem_of
 from pyshmem.ops.gemm.product import Product
+from pyshmem.ops.gemm.sending import alone
 from pyshmem.ops.gemm.tuning.population import Shape
 from pyshmem.ops.machine import device, machine
 from pyshmem.runtime.heap import default
@@ -51,7 +52,7 @@ class ProductTimer:
 
     def _kernel(self, problem: Problem, policy: str, a: torch.Tensor, b: torch.Tensor) -> Any:
         product = Product(problem, policy, problem.m, problem.a, False)
-        return product.alone(a, b, 0, 0, self._words)
+        return alone(product, a, b, 0, 0, self._words)
 
     def _matrix(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
         """A contiguous part of memory that is kept from shape to shape and grows with them."""

@@ -1,24 +1,30 @@
-"""What was measured on one kind of machine: times of policies by shape and type, and the filters made of them."""
+"""What was measured on one kind of machine: for each policy a Bloom filter of the shapes that it suits (arXiv 2408.11417).
+
+A shape that was added is always found, so "not in" is certain; "in" may be wrong, rarely. Filters are equal on all machines:
+they hash by BLAKE2, not by Python's hash.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from pyshmem.ops.gemm.orders.streamed import POLICIES
-from pyshmem.ops.gemm.tuning.bloom import Bloom
 from pyshmem.ops.gemm.tuning.population import Shape
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-FORMAT = "pyshmem tile orders 1"
+FORMAT = "pyshmem tile orders 2"
 CAPACITY = 4096  # shapes of a filter. More are found too, with more errors
-ERROR = 0.01  # the part of unsuitable shapes that a full filter lets pass
+ERROR = 0.01  # the share of unsuitable shapes that a full filter lets pass
 SLACK = 0.02  # a policy suits a shape if it takes at most so much longer than the fastest
+BITS = math.ceil(-CAPACITY * math.log(ERROR) / math.log(2) ** 2)
+HASHES = round(BITS / CAPACITY * math.log(2))
 
 
 class Record:
@@ -26,41 +32,28 @@ class Record:
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
-        self.filters = {policy: Bloom.of_capacity(CAPACITY, ERROR) for policy in POLICIES}
-        self.times: dict[str, dict[str, float]] = {}
+        self.filters = {policy: bytearray(-(-BITS // 8)) for policy in POLICIES}
 
     def add(self, shape: Shape, dtype: torch.dtype, times: Mapping[str, float]) -> None:
-        """Store the seconds of each measured policy, and the suitable ones in their filters."""
-        key = key_of(shape, dtype)
-        self.times[key] = dict(times)
+        """Put a shape into the filters of the policies that suit it. times: the seconds of each measured policy."""
         for policy in suitable(times):
-            self.filters[policy].add(key)
+            for place in _places(shape, dtype):
+                self.filters[policy][place // 8] |= 1 << place % 8
 
     def candidates(self, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
-        """Return the policies that may suit a shape. The others certainly do not; none is left of a shape not measured."""
-        key = key_of(shape, dtype)
-        return tuple(policy for policy, each in self.filters.items() if key in each)
+        """Return the policies that may suit a shape. The others certainly do not; a shape not measured has none."""
+        places = list(_places(shape, dtype))
+        return tuple(
+            policy
+            for policy, bits in self.filters.items()
+            if all(bits[place // 8] >> place % 8 & 1 for place in places)
+        )
 
-    def fastest(self, shape: Shape, dtype: torch.dtype) -> str | None:
-        """Return the fastest candidate whose time is known, or None."""
-        times = self.times.get(key_of(shape, dtype), {})
-        known = [policy for policy in self.candidates(shape, dtype) if policy in times]
-        return min(known, key=times.__getitem__) if known else None
-
-    def save(self, path: str | Path, times: bool = True) -> None:
-        """Write a JSON file. times: whether with all times; without them it has the filters alone, some 50 KB."""
-        content = {
-            "format": FORMAT,
-            "machine": self.machine,
-            "filters": dict(self._packed()),
-            "times": self.times if times else {},
-        }
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file, of 50 KB for any number of shapes."""
+        filters = {policy: base64.b64encode(bits).decode() for policy, bits in self.filters.items()}
+        content = {"format": FORMAT, "machine": self.machine, "filters": filters}
         Path(path).write_text(json.dumps(content, indent=1) + "\n")
-
-    def _packed(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for policy, each in self.filters.items():
-            bits = base64.b64encode(each.content).decode()
-            yield policy, {"nbits": each.nbits, "hashes": each.hashes, "bits": bits}
 
     @classmethod
     def read(cls, path: str | Path) -> Record:
@@ -69,19 +62,18 @@ class Record:
             content = json.loads(Path(path).read_text())
             if content["format"] != FORMAT:
                 raise ValueError(content["format"])
-            found = cls(content["machine"])
-            for policy, packed in content["filters"].items():
-                bits = base64.b64decode(packed["bits"])
-                found.filters[policy] = Bloom(packed["nbits"], packed["hashes"], bits)
-            found.times = content["times"]
+            record = cls(content["machine"])
+            record.filters = {policy: bytearray(base64.b64decode(content["filters"][policy])) for policy in POLICIES}
         except (ValueError, KeyError, TypeError):
             refuse(ArgumentError, "tuning", "path", f"{path}, another file", f"a file with {FORMAT!r} that save wrote")
-        return found
+        return record
 
 
-def key_of(shape: Shape, dtype: torch.dtype) -> str:
-    m, n, k = shape
-    return f"{m}x{n}x{k} {str(dtype).removeprefix('torch.')}"
+def _places(shape: Shape, dtype: torch.dtype) -> Iterator[int]:
+    """The bits of a shape: multiples of one number from another on (Kirsch and Mitzenmacher, ESA 2006)."""
+    digest = hashlib.blake2b(f"{shape} {dtype}".encode(), digest_size=16).digest()
+    first, step = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") | 1
+    return ((first + i * step) % BITS for i in range(HASHES))
 
 
 def suitable(times: Mapping[str, float]) -> list[str]:

@@ -1,0 +1,317 @@
+"""The kernel of a product that sends its tiles: each in slabs from the K loop of the next one, the last from registers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.ops import rounds
+from pyshmem.ops.chiplets import renumbered
+from pyshmem.ops.gemm.orders.by_owner import distance_and_number
+from pyshmem.ops.gemm.orders.grouped import tile_at
+from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, part_at, sum_of_parts
+from pyshmem.ops.gemm.product import Product
+from pyshmem.ops.gemm.scaling import parameters, samples, scaled
+from pyshmem.ops.gemm.tile import Shape, Slabs, load_slab, operands, product_sending, slab_indices, store_slab
+from pyshmem.ops.launching import Prepared
+from pyshmem.ops.shares import share_size, share_start
+
+# What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
+# SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.
+ALONE, ROWS, COLUMNS, SCATTER, REDUCE = (tl.constexpr(i) for i in range(5))
+
+
+@triton.constexpr_function
+def adds(kind: int) -> bool:
+    """Whether tiles of all PEs are added up."""
+    return kind >= 3
+
+
+@triton.constexpr_function
+def shows(kind: int) -> bool:
+    """Whether results are stored on all PEs."""
+    return kind in (1, 2, 4)
+
+
+class Memory(NamedTuple):
+    """The arrays of a plan. words: of rounds.  sums, tallies: of streamed tiles.  flags: of parts that have come.
+
+    parts: this PE's products of rows that others own.  slots: the parts of peers, two sets in turn.
+    """
+
+    words: Any
+    sums: Any
+    tallies: Any
+    parts: Any
+    slots: Any
+    flags: Any
+
+
+class Place(NamedTuple):
+    """Where a tile is. distance: from this PE to the owner of its rows.  number: among the owner's tiles.
+
+    row, column: of the product.  inner: the row among the owner's.  tall, wide: what lies within the product, 0 or less for
+    a tile that is empty.
+    """
+
+    distance: Any
+    number: Any
+    row: Any
+    column: Any
+    inner: Any
+    tall: Any
+    wide: Any
+
+
+class Call(NamedTuple):
+    """What is the same for all tiles of a call. corner: pointer to the first element of this PE's product in the result."""
+
+    epoch: Any
+    corner: Any
+    memory: Any
+    shape: Any
+    schedule: Any
+    scale_a: Any
+    scale_b: Any
+
+
+@triton.jit(do_not_specialize=["schedule"])
+def multiply_and_send(
+    ctx, memory, shape, schedule, a, b, c, scale_a, scale_b, KIND: tl.constexpr, FORM: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """Multiply a (M, K) by b (K, N) and send the tiles as KIND says."""
+    SLABS: tl.constexpr = FORM.BM // FORM.SLAB
+    programs = tl.num_programs(0)
+    program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
+    epoch = tl.cast(1, tl.uint64) if KIND == ALONE else rounds.enter(ctx, memory.words)
+    if shows(KIND):
+        if tl.program_id(0) == programs - 1:  # it has the fewest tiles
+            rounds.arrive(ctx, memory.words, epoch)
+    corner = c
+    if (KIND == ROWS) | (KIND == COLUMNS):
+        corner = c + tl.cast(schedule.above, tl.int64) * shape.pitch + schedule.before * FORM.VECTOR
+    call = Call(epoch, corner, memory, shape, schedule, scale_a, scale_b)
+    ops = operands(a, b, shape, FORM)
+    depth = tl.cdiv(shape.K, FORM.BK)
+    met = 0  # whether all peers have let this program write to their results
+    source, dest, flag, to, fan, height, width = corner, corner, 0, 0, 0, 0, 0
+    for index in range(program, schedule.whole, programs):
+        place = place_of(ctx, index, shape, KIND, FORM)
+        slabs = Slabs(source, dest, height, width, shape.pitch, to, fan, 0, SLABS)
+        tile = product_sending(ctx, ops, place.row, place.column, 0, depth, slabs, FORM, FORM.EDGES)
+        set_flag(ctx, call, flag, to, KIND)
+        met = meet(ctx, call, place, met, KIND)
+        last = (not FORM.STREAMED) & (index + programs >= schedule.whole)
+        source, dest, to, fan = store_result(ctx, tile, call, place, last, FORM.BM, KIND, FORM, EPILOGUE)
+        height, width = place.tall, place.wide
+        flag = flag_of(ctx, place, schedule, KIND)
+        if last:
+            set_flag(ctx, call, flag, to, KIND)
+        tl.debug_barrier()  # other threads load the slabs
+    if FORM.STREAMED:
+        slabs = Slabs(source, dest, height, width, shape.pitch, to, fan, 0, SLABS)
+        stream_tiles(ctx, call, ops, program, met, slabs, flag, KIND, FORM, EPILOGUE)
+    if KIND != ALONE:
+        rounds.leave(ctx, memory.words, epoch, programs, shows(KIND))
+
+
+@triton.jit
+def stream_tiles(
+    ctx, call, ops, program, met, slabs, flag, KIND: tl.constexpr, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """Make the tiles from ``whole`` on: programs share their K iterations. ``slabs`` are those of the last whole tile."""
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    schedule, depth = call.schedule, tl.cdiv(call.shape.K, FORM.BK)
+    fan, to = slabs.fan, slabs.to
+    for group in range(schedule.whole, schedule.tiles, schedule.crowd):
+        iterations = iterations_of(program, group, schedule, depth, call.memory.sums, BM * BN)
+        start = iterations.start
+        while start < iterations.end:
+            streamed, first, stop = part_at(start, iterations)
+            place = place_of(ctx, group + streamed, call.shape, KIND, FORM)
+            sending = Slabs(slabs.source, slabs.dest, slabs.height, slabs.width, slabs.pitch, to, fan, 0, slabs.count)
+            tile = product_sending(ctx, ops, place.row, place.column, first, stop, sending, FORM, FORM.EDGES)
+            set_flag(ctx, call, flag, to, KIND)
+            flag, fan = 0, 0
+            tally = call.memory.tallies + (group - schedule.whole + streamed)
+            if add_part(ctx, tile, iterations, tally, program, streamed, BM, BN):
+                met = meet(ctx, call, place, met, KIND)
+                for down in range(0, BM, BM // STRIPS):
+                    strip = sum_of_parts(iterations, streamed, down, BM, BN)
+                    below = lower(place, down)
+                    _, _, to, _ = store_result(ctx, strip, call, below, True, BM // STRIPS, KIND, FORM, EPILOGUE)
+                set_flag(ctx, call, flag_of(ctx, place, schedule, KIND), to, KIND)
+            start += stop - first
+    if fan > 0:  # a program without a streamed part
+        remaining = Slabs(slabs.source, slabs.dest, slabs.height, slabs.width, slabs.pitch, to, fan, 0, slabs.count)
+        send_slabs(ctx, remaining, FORM)
+        set_flag(ctx, call, flag, to, KIND)
+
+
+@triton.jit
+def send_slabs(ctx, slabs, FORM: tl.constexpr):
+    """Send slabs with no product beside them."""
+    BN: tl.constexpr = FORM.BN
+    SLAB: tl.constexpr = FORM.SLAB
+    r, c = slab_indices(SLAB, BN, False)
+    inside = r * slabs.pitch + c
+    none = tl.zeros((SLAB, BN), dtype=slabs.source.dtype.element_ty)
+    for i in range(FORM.BM // SLAB):
+        slab = load_slab(slabs, none, inside, r, c, i * SLAB, True, FORM.EDGES)
+        store_slab(ctx, slabs, slab, inside, r, c, i * SLAB, True, FORM.FAN, FORM.EDGES)
+
+
+@triton.jit
+def place_of(ctx, index, shape, KIND: tl.constexpr, FORM: tl.constexpr):
+    """Return the place of a tile."""
+    BM: tl.constexpr = FORM.BM
+    BN: tl.constexpr = FORM.BN
+    M, N, columns = shape.M, shape.N, tl.cdiv(shape.N, BN)
+    if adds(KIND):
+        n = dev.n_pes(ctx)
+        high = tl.cdiv(tl.cdiv(M, n), BM)
+        distance, number = distance_and_number(index, high * columns, n, tl.num_programs(0))
+        owner = (dev.my_pe(ctx) + distance) % n
+        i, j = tile_at(number, high, columns, FORM.GROUP)
+        row = share_start(M, owner, n) + i * BM
+        return Place(distance, number, row, j * BN, i * BM, share_size(M, owner, n) - i * BM, N - j * BN)
+    else:
+        i, j = tile_at(index, tl.cdiv(M, BM), columns, FORM.GROUP)
+        return Place(0, index, i * BM, j * BN, i * BM, M - i * BM, N - j * BN)
+
+
+@triton.jit
+def lower(place, down):
+    """Return the place of a strip of a tile, ``down`` rows below its first."""
+    return Place(
+        place.distance, place.number, place.row + down, place.column, place.inner + down, place.tall - down, place.wide
+    )
+
+
+@triton.jit
+def flag_of(ctx, place, schedule, KIND: tl.constexpr):
+    """Return the index of the flag of a peer's tile, which its owner waits for; 0 for an own tile, which has none."""
+    if adds(KIND):
+        n = dev.n_pes(ctx)
+        mine = 1 + (n - 1 - place.distance) * (schedule.tiles // n) + place.number
+        return tl.where(place.distance > 0, mine, 0)
+    else:
+        return 0
+
+
+@triton.jit
+def set_flag(ctx, call, flag, to, KIND: tl.constexpr):
+    """Tell the owner of a part that it has come, if ``flag`` is one."""
+    if adds(KIND):
+        if flag > 0:
+            dev.signal_set(ctx, call.memory.flags + flag, call.epoch, to)
+
+
+@triton.jit
+def meet(ctx, call, place, met, KIND: tl.constexpr):
+    """Wait for what an own tile needs: the parts of peers, and, once, their leave to write. Return whether that is done."""
+    if adds(KIND):
+        n = dev.n_pes(ctx)
+        for i in range(tl.where(place.distance == 0, n - 1, 0)):
+            flag = call.memory.flags + 1 + i * (call.schedule.tiles // n) + place.number
+            dev.signal_wait_until(ctx, flag, dev.CMP_GE, call.epoch)
+    if shows(KIND):
+        if (met == 0) & (place.distance == 0):
+            rounds.await_arrivals(ctx, call.memory.words, call.epoch)
+            met = 1
+    return met
+
+
+@triton.jit
+def store_result(
+    ctx, tile, call, place, last, HIGH: tl.constexpr, KIND: tl.constexpr, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+):
+    """Store HIGH rows of a finished tile here, and, if it is the last, on its other PEs too.
+
+    Return (source, dest, to, fan) of its slabs; fan is 0 if it has been sent.
+    """
+    FAN: tl.constexpr = FORM.FAN
+    n, me, pitch = dev.n_pes(ctx), dev.my_pe(ctx), call.shape.pitch
+    tall, wide = place.tall, place.wide
+    tile = scaled(tile, call.scale_a, call.scale_b, place.row, place.column, tall, wide, HIGH, FORM.BN, FORM.EACH)
+    r, c = tl.arange(0, HIGH)[:, None], tl.arange(0, FORM.BN)[None, :]
+    inside = r * pitch + c
+    mask = (r < tall) & (c < wide) if FORM.EDGES else (r >= 0) & (c >= 0)
+    to, fan = me + 1, 0
+    first = call.corner + tl.cast(place.row, tl.int64) * pitch + place.column
+    source, dest = first, first
+    if KIND == SCATTER:
+        source = call.corner + tl.cast(place.inner, tl.int64) * pitch + place.column
+    if shows(KIND):
+        fan = FAN
+    if adds(KIND):
+        space = tl.cast(tl.cdiv(call.shape.M, n), tl.int64) * pitch  # of a slot
+        parity = tl.cast(call.epoch % 2, tl.int64) * (n - 1)
+        within = tl.cast(place.inner, tl.int64) * pitch + place.column
+        if place.distance == 0:
+            for i in range(n - 1):
+                slot = call.memory.slots + (parity + i) * space + within + inside
+                tile += tl.load(slot, mask=mask, other=0.0).to(tl.float32)
+        else:
+            source = call.memory.parts + tl.cast(place.row, tl.int64) * pitch + place.column
+            dest = call.memory.slots + (parity + n - 1 - place.distance) * space + within
+            to, fan = me + place.distance, 1
+    if EPILOGUE is not None:
+        if place.distance == 0:
+            above, before = call.schedule.above, call.schedule.before * FORM.VECTOR
+            tile = EPILOGUE(tile, above + place.row + r, before + place.column + c)
+    out = tile.to(call.corner.dtype.element_ty)
+    tl.store(source + inside, out, mask=mask)
+    if FAN > 0:
+        if last:
+            for i in tl.static_range(FAN):
+                dev.store(ctx, dest + inside, out, (to + i) % n, mask & (i < fan))
+            fan = 0
+    return source, dest, to % n, fan
+
+
+def prepare(
+    product: Product, kind: int, places: tuple[torch.Tensor, ...], operands: tuple[torch.Tensor, ...],
+    corner: tuple[int, int],
+) -> Prepared:  # fmt: skip
+    """Compile the kernel for arrays like ``operands``: a, b and c.
+
+    places: the plan's words, tallies, parts, slots and flags.
+    corner: the rows above and the columns before the product in c.
+    """
+    problem, row = product.problem, product.row
+    a, _, c = operands
+    words, tallies, *others = places
+    n_pes = problem.n_pes
+    fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(kind, n_pes - 1)
+    form = product.form(fan, corner[1])
+    shape = Shape(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, max(c.stride(0), 1))
+    memory = Memory(words, product.sums(a.device), tallies, *others)
+    schedule = product.schedule(corner[0], corner[1] // form.VECTOR)
+    constants = {"KIND": kind, "FORM": form, "EPILOGUE": problem.options.epilogue}
+    return Prepared(
+        multiply_and_send, product.programs, (shmem.device_context(problem.team), memory, shape, schedule),
+        (*operands, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
+        num_warps=row.warps, num_stages=row.stages,
+    )  # fmt: skip
+
+
+def alone(
+    product: Product, a: torch.Tensor, b: torch.Tensor, row: int, column: int, tallies: torch.Tensor | None = None
+) -> Prepared:
+    """Compile the product without communication. row, column: as in library.multiply.
+
+    tallies: symmetric words, one for each streamed tile.
+    """
+    dtype = product.problem.dtype
+    words, none = (torch.empty(0, dtype=each, device=a.device) for each in (torch.uint64, dtype))
+    places = (words, words if tallies is None else tallies, none, none, words)
+    result = a.new_empty(product.m, product.problem.n, dtype=dtype)
+    return prepare(product, ALONE.value, places, (a, b, result), (row, column))
