@@ -135,7 +135,7 @@ MUTANTS = [
            "1 request_kernels items_are_moved"),
     # ---- device ----
     Mutant("device-signal-before-its-data", _DEVICE, "transport.put(ctx, dest, source, nelems, pe) update(ctx, sig_addr, value, sig_op, pe)",
-           "update(ctx, sig_addr, value, sig_op, pe)\n    transport.put(ctx, dest, source, nelems, pe)", "codegen memory_model releases"),
+           "update(ctx, sig_addr, value, sig_op, pe)\n    transport.put(ctx, dest, source, nelems, pe)", "2 device_signal shows_the_signal_after"),
     Mutant("device-parity-of-two-epochs", _DEVICE, "tl.where((turn & 1) != 0, ctx.piece", "tl.where((turn & 2) != 0, ctx.piece",
            "3 device_tiles call_after_call"),
     Mutant("device-programs-share-a-slot", _DEVICE, "head(ctx) + number.to(tl.int64) * ctx.slot", "head(ctx) + number.to(tl.int64) * 0",
