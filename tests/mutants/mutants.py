@@ -137,7 +137,7 @@ MUTANTS = [
     Mutant("device-signal-before-its-data", _DEVICE, "transport.put(ctx, dest, source, nelems, pe) update(ctx, sig_addr, value, sig_op, pe)",
            "update(ctx, sig_addr, value, sig_op, pe)\n    transport.put(ctx, dest, source, nelems, pe)", "2 device_signal shows_the_signal_after"),
     Mutant("device-parity-of-two-epochs", _DEVICE, "tl.where((turn & 1) != 0, ctx.piece", "tl.where((turn & 2) != 0, ctx.piece",
-           "3 device_tiles call_after_call"),
+           "2 device_tiles sender_far_ahead"),
     Mutant("device-programs-share-a-slot", _DEVICE, "head(ctx) + number.to(tl.int64) * ctx.slot", "head(ctx) + number.to(tl.int64) * 0",
            "2 device_tiles all_programs_of_a_grid"),
     Mutant("device-exscan-includes-the-own-part", _DEVICE,
