@@ -15,10 +15,10 @@ PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES
 MINUTES_test-jobs := 14
 MINUTES_test-codegen := 7
 MINUTES_test-oldest-triton := 2
-MINUTES_test-1 := 3
-MINUTES_test-2 := 4
-MINUTES_test-3 := 4
-MINUTES_test-4 := 7
+MINUTES_test-1 := 2
+MINUTES_test-2 := 2
+MINUTES_test-3 := 2
+MINUTES_test-4 := 3
 MINUTES_test-many := 1
 MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
@@ -41,7 +41,7 @@ help:
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make check        ruff, clang-format, mypy --strict, import-linter, and the sizes of modules and functions"
-	@echo "make -j6 test-gpu all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
+	@echo "make -j test-gpu  all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
@@ -125,14 +125,20 @@ check: $(VENV)/.installed
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
-GPU_PARTS := kernels1 kernels2 host cpuheap far ipc
+GPU_PARTS := kernels1 kernels2 products scaled rows experts torch host cpuheap far ipc
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
 FILES_kernels1 := $(filter $(patsubst %,test_device_%.py,amo amo_nbi collectives context gluon kernels litmus nbi),$(FILES))
 FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)))
 FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # these tests access memory by NumPy
-FILES_host := $(filter-out $(FILES_kernels1) $(FILES_kernels2) $(FILES_cpuheap),$(FILES))
+# what compiles most, in five parts of about equal time: it takes longer to compile than to run
+FILES_products := test_ops.py
+FILES_scaled := $(filter $(patsubst %,test_%.py,ops_few_rows ops_plans ops_scaled ops_selection tuning),$(FILES))
+FILES_rows := $(filter $(patsubst %,test_%.py,activations all_reduce_rms_norm attention gradient_reducer models_in_turn reduce_scatter_rms_norm),$(FILES))
+FILES_experts := $(filter $(patsubst %,test_%.py,experts flash_decode float8),$(FILES))
+FILES_torch := $(filter test_torch_% test_irregular% test_on_stream.py test_uneven_%,$(FILES))
+FILES_host := $(filter-out $(foreach part,kernels1 kernels2 products scaled rows experts torch cpuheap,$(FILES_$(part))),$(FILES))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
 FILES_far := $(patsubst %,test_%.py,far_gpu device_far device_far_calls rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
 HEAP_far := PYSHMEM_NODE_SIZE=1

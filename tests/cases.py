@@ -1,14 +1,16 @@
-"""Which cases of the tests of tests/pes run on 3 and on 4 PEs, where that is slow."""
+"""Which cases of the tests of tests/pes run on how many PEs, where that is slow."""
 
 import zlib
 
-MANY = 4  # the cases of a test from which on the two share them
+MANY = 4  # the cases of a test from which on the runs share them
+# Of four parts of the cases, those that each number of PEs runs: two numbers have each part, one of them 2 or 3.
+PARTS = {1: (0, 1, 2), 2: (1, 2, 3), 3: (0,), 4: (3,)}
 
 
 def shared(items, n_pes):
-    """The items that ``n_pes`` run, and the others: every second case of a test, in an order that no parameter follows.
+    """The items that ``n_pes`` run, and the others, by parts of each test's cases that follow no parameter.
 
-    The order does not go by the names of cases, which differ between PEs where they show a team.
+    The parts do not go by the names of cases, which differ between PEs where they show a team.
     """
     cases = {}
     for item in items:
@@ -16,6 +18,6 @@ def shared(items, n_pes):
     left = set()
     for (_, name), each in cases.items():
         if len(each) >= MANY:
-            places = sorted(range(len(each)), key=lambda place: zlib.crc32(f"{name} {place}".encode()))
-            left.update(each[place] for place in places[n_pes % 2 :: 2])
+            order = sorted(range(len(each)), key=lambda place: zlib.crc32(f"{name} {place}".encode()))
+            left.update(each[place] for i, place in enumerate(order) if i % 4 not in PARTS[n_pes])
     return [item for item in items if item not in left], [item for item in items if item in left]

@@ -1,8 +1,8 @@
-"""How 3 and 4 PEs share the cases of tests that have many."""
+"""How 1, 2, 3 and 4 PEs share the cases of tests that have many."""
 
 from typing import NamedTuple
 
-from cases import MANY, shared
+from cases import MANY, PARTS, shared
 
 
 class Item(NamedTuple):
@@ -11,15 +11,17 @@ class Item(NamedTuple):
     nodeid: str
 
 
-def test_every_case_runs_on_3_or_on_4_pes_and_every_test_on_both():
+def test_every_test_runs_on_all_numbers_of_pes_and_every_case_on_two_of_which_one_is_2_or_3():
     sizes = {"few": MANY - 1, "some": MANY, "more": MANY + 5, "many": 540}
     items = [Item("test_a.py", name, f"{name}[{case}]") for name, cases in sizes.items() for case in range(cases)]
-    of_3, of_4 = (shared(items, n)[0] for n in (3, 4))
-    assert set(of_3) | set(of_4) == set(items)
-    assert {item.originalname for item in set(of_3) & set(of_4)} == {"few"}
-    for name, cases in sizes.items():
-        half = [len([item for item in each if item.originalname == name]) for each in (of_3, of_4)]
-        assert sum(half) == (2 * cases if name == "few" else cases) and abs(half[0] - half[1]) <= 1
+    runs = {n: set(shared(items, n)[0]) for n in PARTS}
+    assert list(PARTS) == [1, 2, 3, 4]
+    for item in items:
+        having = [n for n in PARTS if item in runs[n]]
+        assert len(having) == (4 if item.originalname == "few" else 2) and {2, 3} & set(having)
+    for n, parts in PARTS.items():
+        assert {item.originalname for item in runs[n]} == set(sizes)
+        assert len([item for item in runs[n] if item.originalname == "many"]) == 540 * len(parts) // 4
 
 
 def test_shares_do_not_depend_on_the_names_of_cases():
@@ -32,8 +34,8 @@ def test_shares_do_not_depend_on_the_names_of_cases():
 
 
 def test_shares_follow_no_parameter():
-    """Two parameters of two and of many values: neither run has one value of the first alone."""
-    items = [Item("test_a.py", "pairs", f"pairs[{case // 2}-{case % 2}]") for case in range(40)]
-    for n in (3, 4):
-        seconds = [items.index(item) % 2 for item in shared(items, n)[0]]
-        assert 5 <= sum(seconds) <= 15
+    """Two parameters of two and of many values: no run has one value of the first alone."""
+    items = [Item("test_a.py", "pairs", f"pairs[{case // 2}-{case % 2}]") for case in range(80)]
+    for n in PARTS:
+        chosen = shared(items, n)[0]
+        assert len(chosen) // 4 <= sum(items.index(item) % 2 for item in chosen) <= 3 * len(chosen) // 4

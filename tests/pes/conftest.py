@@ -17,7 +17,7 @@ from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
 from pyshmem.runtime.areas import pool
 import several_nodes
-from cases import shared
+from cases import PARTS, shared
 from support import here, live
 
 SECONDS = 120  # of one test; generous, machines are slow and shared
@@ -29,18 +29,21 @@ hypothesis.settings.load_profile("pes")
 
 def pytest_configure(config):
     on_gpu = torch.cuda.is_available() and not interpreter.active()
+    if interpreter.active():
+        import quick_interpreter  # imports Triton
+
+        quick_interpreter.install()
     shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
 
 
 def pytest_collection_modifyitems(config, items):
-    """Without a GPU, 3 and 4 PEs share the cases of a test that has many, of types for example; 1 and 2 PEs run them all.
+    """Without a GPU, 1, 2, 3 and 4 PEs share the cases of a test that has many, of types for example: see cases.
 
-    So these two runs take two thirds of the time, each test runs on 1, 2, 3 and 4 PEs, and each case on three of them.
-    PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes have other cases, and run all.
+    PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes and other numbers of PEs have other cases, and run all.
     """
     several_nodes.skip_tiles(items)
     n = shmem.n_pes()
-    of_all = n not in (3, 4) or torch.cuda.is_available() or bool(os.environ.get("PYSHMEM_NODE_SIZE"))
+    of_all = n not in PARTS or torch.cuda.is_available() or bool(os.environ.get("PYSHMEM_NODE_SIZE"))
     if not of_all and not os.environ.get("PYSHMEM_TEST_ALL_CASES"):
         items[:], others = shared(items, n)
         config.hook.pytest_deselected(items=others)

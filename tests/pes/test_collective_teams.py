@@ -147,6 +147,18 @@ def test_torch_and_c_give_the_same_bits(op, dtype, me, monkeypatch):
     assert_same(by_c.clone(), by_torch.clone())
 
 
+@pytest.mark.parametrize("name", ["sum_inscan", "sum_exscan"])
+def test_scans_by_torch_and_by_c_give_the_same(name, me, monkeypatch):
+    for turn, dtype in enumerate((torch.int32, torch.uint8, torch.bfloat16)):
+        source = shmem.array(payload(me, turn, 37, dtype))
+        by_c, by_torch = shmem.empty(37, dtype=dtype), shmem.empty(37, dtype=dtype)
+        getattr(shmem, name)(by_c, source)
+        with monkeypatch.context() as patch:
+            patch.setattr(mapped, "native_heap", None)
+            getattr(shmem, name)(by_torch, source)
+        assert_same(by_c.clone(), by_torch.clone())
+
+
 CALLS = {
     "collect": lambda target, source, team: shmem.collect(target, source, team=team),
     "fcollect": lambda target, source, team: shmem.fcollect(target, source, team=team),

@@ -134,6 +134,14 @@ def test_pe_quiet_completes_what_was_sent_to_the_pes_it_names(group, me, npes):
         shmem.pe_quiet([npes])
 
 
+def test_pe_quiet_completes_a_get_that_has_been_started(me, npes):
+    right, source = (me + 1) % npes, shmem.full(50_000, me, dtype=torch.int64)
+    target = torch.full((50_000,), -1, device=source.device)
+    shmem.get_nbi(target, source, right)
+    shmem.pe_quiet([right])
+    assert (target == right).all()
+
+
 @pytest.mark.parametrize("pe", [0.0, False, "0", None], ids=repr)
 def test_a_pe_of_a_contexts_team_must_be_an_int(pe, me):
     word = shmem.full(1, 7)

@@ -113,6 +113,15 @@ def test_the_next_owner_sees_what_the_last_one_did(lock, me, npes):
         shmem.clear_lock(lock)
 
 
+def test_clear_lock_completes_what_was_started_without_waiting(lock, me, npes):
+    source, (_, _, right) = shmem.full(50_000, me, dtype=torch.int64), neighbours()
+    target = torch.full((50_000,), -1, device=source.device)
+    shmem.set_lock(lock)
+    shmem.get_nbi(target, source, right)
+    shmem.clear_lock(lock)
+    assert (target == right).all()
+
+
 def test_tickets_go_round_at_the_end_of_their_range(lock, me, npes):
     """The halves of the word wrap around without touching each other."""
     shmem.atomic_set(lock, (2**32 - 1) * (2**32 + 1) - 2**64, 0) if me == 0 else None
