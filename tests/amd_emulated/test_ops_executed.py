@@ -3,6 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.device.arch.fields import encoded
 from pyshmem.ops import rounds
 from pyshmem.ops.gemm.sending import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, Shape
@@ -27,7 +28,10 @@ def multiply(kind, m, a, b, c, memory, above):
     """Launch one program. memory: the plan's arrays."""
     n_pes = shmem.n_pes()
     tiles = m // HIGH * (COLUMNS // WIDE)
-    shape, schedule = Shape(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS), Schedule(above, 0, tiles, tiles, 1, 1)
+    shape, schedule = (
+        Shape(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS),
+        Schedule(*map(encoded, (above, 0, tiles, tiles, 1, 1))),
+    )
     fan = min(1, n_pes - 1) if kind is SCATTER else n_pes - 1
     form = Form(
         HIGH, WIDE, STEP, A_ALONG=True, B_ALONG=True, DESCRIBED=False, WHOLE=True, EDGES=False, PRECISION="ieee",

@@ -9,6 +9,7 @@ import tempfile
 import torch
 import triton
 from compiling import TARGETS, array, compile, context, specialise
+from pyshmem.device.arch.fields import encoded
 from pyshmem.ops.gemm import few_rows, gathered, sending
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.few_rows import multiply_and_exchange
@@ -25,7 +26,8 @@ MEMORY = {
     multiply_and_exchange: few_rows.Memory,
 }
 SHAPE = Shape(M=2048, N=4096, K=12288, a_pitch=12288, b_pitch=12288, pitch=4096)
-SCHEDULE = Schedule(above=0, before=0, whole=272, tiles=404, crowd=132, least=16)
+TILES = 404
+SCHEDULE = Schedule(*map(encoded, (0, 0, 272, TILES, 132, 16)))
 
 
 @functools.cache
@@ -50,8 +52,8 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
     )  # fmt: skip
     form = form._replace(**{name: value for name, value in constants.items() if name in Form._fields})
     memory = MEMORY[kernel](**{name: arrays[name] for name in MEMORY[kernel]._fields})
-    values = {"ctx": context(target, 0, n_pes), "memory": memory, "shape": SHAPE, "schedule": SCHEDULE, "chunks": 8}
-    values |= {"tiles": SCHEDULE.tiles, "a": array(dtype), "b": array(dtype), "c": array(result)}
+    values = {"ctx": context(target, 0, n_pes), "memory": memory, "shape": SHAPE, "encoded": SCHEDULE, "chunks": 8}
+    values |= {"tiles": TILES, "a": array(dtype), "b": array(dtype), "c": array(result)}
     values |= dict.fromkeys(("scale_a", "scale_b"), floats if eight else None)
     values |= {"FORM": form, "EPILOGUE": None} | constants
     source, options = specialise(

@@ -25,7 +25,7 @@ from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
 from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
-from pyshmem.ops.gemm.tile import Operands, Shape, Slabs, operand, product, product_sending
+from pyshmem.ops.gemm.tile import Operands, Shape, Slabs, numbers_of, operand, product, product_sending
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import Workspace
 
@@ -81,15 +81,16 @@ class Result(NamedTuple):
     scale_b: Any
 
 
-@triton.jit(do_not_specialize=["schedule"])
+@triton.jit
 def gather_and_multiply(
-    ctx, memory, shape, chunks, schedule, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+    ctx, memory, shape, chunks, encoded, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
 ):
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of a PE come in ``chunks`` chunks, each with a flag.
 
     Tiles of own rows, which send, are whole. A PE without columns has one empty column of tiles, which sends its rows.
-    FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.
+    FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.  encoded: the schedule.
     """
+    schedule = numbers_of(encoded)
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
     me, n, epoch = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, memory.words)

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from pyshmem.device.arch.fields import encoded
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, group_size, most_streamed, whole_tiles
 from pyshmem.ops.gemm.problem import Operand, Problem
@@ -46,8 +47,8 @@ class Product:
         self.whole = max(self.whole, tiles)
 
     def schedule(self, above: int, before: int) -> Schedule:
-        """Return which tiles the kernel makes. above, before: as in tile.Schedule."""
-        return Schedule(above, before, self.whole, self.tiles, self.crowd, self.row.least)
+        """Return which tiles the kernel makes, encoded. above, before: as in tile.Schedule."""
+        return Schedule(*map(encoded, (above, before, self.whole, self.tiles, self.crowd, self.row.least)))
 
     def sums(self, device: torch.device) -> torch.Tensor:
         """Allocate the sums of parts of streamed tiles."""

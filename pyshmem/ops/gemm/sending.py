@@ -18,8 +18,17 @@ from pyshmem.ops.gemm.orders.grouped import tile_at
 from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, part_at, sum_of_parts
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
-from pyshmem.ops.gemm.tile import Shape, Slabs, load_slab, operands, product_sending, slab_indices, store_slab
-from pyshmem.ops.shares import share_size, share_start
+from pyshmem.ops.gemm.tile import (
+    Shape,
+    Slabs,
+    load_slab,
+    numbers_of,
+    operands,
+    product_sending,
+    slab_indices,
+    store_slab,
+)
+from pyshmem.ops.shares import share_size, share_start, start_of
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
 # SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.
@@ -80,12 +89,13 @@ class Call(NamedTuple):
     scale_b: Any
 
 
-@triton.jit(do_not_specialize=["schedule"])
+@triton.jit
 def multiply_and_send(
-    ctx, memory, shape, schedule, a, b, c, scale_a, scale_b, KIND: tl.constexpr, FORM: tl.constexpr,
+    ctx, memory, shape, encoded, a, b, c, scale_a, scale_b, KIND: tl.constexpr, FORM: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Multiply a (M, K) by b (K, N) and send the tiles as KIND says."""
+    """Multiply a (M, K) by b (K, N) and send the tiles as KIND says. encoded: the schedule."""
+    schedule = numbers_of(encoded)
     SLABS: tl.constexpr = FORM.BM // FORM.SLAB
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
@@ -292,6 +302,8 @@ def prepare(
     n_pes = problem.n_pes
     fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(kind, n_pes - 1)
     form = product.form(fan, corner[1])
+    if adds(kind) and not _aligned_rows(product):
+        form = form._replace(DESCRIBED=False)
     shape = Shape(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, max(c.stride(0), 1))
     memory = Memory(words, product.sums(a.device), tallies, *others)
     schedule = product.schedule(corner[0], corner[1] // form.VECTOR)
@@ -301,6 +313,15 @@ def prepare(
         (*operands, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
         num_warps=row.warps, num_stages=row.stages,
     )  # fmt: skip
+
+
+def _aligned_rows(product: Product) -> bool:
+    """Whether tiles begin where tensor descriptors may load: along contiguous memory at multiples of 16 bytes.
+
+    The tiles of a PE begin at the first row of its share. An H200 ends a kernel that loads elsewhere: "illegal instruction".
+    """
+    n_pes, item = product.problem.n_pes, product.a.dtype.itemsize
+    return product.a.along or all(start_of(product.m, pe, n_pes) * item % 16 == 0 for pe in range(n_pes))
 
 
 def alone(

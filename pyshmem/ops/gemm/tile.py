@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 import pyshmem.device as dev
+from pyshmem.device.arch import decoded
 
 
 class Form(NamedTuple):
@@ -58,7 +59,7 @@ class Shape(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Which tiles of a product a kernel makes, and where the product lies; numbers that kernels are not specialised for.
+    """Which tiles of a product a kernel makes, and where the product lies. Kernels get encoded numbers: one serves all.
 
     above, before: the rows and the columns of the result in front of the product; before in units of VECTOR elements, so
         that the compiler knows that addresses are multiples of them.
@@ -72,6 +73,15 @@ class Schedule(NamedTuple):
     tiles: Any
     crowd: Any
     least: Any
+
+
+@triton.jit
+def numbers_of(schedule):
+    """Return a schedule with its numbers decoded."""
+    return Schedule(
+        decoded(schedule.above), decoded(schedule.before), decoded(schedule.whole), decoded(schedule.tiles),
+        decoded(schedule.crowd), decoded(schedule.least),
+    )  # fmt: skip
 
 
 class Operands(NamedTuple):

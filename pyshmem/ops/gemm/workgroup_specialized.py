@@ -10,6 +10,8 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.device.arch import decoded
+from pyshmem.device.arch.fields import encoded
 from pyshmem.kernels.launching import Prepared
 from pyshmem.ops import rounds
 from pyshmem.ops.gemm.memory import workspace_of
@@ -38,14 +40,14 @@ class Programs(NamedTuple):
 
 
 class Corner(NamedTuple):
-    """above, before: as in tile.Schedule.  base: the first program of this grid."""
+    """above, before: as in tile.Schedule.  base: the first program of this grid. Kernels get encoded numbers."""
 
     above: Any
     before: Any
     base: Any
 
 
-@triton.jit(do_not_specialize=["corner"])
+@triton.jit
 def multiply_or_send(
     ctx, memory, shape, counts, corner, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
 ):
@@ -53,11 +55,11 @@ def multiply_or_send(
     BM: tl.constexpr = FORM.BM
     BN: tl.constexpr = FORM.BN
     FAN: tl.constexpr = FORM.FAN
-    M, N, before = shape.M, shape.N, corner.before * FORM.VECTOR
-    program = corner.base + tl.program_id(0)
+    M, N, above, before = shape.M, shape.N, decoded(corner.above), decoded(corner.before) * FORM.VECTOR
+    program = decoded(corner.base) + tl.program_id(0)
     epoch = rounds.enter(ctx, memory.words)
     high, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    result = c + tl.cast(corner.above, tl.int64) * shape.pitch + before
+    result = c + tl.cast(above, tl.int64) * shape.pitch + before
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     if program == 0:
         rounds.arrive(ctx, memory.words, epoch)
@@ -68,7 +70,7 @@ def multiply_or_send(
             tile = product(ops, i * BM, j * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
             tile = scaled(tile, scale_a, scale_b, i * BM, j * BN, M - i * BM, N - j * BN, BM, BN, FORM.EACH)
             if EPILOGUE is not None:
-                tile = EPILOGUE(tile, corner.above + i * BM + r, before + j * BN + q)
+                tile = EPILOGUE(tile, above + i * BM + r, before + j * BN + q)
             places, mask = places_of(result, shape, i * BM, j * BN, r, q, FORM)
             tl.store(places, tile.to(c.dtype.element_ty), mask=mask)
             dev.signal_set(ctx, memory.flags + index, epoch, dev.my_pe(ctx))
@@ -114,7 +116,7 @@ class Specialized:
         pitches = problem.a.pitch, problem.b.pitch, max(self.sample[2].stride(0), 1)
         fixed = (
             shmem.device_context(problem.team), memory, Shape(problem.m, problem.n, problem.k, *pitches), self.counts,
-            Corner(above, before // form.VECTOR, base),
+            Corner(*map(encoded, (above, before // form.VECTOR, base))),
         )  # fmt: skip
         constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
         return Prepared(
