@@ -226,15 +226,6 @@ if not TYPE_CHECKING:  # type checkers would allow any name
         )
 
 
-class _Package(_ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Python sets each submodule that a program imports; pyshmem.launch, of pyshmemrun, leaves shmem.launch as it is."""
-        if not (name in __all__ and isinstance(value, _ModuleType)):
-            super().__setattr__(name, value)
-
-
-_sys.modules[__name__].__class__ = _Package
-
 for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
     _ranges.put_into(_each, f"shmem.{_prefix}")
 
@@ -407,3 +398,13 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+class _Package(_ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Python sets each submodule that a program imports; pyshmem.launch, of pyshmemrun, leaves shmem.launch as it is."""
+        if not (name in __all__ and isinstance(value, _ModuleType)):
+            super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package

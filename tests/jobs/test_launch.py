@@ -16,6 +16,8 @@ import sys
 import termios
 import time
 
+from contextlib import suppress
+
 import pytest
 from pyshmem.launch import launchers, run
 from launching import END, MPI, NOTHING, PYSHMEMRUN, childless
@@ -125,7 +127,8 @@ def test_nothing_is_left_when_all_of_the_job_is_killed(start, launcher, program)
     if launcher[1] != "intelmpi":  # whose files have no names any more
         assert job.segments(), "this MPI keeps nothing in /dev/shm: the test tests nothing"
     for pid in job.processes():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended with its parent
+            os.kill(pid, signal.SIGKILL)
     assert job.wait() == 137
     assert job.errors.endswith(f"pyshmemrun: the launcher, {launcher[1]}, was killed by signal 9 (SIGKILL)\n")
     assert job.left() == NOTHING
