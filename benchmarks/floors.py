@@ -17,7 +17,7 @@ import triton.language as tl
 from pyshmem import irregular
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.works.spmv import Operands
-from pyshmem.kernels.launching import Prepared, enqueue, may_be_early
+from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime.gpu.launch import current_stream
 
 EACH_ONCE, BY_COLUMNS, EMPTY = "each byte once", "x by columns", "an empty kernel"

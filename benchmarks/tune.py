@@ -19,9 +19,7 @@ import torch
 import pyshmem as shmem
 from benchmarks.rows import KIB, MIB
 from pyshmem.host.collectives import context_of
-from pyshmem.kernels.plans import kernels as planner
-from pyshmem.kernels.plans import known
-from pyshmem.kernels.tables import (
+from pyshmem.kernels.methods_by_size import (
     APART,
     COPY,
     HALVES,
@@ -36,6 +34,8 @@ from pyshmem.kernels.tables import (
     use,
     write,
 )  # fmt: skip
+from pyshmem.kernels.plans import kernels as planner
+from pyshmem.kernels.plans import known
 
 # the largest sizes of rows; each is measured at this size
 SIZES = (128, 4 * KIB, 32 * KIB, 160 * KIB, 256 * KIB, 768 * KIB, 1536 * KIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)

@@ -11,8 +11,8 @@ import pyshmem.device as dev
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.together import Together, differ
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.kernels.launching import Prepared, may_be_early
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared, may_be_early
+from pyshmem.ops import protocol
 from pyshmem.ops.machine import machine
 
 BYTES = "bytes alone"
@@ -32,7 +32,7 @@ def move_bytes(
     if EARLY:
         gpu.follow()
     me, n, program = dev.my_pe(ctx), dev.n_pes(ctx), tl.program_id(0)
-    number = rounds.enter(ctx, words)
+    number = protocol.enter(ctx, words)
     if program < SENDERS:
         slot = target + tl.cast(me, tl.int64) * sent
         for start in range(program * BLOCK, sent, SENDERS * BLOCK):
@@ -46,7 +46,7 @@ def move_bytes(
             lane = start + tl.arange(0, BLOCK)
             values = tl.load(local + lane, mask=lane < read, other=0)
             tl.store(result + lane, values, mask=(lane < written) | ((lane < read) & (values != READ)))
-    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+    protocol.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 class MovedBytes(Together):
@@ -64,7 +64,7 @@ class MovedBytes(Together):
         target = self._symmetric(torch.zeros((self.n, sent), dtype=torch.int32, device=device))
         local = torch.full((read,), READ.value, dtype=torch.int32, device=device)
         result = torch.zeros(max(read, written), dtype=torch.int32, device=device)
-        words = self._symmetric(torch.zeros(rounds.words_of(self.n), dtype=torch.uint64, device=device))
+        words = self._symmetric(torch.zeros(protocol.words_of(self.n), dtype=torch.uint64, device=device))
         block, programs = WARPS * 32 * EACH, RESIDENT * machine().programs
         constants = {"SENDERS": max(int(programs * sending), 1), "BLOCK": block, "EARLY": may_be_early()}
         fixed = (shmem.device_context(), words, sent, read, written)

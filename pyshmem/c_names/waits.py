@@ -12,8 +12,8 @@ from pyshmem.host.wait import comparison
 from pyshmem.runtime import _native, arguments
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import DtypeError, refuse
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import refuse_timeout
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1

@@ -12,18 +12,18 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
-from pyshmem.kernels.tables import open_tables
+from pyshmem.kernels.methods_by_size import open_tables
 from pyshmem.runtime import (
     bootstrap,
     environment,
     exits,
     faults,
+    host_timeouts,
     launcher,
     nodes,
     ranges,
     report,
     requirements,
-    whereabouts,
 )
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import begin, pool
@@ -224,7 +224,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
         begin(team.area_index)
     job.generation += 1
     job.inits = 1
-    whereabouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
+    host_timeouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
 
 
 def _open_heaps(comm: Comm, heap_size: int | str | None, device: str | None) -> None:
@@ -343,7 +343,7 @@ def _at_exit() -> None:
     """Handle a program that ends without finalize: the operating system frees the memory. No collective step is possible,
     because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
-        whereabouts.leave()
+        host_timeouts.leave()
         _list_leaks()
         proxy.stop(default())
         exits.before_mpi_ends()

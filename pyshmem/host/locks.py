@@ -14,7 +14,7 @@ from pyshmem.host import arrays, memory, ordering
 from pyshmem.host.wait import CMP
 from pyshmem.runtime.arguments import Array, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.whereabouts import refuse_timeout
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.transport.routes import word_on
 
 _TICKET = 1 << 32

@@ -32,10 +32,10 @@ from pyshmem.runtime.errors import (
     refuse,
 )
 from pyshmem.runtime.heap import Heap, default, heaps
+from pyshmem.runtime.host_timeouts import site
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import site
 from pyshmem.transport import routes
-from pyshmem.transport.watched import Watched
+from pyshmem.transport.compared_calls import Watched
 
 
 def allocate(

@@ -29,9 +29,9 @@ from pyshmem.host.collectives import (
 )
 from pyshmem.host.copies_on_stream import exchange
 from pyshmem.host.teams import Team, member
-from pyshmem.kernels.launching import require_launched
+from pyshmem.kernels.bound_kernels import require_launched
+from pyshmem.kernels.methods_by_size import COPY, first, tables
 from pyshmem.kernels.plans import kernels, known, remember
-from pyshmem.kernels.tables import COPY, first, tables
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse

@@ -25,8 +25,8 @@ from pyshmem.runtime.arguments import (
 )
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import refuse_timeout
 from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
 from pyshmem.transport.routes import word_on
 

@@ -36,7 +36,7 @@ from pyshmem.irregular.segmented_sums import (
     side_by_side_in_segment,
     within_tile,
 )
-from pyshmem.kernels.launching import Prepared, enqueue, may_be_early
+from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import kernel_key
 from pyshmem.runtime.arguments import is_int

@@ -35,8 +35,8 @@ from pyshmem.device.collectives.scratch import (
 from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
-from pyshmem.kernels.launching import Bound, bind, may_be_early
-from pyshmem.kernels.tables import APART, HALVES, SENT, WORDS, Row, first, tables
+from pyshmem.kernels.bound_kernels import Bound, bind, may_be_early
+from pyshmem.kernels.methods_by_size import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.runtime._native import REDUCTIONS
 from pyshmem.runtime.areas import MOST_PES
 from pyshmem.runtime.gpu.launch import CachedKernel

@@ -14,7 +14,7 @@ from pyshmem.device import arch
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.device.context import DeviceContext
-from pyshmem.kernels.launching import Bound, bind
+from pyshmem.kernels.bound_kernels import Bound, bind
 from pyshmem.kernels.on_stream import array_at
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import CachedKernel

@@ -13,8 +13,8 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.host.teams import TEAM_WORLD, Team
-from pyshmem.kernels.launching import Prepared
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops import protocol
 from pyshmem.runtime.heap import default
 
 PITCH = 2  # words from flag to flag: kernels are compiled for addresses that are multiples of 16
@@ -38,19 +38,19 @@ def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None
 @triton.jit
 def begin_call(ctx, words):
     """Wait until all PEs have reached this call. Its epoch is in STAMP from now on."""
-    epoch = rounds.enter(ctx, words)
-    rounds.arrive(ctx, words, epoch)
-    rounds.await_arrivals(ctx, words, epoch)
-    tl.store(words + rounds.STAMP, epoch)
+    epoch = protocol.enter(ctx, words)
+    protocol.arrive(ctx, words, epoch)
+    protocol.await_arrivals(ctx, words, epoch)
+    tl.store(words + protocol.STAMP, epoch)
 
 
 @triton.jit
 def await_flag(ctx, words, flag, ENDS: tl.constexpr):
     """Wait until a chunk of this call has come. ENDS: it is the last one, and ends the call."""
-    epoch = rounds.enter(ctx, words)
+    epoch = protocol.enter(ctx, words)
     dev.signal_wait_until(ctx, flag, dev.CMP_GE, epoch)
     if ENDS:
-        tl.store(words + rounds.ROUND, epoch)
+        tl.store(words + protocol.ROUND, epoch)
 
 
 def beginner(team: Team, words: torch.Tensor) -> Prepared:
@@ -63,7 +63,7 @@ class Flags:
 
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
         self._team, self._flags = team, flags
-        self._epoch = words[rounds.STAMP.value : rounds.STAMP.value + 1]
+        self._epoch = words[protocol.STAMP.value : protocol.STAMP.value + 1]
         self._ordered = default().streams  # copies on a stream follow each other
 
     def tell(self, pe: int, chunk: int) -> None:
@@ -79,7 +79,7 @@ class Chunks(Flags):
     @staticmethod
     def space(team: Team, count: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What the workspace must have for ``count`` chunks from each PE."""
-        words, flags = (rounds.words_of(team.size),), (team.size, count, PITCH)
+        words, flags = (protocol.words_of(team.size),), (team.size, count, PITCH)
         return {"words": (words, torch.uint64), "flags": (flags, torch.uint64)}
 
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:

@@ -1,7 +1,7 @@
 /* Collectives that move data between the members of a team (_teams.h): every target is ready before any member calls,
  * so a member writes into the targets of others at once. Callers have checked all arguments but types. */
 #pragma once
-#include "_teams.h"
+#include "_barriers.h"
 
 enum {
     PULL_BYTES = 1 << 19, /* from this total size on, the members read from the root instead of the root writing */

@@ -4,6 +4,7 @@
 #include "_conversions.h" /* Python.h comes before all headers of the system */
 
 #include "_atomics.h"
+#include "_barriers.h"
 #include "_collectives.h"
 #include "_copies.h"
 #include "_exit.h"
@@ -17,7 +18,6 @@
 #include "_quick.h"
 #include "_reductions.h"
 #include "_service.h"
-#include "_teams.h"
 #include "_tensors.h"
 #include "_waits.h"
 

@@ -23,7 +23,7 @@ typedef struct {
     uint64_t ready, done, free, op, detail, place, nbytes, value, cond, result;
 } slot_t;
 
-/* Words of the record of a wait that has timed out, as in pyshmem.runtime.timeouts. */
+/* Words of the record of a wait that has timed out, as in pyshmem.runtime.kernel_timeouts. */
 enum { RECORD_ROUTINE, RECORD_CLAIM, RECORD_PE, RECORD_OFFSET, RECORD_SEEN = 6, RECORD_MISSING = 8 };
 enum { LOST = -2 }; /* the offset, if a request has failed: seen is the errno, missing the world PE */
 

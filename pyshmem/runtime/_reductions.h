@@ -1,7 +1,7 @@
 /* Reductions and scans of a team, by the loops of _loops.h. */
 #pragma once
+#include "_barriers.h"
 #include "_loops.h"
-#include "_teams.h"
 
 /* bytes that are combined at a time, so that they stay in the L1 cache */
 enum { BLOCK = 8192 };

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
 AREAS_BYTES = 1 << 20  # for the areas of teams, beside the heap of each PE: see pyshmem.runtime.areas
-NOTE_BYTES = 1024  # the last of them, in CPU memory, are for pyshmem.runtime.whereabouts
+NOTE_BYTES = 1024  # the last of them, in CPU memory, are for pyshmem.runtime.host_timeouts
 _SCRATCH_BYTES = {"cpu": 4 << 20, "cuda": 128 << 20}  # after the areas; PYSHMEM_SCRATCH changes it
 _STAGING_BYTES = 64 << 20  # after the scratch memory; PYSHMEM_STAGING changes it
 views: list[tuple[Any, ...]] = []  # one entry per heap, in which the native module finds tensors

@@ -14,8 +14,8 @@ import torch
 
 from pyshmem.runtime import _native
 from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import refuse_timeout
 
 # the dtypes of each atomic operator: the table of _atomics.h
 ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}

@@ -16,13 +16,13 @@ from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
-from pyshmem.transport.far import close_service, open_service
+from pyshmem.transport.compared_calls import Watched
 from pyshmem.transport.far import gpu as _gpu  # noqa: F401  sets the route of the heap
+from pyshmem.transport.far.cpu import close_service, open_service
 from pyshmem.transport.near import Near
 from pyshmem.transport.near import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.near.gpu import GpuNear
-from pyshmem.transport.teams import Meeting
-from pyshmem.transport.watched import Watched
+from pyshmem.transport.teams.meeting import Meeting
 
 _WITH_A_ROUTE = "a PE of this node whose memory is mapped, or a PE of another node"
 pending: list[Near] = []  # routes with operations that may be incomplete on return: a barrier completes them first

@@ -9,7 +9,7 @@ import torch
 from compiling import TARGETS, specialise
 from emulator import LANES, Gpu
 from instructions import decode
-from pyshmem.runtime.timeouts import WORDS
+from pyshmem.runtime.kernel_timeouts import WORDS
 from pyshmem.runtime import areas
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.heap import AREAS_BYTES

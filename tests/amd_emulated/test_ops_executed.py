@@ -4,8 +4,8 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.device.arch.fields import encoded
-from pyshmem.ops import rounds
-from pyshmem.ops.gemm.sending import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
+from pyshmem.ops import protocol
+from pyshmem.ops.gemm.gemm_kernel import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, Shape
 
 HIGH, WIDE, STEP = 16, 16, 32  # of a tile and of a step of its K loop. The emulator misplaces rows of 32 x 32 products
@@ -43,10 +43,10 @@ def multiply(kind, m, a, b, c, memory, above):
 
 def plan_memory(rows, npes):
     """For ``rows`` of the whole result. Symmetric, but the sums and the parts."""
-    words = shmem.zeros(rounds.words_of(npes) + 4 * rows, dtype=U64)
+    words = shmem.zeros(protocol.words_of(npes) + 4 * rows, dtype=U64)
     each = rows // npes
     return Memory(
-        words=words[: rounds.words_of(npes)],
+        words=words[: protocol.words_of(npes)],
         sums=torch.zeros(1),
         tallies=words[-2 * rows : -rows],
         parts=torch.zeros(rows, COLUMNS, dtype=BF16),

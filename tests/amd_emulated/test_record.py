@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import timeouts
+from pyshmem.runtime import kernel_timeouts
 
 LIMIT = 20_000_000  # nanoseconds
 
@@ -47,12 +47,12 @@ def meet(ctx):
 def test_a_wait_over_its_limit_says_what_it_saw_and_wanted(dtype, seen, wanted, num_warps, words, amd, me):
     padding, word = shmem.zeros(3, dtype=dtype), shmem.full(1, seen, dtype=dtype)
     wait[(1,)](hasty(), word, torch.tensor(wanted, dtype=dtype).item(), num_warps=num_warps)
-    text = timeouts.describe_record(words.tolist())
+    text = kernel_timeouts.describe_record(words.tolist())
     offset = word.data_ptr() - amd.base
     assert text.startswith(
         f"kernel: wait_until: PE {me}: ivar: got {seen} at heap offset {offset} in 0.02 s; wants a value >= {wanted};"
     ), text
-    assert words[timeouts.CLAIM] == 1 and padding.data_ptr() < word.data_ptr()
+    assert words[kernel_timeouts.CLAIM] == 1 and padding.data_ptr() < word.data_ptr()
 
 
 @triton.jit
@@ -66,14 +66,14 @@ def test_a_wait_on_many_words_over_its_limit_names_one_that_counts(name, said, w
     status[290] = 0
     wait_for_many[(1,)](hasty(), getattr(dev, name), ivars, 300, status, 7)
     offset = ivars.data_ptr() + 290 * 8 - amd.base
-    assert timeouts.describe_record(words.tolist()).startswith(
+    assert kernel_timeouts.describe_record(words.tolist()).startswith(
         f"kernel: {name}: PE {me}: ivars: got {said}0 at heap offset {offset} in 0.02 s; wants a value == 7;"
     )
 
 
 def test_waits_after_one_that_gave_up_return_at_once_and_leave_its_record(words):
     signal, out = shmem.zeros(1, dtype=torch.uint64), torch.full((1,), 99, dtype=torch.uint64)
-    words[timeouts.ROUTINE] = words[timeouts.CLAIM] = 1
+    words[kernel_timeouts.ROUTINE] = words[kernel_timeouts.CLAIM] = 1
     before = words.clone()
     wait_for_signal[(1,)](shmem.device_context()._replace(limit=10**15), signal, out)
     assert out.item() == 0
@@ -83,9 +83,9 @@ def test_waits_after_one_that_gave_up_return_at_once_and_leave_its_record(words)
 def test_a_barrier_that_nobody_joins_names_a_pe_that_did_not_come(words, me, npes):
     if me == 0:
         meet[(1,)](hasty())
-        assert words[timeouts.ROUTINE] == (timeouts.CODES["barrier_all"] if npes > 1 else 0)
+        assert words[kernel_timeouts.ROUTINE] == (kernel_timeouts.CODES["barrier_all"] if npes > 1 else 0)
         if npes > 1:
-            assert 1 <= words[timeouts.MISSING] < npes
-            assert f"kernel: barrier_all: PE 0: ctx: got no call from PE {words[timeouts.MISSING]} " in (
-                timeouts.describe_record(words.tolist())
+            assert 1 <= words[kernel_timeouts.MISSING] < npes
+            assert f"kernel: barrier_all: PE 0: ctx: got no call from PE {words[kernel_timeouts.MISSING]} " in (
+                kernel_timeouts.describe_record(words.tolist())
             )

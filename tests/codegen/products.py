@@ -10,19 +10,19 @@ import torch
 import triton
 from compiling import TARGETS, array, compile, context, specialise
 from pyshmem.device.arch.fields import encoded
-from pyshmem.ops.gemm import few_rows, gathered, sending
+from pyshmem.ops.gemm import all_gather_gemm_kernel, few_rows, gemm_kernel
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.few_rows import multiply_and_exchange
-from pyshmem.ops.gemm.gathered import gather_and_multiply
-from pyshmem.ops.gemm.sending import multiply_and_send
+from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
+from pyshmem.ops.gemm.gemm_kernel import multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, Shape
 
 PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
 MEMORY = {
-    multiply_and_send: sending.Memory,
-    gather_and_multiply: gathered.Memory,
+    multiply_and_send: gemm_kernel.Memory,
+    gather_and_multiply: all_gather_gemm_kernel.Memory,
     multiply_and_exchange: few_rows.Memory,
 }
 SHAPE = Shape(M=2048, N=4096, K=12288, a_pitch=12288, b_pitch=12288, pitch=4096)

@@ -7,8 +7,8 @@ from products import compiled, registers, spilled, text_of
 from pyshmem.ops.gemm.configurations import Configuration, configuration
 from pyshmem.ops.copies import await_flag, begin_call
 from pyshmem.ops.gemm.few_rows import _ROWS, multiply_and_exchange
-from pyshmem.ops.gemm.gathered import gather_and_multiply
-from pyshmem.ops.gemm.sending import ALONE, COLUMNS, REDUCE, ROWS, SCATTER, multiply_and_send
+from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
+from pyshmem.ops.gemm.gemm_kernel import ALONE, COLUMNS, REDUCE, ROWS, SCATTER, multiply_and_send
 
 MULTIPLY = {"nvidia": r"wgmma\.mma_async", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
 STORE = {"nvidia": r"st\.global", "amd": r"(global|buffer)_store"}

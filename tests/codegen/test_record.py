@@ -5,14 +5,14 @@ import re
 import kernels
 import pytest
 from compiling import assembly, in_order, instructions, places
-from pyshmem.runtime import timeouts
+from pyshmem.runtime import kernel_timeouts
 
 
 def filled(**words):
     """The words of a record in which these are not 0."""
-    found = [0] * timeouts.WORDS
+    found = [0] * kernel_timeouts.WORDS
     for name, value in words.items():
-        found[getattr(timeouts, name)] = value
+        found[getattr(kernel_timeouts, name)] = value
     return found
 
 
@@ -53,7 +53,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("routine", "words", "sentence"), SENTENCES, ids=[each[0] for each in SENTENCES])
 def test_a_record_becomes_the_sentence_of_a_time_out(routine, words, sentence):
-    said = timeouts.describe_record(filled(ROUTINE=timeouts.CODES[routine], **words))
+    said = kernel_timeouts.describe_record(filled(ROUTINE=kernel_timeouts.CODES[routine], **words))
     assert said == f"kernel: {sentence}PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
 
 
@@ -64,8 +64,12 @@ def test_the_record_of_a_barrier_is_claimed_then_filled_then_published():
         lines, r"atom\S*\.exch.* \+ 8\]", r"fence\.acq_rel\.sys", r"atom\S*\.exch.* \+ 0\]"
     )
     words = [re.search(r"st\.global\.b64 \[%rd\d+ \+ (\d+)\]", line) for line in lines[claim:fence]]
-    assert [int(word[1]) for word in words if word] == [8 * timeouts.PE, 8 * timeouts.MISSING, 8 * timeouts.LIMIT]
-    assert f"mov.b64 now, {timeouts.CODES['sync_all']};" in lines[claim:publish]
+    assert [int(word[1]) for word in words if word] == [
+        8 * kernel_timeouts.PE,
+        8 * kernel_timeouts.MISSING,
+        8 * kernel_timeouts.LIMIT,
+    ]
+    assert f"mov.b64 now, {kernel_timeouts.CODES['sync_all']};" in lines[claim:publish]
 
 
 def test_a_record_is_claimed_then_filled_then_published():
@@ -81,9 +85,9 @@ def test_a_record_is_claimed_then_filled_then_published():
         if found:
             sums[found[1]] = int(found[2])
     assert sorted(sums[address(word)] for word in words) == [
-        8 * word for word in range(timeouts.PE, timeouts.LIMIT + 1)
+        8 * word for word in range(kernel_timeouts.PE, kernel_timeouts.LIMIT + 1)
     ]
-    assert sums[address(lines[claim])] == 8 * timeouts.CLAIM
+    assert sums[address(lines[claim])] == 8 * kernel_timeouts.CLAIM
 
 
 def address(line):

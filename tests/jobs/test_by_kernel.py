@@ -9,7 +9,7 @@ import torch
 from pyshmem.transport.teams import kernels as team_kernels
 from pyshmem.transport.teams.operators import REDUCE, Fold
 from pyshmem.kernels import plans
-from pyshmem.kernels.launching import Bound
+from pyshmem.kernels.bound_kernels import Bound
 from pyshmem.runtime.cpu_heap import cpu
 from standin_driver import Driver
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from pyshmem.kernels import launching
+from pyshmem.kernels import bound_kernels
 from pyshmem.runtime.errors import LaunchError
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
@@ -139,15 +139,15 @@ def prepared(driver, monkeypatch):
         compiled = SimpleNamespace(name="stand_in", packed_metadata=(), run=lambda *args: driver.calls.append(args))
         loaded = Loaded(compiled, 77, 128, 512, plan, scratch)
         monkeypatch.setattr(CachedKernel, "_compile", lambda self, args, options: loaded)
-        monkeypatch.setattr(launching.interpreter, "active", lambda: False)
-        monkeypatch.setattr(launching, "heaps", {"cuda": SimpleNamespace(direct=driver)})
+        monkeypatch.setattr(bound_kernels.interpreter, "active", lambda: False)
+        monkeypatch.setattr(bound_kernels, "heaps", {"cuda": SimpleNamespace(direct=driver)})
         driver.use_stream = lambda: 55
         names = ["pair", "number", "array", "operand", "CONSTANT"]
         params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]
         kernel = SimpleNamespace(fn=stand_in, __name__="stand_in", arg_names=names, params=params)
         array = torch.zeros(16)
         fixed = Pair(array, 5), 7, array
-        return launching.Prepared(kernel, (2, 3), fixed, (operand,), {"CONSTANT": 4}), array.data_ptr()
+        return bound_kernels.Prepared(kernel, (2, 3), fixed, (operand,), {"CONSTANT": 4}), array.data_ptr()
 
     return make
 
@@ -157,7 +157,7 @@ def test_a_prepared_kernel_has_the_words_of_its_fixed_arguments_of_the_call_and_
 ):
     array, room = torch.zeros(16), torch.zeros(6 * 32, dtype=torch.uint8)
     wanted = {(6 * 32, torch.uint8, "cuda"): room}
-    monkeypatch.setattr(launching.torch, "empty", lambda n, dtype, device: wanted[n, dtype, device])
+    monkeypatch.setattr(bound_kernels.torch, "empty", lambda n, dtype, device: wanted[n, dtype, device])
     for scratch, last in ((0, 0), (32, room.data_ptr())):
         kernel, fixed = prepared(array, POINTER, scratch)
         kernel(array)
@@ -171,17 +171,17 @@ def test_a_prepared_kernel_has_the_words_of_its_fixed_arguments_of_the_call_and_
 def test_kernels_are_enqueued_with_one_tuple_of_operands_each(driver, prepared):
     operands = Pair(torch.zeros(16), -3)
     kernel, fixed = prepared(operands, (POINTER, INTEGER))
-    launching.enqueue("run", [kernel, kernel], 66, operands)
+    bound_kernels.enqueue("run", [kernel, kernel], 66, operands)
     words = [fixed, 5, 7, fixed, operands.array.data_ptr(), 2**64 - 3, 0, 0]
     assert driver.calls == [(77, (2, 3, 1), 128, 512, 66, words)] * 2
     driver.code = 701
     with pytest.raises(LaunchError, match="run: PE .: stream: got error 701"):
-        launching.enqueue("run", [kernel], 66, operands)
+        bound_kernels.enqueue("run", [kernel], 66, operands)
 
 
 def test_triton_launches_a_kernel_of_operands_that_are_no_words(driver, prepared):
     operands = Pair(torch.zeros(16), 3)
     kernel, _ = prepared(operands, None)
-    launching.enqueue("run", [kernel], 66, operands)
+    bound_kernels.enqueue("run", [kernel], 66, operands)
     (call,) = driver.calls
     assert call[:4] == (2, 3, 1, 66) and call[-2] is operands and call[-1] == 4

@@ -11,11 +11,11 @@ import threading
 import numpy as np
 import pytest
 from far_peer import GET, N_PES, REPLY, REQUEST, Service
-from pyshmem.runtime import _native, comparisons, far, timeouts
+from pyshmem.runtime import _native, comparisons, far, kernel_timeouts
 from pyshmem.runtime.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
 from test_service import processor_time
 
-CODE = timeouts.CODES["request"]
+CODE = kernel_timeouts.CODES["request"]
 REPLIES = (far.GET, far.GET_STRIDED, far.FETCH)
 
 
@@ -38,7 +38,7 @@ class Kernel:
         self.service = Service(addresses=known, listener=listener)
         self.heap = self.service.heap
         self.ring = np.zeros((SLOTS, SLOT_HEAD + PIECE), np.uint8)
-        self.record = np.zeros(timeouts.WORDS, np.int64)
+        self.record = np.zeros(kernel_timeouts.WORDS, np.int64)
         self.tickets = 0
         _native.proxy_open(self.ring.ctypes.data, self.record.ctypes.data, CODE)
 
@@ -91,7 +91,7 @@ class Kernel:
     def failure(self):
         """The text of the error that the host raises, and no record from now on."""
         _native.wait_int64(self.record.ctypes.data, comparisons.NE, 0, 20.0, 50)
-        text = timeouts.describe_record(self.record.tolist())
+        text = kernel_timeouts.describe_record(self.record.tolist())
         self.record[:] = 0
         return text
 

@@ -27,7 +27,7 @@ nvtx.range_push, nvtx.range_pop = push, pop
 import pyshmem as shmem
 from pyshmem import irregular, ops
 from pyshmem.shmem import shmem_long_p, shmem_put
-from pyshmem.runtime import whereabouts
+from pyshmem.runtime import host_timeouts
 
 shmem.init()
 x = shmem.zeros(4, dtype=torch.int64)
@@ -49,7 +49,7 @@ except shmem.WaitTimeoutError:
     pass
 def pes():
     caller = sys._getframe(1)
-    print(whereabouts._place(caller) + whereabouts._waits_for(caller))
+    print(host_timeouts._place(caller) + host_timeouts._waits_for(caller))
     yield 0
 shmem.pe_quiet(pes())
 ops.clear()

@@ -5,7 +5,7 @@ import torch
 from support import FP8_DTYPES, foreign
 
 import pyshmem as shmem
-from pyshmem.transport import teams as mapped
+from pyshmem.transport.teams import meeting as mapped
 
 # name: (start, stride, size) in a world of n PEs
 SHAPES = {

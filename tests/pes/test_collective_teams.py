@@ -7,7 +7,7 @@ from support import assert_same, guarded, here, name_of, payload, untouched, wor
 from team_shapes import SHAPES, group, way  # noqa: F401
 
 import pyshmem as shmem
-from pyshmem.transport import teams as mapped
+from pyshmem.transport.teams import meeting as mapped
 
 DTYPES = [torch.bool, torch.int16, torch.int64, torch.bfloat16, torch.complex128]
 NUMBERS = [torch.int8, torch.uint64, torch.float16, torch.float64, torch.complex64]

@@ -8,7 +8,7 @@ import triton
 from pyshmem.device import arch
 from pyshmem.runtime import interpreter
 from pyshmem.kernels import on_stream as kernels
-from pyshmem.kernels import tables
+from pyshmem.kernels import methods_by_size
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand
@@ -73,8 +73,11 @@ def test_what_only_moves_is_moved_whole_for_any_dtype(dtype, me, npes):
 @pytest.mark.parametrize("engine", ["kernel", "copy", "auto"])
 def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes, monkeypatch):
     """For "auto", by a table with which sizes take turns."""
-    copies = (tables.Row(16000, "", 32, 8), tables.Row(tables.MORE, tables.COPY, 32, 8))
-    monkeypatch.setattr(tables, "_active", [tables.tables()._replace(copies=copies)])
+    copies = (
+        methods_by_size.Row(16000, "", 32, 8),
+        methods_by_size.Row(methods_by_size.MORE, methods_by_size.COPY, 32, 8),
+    )
+    monkeypatch.setattr(methods_by_size, "_active", [methods_by_size.tables()._replace(copies=copies)])
     for turn in range(8):
         count = 1 + 3000 * (turn % 3)
         source = shmem.array(payload(me, turn, npes * count, torch.int32))

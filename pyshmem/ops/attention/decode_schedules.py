@@ -8,7 +8,7 @@ import torch
 import triton
 
 import pyshmem as shmem
-from pyshmem.kernels.launching import Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.attention import decode_kernels as kernels
 from pyshmem.ops.attention.decode_kernels import Exchange, Form, Operands, Parts, Shape
 from pyshmem.ops.machine import device, machine

@@ -17,7 +17,7 @@ import triton.language as tl
 import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
-from pyshmem.ops import rounds
+from pyshmem.ops import protocol
 from pyshmem.ops.attention.decode_kernels import dot, fitted
 from pyshmem.ops.attention.heads import head_and_tile
 from pyshmem.ops.chiplets import renumbered
@@ -62,7 +62,7 @@ def attend_blocks(ctx, words, flags, slots, room, size, items, scale, q, out, FO
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     tokens, early = tokens_of(size, me, n, SEGMENTS)
     tiles = tl.cdiv(early, BM) + tl.cdiv(tokens - early, BM)
-    epoch = rounds.enter(ctx, words)
+    epoch = protocol.enter(ctx, words)
     factor = tl.where(scale == 0, 1.0, tl.abs(scale))  # a positive one is the same for the largest product
     row, lane = tl.arange(0, BM), tl.arange(0, PD)
     for item in range(tl.program_id(0), items, tl.num_programs(0)):

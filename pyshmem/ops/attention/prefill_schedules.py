@@ -8,7 +8,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.kernels.launching import Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
 from pyshmem.ops.copies import Chunks, peers_of, put

@@ -9,7 +9,7 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.device.arch.fields import encoded
-from pyshmem.kernels.launching import Prepared, may_be_early
+from pyshmem.kernels.bound_kernels import Prepared, may_be_early
 from pyshmem.ops.experts import kernels, words
 from pyshmem.ops.experts.kernels import Division, Exchange, Form, Memory, Operands, Results, Shape
 from pyshmem.ops.machine import device, machine, warps_of

@@ -13,7 +13,7 @@ from pyshmem.ops.gemm.library import multiply
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales
-from pyshmem.ops.rounds import words_of
+from pyshmem.ops.protocol import words_of
 from pyshmem.ops.workspace import Workspace
 
 

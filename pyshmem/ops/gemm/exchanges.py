@@ -9,8 +9,8 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.host.teams import Team
-from pyshmem.kernels.launching import Prepared
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops import protocol
 from pyshmem.ops.copies import put
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import WHOLE
@@ -85,7 +85,7 @@ def send_and_meet(
 
     FIRST: PEs meet before they copy, too, as what they write may still be read.  OWN: copy to this PE as well.
     """
-    number = rounds.enter(ctx, words)
+    number = protocol.enter(ctx, words)
     if FIRST:
         meet(ctx, words, number)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
@@ -95,14 +95,14 @@ def send_and_meet(
             tl.store(target + lane, values, mask=lane < count)
         for i in tl.static_range(1, FAN + 1):
             dev.store(ctx, target + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
-    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+    protocol.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit
 def scatter_and_meet(ctx, words, M, N, slots, parts, BLOCK: tl.constexpr, FAN: tl.constexpr):
     """Copy the rows of each peer in ``parts`` (M, N) to this PE's slot there; PEs meet before and after."""
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    number = rounds.enter(ctx, words)
+    number = protocol.enter(ctx, words)
     meet(ctx, words, number)
     for i in tl.static_range(1, FAN + 1):
         pe = (me + i) % n
@@ -113,15 +113,15 @@ def scatter_and_meet(ctx, words, M, N, slots, parts, BLOCK: tl.constexpr, FAN: t
             lane = start + tl.arange(0, BLOCK)
             values = tl.load(source + lane, mask=lane < count)
             dev.store(ctx, target + lane, values, pe, lane < count)
-    rounds.leave(ctx, words, number, tl.num_programs(0), True)
+    protocol.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit
 def meet(ctx, words, number):
     """Wait until all PEs have reached this kernel."""
     if tl.program_id(0) == 0:
-        rounds.arrive(ctx, words, number)
-    rounds.await_arrivals(ctx, words, number)
+        protocol.arrive(ctx, words, number)
+    protocol.await_arrivals(ctx, words, number)
 
 
 def sender(

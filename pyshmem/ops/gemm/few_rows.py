@@ -14,7 +14,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.launching import Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from pyshmem.ops import rounds
-from pyshmem.ops.gemm.gathered import Gathering
+from pyshmem.ops import protocol
+from pyshmem.ops.gemm.all_gather_gemm_kernel import Gathering
+from pyshmem.ops.gemm.gemm_kernel import COLUMNS, REDUCE, ROWS, SCATTER, adds, prepare
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import Product
-from pyshmem.ops.gemm.sending import COLUMNS, REDUCE, ROWS, SCATTER, adds, prepare
 from pyshmem.ops.workspace import Workspace
 
 KINDS = {
@@ -32,7 +32,7 @@ class MultiplyAndSend:
         self.space = workspace_of(
             problem,
             space,
-            words=((rounds.words_of(n),), torch.uint64),
+            words=((protocol.words_of(n),), torch.uint64),
             tallies=((product.most_streamed,), torch.uint64),
             flags=((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
             slots=((2 * (n - 1), own, problem.N) if adding else (0,), item),

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from pyshmem.ops.gemm.gemm_kernel import alone
 from pyshmem.ops.gemm.problem import Problem, operand_of
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import LINES, NONE
-from pyshmem.ops.gemm.sending import alone
 
 SHORTEST = 32  # K of 8-bit floats: cuBLAS has no kernel for 16
 Multiply = Callable[..., Any]  # of a, b, out, and the scales of a and b, if there are any

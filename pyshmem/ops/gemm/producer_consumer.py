@@ -6,10 +6,10 @@ import itertools
 
 import torch
 
-from pyshmem.ops import rounds
+from pyshmem.ops import protocol
 from pyshmem.ops.copies import Flags, peers_of, put
+from pyshmem.ops.gemm.all_gather_gemm_kernel import Gathering
 from pyshmem.ops.gemm.exchanges import rows_of, scales_of_pes
-from pyshmem.ops.gemm.gathered import Gathering
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
 from pyshmem.ops.gemm.workgroup_specialized import Specialized
@@ -45,7 +45,7 @@ class CopyThenMultiply:
         if problem.scaling != NONE:
             self.scales = scales_of_pes(problem, self.space["scales"])[problem.me]
         if space is None:
-            gathering.words.view(torch.int64)[rounds.STAMP.value] = 1
+            gathering.words.view(torch.int64)[protocol.STAMP.value] = 1
         self.flags = Flags(problem.team, gathering.words, gathering.flags[:, :, None])
         self.first, _ = rows_of(problem, problem.me)
         self.sides = [(pe, Side(), Side()) for pe in reversed(peers_of(problem.team))]

@@ -12,8 +12,8 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded
-from pyshmem.kernels.launching import Prepared
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops import protocol
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
 from pyshmem.ops.gemm.problem import Problem
@@ -57,12 +57,12 @@ def multiply_or_send(
     FAN: tl.constexpr = FORM.FAN
     M, N, above, before = shape.M, shape.N, decoded(corner.above), decoded(corner.before) * FORM.VECTOR
     program = decoded(corner.base) + tl.program_id(0)
-    epoch = rounds.enter(ctx, memory.words)
+    epoch = protocol.enter(ctx, memory.words)
     high, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     result = c + tl.cast(above, tl.int64) * shape.pitch + before
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     if program == 0:
-        rounds.arrive(ctx, memory.words, epoch)
+        protocol.arrive(ctx, memory.words, epoch)
     if program < counts.computing:
         ops = operands(a, b, shape, FORM)
         for index in range(program, high * columns, counts.computing):
@@ -75,7 +75,7 @@ def multiply_or_send(
             tl.store(places, tile.to(c.dtype.element_ty), mask=mask)
             dev.signal_set(ctx, memory.flags + index, epoch, dev.my_pe(ctx))
     else:
-        rounds.await_arrivals(ctx, memory.words, epoch)
+        protocol.await_arrivals(ctx, memory.words, epoch)
         for index in range(program - counts.computing, high * columns, counts.sending):
             i, j = tile_at(index, high, columns, FORM.GROUP)
             dev.signal_wait_until(ctx, memory.flags + index, dev.CMP_GE, epoch)
@@ -83,7 +83,7 @@ def multiply_or_send(
             tile = tl.load(places, mask=mask)
             for k in tl.static_range(1, FAN + 1):
                 dev.store(ctx, places, tile, (dev.my_pe(ctx) + k) % dev.n_pes(ctx), mask)
-    rounds.leave(ctx, memory.words, epoch, counts.computing + counts.sending, True)
+    protocol.leave(ctx, memory.words, epoch, counts.computing + counts.sending, True)
 
 
 @triton.jit
@@ -104,7 +104,7 @@ class Specialized:
         self.space = workspace_of(
             problem,
             space,
-            words=((rounds.words_of(problem.n_pes),), torch.uint64),
+            words=((protocol.words_of(problem.n_pes),), torch.uint64),
             flags=((self.product.most_tiles,), torch.uint64),
         )
         self.sample = a, b, self.space["result 0"], *samples(problem.scaling, a)

@@ -15,7 +15,7 @@ import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.ops import rounds
+from pyshmem.ops import protocol
 from pyshmem.ops.float8 import CODES, coded, factor_of
 from pyshmem.ops.shares import share_size, share_start
 
@@ -124,7 +124,7 @@ def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY
             kept, made, scale = normalised(total, before, gains, shape, rows)
             store_row(rows, made_row, places, inside, kept, made, scale)
         if row < tokens:
-            rounds.tell_peers(ctx, flags + me * tokens + row, epoch)
+            protocol.tell_peers(ctx, flags + me * tokens + row, epoch)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(epochs + program, epoch)
 
@@ -172,7 +172,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
     here = slots + (epoch & 1) * n * most * hidden
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
         send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, rows.x, row, tokens, hidden, BLOCK)
-        rounds.tell_peers(ctx, flags + me * most + row, epoch)
+        protocol.tell_peers(ctx, flags + me * most + row, epoch)
     gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
     for row in range(tl.program_id(0), most, tl.num_programs(0)):
@@ -191,7 +191,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
             else:
                 store_row(rows, row, places, inside, kept, made, scale)
         if FAN:
-            rounds.tell_peers(ctx, made_flags + me * most + row, epoch)
+            protocol.tell_peers(ctx, made_flags + me * most + row, epoch)
     if FAN:
         for row in range(tl.program_id(0), most, tl.num_programs(0)):
             for i in range(1, n):
@@ -225,16 +225,16 @@ def pull_rows(
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     tokens, hidden = shape.tokens, shape.hidden
-    epoch = rounds.enter(ctx, words)
+    epoch = protocol.enter(ctx, words)
     if tl.program_id(0) == 0:
-        rounds.arrive(ctx, words, epoch)
+        protocol.arrive(ctx, words, epoch)
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
     gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
     if not SHARED:
         first, count = first * 0, count * 0 + tokens
-    rounds.await_arrivals(ctx, words, epoch)
+    protocol.await_arrivals(ctx, words, epoch)
     for row in tl.range(first + tl.program_id(0), first + count, tl.num_programs(0), num_stages=STAGES):
         places = tl.cast(row, tl.int64) * hidden + lane
         held = tl.cast(row - first, tl.int64) * hidden + lane if SHARED else places
@@ -246,7 +246,7 @@ def pull_rows(
             tl.store(rows.sums + held, kept, mask=inside)
         else:
             store_row(rows, row - first if SHARED else row, held, inside, kept, made, scale)
-    rounds.leave(ctx, words, epoch, tl.num_programs(0), True)
+    protocol.leave(ctx, words, epoch, tl.num_programs(0), True)
 
 
 @jit

@@ -9,9 +9,9 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.kernels.launching import Prepared, may_be_early
+from pyshmem.kernels.bound_kernels import Prepared, may_be_early
 from pyshmem.kernels.on_stream import of_team
-from pyshmem.ops import rounds
+from pyshmem.ops import protocol
 from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape
@@ -106,7 +106,7 @@ class Pull(Step):
         wanted = problem.spaces(self.written)
         if not problem.pulled:
             wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
-        wanted["words"] = ((rounds.words_of(problem.team.size),), torch.uint64)
+        wanted["words"] = ((protocol.words_of(problem.team.size),), torch.uint64)
         made = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
         super().__init__(problem, wanted, made)
         context = shmem.device_context(problem.team)

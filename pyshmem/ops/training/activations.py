@@ -16,7 +16,7 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.kernels.launching import Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import plans
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import require_array

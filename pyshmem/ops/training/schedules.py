@@ -11,7 +11,7 @@ import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.device.collectives.packing import summed_in
 from pyshmem.host.teams import Team
-from pyshmem.kernels.launching import Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.copies import PITCH, peers_of, put
 from pyshmem.ops.machine import machine
 from pyshmem.ops.training.buckets import LINE

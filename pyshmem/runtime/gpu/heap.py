@@ -15,7 +15,7 @@ from pyshmem.runtime.gpu.driver import Driver, DriverError
 from pyshmem.runtime.gpu.mapping import Choice, IpcMapping, VmmMapping
 from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
-from pyshmem.runtime.timeouts import describe_record
+from pyshmem.runtime.kernel_timeouts import describe_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class GpuHeap(Heap):
         distances = [reached[pe] for pe in range(job.n_pes)]
         self._table = torch.tensor(distances, device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
-        # a kernel writes here when a wait times out, see pyshmem.runtime.timeouts
+        # a kernel writes here when a wait times out, see pyshmem.runtime.kernel_timeouts
         self._record = torch.zeros(16, dtype=torch.int64, device="cpu", pin_memory=True)
         self.record = self._record.data_ptr()
         self._recorded = self._record.numpy()

@@ -18,7 +18,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import MESSAGE, STAGE
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.job import job
-from pyshmem.transport.far import Far
+from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.near import Near
 from pyshmem.transport.near.bridge import WORDS, spread
 

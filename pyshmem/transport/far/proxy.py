@@ -12,7 +12,7 @@ import torch
 from pyshmem.runtime import _native
 from pyshmem.runtime.far import PIECE, SLOT_HEAD, SLOTS
 from pyshmem.runtime.heap import Heap
-from pyshmem.runtime.timeouts import CODES
+from pyshmem.runtime.kernel_timeouts import CODES
 
 
 class Proxy:

@@ -15,7 +15,7 @@ from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 
 if TYPE_CHECKING:
-    from pyshmem.transport.teams import Meeting
+    from pyshmem.transport.teams.meeting import Meeting
     from pyshmem.transport.teams.operators import Fold
 
 

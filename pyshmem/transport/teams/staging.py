@@ -20,7 +20,7 @@ from pyshmem.runtime.heap import Heap
 from pyshmem.transport.teams.operators import TARGET, Blocks, Fold
 
 if TYPE_CHECKING:
-    from pyshmem.transport.teams import Meeting
+    from pyshmem.transport.teams.meeting import Meeting
 
 _NOTE = 96  # the bytes in which a member describes its call
 

@@ -16,7 +16,7 @@ from pyshmem.runtime.heap import Heap
 from pyshmem.transport.teams.operators import DONE, EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
 
 if TYPE_CHECKING:
-    from pyshmem.transport.teams import Meeting
+    from pyshmem.transport.teams.meeting import Meeting
 
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
 

@@ -1,4 +1,4 @@
-"""The record of a wait on GPUs that has timed out. pyshmem.runtime.timeouts defines its words."""
+"""The record of a wait on GPUs that has timed out. pyshmem.runtime.kernel_timeouts defines its words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import blocks
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.values import decoded
-from pyshmem.runtime import timeouts
+from pyshmem.runtime import kernel_timeouts
 
 
 @triton.jit
@@ -20,22 +20,24 @@ def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted,
     if ctx.record != 0:
         lane = blocks.zeros(gpu.threads(ctx), tl.int64)
         words = ctx.record.to(tl.pointer_type(tl.int64)) + lane
-        claimed = tl.atomic_xchg(words + timeouts.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys")
+        claimed = tl.atomic_xchg(
+            words + kernel_timeouts.CLAIM, lane + 1, mask=lane + missing >= 0, sem="relaxed", scope="sys"
+        )
         mine = (claimed == 0) & (lane + missing >= 0)
-        tl.store(words + timeouts.PE, lane + decoded(ctx.me), mask=mine)
-        tl.store(words + timeouts.OFFSET, lane + offset, mask=mine)
-        tl.store(words + timeouts.SIGN, lane + sign, mask=mine)
-        tl.store(words + timeouts.WANTED, lane + wanted, mask=mine)
-        tl.store(words + timeouts.SEEN, lane + seen, mask=mine)
-        tl.store(words + timeouts.UNSIGNED, lane + unsigned, mask=mine)
-        tl.store(words + timeouts.MISSING, lane + missing, mask=mine)
-        tl.store(words + timeouts.LIMIT, lane + ctx.limit, mask=mine)
+        tl.store(words + kernel_timeouts.PE, lane + decoded(ctx.me), mask=mine)
+        tl.store(words + kernel_timeouts.OFFSET, lane + offset, mask=mine)
+        tl.store(words + kernel_timeouts.SIGN, lane + sign, mask=mine)
+        tl.store(words + kernel_timeouts.WANTED, lane + wanted, mask=mine)
+        tl.store(words + kernel_timeouts.SEEN, lane + seen, mask=mine)
+        tl.store(words + kernel_timeouts.UNSIGNED, lane + unsigned, mask=mine)
+        tl.store(words + kernel_timeouts.MISSING, lane + missing, mask=mine)
+        tl.store(words + kernel_timeouts.LIMIT, lane + ctx.limit, mask=mine)
         gpu.drain(ctx)
         gpu.release(ctx)
-        tl.atomic_xchg(words + timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
+        tl.atomic_xchg(words + kernel_timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")
 
 
 @triton.constexpr_function
 def code_of(routine: str) -> int:
     """Return the code of a routine in the record."""
-    return timeouts.CODES[routine]
+    return kernel_timeouts.CODES[routine]

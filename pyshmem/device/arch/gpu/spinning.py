@@ -15,7 +15,7 @@ from triton.language import core
 
 from pyshmem.device.arch import fields
 from pyshmem.device.arch.targets import is_gfx90a
-from pyshmem.runtime import timeouts
+from pyshmem.runtime import kernel_timeouts
 
 # Callers pass it to the builtins: the key of Triton's kernel cache covers the text of functions, but not of builtins.
 EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))
@@ -155,11 +155,14 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
         f"LOOK: setp.eq.u64 p, {left}, 0; @p bra AGAIN;",
         f"ld.relaxed.sys.global.b64 now, [{left}]; setp.eq.u64 p, now, 0; @p bra AGAIN; bra DONE;",
         f"LEAVE: setp.eq.u64 p, {left}, 0; @p bra DONE;",
-        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.CLAIM}], now;",
+        f"mov.b64 now, 1; atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * kernel_timeouts.CLAIM}], now;",
         "setp.ne.u64 p, now, 0; @p bra DONE;",
-        *(f"{value} st.global.b64 [{left} + {8 * getattr(timeouts, name)}], now;" for name, value in words.items()),
-        f"mov.b64 now, {timeouts.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
-        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * timeouts.ROUTINE}], now;",
+        *(
+            f"{value} st.global.b64 [{left} + {8 * getattr(kernel_timeouts, name)}], now;"
+            for name, value in words.items()
+        ),
+        f"mov.b64 now, {kernel_timeouts.CODES[core._unwrap_if_constexpr(routine)]}; fence.acq_rel.sys;",
+        f"atom.relaxed.sys.global.exch.b64 now, [{left} + {8 * kernel_timeouts.ROUTINE}], now;",
     ]
 
 

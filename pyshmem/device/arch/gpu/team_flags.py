@@ -13,7 +13,7 @@ from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.translation import distance
 from pyshmem.device.arch.gpu.values import decoded
 from pyshmem.device.arch.targets import is_direct, is_nvidia
-from pyshmem.runtime import areas, comparisons, timeouts
+from pyshmem.runtime import areas, comparisons, kernel_timeouts
 
 NUMBERS = tl.constexpr(areas.NUMBERS)
 
@@ -144,5 +144,5 @@ def check_slot(ctx, routine: tl.constexpr, program):
     """
     programs = decoded(ctx.slots) - 1
     if program >= programs:
-        leave_record(ctx, routine, timeouts.NO_SLOT, comparisons.LT, programs, program, False, 0)
+        leave_record(ctx, routine, kernel_timeouts.NO_SLOT, comparisons.LT, programs, program, False, 0)
     return tl.maximum(tl.minimum(program, programs - 1), 0)

@@ -13,15 +13,15 @@ from pyshmem.device.arch.interpreter.values import decoded, number
 from pyshmem.runtime import _native, areas
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError, listed
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import refuse_timeout
 
 
 def synchronise(ctx: Any, routine: str) -> None:
     """Wait at a barrier of ctx's team, after all stores of this PE. Errors: WaitTimeoutError."""
     quiet(ctx)
     team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
-    missing = partial(_native.absent, *team)  # pyshmem.runtime.whereabouts calls it too
+    missing = partial(_native.absent, *team)  # pyshmem.runtime.host_timeouts calls it too
     try:
         _native.sync(*team)
     except TimeoutError:

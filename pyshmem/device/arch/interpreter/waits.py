@@ -12,8 +12,8 @@ from pyshmem.device.arch.interpreter.values import fit, number, tensor_of
 from pyshmem.runtime import _native
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
-from pyshmem.runtime.whereabouts import refuse_timeout
 
 
 def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:

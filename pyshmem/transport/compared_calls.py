@@ -9,7 +9,7 @@ import torch
 
 from pyshmem.runtime.arguments import integer_of
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, grouped, listed, refuse
-from pyshmem.runtime.whereabouts import site
+from pyshmem.runtime.host_timeouts import site
 
 _NOTE = 256  # the most bytes that share passes
 

@@ -15,8 +15,8 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.launching import Prepared
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
@@ -93,7 +93,7 @@ def gather_and_multiply(
     schedule = numbers_of(encoded)
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
-    me, n, epoch = dev.my_pe(ctx), dev.n_pes(ctx), rounds.enter(ctx, memory.words)
+    me, n, epoch = dev.my_pe(ctx), dev.n_pes(ctx), protocol.enter(ctx, memory.words)
     M, N, K = shape.M, shape.N, shape.K
     high, columns, depth = tl.cdiv(tl.cdiv(M, n), FORM.BM), tl.maximum(tl.cdiv(N, FORM.BN), 1), tl.cdiv(K, FORM.BK)
     own, share = share_size(M, me, n), high * columns
@@ -121,7 +121,7 @@ def gather_and_multiply(
     if FORM.STREAMED:
         stream_theirs(ctx, theirs, gathered, result, program, FORM, EPILOGUE)
     # all flags have come everywhere: no copy reads the stamp any more
-    rounds.leave(ctx, memory.words, epoch, tl.num_programs(0), True)
+    protocol.leave(ctx, memory.words, epoch, tl.num_programs(0), True)
 
 
 @triton.jit
@@ -261,7 +261,7 @@ class Gathering:
         self.space = workspace_of(
             problem,
             space,
-            words=((rounds.words_of(n),), uint64),
+            words=((protocol.words_of(n),), uint64),
             flags=((n, self.chunks), uint64),
             gathered=((problem.M, problem.K), a.dtype),
             tallies=((product.most_streamed,), uint64),

@@ -10,8 +10,8 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.launching import Prepared
-from pyshmem.ops import rounds
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.orders.by_owner import distance_and_number
 from pyshmem.ops.gemm.orders.grouped import tile_at
@@ -99,10 +99,10 @@ def multiply_and_send(
     SLABS: tl.constexpr = FORM.BM // FORM.SLAB
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
-    epoch = tl.cast(1, tl.uint64) if KIND == ALONE else rounds.enter(ctx, memory.words)
+    epoch = tl.cast(1, tl.uint64) if KIND == ALONE else protocol.enter(ctx, memory.words)
     if shows(KIND):
         if tl.program_id(0) == programs - 1:  # it has the fewest tiles
-            rounds.arrive(ctx, memory.words, epoch)
+            protocol.arrive(ctx, memory.words, epoch)
     corner = c
     if (KIND == ROWS) | (KIND == COLUMNS):
         corner = c + tl.cast(schedule.above, tl.int64) * shape.pitch + schedule.before * FORM.VECTOR
@@ -128,7 +128,7 @@ def multiply_and_send(
         slabs = Slabs(source, dest, height, width, shape.pitch, to, fan, 0, SLABS)
         stream_tiles(ctx, call, ops, program, met, slabs, flag, KIND, FORM, EPILOGUE)
     if KIND != ALONE:
-        rounds.leave(ctx, memory.words, epoch, programs, shows(KIND))
+        protocol.leave(ctx, memory.words, epoch, programs, shows(KIND))
 
 
 @triton.jit
@@ -234,7 +234,7 @@ def meet(ctx, call, place, met, KIND: tl.constexpr):
             dev.signal_wait_until(ctx, flag, dev.CMP_GE, call.epoch)
     if shows(KIND):
         if (met == 0) & (place.distance == 0):
-            rounds.await_arrivals(ctx, call.memory.words, call.epoch)
+            protocol.await_arrivals(ctx, call.memory.words, call.epoch)
             met = 1
     return met
 

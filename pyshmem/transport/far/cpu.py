@@ -1,0 +1,158 @@
+"""The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
+
+Requests and data travel over TCP connections or as messages of MPI, see carriers. See also _links.h and _service.h.
+
+A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
+the data. The requests of one PE to another are executed in order.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from pyshmem.runtime import _native
+from pyshmem.runtime.agreement import gather, together
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import UnreachableError, refuse
+from pyshmem.runtime.far import ATOMICS as NUMBERS
+from pyshmem.runtime.far import OPERATORS
+from pyshmem.runtime.heap import default
+from pyshmem.runtime.host_timeouts import refuse_timeout
+from pyshmem.runtime.job import job
+from pyshmem.runtime.words import native
+from pyshmem.transport.far import interfaces
+from pyshmem.transport.far.carriers import carrier
+from pyshmem.transport.far.proxy import proxy
+from pyshmem.transport.near import Near, atomics_of
+
+_ETIMEDOUT, _EACCES = 110, 13
+_LARGEST = 32  # bytes of an element, a complex long double
+
+
+def _fetch_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_fetch", dtype), OPERATORS.index(operator))
+
+
+def _update_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
+    return partial(native("far_update", dtype), OPERATORS.index(operator))
+
+
+class Far(Near):
+    """The route to the CPU memory of far PEs."""
+
+    put = store = staticmethod(_native.far_put)
+    get = staticmethod(_native.far_get)
+    put_strided = staticmethod(_native.far_put_strided)
+    get_strided = staticmethod(_native.far_get_strided)
+    settle_pe = staticmethod(_native.far_quiet_pe)
+    atomics = atomics_of(_fetch_by, _update_by)
+    _signals = {"set": atomics["set"][torch.uint64], "add": atomics["add"][torch.uint64]}  # noqa: RUF012
+    _details = {name: NUMBERS[name, "uint64"] for name in ("set", "add")}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+        self._held: list[Any] = []  # the targets of non-blocking gets
+
+    def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
+        self._held.append(private)
+        _native.far_get_nbi(dest, place, nbytes)
+
+    def fetch(self, place: int, nbytes: int) -> int:
+        if not hasattr(self._thread, "landing"):
+            self._thread.landing = np.empty(_LARGEST // 8, np.uint64)
+            self._thread.address = self._thread.landing.ctypes.data
+        address: int = self._thread.address
+        _native.far_get(address, place, nbytes)
+        return address
+
+    def signal(self, update: str, place: int, value: int) -> None:
+        self._signals[update](place, value)
+
+    def put_signal(self, place: int, source: int, nbytes: int, home: Near, update: str, word: int, value: int) -> None:
+        if home is self:
+            _native.far_put_signal(place, source, nbytes, word, self._details[update], value)
+        else:
+            super().put_signal(place, source, nbytes, home, update, word, value)
+
+    def order(self) -> None:
+        """Send the requests of this PE's kernels: later requests to the same PE are executed after them."""
+        if proxy.memory:
+            proxy.drain(default())
+
+    def settle(self, ctx: Any = None) -> None:
+        """Wait until every request has been executed, also those of other contexts and of kernels that have ended."""
+        if proxy.memory:
+            proxy.drain(default())
+        if self._held:
+            held, self._held = self._held, []
+            _native.far_quiet()
+            held.clear()
+        else:
+            _native.far_quiet()
+
+    drain = settle
+
+
+def open_service() -> None:
+    """Start the service thread. Collective over the job, whose heaps are open.
+
+    Errors: UnreachableError, ArgumentError, LaunchError, OSError.
+    """
+    assert job.comm is not None
+    wish = carrier.agree()
+    listener, addresses = (-1, [b""] * job.n_pes) if wish == "mpi" else _listen()
+    token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
+    known = tuple(addresses[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
+    whole = cpu.base, cpu.size + cpu.system_bytes
+    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core of its own
+    carrier.load(wish)
+    _native.far_open(
+        *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
+        *(listener, _refuse, known, tuple(map(os.fsencode, job.hosts)), naps),
+    )  # fmt: skip
+    carrier.choose(wish)
+
+
+def close_service() -> None:
+    """Stop the service thread. Every PE has completed its requests and then passed a barrier."""
+    _native.far_close()
+    carrier.close()
+    proxy.close()
+
+
+def _listen() -> tuple[int, list[bytes]]:
+    """Return this PE's listening socket and the addresses of all PEs' sockets. Collective over the job."""
+    assert job.comm is not None
+    offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
+    addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
+    with together(job.comm):
+        listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
+        listener.setblocking(False)
+    ports = job.comm.allgather(listener.getsockname()[1])
+    return listener.detach(), [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
+
+
+def _sockaddr(address: str, port: int) -> bytes:
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton(address))
+
+
+def _refuse(routine: str, pe: int, number: int) -> NoReturn:
+    """Report a request that failed. Errors: UnreachableError, WaitTimeoutError."""
+    who = f"PE {pe} on {job.hosts[pe]}"
+    if number == _ETIMEDOUT:
+        refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached", [])
+    why = "it refused this PE's greeting" if number == _EACCES else os.strerror(number)
+    refuse(UnreachableError, routine, "pe", f"{who}, whose connection has ended: {why}", "a PE that is running")
+
+
+cpu.far = Far()

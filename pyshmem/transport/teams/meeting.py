@@ -1,0 +1,179 @@
+"""Synchronisation and collectives of teams, whose members synchronise through areas in CPU memory.
+
+A member writes into the memory of near members by stores, and into that of far members by requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pyshmem.runtime import _native, areas
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import listed
+from pyshmem.runtime.heap import Heap, views
+from pyshmem.runtime.host_timeouts import refuse_timeout
+from pyshmem.runtime.job import job
+from pyshmem.transport.teams import kernels, staging, tensors
+from pyshmem.transport.teams.operators import (
+    DONE,
+    LOOPS,
+    OPERATORS,
+    REDUCE,
+    REFUSED,
+    STAGED,
+    TARGET,
+    UNTOUCHED,
+    Blocks,
+    Fold,
+)
+
+native_heap = cpu  # of which the C code performs the collectives: _collectives.h, _reductions.h
+
+
+class Meeting:
+    """Synchronisation and collectives of one team. All calls are collective over the team.
+
+    Targets are ready on all members before any member calls, so members write into the targets of others at once.
+    Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
+    Errors of all calls: WaitTimeoutError, which names the missing members.
+    """
+
+    __slots__ = ("area_index", "me", "name", "size", "spans", "start", "stride", "wires")
+
+    def __init__(self, name: str, members: tuple[int, int, int], me: int, area_index: int) -> None:
+        """Describe a team.
+
+        members: the first world PE, the stride and the size.  me: this PE's number.  area_index: the area of the members.
+        """
+        self.name, self.me, self.area_index = name, me, area_index
+        self.start, self.stride, self.size = members
+        pes = [self.start + i * self.stride for i in range(self.size)]
+        self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
+        # as the native module knows a team, see to_team in _teams.h
+        self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
+
+    def sync(self, routine: str) -> None:
+        """Wait until all members have called sync. The call is also a full fence."""
+        try:
+            _native.sync(self.wires, job.timeout, job.spins)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+
+    def share(self, routine: str, note: bytes) -> list[bytes]:
+        """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier."""
+        try:
+            notes = _native.share(self.wires, job.timeout, job.spins, note)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+        return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
+
+    def agree(self, routine: str, private: int) -> int:
+        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
+        return self._step(routine, _native.agree, private)
+
+    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
+        """Perform a collective by one native call, and return what remains to be done.
+
+        UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
+        call, detail: the numbers of _native.quick.
+        """
+        try:
+            left: int = _native.quick(
+                self.wires, job.timeout, job.spins, call, detail, views, native_heap, target, source, size
+            )
+        except TimeoutError:
+            self.refuse_timeout(routine)
+        return left
+
+    def broadcast(
+        self, routine: str, heap: Heap, root: int, what: Blocks, private: int = 0, left: int = UNTOUCHED
+    ) -> None:
+        """Copy the first block of the root's ``src`` to every ``dest``.
+
+        private: TARGET and SOURCE, for the arrays of this PE that are private.  left: what quick has returned.
+        Errors: ArgumentError if the target is symmetric on the root and private here.
+        """
+        if left == UNTOUCHED:
+            copy = what.dest, what.src, what.counts[0] * what.item
+            if heap is native_heap:
+                left = self._step(routine, _native.broadcast, root, *copy, private)
+            else:
+                left = tensors.broadcast(routine, heap, self, private, root, *copy)
+        if left == REFUSED:
+            staging.refuse_mixture(routine, self, root, private)
+        if left == STAGED:
+            staging.broadcast(routine, heap, self, root, what)
+
+    def scatter(self, routine: str, heap: Heap, what: Blocks, private: int = 0, left: int = UNTOUCHED) -> None:
+        """Copy block j of ``src`` to member j, where it becomes the block of this PE in ``dest``."""
+        if left == UNTOUCHED:
+            item, count = what.item, what.counts[self.me]
+            dest = what.dest + what.start(self.me) * item
+            whole = what.tst == what.sst == 1
+            steps = (count * item, 0, 0, 1) if whole else (item, what.tst * item, what.sst * item, count)
+            copy = dest, what.src, what.skip * item, *steps
+            if heap is native_heap:
+                left = self._step(routine, _native.scatter, *copy, private & TARGET)
+            else:
+                left = tensors.scatter(routine, heap, self, private & TARGET, *copy)
+        if left == STAGED:
+            staging.scatter(routine, heap, self, what, private)
+
+    def fold(
+        self,
+        routine: str,
+        heap: Heap,
+        what: Fold,
+        context: Callable[[], Any],
+        private: int = 0,
+        left: int = UNTOUCHED,
+    ) -> None:
+        """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
+        loop = LOOPS.get(what.dtype)
+        if left == UNTOUCHED and heap is native_heap and loop is not None:
+            places = what.dest, what.src, what.nelems, private
+            left = self._step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
+        elif left == UNTOUCHED:
+            left = tensors.agree(routine, heap, self, private)
+            by_kernel = left == DONE and what.mode == REDUCE and not self.spans
+            if left == DONE and not (by_kernel and kernels.reduce(routine, heap, self, what, context)):
+                tensors.fold(routine, heap, self, what)
+        if left == STAGED:
+            staging.fold(routine, heap, self, what, context)
+
+    def _step(self, routine: str, step: Callable[..., int], *arguments: int) -> int:
+        """Make a native call, and return what remains to be done."""
+        try:
+            return step(self.wires, job.timeout, job.spins, *arguments)
+        except TimeoutError:
+            self.refuse_timeout(routine)
+
+    def missing(self) -> list[int]:
+        """Return the members that have not reached the call that this PE is in."""
+        absent: list[int] = _native.absent(self.wires, job.timeout, job.spins)
+        return absent
+
+    def refuse_timeout(self, routine: str) -> NoReturn:
+        """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""
+        absent = self.missing()
+        pes = [self.start + pe * self.stride for pe in absent]
+        refuse_timeout(routine, "team", f"no call from {listed(absent)} of {self.name}", "all of them to call it", pes)
+
+
+def _distances(pes: list[int], me: int, spans: bool) -> tuple[Any, ...]:
+    """Return where the members' memory is: what follows the area in the native module's description of a team."""
+    away = [cpu.deltas[pe] if pe in cpu.deltas else cpu.far_deltas[pe] for pe in pes]
+    step = away[1] - away[0] if len(pes) > 1 else 0
+    if not spans and all(after - before == step for before, after in pairwise(away)):
+        return step, me, len(pes)
+    numbers = [job.nodes[pe] for pe in pes]
+    present = sorted(set(numbers), key=numbers.index)
+    node = [present.index(number) for number in numbers]
+    leaders = [numbers.index(number) for number in present]
+    locals_ = [i for i, number in enumerate(numbers) if number == numbers[me]]
+    tables = (away, *((node, leaders, locals_) if spans else ((), (), ())))
+    return (0, me, len(pes), *(np.array(table, np.int64).tobytes() for table in tables))
