@@ -17,7 +17,9 @@ _RECORD, _REFUSES, _TEXT = 256, 0, 33
 def require_no_capture(routine: str) -> None:
     """Errors: ArgumentError if the current stream captures a graph."""
     if default().streams and torch.cuda.is_current_stream_capturing():
-        wants = "a call outside the capture before it: the first call of a kind makes a plan, which allocates memory"
+        wants = (
+            "such a call before the capture: the first call of a kind, and of a layout, allocates memory and compiles"
+        )
         refuse(ArgumentError, routine, "stream", "a current stream that captures a graph", wants)
 
 

@@ -21,7 +21,7 @@ PITCH = 2  # words from flag to flag: kernels are compiled for addresses that ar
 
 
 def peers_of(team: Team) -> list[int]:
-    """Return the epochs of the other members, beginning with the next one, so that not all send to the same PE."""
+    """Return the numbers of the other members, beginning with the next one, so that not all send to the same PE."""
     return [(team.me + i) % team.size for i in range(1, team.size)]
 
 

@@ -42,7 +42,7 @@ class Operand(NamedTuple):
 
 def _close(plan: Plan) -> None:
     if job.generation == plan.generation:
-        plan.space.close()
+        getattr(plan, "close", plan.space.close)()
 
 
 class Cache(OrderedDict[tuple[Any, ...], Any]):
@@ -66,9 +66,10 @@ class Cache(OrderedDict[tuple[Any, ...], Any]):
         """Close the plans of teams that have ended, and the oldest ones of ``team`` if it has as many as there may be.
 
         Collective over the team, whose members use its plans in one order. Those of other teams stay, as not all members of
-        these are here to close them.
+        these are here to close them; so do ended ones whose memory all PEs of the job must free together.
         """
-        ended = [key for key, plan in self.items() if not plan.team]
+        whole = team.size == job.n_pes
+        ended = [key for key, plan in self.items() if not plan.team and (whole or not plan.space.of_all)]
         own = [key for key, plan in self.items() if plan.team is team]
         for key in ended + own[: max(len(own) + 1 - self.most, 0)]:
             self.close(self.pop(key))
@@ -92,7 +93,7 @@ def operand(array: Any) -> Any:
 
 def key_of(routine: str, team: Team, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what a plan is found by."""
-    return routine, asked, team.meeting.wires, job.generation
+    return routine, asked, team.meeting.wires, team.size, job.generation
 
 
 def use(key: tuple[Any, ...]) -> None:

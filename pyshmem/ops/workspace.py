@@ -88,12 +88,12 @@ class Workspace:
     def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
         """Allocate. Collective over the team."""
         self._team, self.closed = team, False
-        self._world = team.size == job.n_pes
+        self.of_all = team.size == job.n_pes  # whether all PEs of the job allocate and free it together
         sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
         total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
         self._memory: Any = None
         if total:
-            self._memory = shmem.align(_LINE, total) if self._world else _reserve.take(routine, team, total)
+            self._memory = shmem.align(_LINE, total) if self.of_all else _reserve.take(routine, team, total)
             self._memory = self._memory.view(torch.uint8)
             self._memory.zero_()
         self._pieces = {}
@@ -115,7 +115,7 @@ class Workspace:
 
     def close(self) -> None:
         """Free the memory. Collective over the team, over all PEs if it has all."""
-        if self._memory is not None and self._world:
+        if self._memory is not None and self.of_all:
             shmem.free(self._memory)
         elif self._memory is not None:
             shmem.quiet()

@@ -1,5 +1,8 @@
 """Which plans are kept: those of a team go by its own calls, and with it."""
 
+import gc
+import weakref
+
 import pyshmem as shmem
 import pytest
 import torch
@@ -100,3 +103,72 @@ def test_operands_of_another_layout_on_one_pe_find_the_plan(operator, schedule, 
         result = getattr(ops, operator)(a if me else other, b, schedule=schedule)
         assert torch.equal(result, wanted)
     assert len(plans._plans) == 1
+
+
+def test_operands_at_addresses_of_another_alignment_have_kernels_of_their_own():
+    """Rows of 200 bytes: no pitch tells the two apart, and kernels that read rows as flat memory load 16 bytes at once."""
+    b = torch.ones(100, 32, dtype=torch.bfloat16, device=here())
+    buffer = torch.ones(1604, dtype=torch.bfloat16, device=here())
+    plan = ops.plan("all_gather_gemm", buffer[:1600].view(16, 100), b)
+    for start in (0, 4, 0):
+        assert (plan(buffer[start : start + 1600].view(16, 100), b) == 100).all()
+    assert len(plan._steps) == 2
+
+
+def test_a_plan_made_ahead_has_the_kernels_of_each_layout_that_it_was_asked_for():
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    plan = ops.plan("gemm_all_gather", a, b)
+    assert ops.plan("gemm_all_gather", torch.ones(8, 4, device=here()).T, b) is plan
+    assert len(plan._steps) == 2
+
+
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "workgroup_specialized", "producer_consumer", "fused"])
+def test_a_plan_keeps_no_operand(schedule):
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    ops.gemm_all_gather(a, b, schedule=schedule)
+    held = weakref.ref(a)
+    del a
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["found", "named"])
+def test_what_is_no_team_is_refused_by_name(ahead, me):
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
+    plan = ops.plan("gemm_all_gather", a, b) if ahead else None
+    for team in ("x", shmem.TEAM_INVALID):
+        with pytest.raises(shmem.ShmemError, match=rf"^gemm_all_gather: PE {me}: team: "):
+            ops.gemm_all_gather(a, b, team=team, plan=plan)
+
+
+def test_plans_go_in_one_order_on_all_pes_though_one_has_another_layout(me):
+    """Closing a plan is collective. PE 1 alone comes with rows that it has not had before."""
+    b = torch.ones(8, 8, device=here())
+    first, second = (ops.plan("gemm_all_gather", torch.ones(rows, 8, device=here()), b) for rows in (4, 5))
+    ops.gemm_all_gather(torch.ones(5, 8, device=here()), b, plan=second)
+    rows = torch.ones(4, 8 + 3 * (me == 1), device=here())[:, :8]
+    ops.gemm_all_gather(rows, b, plan=first)
+    assert list(plans._plans.values()) == [second, first]
+
+
+@pytest.mark.parametrize("split", ["rows", "columns"])
+def test_a_product_without_rows_is_empty(split):
+    a, b = torch.ones(0, 8, device=here()), torch.ones(8, 8, device=here())
+    columns = 8 * shmem.n_pes() if split == "columns" else 8
+    assert ops.gemm_all_gather(a, b, split).shape == (0, columns)
+
+
+def test_what_an_ended_team_of_all_pes_had_is_freed_when_all_pes_come(reserve, npes):
+    """A smaller team that makes a plan meanwhile waits for nobody."""
+    if npes < 2:
+        pytest.skip("there is no smaller team")
+    whole = shmem.TEAM_WORLD.split_strided()
+    product(3, whole)
+    whole.destroy()
+    small = shmem.TEAM_WORLD.split_strided(0, 1, 1)
+    if small:
+        product(2, small)
+    shmem.barrier_all()
+    before = len(plans._plans)
+    product(4)
+    assert len(plans._plans) == before  # one has come, and one has gone

@@ -6,7 +6,6 @@ from operands import close_to
 from torch_graphs import backends, compiled, near, numbers
 
 import pyshmem as shmem
-from pyshmem import ops
 from pyshmem.ops import torch as tp
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.machine import eight_bits
@@ -220,14 +219,12 @@ def test_operators_without_gradients_say_so(name, me):
         getattr(tp, name)(a, b).sum().backward()
 
 
-def test_team_goes_by_its_name(me, npes):
+def test_team_goes_by_its_name(me, npes, reserve):
     """Two teams, of the even and the odd PEs of a node, have one name each, and work at the same time."""
     shmem.barrier_all()
     node = shmem.TEAM_SHARED
     n = node.n_pes()
     team = next(filter(None, [node.split_strided(i, 2, (n - i + 1) // 2) for i in range(min(2, n))]))
-    if team.n_pes() < npes and not ops.reserve_bytes():
-        ops.reserve(1 << 20)
     assert tp.name_team("mine", team) == "mine"
     a, b = operands(me)
     members = [team.translate_pe(pe) for pe in range(team.n_pes())]

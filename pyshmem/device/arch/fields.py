@@ -1,5 +1,7 @@
 """The encoding of fields of a device context, with which one compiled kernel serves all PEs, teams and inits.
 
+Other bundles of numbers that differ from call to call use it too.
+
 Triton compiles separate variants of a kernel for an int that is 1, for multiples of 16, and for 32 and 64 bits. The
 encoding avoids this. A number is stored as 2 * number + ODD, an odd int of 32 bits that is never 1. A distance is stored
 with FAR added, an int of 64 bits that is a multiple of 16 if the distance is. The decoders are plain functions: the

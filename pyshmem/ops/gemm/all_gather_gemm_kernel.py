@@ -250,10 +250,10 @@ class Gathering:
     ) -> None:
         """sends: whether the kernel sends the rows of a, which are contiguous then."""
         n, uint64 = problem.n_pes, torch.uint64
-        layout = problem.a
+        aligned = problem.K * a.itemsize % 16 == 0  # of gathered rows
+        layout = problem.a._replace(aligned=aligned and problem.a.aligned)
         if sends:
-            aligned = (problem.k * a.itemsize | a.data_ptr()) % 16 == 0
-            layout = Operand(True, max(problem.k, 1), aligned, a.dtype)
+            layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
         product = Product(problem._replace(a=layout), problem.options.order, problem.M, layout, True)
         product.keep(product.tiles // n)
         row, most = product.row, -(-problem.M // n)

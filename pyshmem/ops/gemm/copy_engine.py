@@ -154,7 +154,7 @@ class ReduceScatter:
         self.first, last = rows_of(problem, problem.me)
         self.own = cut(self.first, last, (1,) * count)
         blocks = [(i, j) for each in self.sent for _, i, j in each] + self.own
-        self.multiply = {j - i: multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
+        self.multiply = {(i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
         self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
         self.sums = [
             Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
@@ -166,7 +166,7 @@ class ReduceScatter:
             self.chunks.begin()  # no PE reads its slots of the last call any more
         for chunk, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
-                self.multiply[j - i](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                self.multiply[i, j](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 with self.side.after():
                     put_part(self.problem, self.slots, self.parts, pe, i, j)
                     self.chunks.tell(pe, chunk)
@@ -176,7 +176,7 @@ class ReduceScatter:
                 self._await_parts(chunk)
                 torch.addmm(self.slots[0, there], a[here], b, out=out[there])
             else:
-                self.multiply[j - i](a[here], b, self.parts[here], *of_rows(scales, i, j))
+                self.multiply[i, j](a[here], b, self.parts[here], *of_rows(scales, i, j))
                 self._await_parts(chunk)
                 add(self.parts[here], out[there])
         self.side.join()

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import TEAM_WORLD, Team, require_one_node
+from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops import plans
 from pyshmem.ops.agreement import on_all, require_no_capture
 from pyshmem.ops.gemm.graphs import Replayed
 from pyshmem.ops.gemm.memory import RESULTS
-from pyshmem.ops.gemm.problem import Operand, Problem, operand_of, problem_of, require_matrix, require_out
+from pyshmem.ops.gemm.problem import Problem, operand_of, problem_of, require_matrix, require_out
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, choose, require_known, steps_of
 from pyshmem.ops.machine import device
@@ -22,7 +22,6 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
-MOST_LAYOUTS = 16  # of the operands of a plan
 MOST_READY = 256
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
@@ -42,7 +41,7 @@ class Plan:
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
         self.team, self.generation = problem.team, job.generation
         self._shapes = _shapes(a, b)
-        self._steps: dict[tuple[Operand, Operand], Any] = {}  # by the layouts of a and of b.T
+        self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
         self._memory: Workspace | None = None
         self.steps(a, b)
         self._parity = 0
@@ -99,13 +98,12 @@ class Plan:
 
     def steps(self, a: torch.Tensor, b: torch.Tensor) -> Any:
         """Return what performs calls with operands of this layout. Errors: ArgumentError while a graph is captured."""
-        places = operand_of(a), operand_of(b.T)
+        left, right = operand_of(a), operand_of(b.T)
+        places = left, right, a.data_ptr() % 16 == 0, b.data_ptr() % 16 == 0  # kernels are compiled for such addresses
         found = self._steps.get(places)
         if found is None:
             require_no_capture(self.problem.operator)
-            if len(self._steps) >= MOST_LAYOUTS:
-                self._steps.clear()
-            made = steps_of(self.problem._replace(a=places[0], b=places[1]), a, b, self._memory)
+            made = steps_of(self.problem._replace(a=left, b=right), a, b, self._memory)
             self._memory = made.space
             found = self._steps[places] = made if self.schedule in ONE_LAUNCH else Replayed(made)
         return found
@@ -137,6 +135,7 @@ class Plan:
         self._steps.clear()
         self._accepted.clear()
         self._results = []
+        _drop_ended()
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -193,8 +192,11 @@ def _required(
         plan = find(operator, a, b, team, split, options, scales, out)
     elif type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    elif plans.key_of(operator, team, _asked(a, b, split, options, scales)) != plan.key:
-        refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", "a plan of these operands and options")
+    elif plan.live:
+        if plans.key_of(operator, member(operator, team), _asked(a, b, split, options, scales)) != plan.key:
+            wants = "a plan of these operands and options"
+            refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
+        plans.use(plan.key)
     plan.require(a, b, out, scales)
     return plan
 
@@ -205,7 +207,7 @@ def find(
 ) -> Plan:  # fmt: skip
     """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``."""
     asked = _asked(a, b, split, options, scales)
-    group = TEAM_WORLD if team is None else team
+    group = member(operator, team)
 
     def make(group: Team) -> tuple[str, Any]:
         require_one_node(operator, group)
@@ -229,7 +231,7 @@ def find(
 def plan(
     operator: str, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: str = "rows", **options: Any
 ) -> Plan:
-    """Return the plan that calls of ``operator`` with such arguments use, made ahead of the first call.
+    """Return the plan that calls of ``operator`` with such arguments use, with kernels for these layouts, made ahead.
 
     operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
     a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
@@ -240,7 +242,10 @@ def plan(
     if operator not in ABLE:
         refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
     scales = taken(options)
-    return find(operator, a, b, team, split, options, scales)
+    found = find(operator, a, b, team, split, options, scales)
+    found.require(a, b, None, scales)
+    found.steps(a, b)
+    return found
 
 
 def _asked(a: Any, b: Any, split: str, options: Mapping[str, Any], scales: Scales) -> tuple[Any, ...]:

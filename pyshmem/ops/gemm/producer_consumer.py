@@ -24,8 +24,8 @@ class MultiplyThenSend(Specialized):
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         super().__init__(problem, a, b, space)
         self.side = Side()
-        self.producer = self.prepare(0, self.counts.computing)
-        self.consumer = self.prepare(self.counts.computing, self.counts.sending)
+        self.producer = self.prepare(a, b, 0, self.counts.computing)
+        self.consumer = self.prepare(a, b, self.counts.computing, self.counts.sending)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         begun = self.side.after()

@@ -107,27 +107,28 @@ class Specialized:
             words=((protocol.words_of(problem.n_pes),), torch.uint64),
             flags=((self.product.most_tiles,), torch.uint64),
         )
-        self.sample = a, b, self.space["result 0"], *samples(problem.scaling, a)
 
-    def prepare(self, base: int, programs: int) -> Prepared:
+    def prepare(self, a: torch.Tensor, b: torch.Tensor, base: int, programs: int) -> Prepared:
+        """Compile the programs from ``base`` on for arrays like a and b."""
         problem, row, (above, before) = self.problem, self.product.row, self.problem.corner
-        form = self.product.form(problem.n_pes - 1, before)
+        form, result = self.product.form(problem.n_pes - 1, before), self.space["result 0"]
         memory = Memory(*(self.space[name] for name in Memory._fields))
-        pitches = problem.a.pitch, problem.b.pitch, max(self.sample[2].stride(0), 1)
+        pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
         fixed = (
             shmem.device_context(problem.team), memory, Shape(problem.m, problem.n, problem.k, *pitches), self.counts,
             Corner(*map(encoded, (above, before // form.VECTOR, base))),
         )  # fmt: skip
         constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
         return Prepared(
-            multiply_or_send, programs, fixed, self.sample, constants, num_warps=row.warps, num_stages=row.stages
-        )
+            multiply_or_send, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
+            num_warps=row.warps, num_stages=row.stages,
+        )  # fmt: skip
 
 
 class MultiplyOrSend(Specialized):
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         super().__init__(problem, a, b, space)
-        self.kernel = self.prepare(0, sum(self.counts))
+        self.kernel = self.prepare(a, b, 0, sum(self.counts))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)
