@@ -186,7 +186,7 @@ MUTANTS = [
     Mutant("ops-slab-without-its-edge", _OPS, "mask = mask & (down + r < slabs.height) & (c < slabs.width) place",
            "mask = mask & (c < slabs.width)\n    place", "2 ops at_odd_sizes"),
     Mutant("norms-residual-forgotten", _OPS, "tl.float32) + residual.to(tl.float32)", "tl.float32)", "2 all_reduce_rms_norm odd_sizes"),
-    Mutant("norms-rows-read-before-their-flag", _OPS, "rounds.await_arrivals(ctx, words, epoch) for row in tl.range", "for row in tl.range",
+    Mutant("norms-rows-read-before-their-flag", _OPS, "protocol.await_arrivals(ctx, words, epoch) for row in tl.range", "for row in tl.range",
            "2 all_reduce_rms_norm one_pe_is_late"),
     Mutant("norms-one-set-of-slots", _OPS, "here = slots + (epoch & 1) * n * tokens * hidden", "here = slots",
            "2 all_reduce_rms_norm two_calls_lie_in_different_slots"),
