@@ -12,8 +12,8 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
 PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes)
-MINUTES_test-jobs := 14
-MINUTES_test-codegen := 7
+MINUTES_test-jobs := 7
+MINUTES_test-codegen := 4
 MINUTES_test-oldest-triton := 2
 MINUTES_test-1 := 2
 MINUTES_test-2 := 2
