@@ -1,5 +1,5 @@
-/* Collectives that move data between the members of a team (_teams.h): every target is ready before any member calls,
- * so a member writes into the targets of others at once. Callers have checked all arguments but types. */
+/* Collectives that move data between the members of a team (_barriers.h): every target is ready before any member
+ * calls, so a member writes into the targets of others at once. Callers have checked all arguments but types. */
 #pragma once
 #include "_barriers.h"
 

@@ -139,7 +139,8 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
     return link_leave(l, link_write(l, v, 3));
 }
 
-/* Puts, and by the same message then stores an epoch into a word of an area, see post in _teams.h. nbytes may be 0. */
+/* Puts, and by the same message then stores an epoch into a word of an area, see post in _barriers.h. nbytes may be 0.
+ */
 static link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, uint64_t word, uint64_t epoch,
                         uint64_t asleep) {
     link_t *l = link_to(word);

@@ -10,7 +10,7 @@ from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
-MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see _links.h and _teams.h
+MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see _links.h and _barriers.h
 
 
 def find(mpi: Any, comm: Any) -> None:

@@ -53,7 +53,7 @@ class Meeting:
         self.start, self.stride, self.size = members
         pes = [self.start + i * self.stride for i in range(self.size)]
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _teams.h
+        # as the native module knows a team, see to_team in _barriers.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str) -> None:

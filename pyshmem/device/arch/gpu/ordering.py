@@ -1,4 +1,7 @@
-"""Completion and ordering of a program's loads and stores, on GPUs. All threads of the program call these functions."""
+"""Completion, ordering and signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here.
+
+All threads of the program call these functions.
+"""
 
 from __future__ import annotations
 
