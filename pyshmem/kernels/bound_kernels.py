@@ -79,13 +79,13 @@ class Prepared:
         self.kinds: Any = ()
         if interpreter.active():
             self.plainly: Any = lambda stream, *given: kernel[counts](
-                *fixed, *((bundle(*given),) if bundle else given), *constants.values()
+                *fixed, *_bundled(bundle, given), *constants.values()
             )
             return
         # a CachedKernel that is kept would keep the tensors of tuples with it
         loaded = CachedKernel(kernel).find(*fixed, *arguments, *constants.values(), **options)
         self.plainly = lambda stream, *given: loaded(
-            counts, stream, (*fixed, *((bundle(*given),) if bundle else given), *constants.values())
+            counts, stream, (*fixed, *_bundled(bundle, given), *constants.values())
         )
         if loaded.plan is not None:
             self.bound = bind(loaded, counts, fixed, early=early)
@@ -101,6 +101,11 @@ class Prepared:
         code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
         if code:
             require_launched("ops", code)
+
+
+def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments for these operands: one, if they are the fields of a NamedTuple."""
+    return (bundle(*given),) if bundle else given
 
 
 def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, operands: tuple[Any, ...]) -> None:

@@ -26,7 +26,7 @@ def gemm_all_gather(
         float32 tile to be stored; size, of the divided dimension where n_pes does not divide it; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
-    Cost: Flops of a PE: 2 M N K / n_pes. Elements that it sends: its block of the product to n_pes - 1 peers.
+    Cost: a PE computes 2 M N K / n_pes flops and sends its block of the product to n_pes - 1 peers.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -47,7 +47,7 @@ def all_gather_gemm(
         float32 tile to be stored; size, M, and columns, N, where n_pes does not divide them; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
-    Cost: Flops of a PE: 2 M N K / n_pes. Elements that it sends: its rows of a to n_pes - 1 peers.
+    Cost: a PE computes 2 M N K / n_pes flops and sends its rows of a to n_pes - 1 peers.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -68,7 +68,7 @@ def gemm_reduce_scatter(
         float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
-    Cost: Flops of a PE: 2 M N K / n_pes. Elements that it sends: the rows of its product that others own, to their
+    Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
@@ -90,7 +90,7 @@ def gemm_all_reduce(
         float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
-    Cost: Flops of a PE: 2 M N K / n_pes. Elements that it sends: the rows of its product that others own, to their
+    Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners, and its rows of the sum to n_pes - 1 peers.
     Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.

@@ -167,8 +167,8 @@ def call(
     if ready is None or not ready[0].live or (plan is not None and plan is not ready[0]):
         found = _required(operator, a, b, out, group, plan, split, options, scales)
         ready = found, found.steps(a, b)
-        _drop_ended()
-        if asked[2] is not None:
+        if asked[2] is not None:  # of subclasses of tensors, such as parameters, there is no description
+            _drop_ended()
             _ready[asked] = ready
     else:
         plans.use(ready[0].key)
