@@ -201,7 +201,7 @@ def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ct
     into = _one_element(routine, fetch, dtype, argument)
     exact = [scalar(routine, each, value, dtype) for each, value in values.items()]
     element = np.array([to.atomics[operator][dtype](place, *exact)], name_of(dtype))
-    into.heap.direct.store(into.address, element.ctypes.data, dtype.itemsize)
+    into.heap.near.store(into.address, element.ctypes.data, dtype.itemsize)
 
 
 def _one_element(routine: str, fetch: Any, dtype: Any, argument: str) -> Operand:

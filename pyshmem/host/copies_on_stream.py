@@ -27,7 +27,7 @@ def exchange(group: Team, pair: Pair, count: int, step: int, meet: Callable[[], 
     meet: enqueues a barrier, for drivers without stream memory operations.
     """
     heap, item = pair.heap, pair.dtype.itemsize
-    direct, nbytes, stream = heap.direct, count * item, heap.direct.use_stream()
+    near, nbytes, stream = heap.near, count * item, heap.near.use_stream()
     dest, start = pair.dest + group.me * nbytes, _flags(group, heap)
     pes = [(group.me + distance) % group.size for distance in range(1, group.size)]
     away = {pe: heap.deltas[group.start + pe * group.stride] for pe in pes}
@@ -45,7 +45,7 @@ def exchange(group: Team, pair: Pair, count: int, step: int, meet: Callable[[], 
             heap.driver.write_value(stream, flags + 8 * pe, 0)
 
     gather(COME)
-    side = direct.side(_OWN)
+    side = near.side(_OWN)
     heap.driver.copy(dest, pair.src + group.me * step * item, nbytes, side.cuda_stream)
     for pe in pes:
         heap.driver.copy(dest + away[pe], pair.src + pe * step * item, nbytes, stream)

@@ -204,7 +204,7 @@ def free(array: Array) -> None:
         return
     heap, offset = old.heap, _allocation("free", old)
     _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
-    heap.direct.drain()
+    heap.near.drain()
     routes.complete()
     TEAM_WORLD.meeting.sync("free")
     heap.allocator.release(offset)
@@ -302,7 +302,7 @@ def _resized(heap: Heap, offset: int, nbytes: int) -> int:
         return offset
     moved = _room("realloc", heap, nbytes)
     old = heap.allocator.size_of(offset) or 0
-    heap.direct.put(heap.base + moved, heap.base + offset, min(old, nbytes))
+    heap.near.put(heap.base + moved, heap.base + offset, min(old, nbytes))
     heap.allocator.release(offset)
     heap.sites.pop(offset, None)
     _note_site(heap, moved)

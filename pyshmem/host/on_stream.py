@@ -178,15 +178,15 @@ def barrier_on_stream(team: Team | None = None) -> None:
     Spec: none; 9.9 SHMEM_BARRIER_ALL, and barrier_on_stream of NVSHMEM.
     """
     group = member("barrier_on_stream", team)
-    direct = streams()
-    if direct is None or not default().streams:
+    near = streams()
+    if near is None or not default().streams:
         for each in pending:  # puts to other nodes
             each.settle()
         group.meeting.sync("barrier_on_stream")
         return
     key = ("barrier", group.meeting.wires, job.generation)
     plan = known.get(key) or remember(key, kernels().barrier(context_of(group)))
-    plan.launch("barrier_on_stream", direct.use_stream(), 0, 0)
+    plan.launch("barrier_on_stream", near.use_stream(), 0, 0)
 
 
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
@@ -195,12 +195,12 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     if type(size) is not int and size is not None:
         # it is part of the plan's key, and the value of a tensor may change
         size = count_of(_NAMES[routine], "size", size)
-    direct = streams()
-    if direct is None:
+    near = streams()
+    if near is None:
         _first(routine, detail, group, target, source, size, None)
         return
     asked = (routine, detail, size, group.meeting.wires, job.generation)
-    code = _native.launch_pair(views, known, asked, direct.heap, direct.use_stream(), target, source)
+    code = _native.launch_pair(views, known, asked, near.heap, near.use_stream(), target, source)
     if type(code) is int:
         require_launched(_NAMES[routine], code)
     else:
@@ -220,7 +220,7 @@ def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, siz
         plan = _planned(name, routine, detail, group, pair, count)
         if key:
             remember(key, plan)
-        plan.launch(name, pair.heap.direct.use_stream(), pair.dest, pair.src)
+        plan.launch(name, pair.heap.near.use_stream(), pair.dest, pair.src)
 
 
 def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int, target: Any, source: Any) -> None:

@@ -117,7 +117,7 @@ def signal_fetch(signal: Array) -> int:
     """
     heap, address, dtype = word("signal_fetch", "signal", signal)
     require_signal("signal_fetch", dtype)
-    return int(_native.fetch_uint64(heap.direct.look(address, 8)))
+    return int(_native.fetch_uint64(heap.near.look(address, 8)))
 
 
 def signal_set(signal: Array, value: int, pe: int, ctx: Ctx | None = None) -> None:

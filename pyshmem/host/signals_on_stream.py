@@ -121,7 +121,7 @@ def signal_wait_until_on_stream(signal: Array, cmp: CMP | str, value: Any, engin
     if not heap.streams:
         signal_wait_until(signal, cmp, number)
         return
-    stream = heap.direct.use_stream()
+    stream = heap.near.use_stream()
     if engine == "stream":
         if not gpu.driver.can_wait(code):
             _refuse_engine(name, f"'stream' for {SIGNS[code]}", "== or >= on an NVIDIA GPU")
@@ -143,14 +143,14 @@ def quiet_on_stream(ctx: Ctx | None = None) -> None:
     """
     if not is_usable("quiet_on_stream", ctx):
         return
-    direct = streams()
-    if direct is None:
+    near = streams()
+    if near is None:
         quiet(ctx)
         return
     for each in pending:
-        if each is not direct:
+        if each is not near:
             each.settle(ctx)
-    direct.join(ctx)
+    near.join(ctx)
 
 
 def _copy(routine: str, target: Any, source: Any, pe: Any, size: int | None) -> tuple[Any, int, int, int]:
@@ -170,7 +170,7 @@ def _copy(routine: str, target: Any, source: Any, pe: Any, size: int | None) -> 
 
 def _route(routine: str, heap: Heap, pe: Any) -> tuple[Any, int]:
     to, away = route(routine, heap, pe)
-    if heap.streams and to is not heap.direct:
+    if heap.streams and to is not heap.near:
         refuse(UnreachableError, routine, "pe", str(pe), "a PE whose GPU memory is mapped here: one of this node")
     return to, away
 
@@ -189,7 +189,7 @@ def _signal(routine: str, there: tuple[Heap, Any, int], update: tuple[str, int, 
         order()
         to.signal(operation, place, number)
         return
-    stream = heap.direct.use_stream()
+    stream = heap.near.use_stream()
     if engine == "stream":
         gpu.driver.write_value(stream, place, number)
         return

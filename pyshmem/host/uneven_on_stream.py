@@ -67,7 +67,7 @@ def alltoallv_on_stream(
     key = (_NAME, unit, nbytes, group.meeting.wires, job.generation)
     plan = known.get(key) or remember(key, _plan(group, unit, nbytes))
     words = (*numbers, rows.room, rows.length, rows.width * (item // unit))
-    stream = heap.direct.use_stream()
+    stream = heap.near.use_stream()
     plan.launch(_NAME, stream, pair.dest, pair.src, *words)
 
 

@@ -68,9 +68,9 @@ def wait_word(
     if type(value) is not int:
         value = scalar(routine, "value", value, dtype)
     try:
-        return int(heap.direct.wait_word(address, dtype, code, value))
+        return int(heap.near.wait_word(address, dtype, code, value))
     except TimeoutError:
-        seen = LOAD[dtype](heap.direct.look(address, dtype.itemsize))
+        seen = LOAD[dtype](heap.near.look(address, dtype.itemsize))
         sign = SIGNS[code]
         refuse_timeout(routine, argument, f"{seen} at {heap.place(address - heap.base)}", f"a value {sign} {value}")
     except OverflowError:
@@ -201,7 +201,7 @@ def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Wor
             refuse(ArgumentError, routine, "status", f"{keep.size} elements", wants)
         address = describe(routine, "status", keep).address
     exact = scalar(routine, "value", value, operand.dtype)
-    place = operand.heap.direct, operand.heap.base, operand.address, operand.nelems, operand.dtype
+    place = operand.heap.near, operand.heap.base, operand.address, operand.nelems, operand.dtype
     return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
 
 

@@ -97,7 +97,7 @@ class Prepared:
         if bound is None:
             self.plainly(None, *arrays)
             return
-        stream = heaps["cuda"].direct.use_stream()
+        stream = heaps["cuda"].near.use_stream()
         code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
         if code:
             require_launched("ops", code)

@@ -31,12 +31,12 @@ static PyObject *py_tensor_reader(PyObject *self, PyObject *const *args, Py_ssiz
     return PyLong_FromVoidPtr(table->version.major == 1 ? (void *)table->read : NULL);
 }
 
-/* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, direct, far
- * deltas, far), see pyshmem.runtime.heap. direct is the route to the PEs with mapped heaps, far that to the others, see
+/* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, near, far
+ * deltas, far), see pyshmem.runtime.heap. near is the route to the PEs with mapped heaps, far that to the others, see
  * pyshmem.transport. */
 typedef struct {
     uint64_t base;
-    PyObject *starts, *ends, *heap, *deltas, *direct, *far_deltas, *far;
+    PyObject *starts, *ends, *heap, *deltas, *near, *far_deltas, *far;
 } view_t;
 typedef struct {
     uint64_t address, nbytes, item;
@@ -89,7 +89,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
         v->ends = PyTuple_GetItem(view, 4);
         v->heap = PyTuple_GetItem(view, 7);
         v->deltas = PyTuple_GetItem(view, 8);
-        v->direct = PyTuple_GetItem(view, 9);
+        v->near = PyTuple_GetItem(view, 9);
         v->far_deltas = PyTuple_GetItem(view, 10);
         v->far = PyTuple_GetItem(view, 11);
         return to_u64(PyTuple_GetItem(view, 2), &v->base);
@@ -127,7 +127,7 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
 static PyObject *move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     int64_t delta;
     if (!PyLong_CheckExact(pe) && (!PyIndex_Check(pe) || PyBool_Check(pe))) return NULL;
-    PyObject *route = v->direct, *found = PyDict_GetItemWithError(v->deltas, pe);
+    PyObject *route = v->near, *found = PyDict_GetItemWithError(v->deltas, pe);
     if (!found && !PyErr_Occurred()) {
         route = v->far;
         found = PyDict_GetItemWithError(v->far_deltas, pe);

@@ -43,7 +43,7 @@ class Heap:
     streams = False  # whether work on this memory is enqueued on torch's streams
     alignment = 1  # the largest power of two modulo which the heaps of all PEs begin alike
     index = 0  # of the device, as torch counts
-    direct: Any = None  # the route to the mapped PEs, which pyshmem.transport sets
+    near: Any = None  # the route to the mapped PEs, which pyshmem.transport sets
     far: Any = None  # the route to the PEs in far_deltas, which pyshmem.transport sets
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Heap:
         live = allocator.starts, allocator.ends
         view = (
             *(_READER, torch.Tensor, self.base, *live, device_type, index, self),
-            *(self.deltas, self.direct, self.far_deltas, self.far),
+            *(self.deltas, self.near, self.far_deltas, self.far),
         )
         views[:] = [view, *(each for each in views if each[7] is not self)]
 

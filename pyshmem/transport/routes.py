@@ -31,8 +31,8 @@ pending: list[Near] = []  # routes with operations that may be incomplete on ret
 def open_routes() -> None:
     """Open the routes. All heaps are open. Collective over the job. Errors: UnreachableError, ArgumentError, OSError."""
     if gpu.size:
-        gpu.direct.open()
-        pending.append(gpu.direct)
+        gpu.near.open()
+        pending.append(gpu.near)
     if cpu.far_deltas:
         open_service()
         pending.append(cpu.far)  # last, because kernels may have sent requests
@@ -42,8 +42,8 @@ def open_routes() -> None:
 
 def close_routes() -> None:
     """Complete all operations and close the routes. Every PE has passed a barrier after its last access."""
-    if gpu.direct in pending:
-        gpu.direct.close()
+    if gpu.near in pending:
+        gpu.near.close()
     if cpu.far in pending:
         close_service()
     if gpu.far_deltas:
@@ -61,14 +61,14 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
         pe = world_pe(routine, pe)
     away = heap.deltas.get(pe)
     try:
-        to, away = (heap.far, heap.far_deltas[pe]) if away is None else (heap.direct, away)
+        to, away = (heap.far, heap.far_deltas[pe]) if away is None else (heap.near, away)
     except KeyError:
         refuse_pe(routine, pe)
     if private is None or private is heap:
         return to, away
     if to is heap.far:
         return gpu.far if heap is cpu else gpu.far.from_cpu, away
-    return gpu.direct.bridges[heap.device], away
+    return gpu.near.bridges[heap.device], away
 
 
 def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
@@ -161,4 +161,4 @@ def complete_on(pes: list[int], ctx: Any) -> None:
 
 def streams() -> GpuNear | None:
     """Return the route that enqueues work on streams, or None."""
-    return gpu.direct if "cuda" in heaps else None
+    return gpu.near if "cuda" in heaps else None

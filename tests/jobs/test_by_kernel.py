@@ -33,7 +33,7 @@ class Heap:
 
     def __init__(self, done, reduces=True, gives_up=False):
         self.done, self.reduces, self.gives_up = done, reduces, gives_up
-        self.direct = self  # its own route
+        self.near = self  # its own route
 
     def settle(self):
         self.done.append("settle")

@@ -38,7 +38,7 @@ class Heap:
 
     def __init__(self, done):
         self.done, self.captures = done, False
-        self.driver = self.direct = self
+        self.driver = self.near = self
 
     def stream(self):
         return 7

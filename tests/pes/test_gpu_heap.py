@@ -93,8 +93,8 @@ def test_put_signal_may_signal_in_the_other_kind_of_memory():
 def test_words_moved_by_a_kernel_are_what_copies_bring(dtype, monkeypatch):
     """The way of AMD's GPUs, whose copies may tear a word."""
     left, me, right = neighbours()
-    for name, value in (("moves_words", True), ("put", gpu.direct._copy), ("get", gpu.direct._copy)):
-        monkeypatch.setattr(gpu.direct, name, value)
+    for name, value in (("moves_words", True), ("put", gpu.near._copy), ("get", gpu.near._copy)):
+        monkeypatch.setattr(gpu.near, name, value)
     words = shmem.array(payload(me, 1, 5, dtype))
     assert [shmem.g(words[place], right) for place in range(5)] == payload(right, 1, 5, dtype).tolist()
     flags = shmem.zeros(6, dtype=dtype)

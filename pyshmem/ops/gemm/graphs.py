@@ -42,7 +42,7 @@ class Replayed:
                 self._step(*arrays)
                 return
             found = self._graphs[key] = self._captured(*arrays)
-        code = launch_graph(graph_launcher(), found[1], self._heap.direct.use_stream())
+        code = launch_graph(graph_launcher(), found[1], self._heap.near.use_stream())
         if code:
             refuse_launch("ops", "a plan's graph", code)
 

@@ -44,7 +44,7 @@ class FromCpu(Far):
 
     def _wait(self) -> None:
         """Wait for the work on the current stream. Errors: ArgumentError if it captures a graph."""
-        self.heap.direct.refuse_capture("a call to a PE of another node")
+        self.heap.near.refuse_capture("a call to a PE of another node")
         self.heap.synchronize()
 
     def _later(self, request: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,9 +108,9 @@ class FromGpu(FromCpu):
         self._get(dest, place, nbytes)
 
     def _put(self, place: int, source: int, nbytes: int) -> None:
-        direct = self.heap.direct
+        near = self.heap.near
         if nbytes in WORDS:  # which some copy engines tear
-            _native.far_put(place, direct.fetch(source, nbytes), nbytes)
+            _native.far_put(place, near.fetch(source, nbytes), nbytes)
             return
         ready: tuple[int, int, int] | None = None  # the previous chunk: (place, its address in pinned memory, bytes)
         for first, size, at, stream in self._chunks(nbytes):
@@ -140,7 +140,7 @@ class FromGpu(FromCpu):
 
     def _chunks(self, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (first byte, bytes, address of pinned memory, current stream) of each chunk; two addresses alternate."""
-        self.heap.direct.refuse_capture("a call to a PE of another node")
+        self.heap.near.refuse_capture("a call to a PE of another node")
         stream, staged = self.heap.stream(), self._staged
         if not hasattr(staged, "memory"):
             staged.memory = torch.empty(2 * _CHUNK, dtype=torch.uint8, device="cpu", pin_memory=True)

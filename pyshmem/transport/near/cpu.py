@@ -36,4 +36,4 @@ class CpuNear(Near):
     drain = order = settle
 
 
-cpu.direct = CpuNear()
+cpu.near = CpuNear()

@@ -339,4 +339,4 @@ def _host_atomics() -> Any:
     return host_atomics
 
 
-gpu.direct = GpuNear(gpu)
+gpu.near = GpuNear(gpu)

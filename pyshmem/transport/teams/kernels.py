@@ -32,11 +32,11 @@ def reduce(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callabl
     plan = known.get(key) or remember(key, kernels().waited_for(context(), *asked))
     if plan is None:
         return False
-    heap.direct.settle()
-    stream = heap.direct.own_stream()
+    heap.near.settle()
+    stream = heap.near.own_stream()
     plan.launch(routine, stream, what.dest, what.src)
     try:
-        heap.direct.finish(stream)
+        heap.near.finish(stream)
     except WaitTimeoutError:
         team.refuse_timeout(routine)
     return True

@@ -33,10 +33,10 @@ def fold(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[
     src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
     for first in range(0, total, most):
         count = min(total - first, most)
-        heap.direct.put(place, src + first * item, count * item)
+        heap.near.put(place, src + first * item, count * item)
         team.fold(routine, heap, what._replace(dest=place, src=place, nelems=count), context)
-        heap.direct.get(what.dest + first * item, place, count * item)
-    heap.direct.settle()
+        heap.near.get(what.dest + first * item, place, count * item)
+    heap.near.settle()
 
 
 def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) -> None:
@@ -50,10 +50,10 @@ def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) 
         if first:
             team.sync(routine)  # all members have copied the previous chunk
         if team.me == root:
-            heap.direct.put(place, src + first * item, count * item)
+            heap.near.put(place, src + first * item, count * item)
         team.broadcast(routine, heap, root, Blocks(place, place, item, (count,)))
-        heap.direct.get(what.dest + first * item, place, count * item)
-        heap.direct.settle()
+        heap.near.get(what.dest + first * item, place, count * item)
+        heap.near.settle()
 
 
 def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int) -> None:
@@ -76,10 +76,10 @@ def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int)
         for j, count in enumerate(counts):
             dest, part = what.dest + what.start(j) * item + first * step, half + chunk.start(j) * item
             if what.tst > 1:
-                heap.direct.get_strided(dest, part, step, item, item, count)
+                heap.near.get_strided(dest, part, step, item, item, count)
             elif count:
-                heap.direct.get(dest, part, count * item)
-    heap.direct.settle()
+                heap.near.get(dest, part, count * item)
+    heap.near.settle()
 
 
 def refuse_mixture(routine: str, team: Meeting, root: int, private: int) -> NoReturn:
@@ -105,7 +105,7 @@ def _apart(heap: Heap, dest: int, dest_bytes: int, src: int, src_bytes: int) -> 
     if (dest, dest_bytes) == (src, src_bytes) or dest + dest_bytes <= src or src + src_bytes <= dest:
         return src, None
     copy = torch.empty(src_bytes, dtype=torch.uint8, device=heap.device)
-    heap.direct.put(copy.data_ptr(), src, src_bytes)
+    heap.near.put(copy.data_ptr(), src, src_bytes)
     return copy.data_ptr(), copy
 
 

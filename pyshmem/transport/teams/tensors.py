@@ -23,7 +23,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 def agree(routine: str, heap: Heap, team: Meeting, private: int) -> int:
     """Complete the operations of this PE, meet, and return what remains to be done: DONE is nothing special."""
-    heap.direct.settle()
+    heap.near.settle()
     if team.spans:
         heap.far.settle()
     return team.agree(routine, private)
@@ -145,11 +145,11 @@ def _zeros(like: Any) -> Any:
 def _route(heap: Heap, team: Meeting, j: int) -> tuple[Any, int]:
     """Return the route to member j, and the distance there."""
     pe = team.start + j * team.stride
-    return (heap.direct, heap.deltas[pe]) if pe in heap.deltas else (heap.far, heap.far_deltas[pe])
+    return (heap.near, heap.deltas[pe]) if pe in heap.deltas else (heap.far, heap.far_deltas[pe])
 
 
 def _barrier(routine: str, heap: Heap, team: Meeting) -> None:
-    heap.direct.settle()
+    heap.near.settle()
     if team.spans:
         heap.far.settle()
     team.sync(routine)

@@ -1,4 +1,4 @@
-"""Completion, ordering and signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here.
+"""Completion and ordering of a program, on GPUs.
 
 All threads of the program call these functions.
 """
@@ -29,16 +29,3 @@ def quiet(ctx):
     gpu.drain(ctx)
     gpu.complete(ctx)
     gpu.barrier(ctx)
-
-
-@triton.jit
-def set_signal(ctx, pointer, value):
-    """Store a uint64 atomically, after the earlier stores of all threads of the program."""
-    join(ctx)
-    gpu.store_release(ctx, pointer, value)
-
-
-@triton.jit
-def add_signal(ctx, pointer, value):
-    join(ctx)
-    gpu.add_release(ctx, pointer, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pyshmem.device.arch.gpu import atomics, blocks, copies, ordering, requests
+from pyshmem.device.arch.gpu import atomics, blocks, copies, ordering, requests, signals
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.requests import is_place
 from pyshmem.device.arch.gpu.translation import distance, is_scalar, translate
@@ -204,22 +204,22 @@ def in_bits(value):
 def set_signal(ctx, pointer, value):
     """Set a uint64, as a release of what all threads have stored. It begins with a barrier."""
     if is_direct(ctx.reach):
-        ordering.set_signal(ctx, pointer, value)
+        signals.set_signal(ctx, pointer, value)
     elif is_place(pointer):
         requests.update(ctx, "set", "uint64", pointer, value)
     else:
-        ordering.set_signal(ctx, pointer, value)
+        signals.set_signal(ctx, pointer, value)
 
 
 @triton.jit
 def add_signal(ctx, pointer, value):
     """Add to a uint64, as set_signal sets it."""
     if is_direct(ctx.reach):
-        ordering.add_signal(ctx, pointer, value)
+        signals.add_signal(ctx, pointer, value)
     elif is_place(pointer):
         requests.update(ctx, "add", "uint64", pointer, value)
     else:
-        ordering.add_signal(ctx, pointer, value)
+        signals.add_signal(ctx, pointer, value)
 
 
 @triton.jit

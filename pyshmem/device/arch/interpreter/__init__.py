@@ -39,7 +39,7 @@ from pyshmem.device.arch.interpreter.copies import (
     store_single,
 )
 from pyshmem.device.arch.interpreter.marked_words import await_parts, await_words, store_words
-from pyshmem.device.arch.interpreter.ordering import add_signal, fence, join, quiet, set_signal
+from pyshmem.device.arch.interpreter.ordering import fence, join, quiet
 from pyshmem.device.arch.interpreter.partition_checks import (
     check_index,
     check_member,
@@ -49,6 +49,7 @@ from pyshmem.device.arch.interpreter.partition_checks import (
     check_plane,
     check_tile_place,
 )
+from pyshmem.device.arch.interpreter.signals import add_signal, set_signal
 from pyshmem.device.arch.interpreter.team_flags import (
     await_all,
     await_member,
