@@ -6,6 +6,7 @@ import torch
 import pyshmem as shmem
 import triton
 import triton.language as tl
+from pyshmem import device as dev
 from pyshmem.runtime.heap import default
 from support import here
 
@@ -101,6 +102,29 @@ def test_tables_of_a_team_count_in_the_team(npes):
         team = shmem.TEAM_WORLD.split_strided(start, stride, size)
         check_one_shot(team)
         team.destroy()
+
+
+@triton.jit
+def number_of_members(ctx, word, found, n):
+    for pe in range(n):
+        tl.store(found + pe, tl.load(dev.ptr(ctx, word, pe)))
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (0, 2), (-1, -1)])
+def test_a_kernel_finds_a_teams_members_in_a_table_of_distances(shape, me, npes):
+    """As it does where the driver has placed the heaps; the table has the distances to all PEs."""
+    start, stride = shape
+    word, heap = shmem.full(1, 10 + me, dtype=torch.int64), default()
+    team = shmem.TEAM_WORLD.split_strided(start % npes, stride)
+    shmem.barrier_all()
+    if team:
+        table = torch.tensor([heap.deltas.get(pe, 0) for pe in range(npes)], device=word.device)
+        ctx = shmem.device_context(team)._replace(table=table.data_ptr(), by_table=tl.constexpr(True))
+        found = torch.zeros(team.n_pes(), dtype=torch.int64, device=word.device)
+        number_of_members[(1,)](ctx, word, found, team.n_pes())
+        assert found.tolist() == [10 + team.translate_pe(pe, shmem.TEAM_WORLD) for pe in range(team.n_pes())]
+        team.destroy()
+    shmem.barrier_all()
 
 
 def test_tables_agree_with_ptr(me, npes):
