@@ -14,7 +14,8 @@ from importlib import import_module
 from itertools import permutations
 from typing import Any
 
-from pyshmem.runtime import environment, interpreter, requirements
+from pyshmem.runtime import environment, interpreter, requirements, site_defaults
+from pyshmem.runtime.errors import ArgumentError
 from pyshmem.version import OPENSHMEM, __version__
 
 from . import libmpi
@@ -157,6 +158,15 @@ def _variables(missing: list[str]) -> Iterator[str]:
     own = interpreter.VARIABLE if interpreter.chosen_here else ""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIXES) and name != own]
     yield ", ".join(f"{name}={os.environ[name]}" for name in names) or "none of pyshmem's, mpi4py's or Triton's is set"
+    try:
+        rows = [(name, *environment.setting(name)) for name in environment.VARIABLES]
+    except ArgumentError as error:
+        missing.append(str(error))
+        return
+    path = site_defaults.path()
+    texts = [f"{name}={text}" for name, text, origin in rows if text and origin == path]
+    if texts:
+        yield f"from {path}: {', '.join(texts)}"
 
 
 SECTIONS: dict[str, Callable[[list[str]], Iterator[str]]] = {

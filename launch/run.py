@@ -96,7 +96,7 @@ def _launch(options: argparse.Namespace) -> int:
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     if options.dump_after or options.timeout:
-        environment.setdefault("PYSHMEM_DUMP", pe.DUMP.name)
+        environment["PYSHMEM_DUMP"] = environment.get("PYSHMEM_DUMP") or pe.DUMP.name
     if options.heap_size:
         environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
     if options.report:

@@ -18,3 +18,4 @@ except OSError:
     # closed: the next file that a test opens would be the standard input of its programs
     os.open(os.devnull, os.O_RDONLY)
 forget(*SETTINGS)
+os.environ["PYSHMEM_CONFIG"] = ""  # no defaults of the site

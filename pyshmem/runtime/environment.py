@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from pyshmem.runtime import site_defaults
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
 
 PAGE = 4096
@@ -154,25 +155,44 @@ VARIABLES = {
 }
 
 
+def setting(name: str) -> tuple[str, str]:
+    """Return the text that the variable has and where it is from, a variable or the site's file; "" and "" if unset.
+
+    The user's variables win over the site's file. An empty text counts as unset: modulefiles blank variables so.
+    Errors: ArgumentError for a file that cannot be used.
+    """
+    row = VARIABLES[name]
+    for used in filter(None, (name, row.alias)):
+        if os.environ.get(used):
+            return os.environ[used], used
+    path = site_defaults.path()
+    try:
+        text = site_defaults.defaults(path, VARIABLES.keys()).get(name, "")
+    except ValueError as error:
+        refuse(ArgumentError, "init", site_defaults.VARIABLE, repr(path), str(error))
+    return text, path if text else ""
+
+
 def read(name: str) -> Any:
     """Return the value of the variable, or its default. Errors: ArgumentError, which names the variable and its text."""
     row = VARIABLES[name]
-    used = name if name in os.environ or not row.alias else row.alias
-    text = os.environ.get(used)
-    if text is None:
+    text, used = setting(name)
+    if not text:
         return row.default
     try:
         return row.parse(text)
     except ValueError as error:
-        refuse(ArgumentError, "init", used, repr(text), str(error))
+        named = used if used in (name, row.alias) else f"{name} of {used}"
+        refuse(ArgumentError, "init", named, repr(text), str(error))
 
 
 def listing(settled: dict[str, str]) -> str:
     """Return the table of SHMEM_INFO. ``settled`` has the values that init chose, if they differ from the variables."""
     lines = ["Environment of pyshmem (value, variable, meaning):"]
     for name, row in VARIABLES.items():
-        value = settled.get(name, str(read(name)))
-        lines.append(f"  {value:>12}  {name:22} {row.help}")
+        value, origin = settled.get(name, str(read(name))), setting(name)[1]
+        site = "" if origin in ("", name, row.alias) else f" [from {origin}]"
+        lines.append(f"  {value:>12}  {name:22} {row.help}{site}")
     return "\n".join(lines)
 
 

@@ -69,7 +69,22 @@ def variables(monkeypatch):
     for row in environment.VARIABLES.values():
         for name in (row.name, row.alias):
             monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSHMEM_CONFIG", "")
     return monkeypatch
+
+
+@pytest.fixture
+def site(variables, tmp_path):
+    """Writes a site's file, which this process reads from then on."""
+    files = iter(range(99))
+
+    def write(text):
+        path = tmp_path / f"{next(files)}.toml"
+        path.write_text(text)
+        variables.setenv("PYSHMEM_CONFIG", str(path))
+        return path
+
+    return write
 
 
 def test_an_unset_variable_has_its_default(variables):
@@ -180,3 +195,49 @@ def test_a_variable_that_is_nearly_one_of_ours_is_found(given, found, monkeypatc
     for name, text in given.items():
         monkeypatch.setenv(name, text)
     assert environment.misspelt() == found
+
+
+def test_a_site_sets_what_the_user_has_not(site, variables):
+    path = site('PYSHMEM_WAIT_TIMEOUT = 60\nSHMEM_SYMMETRIC_SIZE = "2m"\nSHMEM_DEBUG = true\nPYSHMEM_HEAP = "cpu"\n')
+    variables.setenv("PYSHMEM_HEAP", "cuda")
+    variables.setenv("SMA_SYMMETRIC_SIZE", "1m")
+    wanted = {
+        "PYSHMEM_WAIT_TIMEOUT": 60.0,
+        "SHMEM_SYMMETRIC_SIZE": 1 << 20,
+        "SHMEM_DEBUG": True,
+        "PYSHMEM_HEAP": "cuda",
+    }
+    assert {name: environment.read(name) for name in wanted} == wanted
+    assert environment.setting("PYSHMEM_WAIT_TIMEOUT") == ("60", str(path))
+    assert environment.setting("SHMEM_SYMMETRIC_SIZE") == ("1m", "SMA_SYMMETRIC_SIZE")
+    assert f"[from {path}]" in next(line for line in environment.listing({}).splitlines() if "WAIT_TIMEOUT" in line)
+
+
+@pytest.mark.parametrize("name", ["PYSHMEM_DUMP", "PYSHMEM_HEAP", "SHMEM_SYMMETRIC_SIZE", "PYSHMEM_WAIT_TIMEOUT"])
+def test_an_empty_variable_is_an_unset_one(name, site, variables):
+    usual = environment.read(name)
+    variables.setenv(name, "")
+    assert environment.read(name) == usual
+    site({"PYSHMEM_DUMP": 'PYSHMEM_DUMP = "SIGUSR1"', "PYSHMEM_HEAP": 'PYSHMEM_HEAP = "cpu"'}.get(name, f"{name} = 7"))
+    assert environment.read(name) not in (usual, None)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("PYSHMEM_WAIT_TIME = 1", "PYSHMEM_WAIT_TIME is none"), ("PYSHMEM_HEAP = []", r"PYSHMEM_HEAP; it has \[\]"), ("a b", "a file of variables and values"),
+])  # fmt: skip
+def test_a_sites_file_of_anything_else_is_refused(text, words, site):
+    path = site(text)
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: PYSHMEM_CONFIG: got '{path}'; wants .*{words}"):
+        environment.read("SHMEM_DEBUG")
+
+
+def test_a_value_of_the_site_without_meaning_is_refused_with_its_file(site):
+    path = site('PYSHMEM_HEAP = "disk"')
+    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_HEAP of {path}: got 'disk'; wants cpu or cuda"):
+        environment.read("PYSHMEM_HEAP")
+
+
+def test_a_file_that_is_not_there_is_refused_if_it_was_named(variables):
+    variables.setenv("PYSHMEM_CONFIG", "/none/pyshmem.toml")
+    with pytest.raises(shmem.ArgumentError, match="No such file"):
+        environment.read("SHMEM_DEBUG")

@@ -106,3 +106,16 @@ def test_shmem_info_prints_versions_mpi_pes_and_nodes(tmp_path):
     assert status == 0, err
     assert re.search(r"^pyshmem \S+, Python \S+, torch \S+, .*mpi4py \S+, .*MPI", out, re.MULTILINE), out
     assert re.search(r"^2 PEs on 1 node, threads: [A-Z]+$", out, re.MULTILINE), out
+
+
+def test_info_says_which_values_come_from_the_sites_file(monkeypatch, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text('PYSHMEM_FAR = "tcp"\nPYSHMEM_WAIT_TIMEOUT = 60\n')
+    monkeypatch.setenv("PYSHMEM_CONFIG", str(path))
+    monkeypatch.setenv("PYSHMEM_WAIT_TIMEOUT", "7")
+    said, missing = lines(info._variables)
+    assert (said[-1], missing) == (f"from {path}: PYSHMEM_FAR=tcp", []) and "PYSHMEM_WAIT_TIMEOUT=7" in said[0]
+    path = tmp_path / "other.toml"
+    path.write_text("PYSHMEM_FARR = 1\n")
+    monkeypatch.setenv("PYSHMEM_CONFIG", str(path))
+    assert "PYSHMEM_FARR is none" in lines(info._variables)[1][0]

@@ -23,7 +23,7 @@ CONDA_NAMES = {"torch": "pytorch"}  # others have the name that they have on the
 def lower_bounds():
     """What pyshmem needs, without extras: the least version by name."""
     needed = [each for each in metadata.requires("pyshmem-mpi") if "extra ==" not in each]
-    return dict(re.fullmatch(r"([a-z0-9]+)>=([\d.]+)", each).groups() for each in needed)
+    return dict(re.fullmatch(r"([a-z0-9]+)>=([\d.]+)(?:; .*)?", each).groups() for each in needed)
 
 
 def test_the_spack_recipe_has_the_version_and_the_lower_bounds_of_the_distribution():

@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant("host-split-takes-one-pe-less", _HOST, "(self.size - 1 - first) // step + 1 if", "(self.size - 1 - first) // step if",
            "2 teams without_size"),
     Mutant("host-team-without-stride", _HOST, "return self.start + pe * self.stride", "return self.start + pe",
-           "3 contexts counts_pes_in_the_contexts_team"),
+           "2 contexts counts_pes_in_the_contexts_team"),
     Mutant("host-free-does-not-wait", _HOST, 'TEAM_WORLD.meeting.sync("free")', "pass", "2 memory free_waits"),
     Mutant("host-realloc-copies-nothing", _HOST, "min(old, nbytes))", "0)", "2 memory realloc_grows"),
     Mutant("host-owner-of-elements-not-blocks", _HOST, '"owner", index) // self.block % self.n_pes',

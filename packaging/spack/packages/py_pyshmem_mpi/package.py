@@ -24,6 +24,7 @@ class PyPyshmemMpi(PythonPackage, CudaPackage, ROCmPackage):
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-torch@2.11:", type=("build", "run"))
     depends_on("py-triton@3.6:", type=("build", "run"))
+    depends_on("py-tomli@2:", type=("build", "run"))
 
     depends_on("py-torch~cuda~rocm", when="~cuda~rocm")
     for arch in CudaPackage.cuda_arch_values:
