@@ -131,7 +131,7 @@ part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
 FILES_kernels1 := $(filter $(patsubst %,test_device_%.py,amo amo_nbi collectives context gluon kernels litmus nbi),$(FILES))
 FILES_kernels2 := $(filter-out $(FILES_kernels1),$(filter test_device_%,$(FILES)))
-FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_programs c_names_types porting) # these tests access memory by NumPy
+FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls c_names_types porting) # these tests access memory by NumPy
 # what compiles most, in five parts of about equal time: it takes longer to compile than to run
 FILES_products := test_ops.py
 FILES_scaled := $(filter $(patsubst %,test_%.py,ops_few_rows ops_plans ops_scaled ops_selection tuning),$(FILES))

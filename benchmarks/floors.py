@@ -20,43 +20,43 @@ from pyshmem.irregular.works.spmv import Operands
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime.gpu.launch import current_stream
 
-EACH_ONCE, BY_COLUMNS, EMPTY = "each byte once", "x by columns", "an empty kernel"
-FLOORS = EACH_ONCE, BY_COLUMNS, EMPTY
+FLOORS = EACH_ONCE, BY_COLUMNS = "each byte once", "x by columns"
 _BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["rows", "width", "stored"])
 def move(
     offsets, rows, width, stored, operands,
-    EMPTY: tl.constexpr, GATHERS: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
+    GATHERS: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Load a block of each array, x by columns if GATHERS, and store a block of y, to which all of them go."""
     if EARLY:
         gpu.follow()
-    if not EMPTY:
-        places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        atoms = places < stored
-        column = tl.load(operands.columns + places, mask=atoms, other=0)
-        entry = tl.load(operands.entries + places, mask=atoms, other=0)
-        if GATHERS:
-            x = tl.load(operands.x + column, mask=atoms, other=0)
-        else:
-            x = tl.load(operands.x + places, mask=places < width, other=0) + column
-        offset = tl.load(offsets + places, mask=places < rows, other=0)
-        tl.store(operands.y + places, offset + tl.sum(entry * x), mask=places < rows)
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    atoms = places < stored
+    column = tl.load(operands.columns + places, mask=atoms, other=0)
+    entry = tl.load(operands.entries + places, mask=atoms, other=0)
+    if GATHERS:
+        x = tl.load(operands.x + column, mask=atoms, other=0)
+    else:
+        x = tl.load(operands.x + places, mask=places < width, other=0) + column
+    offset = tl.load(offsets + places, mask=places < rows, other=0)
+    tl.store(operands.y + places, offset + tl.sum(entry * x), mask=places < rows)
 
 
 def floors(matrix: irregular.CSR, x: torch.Tensor) -> dict[str, Callable[[], Any]]:
     """Return the calls by name. They go on torch's current stream."""
     operands = Operands(matrix.columns, matrix.values, x, x.new_empty(matrix.rows))
-    every = {EACH_ONCE: (False, False), BY_COLUMNS: (False, True), EMPTY: (True, False)}
-    return {name: partial(_call, _prepared(matrix, operands, *flags), operands) for name, flags in every.items()}
+    return {
+        name: partial(_call, _prepared(matrix, operands, gathers), operands)
+        for name, gathers in ((EACH_ONCE, False), (BY_COLUMNS, True))
+    }
 
 
-def _prepared(matrix: irregular.CSR, operands: Operands, empty: bool, gathers: bool) -> Prepared:
+def _prepared(matrix: irregular.CSR, operands: Operands, gathers: bool) -> Prepared:
     early = may_be_early()
-    constants = {"EMPTY": empty, "GATHERS": gathers, "EARLY": early, "BLOCK": _BLOCK}
-    programs = 1 if empty else -(-max(matrix.atoms, *matrix.shape) // _BLOCK)
+    constants = {"GATHERS": gathers, "EARLY": early, "BLOCK": _BLOCK}
+    programs = -(-max(matrix.atoms, *matrix.shape) // _BLOCK)
     fixed = matrix.offsets, matrix.rows, matrix.shape[1], matrix.atoms
     return Prepared(move, programs, fixed, (operands,), constants, early)
 

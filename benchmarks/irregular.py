@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks import record
 from benchmarks.accelerator import issued
-from benchmarks.floors import BY_COLUMNS, EACH_ONCE, EMPTY, FLOORS, floors
+from benchmarks.floors import FLOORS, floors
 from benchmarks.matrices import FAMILIES, Recipe, files, population, varied
 from pyshmem import irregular
 from pyshmem.irregular.features import features
@@ -42,7 +42,6 @@ CAPTION = (
 )
 LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
 OTHERS = (LIBRARY, CUPY, SCIPY, *FLOORS)
-STATIC = {"row_blocks": "the same segments, a program for each", "program_mapped": "equal numbers of rows"}
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
 TOLERANCE = 5e-5  # of sums of positive numbers in float32
 CALLS, ATOMS = (
@@ -54,7 +53,7 @@ Call = Callable[[], Any]
 
 
 class Found(NamedTuple):
-    """One matrix: what it looks like, and seconds by peer: of a product, of the first one, and of the host for a call.
+    """One matrix: what it looks like, and the seconds of a product by peer.
 
     gathering: seconds for computing the features, with their way to the host.
     """
@@ -63,8 +62,6 @@ class Found(NamedTuple):
     family: str
     features: dict[str, float]
     seconds: dict[str, float]
-    first: dict[str, float]
-    issue: dict[str, float]
     gathering: float
 
 
@@ -176,25 +173,21 @@ class Bench:
         arrays = (each.cpu().numpy() for each in (made.values(), made.col_indices(), made.crow_indices()))
         host, vector = scipy.sparse.csr_matrix(tuple(arrays), shape=tuple(made.shape)), x.cpu().numpy()
         wanted = host.astype(np.float64) @ vector.astype(np.float64)
-        first: dict[str, float] = {}
-        calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted, first)
+        calls = self.able(recipe, ours(matrix, x, self.sizes) | libraries(made, x), wanted)
         least = {} if self.columns else floors(matrix, x)
         repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
         seconds = self.clock.seconds(calls | least, repeats)
         seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
-        issue = {name: self.issued(call) for name, call in calls.items()}
         described = features(matrix)._asdict()
         gathering = statistics.median(issued(partial(features, matrix), 1) for _ in range(self.clock.rounds))
-        return Found(recipe.name, recipe.family, described, seconds, first, issue, gathering)
+        return Found(recipe.name, recipe.family, described, seconds, gathering)
 
-    def able(self, recipe: Recipe, calls: dict[str, Call], wanted: Any, first: dict[str, float]) -> dict[str, Call]:
-        """Return the peers whose result is right. Remarks say why another one is not timed. first: gets the seconds."""
+    def able(self, recipe: Recipe, calls: dict[str, Call], wanted: Any) -> dict[str, Call]:
+        """Return the peers whose result is right. Remarks say why another one is not timed."""
         found = {}
         for name, call in calls.items():
-            begin = time.perf_counter()
             got = call()
             self.clock.wait()
-            first[name] = time.perf_counter() - begin
             got = got.get() if hasattr(got, "get") else got.cpu().numpy()
             wrong = np.flatnonzero(np.abs(got - wanted) > TOLERANCE * np.abs(wanted))
             if wrong.size or got.shape != wanted.shape:
@@ -204,13 +197,6 @@ class Bench:
                 continue
             found[name] = call
         return found
-
-    def issued(self, call: Call) -> float:
-        """Return the seconds of the host for one call."""
-        if not self.clock.gpu:
-            return 0.0
-        torch.cuda.synchronize()
-        return issued(call, 5) / 5
 
 
 # -- the report
@@ -259,7 +245,7 @@ def schedule_table(every: Sequence[Found]) -> Table:
         table.add_row(name, f"{won:.0%}", *(f"{speedup(group, [name]):.2f}" for group in groups))
     table.add_section()
     table.add_row("the fastest of these", "", *(f"{speedup(group, names):.2f}" for group in groups), style="bold")
-    for name in (*FLOORS[:2], LIBRARY, CUPY, SCIPY):
+    for name in (*FLOORS, LIBRARY, CUPY, SCIPY):
         if any(name in each.seconds for each in every):
             table.add_row(name, "", *(f"{speedup(group, [name]):.2f}" for group in groups))
     table.add_row("matrices", "", *(str(len(group)) for group in groups))
@@ -296,35 +282,11 @@ def size_table(every: Sequence[Found]) -> Table:
 
 def lines(every: Sequence[Found]) -> Iterable[str]:
     """The figures in words."""
-    names = names_of(every)
-    uneven = most_uneven(every)
-    dynamic = [name for name in names if name.startswith("dynamic")]
-    graphs = of_family(every, "power law")
+    names, uneven = names_of(every), most_uneven(every)
     yield (
         f"fastest of ours over the library: {speedup(every, names):.2f} on all {len(every)} matrices, "
         f"{speedup(uneven, names):.2f} on the quarter with the most uneven rows"
     )
-    for floor in [floor for floor in (EACH_ONCE, BY_COLUMNS) if any(floor in each.seconds for each in every)]:
-        yield (
-            f"share of the floor ({floor}), all and uneven: the fastest of ours {speedup(every, names, [floor]):.0%}, "
-            f"{speedup(uneven, names, [floor]):.0%}; the library {speedup(every, [LIBRARY, CUPY], [floor]):.0%}, "
-            f"{speedup(uneven, [LIBRARY, CUPY], [floor]):.0%}"
-        )
-    if any(EMPTY in each.seconds for each in every):
-        yield f"an empty kernel in a graph: {geometric_mean(each.seconds.get(EMPTY, 0) for each in every) * 1e6:.2f} µs"
-    for static, what in STATIC.items():
-        against = [name for name in names if name.startswith(static)]
-        if graphs and against:
-            yield (
-                f"dynamic over {static}, {what}, on the {len(graphs)} of a power law: "
-                f"{speedup(graphs, dynamic, against):.2f}"
-            )
-    for name in (*names, LIBRARY, CUPY):
-        issue = [each.issue[name] for each in every if name in each.issue]
-        first = [each.first[name] for each in every if name in each.first]
-        if issue:
-            medians = [statistics.median(each) * 1e6 for each in (issue, first)]
-            yield f"{name}: a call's issue on the host {medians[0]:.1f} µs, the first product {medians[1]:.1f} µs"
     yield f"features: {statistics.median(each.gathering for each in every) * 1e6:.1f} µs with their way to the host"
 
 

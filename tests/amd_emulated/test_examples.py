@@ -10,7 +10,6 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 PRINTS = {
     "ring_broadcast.py": "1000 elements came round, by host calls and by a kernel",
-    "histogram.py": r"\d+ values counted into 1000 bins, every bin right",
 }
 
 

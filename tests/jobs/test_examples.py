@@ -59,7 +59,6 @@ EXAMPLES = {
         ["heat.png"],
     ),
     "hello.py": (lambda n: [rf"PE {pe} of {n} is process \d+" for pe in range(n)], []),
-    "histogram.py": (lambda n: [f"{n} PEs: {n * 65536} values counted into 1000 bins, every bin right"], []),
     "llama_decode.py": (
         lambda n: [
             "1 step is done",

@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant("c-greater-is-greater-or-equal", _C, "case GT: return seen > v;", "case GT: return seen >= v;",
            "2 wait test_compares_as_python_does"),
     Mutant("c-every-address-is-live", _C, "return offset + (long long)nbytes <= PyLong_AsLongLong(PyList_GetItem(v->ends, low));",
-           "return 1;", "2 memory freed_memory_is_refused"),
+           "return 1;", "2 refusals wrong_argument_is_refused"),
     Mutant("c-signal-handlers-wait", _C, "s->failed = PyErr_CheckSignals() ? 2 : 0;", "s->failed = 0;",
            "2 wait exception_of_a_signal_handler"),
     Mutant("c-far-wait-ends-one-request-early", _C, "while (l->executed < seq) {", "while (l->executed + 1 < seq) {",

@@ -43,10 +43,25 @@ class Line(NamedTuple):
 
 
 def read(*states):
-    """The lines of these states."""
+    """The lines of these states, with those that the words after a state stand for."""
     lines = [line.split("|") for line in TEXT.read_text().splitlines() if not line.startswith("#")]
-    every = [Line(state.strip(), prototype.strip(), tuple(keys.split())) for state, prototype, keys in lines]
+    every = [
+        Line(*each) for line in lines for each in _forms(*map(str.strip, line[:2]), tuple("".join(line[2:]).split()))
+    ]
     return [line for line in every if line.state in states]
+
+
+def _forms(words, prototype, keys):
+    """(state, prototype, keys) of a line, and of its forms with a context and without a type."""
+    state, *forms = words.split()
+    generic = [("generic", prototype.replace("<TYPENAME>_", ""), ())] if "generic" in forms else []
+    yield from [(state, prototype, keys), *generic]
+    if "old" in forms:
+        yield state, f"_{prototype}", keys
+    if "ctx" in forms:
+        name = prototype.replace("shmem_", "shmem_ctx_", 1)
+        for each, text, types in [(state, name, keys), *generic]:
+            yield each, text.replace("(void)", "()").replace("(", "(shmem_ctx_t ctx, ", 1).replace(", )", ")"), types
 
 
 def unfolded(*states):

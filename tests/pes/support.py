@@ -162,6 +162,16 @@ def assert_same(got, wanted):
     assert torch.equal(octets(got).cpu(), octets(wanted).cpu()), f"PE {shmem.my_pe()}: got {got}, wanted {wanted}"
 
 
+def refused_by_all(error, pattern, call, *arrays):
+    """The call raises on every PE alike, nobody waits in it, and no array has changed."""
+    before = [array.clone() for array in arrays]
+    with pytest.raises(error, match=pattern):
+        call()
+    shmem.barrier_all()
+    for array, old in zip(arrays, before, strict=True):
+        assert_same(array.clone(), old)
+
+
 def from_pe(array, pe):
     """A private copy of the symmetric ``array`` on ``pe``."""
     copy = torch.empty(array.shape, dtype=array.dtype, device=array.device)

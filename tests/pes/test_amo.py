@@ -191,27 +191,6 @@ def test_float_adds_and_compare_swaps_share_one_word_and_lose_nothing(dtype, ste
     assert shmem.g(word, 0) == 2 * TURNS * npes * step
 
 
-def test_atomics_on_one_word_are_seen_by_a_wait_on_it(npes):
-    """AMOs and waits of one type are atomic together, and no call of the waiting PE is needed for progress."""
-    _, _, right = neighbours()
-    word = shmem.zeros(1, dtype=torch.uint64)
-    for turn in range(1, 201):
-        shmem.atomic_add(word, 1 << 63 if turn % 2 else (1 << 63) + 2, right)
-        shmem.wait_until(word, "==", ((turn + 1) // 2 << 63) + turn // 2 * ((1 << 63) + 2) & (1 << 64) - 1)
-        shmem.barrier_all()
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_the_default_context_numbers_pes_as_the_world_does(name, me, npes):
-    """6 with 3, on the last PE alone."""
-    word = shmem.full(1, 6, dtype=torch.int32)
-    if me == 0:
-        getattr(shmem, name)(word, *arguments(name, 6, 3), npes - 1, ctx=shmem.CTX_DEFAULT)
-    shmem.barrier_all()
-    results = {"add": 9, "and": 2, "or": 7, "xor": 5, "inc": 7, "fetch": 6}
-    assert word.item() == (results.get(name.split("_")[-1], 3) if me == npes - 1 else 6)
-
-
 def arguments(name, cond, value):
     """What stands between target and pe."""
     short = {"atomic_fetch": (), "atomic_inc": (), "atomic_fetch_inc": (), "atomic_compare_swap": (cond, value)}

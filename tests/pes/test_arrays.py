@@ -210,13 +210,6 @@ def test_array_converts_to_the_dtype_asked_for(dtype):
     )
 
 
-def test_array_may_hold_other_values_on_each_pe(npes):
-    _, me, right = neighbours()
-    made = shmem.array([me, me + 1])
-    assert from_pe(made, right).tolist() == [right, right + 1]
-    shmem.barrier_all()
-
-
 @pytest.mark.parametrize("data", ["abc", None, {1: 2}, [[1], [2, 3]], object(), [1, "2"]], ids=str)
 def test_array_refuses_what_is_no_numbers(data, me):
     before = live()

@@ -321,18 +321,6 @@ def test_pes_count_in_the_contexts_team_under_generic_names_too():
     c.shmem_team_destroy(backwards)
 
 
-def test_a_team_that_finds_no_room_is_invalid_with_a_status_on_all_pes():
-    teams, ret = [], 0
-    while not ret:
-        ret, team = c.shmem_team_split_strided(c.SHMEM_TEAM_WORLD, 0, 1, shmem.n_pes(), None, 0)
-        teams.append(team)
-    assert team == c.SHMEM_TEAM_INVALID and len(teams) > 1
-    assert c.shmem_team_split_2d(c.SHMEM_TEAM_WORLD, 2, None, 0, None, 0)[0] != 0
-    for team in teams:
-        c.shmem_team_destroy(team)
-    assert c.shmem_team_split_strided(c.SHMEM_TEAM_WORLD, 0, 1, shmem.n_pes(), None, 0)[0] == 0
-
-
 @pytest.mark.parametrize("reduce", ["long_sum_to_all", "longdouble_sum_to_all", "longdouble_sum_reduce"])
 def test_a_reduction_in_place_reads_all_sources_before_it_writes(reduce):
     n, me = shmem.n_pes(), shmem.my_pe()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support import assert_same, guarded, here, name_of, payload, untouched, work
+from support import assert_same, guarded, here, name_of, payload, refused_by_all, untouched, work
 from team_shapes import SHAPES, group, way  # noqa: F401
 
 import pyshmem as shmem
@@ -236,16 +236,6 @@ def test_long_double_is_combined_by_numpy_in_uint8_memory(kind, me, npes, device
 # ---- what is refused ----
 
 
-def refused_by_all(error, pattern, call, *arrays):
-    """The call raises on every PE alike, nobody waits in it, and no array has changed."""
-    before = [array.clone() for array in arrays]
-    with pytest.raises(error, match=pattern):
-        call()
-    shmem.barrier_all()
-    for array, old in zip(arrays, before, strict=True):
-        assert_same(array.clone(), old)
-
-
 def test_operands_that_do_not_fit_are_refused_and_nothing_changes(me, npes):
     small, source = shmem.zeros(4), shmem.full((2 * npes + 5,), 7.0)
     for name, call, pattern in (
@@ -272,14 +262,6 @@ def test_collect_refuses_on_all_when_one_brings_too_much(me, npes):
     refused_by_all(
         shmem.OutOfRangeError, pattern, lambda: shmem.collect(target, source, 9 if me == npes - 1 else 0), target
     )
-
-
-@pytest.mark.parametrize("op", ["and", "or", "xor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bool, torch.bfloat16], **ids)
-def test_bitwise_reductions_are_of_integers(op, dtype, me):
-    array = shmem.ones(4, dtype=dtype)
-    pattern = rf"^{op}_reduce: PE {me}: target: got {name_of(dtype)} elements; wants one of int8, "
-    refused_by_all(shmem.DtypeError, pattern, lambda: getattr(shmem, f"{op}_reduce")(array, array), array)
 
 
 def test_a_team_that_is_none_is_refused(me):

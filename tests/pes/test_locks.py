@@ -101,18 +101,6 @@ def test_elements_of_an_array_are_locks_of_their_own(me, npes):
     shmem.clear_lock(locks[right : right + 1])
 
 
-def test_the_next_owner_sees_what_the_last_one_did(lock, me, npes):
-    data, seen = shmem.zeros(1000, dtype=torch.int64), torch.zeros(1000, dtype=torch.int64)
-    for turn in range(50):
-        with_lock = me == turn % npes
-        shmem.set_lock(lock)
-        shmem.get(seen, data, 0)
-        assert (seen == seen[0]).all(), "the writing of the last owner was seen in part"
-        if with_lock:
-            shmem.put(data, torch.full((1000,), turn * 100 + me, dtype=torch.int64), 0)
-        shmem.clear_lock(lock)
-
-
 def test_clear_lock_completes_what_was_started_without_waiting(lock, me, npes):
     source, (_, _, right) = shmem.full(50_000, me, dtype=torch.int64), neighbours()
     target = torch.full((50_000,), -1, device=source.device)
@@ -146,7 +134,8 @@ def test_lock_objects(me, npes):
     shmem.barrier_all()
     assert lock.acquire() is True
     lock.release()
-    lock.destroy()
+    for _ in range(2):
+        lock.destroy()
     with pytest.raises(
         shmem.NotSymmetricError,
         match="set_lock: PE .*: lock: got an int64 array of shape .* that is not symmetric: its memory was freed",

@@ -23,12 +23,12 @@ ROUTINES = {
     "iget": "target:S source:A pe:P tst:T sst:T size:M ctx:C",
     "p": "target:W value:- pe:P ctx:C",
     "g": "source:W pe:P ctx:C",
-    "put_signal": "target:A source:S pe:P signal:G value:- sigop:- size:N ctx:C",
-    "put_signal_nbi": "target:A source:S pe:P signal:G value:- sigop:- size:N ctx:C",
+    "put_signal": "target:A source:S pe:P signal:G value:U sigop:- size:N ctx:C",
+    "put_signal_nbi": "target:A source:S pe:P signal:G value:U sigop:- size:N ctx:C",
     "signal_fetch": "signal:G",
-    "signal_set": "signal:G value:- pe:P ctx:C",
-    "signal_add": "signal:G value:- pe:P ctx:C",
-    "signal_wait_until": "signal:G cmp:O value:-",
+    "signal_set": "signal:G value:U pe:P ctx:C",
+    "signal_add": "signal:G value:U pe:P ctx:C",
+    "signal_wait_until": "signal:G cmp:O value:U",
     "wait_until": "ivar:J cmp:O value:-",
     "test": "ivar:J cmp:O value:-",
     **{f"{kind}_{form}": "ivars:V cmp:O value:-" for kind in ("wait_until", "test") for form in ("all", "any", "some")},
@@ -84,6 +84,8 @@ CASES = [
      E.DtypeError, r"got float32 elements; wants one of "),
     ("GIJV", "int16", lambda a, k: a.shorts if k == "V" else a.shorts[:1],
      E.DtypeError, r"got int16 elements; wants one of "),
+    ("G", "int64", lambda a, k: a.words[:1], E.DtypeError, r"got int64 elements; wants one of uint64$"),
+    *(("U", str(value), lambda a, k, value=value: value, E.DtypeError, "got ") for value in (-1, 2**64, 0.5, None, "1")),
     ("P", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; wants a PE from 0 to {last}"),
     ("P", "n", lambda a, k: shmem.n_pes(), E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
     ("P", "huge", lambda a, k: 2**70, E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
@@ -155,7 +157,7 @@ class Arena:
         return array.view(np.uint8)[1 : 1 + array.itemsize].view(array.dtype)
 
     def right_call(self, routine):
-        chosen = {"P": shmem.my_pe(), "N": None, "M": 4, "T": 2, "O": ">=", "C": None, "-": 3}
+        chosen = {"P": shmem.my_pe(), "N": None, "M": 4, "T": 2, "O": ">=", "C": None, "U": 3, "-": 3}
         chosen.update({kind: self.good(kind) for kind in SYMMETRIC + "S"})
         call = {argument: chosen[kind] for argument, kind in ARGUMENTS[routine].items()}
         return {**call, "sigop": shmem.SIGNAL.ADD} if "sigop" in call else call

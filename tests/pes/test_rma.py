@@ -125,25 +125,6 @@ def test_put_and_get_take_slices_and_views_of_symmetric_arrays():
     assert_same(back, payload(me, 1, 12, torch.float64).view(2, 6))
 
 
-def test_put_counts_elements_in_flattened_order_whatever_the_shapes():
-    left, me, right = neighbours()
-    target, _ = guarded(24, torch.int64)
-    shmem.put(target.view(2, 3, 4), payload(me, 1, 24, torch.int64).view(4, 6), right)
-    shmem.barrier_all()
-    assert_same(target, payload(left, 1, 24, torch.int64))
-
-
-def test_put_and_get_move_one_element_between_0_d_arrays():
-    left, me, right = neighbours()
-    target = shmem.full((), -1, dtype=torch.int64)
-    shmem.put(target, torch.tensor(me), right)
-    shmem.barrier_all()
-    assert target.item() == left
-    back = torch.tensor(-1)
-    shmem.get(back, target, right)
-    assert back.item() == me
-
-
 @pytest.mark.parametrize(
     "dtype", [*RMA_DTYPES[:8], torch.float16, torch.float32, torch.float64, torch.complex64], ids=name_of
 )
@@ -180,17 +161,6 @@ def test_put_moves_memory_that_overlaps_within_one_pe(me):
     array = shmem.arange(10)
     shmem.put(array[1:], array[:9], me)
     assert array.tolist() == [0, *range(9)]
-
-
-@pytest.mark.parametrize("call", [*PUTS, *GETS], **by_name)
-def test_the_default_context_numbers_pes_as_the_world_does(call):
-    left, me, right = neighbours()
-    far = shmem.full(3, me, dtype=torch.int64)
-    near = torch.full((3,), me)
-    call(*((far, near) if call in PUTS else (near, far)), right, ctx=shmem.CTX_DEFAULT)
-    shmem.barrier_all()
-    assert far.tolist() == [left if call in PUTS else me] * 3
-    assert near.tolist() == [me if call in PUTS else right] * 3
 
 
 def test_put_takes_a_numpy_integer_as_pe_with_and_without_a_context():

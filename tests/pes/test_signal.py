@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    AMO_INTEGERS,
     GUARD,
     RMA_DTYPES,
     aside,
     assert_same,
     guarded,
-    name_of,
     neighbours,
     payload,
     untouched,
@@ -150,15 +148,6 @@ def test_signal_wait_until_returns_what_compared_though_the_signal_goes_on():
     assert seen == [1] * 30
 
 
-def test_put_signal_refuses_a_private_target_and_moves_nothing(device):
-    signal = shmem.zeros(1, dtype=torch.uint64, device=device)
-    with pytest.raises(
-        shmem.NotSymmetricError, match=r"^put_signal: PE \d+: target: got .* private .*; wants .*shmem\.zeros"
-    ):
-        shmem.put_signal(torch.ones(8), torch.ones(8), 0, signal, 1, shmem.SIGNAL.SET)
-    assert shmem.signal_fetch(signal) == 0
-
-
 def test_put_signal_refuses_a_signal_inside_its_target(me):
     words = shmem.zeros(4, dtype=torch.uint64)
     source = torch.from_numpy(np.ones(3, np.uint64))
@@ -173,40 +162,6 @@ def test_put_signal_refuses_a_signal_inside_its_target(me):
     assert words.tolist() == [0, 0, 0, 0]
     shmem.put_signal(words[:3], source, me, words[3], 1, shmem.SIGNAL.SET)
     assert words.tolist() == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("dtype", [each for each in AMO_INTEGERS if each is not torch.uint64], ids=name_of)
-def test_signals_are_uint64_alone(dtype, me):
-    word = shmem.zeros(1, dtype=dtype)
-    calls = {
-        "put_signal": lambda: shmem.put_signal(word, word, me, word, 1, shmem.SIGNAL.SET),
-        "signal_set": lambda: shmem.signal_set(word, 1, me),
-        "signal_add": lambda: shmem.signal_add(word, 1, me),
-        "signal_fetch": lambda: shmem.signal_fetch(word),
-        "signal_wait_until": lambda: shmem.signal_wait_until(word, "==", 0),
-    }
-    for routine, call in calls.items():
-        with pytest.raises(
-            shmem.DtypeError, match=rf"^{routine}: PE {me}: signal: got {name_of(dtype)} elements; wants one of uint64$"
-        ):
-            call()
-    assert word.item() == 0
-
-
-@pytest.mark.parametrize("value", [-1, 2**64, 0.5, None, "1"])
-def test_signals_refuse_values_that_are_no_uint64(value, me):
-    target, signal = shmem.zeros(2), shmem.full(1, 9, dtype=torch.uint64)
-    calls = {
-        "put_signal": lambda: shmem.put_signal(target, torch.ones(2), me, signal, value, shmem.SIGNAL.SET),
-        "put_signal_nbi": lambda: shmem.put_signal_nbi(target, torch.ones(2), me, signal, value, shmem.SIGNAL.ADD),
-        "signal_set": lambda: shmem.signal_set(signal, value, me),
-        "signal_add": lambda: shmem.signal_add(signal, value, me),
-        "signal_wait_until": lambda: shmem.signal_wait_until(signal, "==", value),
-    }
-    for routine, call in calls.items():
-        with pytest.raises(shmem.DtypeError, match=rf"^{routine}: PE {me}: value: got "):
-            call()
-    assert target.tolist() == [0, 0] and signal.item() == 9
 
 
 @pytest.mark.parametrize("sigop", [2, -1, "SET", None, [0]])

@@ -165,18 +165,6 @@ def test_the_predefined_teams_cannot_be_destroyed(me):
     WORLD.sync()
 
 
-def test_a_full_pool_gives_no_team_to_anybody(me, npes):
-    """PE 0 alone is in all of the first teams; then the others have free areas, but none that is free on all."""
-    made = [WORLD.split_strided(0, 1, 1) for _ in range(areas.pool.size - areas.RESERVED)]
-    assert [bool(team) for team in made] == [me == 0] * len(made)
-    assert WORLD.split_strided() == shmem.TEAM_INVALID and WORLD.split_2d(1) == (shmem.TEAM_INVALID,) * 2
-    made[0].destroy()
-    assert WORLD.split_strided(), "an area given back is free again"
-    assert WORLD.split_2d(1) == (shmem.TEAM_INVALID,) * 2
-    for team in made:
-        team.destroy()
-
-
 def test_team_ptr_counts_in_the_team(group, me):
     team, pes = group
     array = shmem.full(1, me, dtype=torch.int64)
@@ -231,24 +219,6 @@ def test_threads_split_different_teams_at_once(me, npes):
     assert len({team.area_index for team in teams}) == len(teams) == 20
     for team in made[0] + made[1]:
         team.destroy()
-
-
-def test_teams_and_contexts_end_with_finalize(me, npes):
-    team = WORLD.split_strided()
-    ctx, world_ctx = team.create_ctx(), shmem.Ctx.create()
-    depth = 0
-    while shmem.query_initialized():
-        shmem.finalize()
-        depth += 1
-    assert not team and not WORLD and not ctx and not world_ctx
-    for _ in range(depth):
-        shmem.init(heap_size="64m")
-    assert WORLD and not team and not ctx, "an older handle came to life again"
-    assert not world_ctx, "a context of an earlier init is none"
-    word = shmem.zeros(1, dtype=torch.int64)
-    with pytest.raises(shmem.ArgumentError, match=rf"^p: PE {me}: ctx: got <no context>"):
-        shmem.p(word, 1, 0, ctx=world_ctx)
-    assert len({WORLD.split_strided().area_index for _ in range(3)}) == 3
 
 
 def test_a_device_context_is_its_teams_alone(me, npes, device):

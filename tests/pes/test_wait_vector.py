@@ -1,7 +1,5 @@
 """9.10 the vector forms of wait and test: each element has a value of its own."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -79,24 +77,6 @@ def test_waits_end_when_the_peers_values_have_come(name, me, npes):
         for pe in range(npes):
             shmem.atomic_inc(taken, pe)
         shmem.wait_until(taken, "==", turn * npes)  # all have looked: the words may be written again
-
-
-def test_any_vector_does_not_starve_an_index():
-    ivars = shmem.arange(5, dtype=torch.int64)
-    waits = {shmem.wait_until_any_vector(ivars, "==", list(range(5))) for _ in range(100)}
-    tests = {shmem.test_any_vector(ivars, "==", list(range(5))) for _ in range(100)}
-    assert waits == tests == set(range(5))
-
-
-def test_a_waiting_thread_lets_the_others_run(me):
-    ivars, got = shmem.zeros(3, dtype=torch.int64), []
-    waits = threading.Thread(target=lambda: got.append(shmem.wait_until_any_vector(ivars, "==", [7, 8, 9])))
-    waits.start()
-    work(20_000)
-    assert not got
-    shmem.p(ivars[1:2], 8, me)
-    waits.join()
-    assert got == [1]
 
 
 def test_what_does_not_fit_is_refused(me):
