@@ -1,10 +1,10 @@
-"""Kernels on a team of several nodes: tile calls are refused by name, and array collectives reach all. Skipped on one node."""
+"""Kernels on a team of several nodes: tile calls are refused by name. Skipped on one node."""
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from support import GUARD, interpreted, near_neighbours, neighbours, on_one_node, payload
+from support import GUARD, interpreted, near_neighbours, on_one_node
 
 import pyshmem as shmem
 import pyshmem.device as dev
@@ -69,39 +69,3 @@ def test_tiles_work_on_the_team_of_a_node():
     data = shmem.full(64, me, dtype=torch.int32)
     load_tile[(1,)](shmem.device_context(team), data, (team.my_pe() + 1) % team.n_pes())
     assert data[:3].tolist() == [me, right, me]
-
-
-@triton.jit
-def every_collective(ctx, all_, sums, data, n, root):
-    dev.fcollect(ctx, all_, data, n)
-    dev.sum_reduce(ctx, sums, data, n)
-    dev.barrier_all(ctx)
-    dev.broadcast(ctx, data, data, n, root)
-
-
-@pytest.mark.parametrize("count", [1, 100, 5000])
-def test_collectives_on_arrays_reach_every_node(count, me, npes):
-    data, all_, sums = (shmem.zeros(size, dtype=torch.int64) for size in (count, count * npes, count))
-    data.copy_(payload(me, 1, count, torch.int64))
-    shmem.barrier_all()
-    every_collective[(1,)](shmem.device_context(), all_, sums, data, count, npes - 1)
-    parts = torch.stack([payload(pe, 1, count, torch.int64) for pe in range(npes)])
-    assert torch.equal(all_.view(npes, count), parts) and torch.equal(sums, parts.sum(0))
-    assert torch.equal(data, parts[npes - 1])
-
-
-@triton.jit
-def pass_on(ctx, data, flag, n, turn):
-    right = (dev.my_pe(ctx) + 1) % dev.n_pes(ctx)
-    dev.put_signal(ctx, data, data + n, n, flag, turn, dev.SIGNAL_SET, right)
-    dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
-
-
-def test_put_signal_shows_the_signal_after_its_payload_between_nodes(me):
-    left, me, _ = neighbours()
-    data, flag = shmem.zeros(2000, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
-    for turn in range(1, 51):
-        data[1000:] = payload(me, turn, 1000, torch.int64)
-        pass_on[(1,)](shmem.device_context(), data, flag, 1000, turn)
-        assert torch.equal(data[:1000], payload(left, turn, 1000, torch.int64))
-        shmem.barrier_all()

@@ -205,22 +205,6 @@ def test_flags_may_be_0_d_views_and_kernels_follow_each_other():
 
 
 @triton.jit
-def grid_kernel(ctx, array, source, right):
-    """Program (x, y) moves its own two elements and counts."""
-    index = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
-    dev.put(ctx, array + 2 * index, source + 2 * index, 2, right)
-    dev.atomic_inc(ctx, array + 12, right)
-
-
-def test_the_programs_of_a_grid_each_make_their_calls():
-    left, me, right = neighbours()
-    array = shmem.zeros(13, dtype=torch.int64)
-    grid_kernel[(3, 2)](shmem.device_context(), array, torch.arange(12) + 100 * me, right)
-    shmem.barrier_all()
-    assert array.tolist() == [100 * left + i for i in range(12)] + [6]
-
-
-@triton.jit
 def without_tl(ctx, word, pe):
     dev.p(ctx, word, 1, pe)
 

@@ -85,32 +85,6 @@ def test_get_nbi_has_the_data_for_all_threads_after_quiet(size):
 
 
 @triton.jit
-def pass_round(ctx, results, dest, source, n, arrived, taken, left, right, turns, OP: tl.constexpr):
-    for turn in range(1, turns + 1):
-        value = 1 if OP == dev.SIGNAL_ADD else turn
-        dev.put_signal_nbi(ctx, dest, source + n * turn, n, arrived, value, OP, right)
-        dev.signal_wait_until(ctx, arrived, dev.CMP_GE, turn)
-        dev.get(ctx, results + n * turn, dest, n, dev.my_pe(ctx))
-        dev.signal_set(ctx, taken, turn, left)
-        dev.signal_wait_until(ctx, taken, dev.CMP_GE, turn)
-
-
-@pytest.mark.parametrize("op", ["SIGNAL_SET", "SIGNAL_ADD"])
-def test_put_signal_nbi_shows_the_signal_after_its_payload(op):
-    left, me, right = neighbours()
-    turns, n = 10, 1500
-    (_, whole), (arrived, taken) = guarded(n, torch.float32), shmem.zeros(2, dtype=torch.uint64)
-    source = torch.cat([payload(me, turn, n, torch.float32) for turn in range(turns + 1)])
-    results = torch.zeros((turns + 1) * n)
-    pass_round[(1,)](
-        shmem.device_context(), results, whole, source, n, arrived, taken, left, right, turns, getattr(dev, op)
-    )
-    for turn in range(1, turns + 1):
-        assert_same(results[n * turn : n * turn + n], payload(left, turn, n, torch.float32))
-    assert untouched(whole[n:])
-
-
-@triton.jit
 def fetch_nbi(ctx, routine: tl.constexpr, fetch, found, word, arguments, pe):
     routine(ctx, fetch, word, *arguments, pe)
     dev.quiet(ctx)

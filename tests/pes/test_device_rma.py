@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.runtime import interpreter
-from support import DTYPES, GUARD, assert_same, from_pe, guarded, name_of, neighbours, payload, untouched
+from support import DTYPES, GUARD, assert_same, guarded, name_of, neighbours, payload, untouched
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -85,28 +85,6 @@ def test_get_reads_size_elements_of_the_pe_and_writes_no_more(size, dtype):
     get_kernel[(1,)](shmem.device_context(), whole, source, size, right)
     assert_same(target.clone(), payload(right, 2, size, dtype))
     assert untouched(whole[size:])
-
-
-def test_put_takes_an_address_inside_an_allocation_and_get_fills_private_memory():
-    left, me, right = neighbours()
-    target, whole = guarded(16, torch.int32, behind=8)
-    put_kernel[(1,)](shmem.device_context(), whole[5:], payload(me, 3, 11, torch.int32), 11, right)
-    shmem.barrier_all()
-    private = torch.full((12,), GUARD, dtype=torch.int32)
-    get_kernel[(1,)](shmem.device_context(), private, whole[5:], 11, me)
-    assert_same(private[:11], payload(left, 3, 11, torch.int32))
-    assert private[11] == GUARD
-    assert untouched(target[:5]) and untouched(whole[16:])
-
-
-def test_put_and_get_from_one_symmetric_array_to_another():
-    left, me, right = neighbours()
-    source, (target, _), (back, _) = shmem.array(payload(me, 4, 9, torch.float32)), *[guarded(9, torch.float32)] * 2
-    put_kernel[(1,)](shmem.device_context(), target, source, 9, right)
-    shmem.barrier_all()
-    assert_same(target.clone(), payload(left, 4, 9, torch.float32))
-    get_kernel[(1,)](shmem.device_context(), back, source, 9, right)
-    assert_same(back.clone(), payload(right, 4, 9, torch.float32))
 
 
 @every_standard
@@ -364,11 +342,3 @@ def test_a_later_put_to_the_same_pe_wins_after_a_fence(npes):
         take_all[(1,)](ctx, target, results, flags, left, turns)
         for turn in range(1, turns + 1):
             assert_same(results[turn], payload(left, turn, 64, torch.int64))
-
-
-def test_what_a_kernel_stored_the_host_gets():
-    _, me, right = neighbours()
-    target, _ = guarded(64, torch.int16)
-    store_kernel[(1,)](shmem.device_context(), target, payload(me, 13, 64, torch.int16), right, BLOCK=64)
-    shmem.barrier_all()
-    assert_same(from_pe(target, right), payload(me, 13, 64, torch.int16))

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.runtime import interpreter
-from support import DTYPES, GUARD, aside, assert_same, guarded, name_of, neighbours, payload, untouched, work
+from support import DTYPES, aside, assert_same, guarded, name_of, neighbours, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -26,11 +26,13 @@ def send(ctx, dest, source, n, signal, value, OP: tl.constexpr, pe):
 
 
 @triton.jit
-def pass_round(ctx, results, dest, source, n, arrived, taken, left, right, turns, OP: tl.constexpr):
+def pass_round(
+    ctx, routine: tl.constexpr, results, dest, source, n, arrived, taken, left, right, turns, OP: tl.constexpr
+):  # fmt: skip
     """Every turn's row of source to dest on the right, and what came from the left to the same row of results."""
     for turn in range(1, turns + 1):
         value = 1 if OP == dev.SIGNAL_ADD else turn
-        dev.put_signal(ctx, dest, source + n * turn, n, arrived, value, OP, right)
+        routine(ctx, dest, source + n * turn, n, arrived, value, OP, right)
         dev.signal_wait_until(ctx, arrived, dev.CMP_GE, turn)
         dev.get(ctx, results + n * turn, dest, n, dev.my_pe(ctx))
         dev.signal_set(ctx, taken, turn, left)
@@ -38,8 +40,9 @@ def pass_round(ctx, results, dest, source, n, arrived, taken, left, right, turns
 
 
 @pytest.mark.parametrize("op", ["SIGNAL_SET", "SIGNAL_ADD"])
+@pytest.mark.parametrize("routine", [dev.put_signal, dev.put_signal_nbi])
 @pytest.mark.parametrize("dtype", POINTEES, ids=str)
-def test_put_signal_shows_the_signal_after_its_payload(dtype, op):
+def test_put_signal_shows_the_signal_after_its_payload(dtype, routine, op):
     """100 turns round the ring. No barrier, fence or quiet between signal and data: they would hide the fault looked for."""
     left, me, right = neighbours()
     turns, n = 100, 7
@@ -48,7 +51,7 @@ def test_put_signal_shows_the_signal_after_its_payload(dtype, op):
     source = torch.cat([payload(me, turn, n, dtype) for turn in range(turns + 1)])
     results = torch.zeros((turns + 1) * n).to(dtype)
     pass_round[(1,)](
-        shmem.device_context(), results, whole, source, n, arrived, taken, left, right, turns, getattr(dev, op)
+        shmem.device_context(), routine, results, whole, source, n, arrived, taken, left, right, turns, getattr(dev, op)
     )
     for turn in range(1, turns + 1):
         assert_same(results[n * turn : n * turn + n], payload(left, turn, n, dtype))
@@ -182,36 +185,3 @@ def test_signal_wait_until_waits_and_returns_the_value_seen(cmp, first, value, l
     await_signal[(1,)](shmem.device_context(), signal, data, seen, value, getattr(dev, cmp))
     writer.join()
     assert seen.tolist() == [last, 100 + left]
-
-
-def test_a_signal_may_be_any_word_of_a_larger_array(npes):
-    """flag[j] is a 0-d view; each PE has its own, on every PE."""
-    me = shmem.my_pe()
-    flags, data = shmem.zeros(npes, dtype=torch.uint64), shmem.full((npes, 3), GUARD, dtype=torch.int32)
-    for pe in range(npes):
-        send[(1,)](
-            shmem.device_context(), data[me], payload(me, pe, 3, torch.int32), 3, flags[me], me + 1, dev.SIGNAL_SET, pe
-        )
-    for pe in range(npes):
-        assert shmem.signal_wait_until(flags[pe], "!=", 0) == pe + 1
-        assert_same(data[pe].clone(), payload(pe, me, 3, torch.int32))
-
-
-@triton.jit
-def relay(ctx, data, signal, n, right):
-    """One hop of a ring broadcast: wait for the data, then pass it on."""
-    if dev.my_pe(ctx) > 0:
-        dev.signal_wait_until(ctx, signal, dev.CMP_EQ, 1)
-    dev.put_signal(ctx, data, data, n, signal, 1, dev.SIGNAL_SET, right)
-
-
-def test_a_relay_of_put_signals_carries_the_data_of_pe_0_round():
-    _, me, right = neighbours()
-    data, whole = guarded(33, torch.float64)
-    signal = shmem.zeros(1, dtype=torch.uint64)
-    data.fill_(me + 0.5)
-    shmem.barrier_all()
-    relay[(1,)](shmem.device_context(), data, signal, 33, right)
-    assert shmem.signal_wait_until(signal, "==", 1) == 1
-    assert data.tolist() == [0.5] * 33
-    assert untouched(whole[33:])
