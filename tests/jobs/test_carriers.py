@@ -15,73 +15,72 @@ import torch
 import pyshmem as shmem
 
 shmem.init()
-me, n, nbytes = shmem.my_pe(), shmem.n_pes(), int(sys.argv[1])
+me, n = shmem.my_pe(), shmem.n_pes()
 left, right = (me - 1) % n, (me + 1) % n
-numbers = (torch.arange(nbytes) // 5).to(torch.uint8)
 
 
-def data(pe, turn):
-    return numbers + (31 * pe + turn)
+def all_of(nbytes):
+    numbers = (torch.arange(nbytes) // 5).to(torch.uint8)
 
+    def data(pe, turn):
+        return numbers + (31 * pe + turn)
 
-page, arrived, taken = shmem.zeros(nbytes + 8, dtype=torch.uint8), *shmem.zeros(2, dtype=torch.uint64)
-found, wide = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(2, nbytes // 2, dtype=torch.uint8)
+    page, arrived, taken = shmem.zeros(nbytes + 8, dtype=torch.uint8), *shmem.zeros(2, dtype=torch.uint64)
+    found, wide = torch.zeros(nbytes, dtype=torch.uint8), torch.zeros(2, nbytes // 2, dtype=torch.uint8)
 
+    def put(turn):
+        shmem.put(page, data(me, turn), right)
+        shmem.signal_set(arrived, turn, right)
 
-def put(turn):
-    shmem.put(page, data(me, turn), right)
-    shmem.signal_set(arrived, turn, right)
+    def put_nbi(turn):
+        shmem.put_nbi(page, data(me, turn), right)
+        shmem.fence()
+        shmem.signal_set(arrived, turn, right)
 
+    def put_signal(turn):
+        shmem.put_signal(page, data(me, turn), right, arrived, turn, shmem.SIGNAL.SET)
 
-def put_nbi(turn):
-    shmem.put_nbi(page, data(me, turn), right)
-    shmem.fence()
-    shmem.signal_set(arrived, turn, right)
+    def ibput(turn):
+        shmem.ibput(page, data(me, turn), right, nbytes // 2, nbytes // 2, nbytes // 2, 2)
+        shmem.signal_set(arrived, turn, right)
 
+    def get_nbi():
+        shmem.get_nbi(found, page, left, size=nbytes)
+        shmem.quiet()
 
-def put_signal(turn):
-    shmem.put_signal(page, data(me, turn), right, arrived, turn, shmem.SIGNAL.SET)
-
-
-def ibput(turn):
-    shmem.ibput(page, data(me, turn), right, nbytes // 2, nbytes // 2, nbytes // 2, 2)
-    shmem.signal_set(arrived, turn, right)
-
-
-def get_nbi():
-    shmem.get_nbi(found, page, left, size=nbytes)
-    shmem.quiet()
-
-
-turn = 0
-for send in (put, put_nbi, put_signal, ibput):
-    for _ in range(2):
-        turn += 1
-        send(turn)
-        shmem.signal_wait_until(arrived, ">=", turn)
-        assert torch.equal(page[:nbytes], data(left, turn)), (send.__name__, turn)
-        assert not page[nbytes:].any()
-        for get in (lambda: shmem.get(found, page, left, size=nbytes), get_nbi):
-            found.zero_()
+    turn = 0
+    for send in (put, put_nbi, put_signal, ibput):
+        for _ in range(2):
+            turn += 1
+            send(turn)
+            shmem.signal_wait_until(arrived, ">=", turn)
+            assert torch.equal(page[:nbytes], data(left, turn)), (send.__name__, turn)
+            assert not page[nbytes:].any()
+            for get in (lambda: shmem.get(found, page, left, size=nbytes), get_nbi):
+                found.zero_()
+                shmem.barrier_all()
+                get()
+                assert torch.equal(found, data((left - 1) % n, turn)), get
+            shmem.signal_set(taken, turn, left)  # left may write to page
+            shmem.signal_wait_until(taken, ">=", turn)
             shmem.barrier_all()
-            get()
-            assert torch.equal(found, data((left - 1) % n, turn)), get
-        shmem.signal_set(taken, turn, left)  # left may write to page
-        shmem.signal_wait_until(taken, ">=", turn)
-        shmem.barrier_all()
-total = shmem.zeros(nbytes // 4, dtype=torch.int32)
-shmem.sum_reduce(total, shmem.full(nbytes // 4, me + 1, dtype=torch.int32))
-assert (total == n * (n + 1) // 2).all()
-shmem.barrier_all()
+    total = shmem.zeros(nbytes // 4, dtype=torch.int32)
+    shmem.sum_reduce(total, shmem.full(nbytes // 4, me + 1, dtype=torch.int32))
+    assert (total == n * (n + 1) // 2).all()
+    shmem.barrier_all()
+
+
+for each in sys.argv[1:]:
+    all_of(int(each))
 """
 
 
 @pytest.mark.parametrize("carrier", ["tcp", "mixed", "mpi"])
-@pytest.mark.parametrize("npes, nbytes", [(2, 16 * KIB - 8), (2, 64 * KIB), (3, 65 * KIB + 8), (2, 5 << 20)])
-def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_data(carrier, npes, nbytes, tmp_path):
+@pytest.mark.parametrize("npes, sizes", [(2, [16 * KIB - 8, 64 * KIB, 5 << 20]), (3, [65 * KIB + 8])])
+def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_data(carrier, npes, sizes, tmp_path):
     """64 KiB is the fewest that go as messages of their own (mpi: 16 KiB), 4 MiB the most of a message."""
     environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_SYMMETRIC_SIZE": "64m"}
-    status, _, err = mpiexec(npes, CALLS, str(nbytes), tmp_path=tmp_path, environment=environment)
+    status, _, err = mpiexec(npes, CALLS, *map(str, sizes), tmp_path=tmp_path, environment=environment)
     assert status == 0, err
 
 
@@ -202,7 +201,7 @@ if "finalize" in sys.argv:
 
 
 @pytest.mark.parametrize("carrier", ["tcp", "mpi"])
-@pytest.mark.parametrize("how", [[], ["foreign"], ["finalize"], ["foreign", "finalize"]], ids="-".join)
+@pytest.mark.parametrize("how", [[], ["foreign"], ["finalize"]], ids="-".join)
 def test_a_pe_that_ends_serves_the_others_until_they_end_too(how, carrier, tmp_path):
     status, out, err = mpiexec(3, ENDS, *how, tmp_path=tmp_path, environment=NODES | {"PYSHMEM_FAR": carrier})
     assert status == 0 and out.split() == ["True"] * 2, err
@@ -221,9 +220,7 @@ shmem.barrier_all()
     "carrier, level, said",
     [
         ("auto", 3, "tcp: the nodes are pretended"),
-        ("tcp", 3, "tcp: requested"),
         ("mixed", 3, "mixed: requested"),
-        ("mpi", 3, "mpi: requested"),
         ("auto", 1, "tcp: on PE 0 MPI has no THREAD_MULTIPLE"),
     ],
 )
@@ -304,8 +301,7 @@ while True:
 
 
 @pytest.mark.parametrize("carrier", ["mixed", "mpi"])
-@pytest.mark.parametrize("call", ["put", "get"])
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("call, killed", [("put", 1), ("get", 0)])
 def test_a_pe_killed_while_its_data_go_as_messages_ends_the_job(call, killed, carrier, tmp_path):
     begun = time.monotonic()
     environment = NODES | {"PYSHMEM_FAR": carrier, "SHMEM_SYMMETRIC_SIZE": "32m"}
