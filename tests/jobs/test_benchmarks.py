@@ -35,15 +35,13 @@ from benchmarks.rows import (
     KIB,
     MIB,
     Row,
-    all_reduce,
     once,
-    others,
     select,
-    shares,
     size,
 )
 from benchmarks.operations.tracing import last_of, spans_in
 from benchmarks.runner import Contender, Effort, measure
+from jobs import warm
 from matplotlib.colors import to_rgb
 from PIL import Image
 from rich.console import Console
@@ -112,10 +110,9 @@ def test_rows_are_selected_by_group_name_and_size():
     assert {row.name for row in gpu.ROWS} - {row.name for row in select(gpu.ROWS, None, 1)} == {"signal, one way"}
 
 
-def test_sizes_and_bus_factors():
+def test_sizes_have_units_and_rates_are_those_of_the_bus():
     assert [size(n) for n in (0, 8, 2 * KIB, 3 * MIB)] == ["", "8", "2 Ki", "3 Mi"]
     assert size(8, "B") == "8 B" and size(MIB, "B") == "1 MiB"
-    assert [factor(4) for factor in (once, others, shares, all_reduce)] == [1, 3, 0.75, 1.5]
     assert busbw(COPY, Figure(samples=[1e-6]), 2) == pytest.approx(65.536e9)
 
 
@@ -349,17 +346,20 @@ def test_a_library_that_is_not_installed_is_listed_and_not_started(monkeypatch):
             ),
         ),
         ("gpu_collectives", ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B")),
-        ("ops", ("gemm_reduce_scatter S0", "gemm_all_gather by columns, a call")),
+        ("ops", ("gemm_reduce_scatter S0",)),
     ],
 )
 def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
-    launcher = (pathlib.Path(sys.executable).with_name("pyshmemrun"), "-n", 2, "-m")
-    path = tmp_path / "tried.json"
-    arguments = (f"benchmarks.{name}", "--quick", "--only", *only, "--json", path)
+    launcher = (pathlib.Path(sys.executable).with_name("pyshmemrun"), "-n", 2, *warm())
+    program, path = tmp_path / "program.py", tmp_path / "tried.json"
+    program.write_text(
+        f"import sys, runpy\nsys.path.insert(0, {str(ROOT)!r})\nrunpy.run_module('benchmarks.{name}', None, '__main__')"
+    )
+    arguments = (program, "--quick", "--only", *only, "--json", path)
     environment = {"SHMEM_SYMMETRIC_SIZE": "64m", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     done = start(*arguments, launcher=launcher, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the numbers are no figures" in done.stdout
     found = json.loads(path.read_text())
     assert found["no_figures"]
-    assert all(row["figures"]["pyshmem"]["samples"] for row in found["rows"]) and len(found["rows"]) > 1
+    assert found["rows"] and all(row["figures"]["pyshmem"]["samples"] for row in found["rows"])
