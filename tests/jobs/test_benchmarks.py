@@ -346,7 +346,7 @@ def test_a_library_that_is_not_installed_is_listed_and_not_started(monkeypatch):
             ),
         ),
         ("gpu_collectives", ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B")),
-        ("ops", ("gemm_reduce_scatter S0",)),
+        ("ops", ("gemm_all_reduce S0", "gemm_all_gather by columns, a call")),
     ],
 )
 def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
