@@ -1,9 +1,10 @@
-"""A user's program passes mypy --strict, mypy sees what is wrong in it, and the stubs that it reads name all there is."""
+"""Users' programs pass mypy --strict, mypy sees what is wrong in them, and the stubs that it reads name all there is."""
 
 import ast
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -49,32 +50,55 @@ main()
 """
 
 
-def mypy(text, tmp_path):
-    """mypy's words on a program, as of a user: no configuration, and pyshmem found as an installed package is."""
-    (tmp_path / "program.py").write_text(text)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        f"--cache-dir={ROOT}/.mypy_cache/user",
-        "program.py",
-    ]
+C_NAMES = """\
+import torch
+from pyshmem.shmem import *
+
+shmem_init()
+x = shmem_malloc(64, torch.int64)
+shmem_long_put(x, torch.zeros(8, dtype=torch.int64), 8, 0)
+shmem_put(SHMEM_CTX_DEFAULT, x, x, 1, 0)
+config = shmem_team_config_t(num_contexts=1)
+ret, team = shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, shmem_n_pes(), config, SHMEM_TEAM_NUM_CONTEXTS)
+ret, ctx = shmem_team_create_ctx(team, SHMEM_CTX_PRIVATE)
+value: int = pshmem_ctx_long_g(ctx, x, 0) + _my_pe() + _SHMEM_SYNC_VALUE
+shmem_finalize()
+"""
+WRONG_C_NAMES = {
+    "shmem_long_put(1, 2)": "Too few arguments",
+    "w: str = shmem_long_g(1, 2)": "Incompatible types",
+    "shmem_clear_cache_inv()": "not defined",
+    "shmem_ctx_long_put(1, 1, 1, 1, 1)": "incompatible type",
+    "shmem_long_g(1, pe=2)": "Unexpected keyword",
+}
+
+
+def mypy(tmp_path, **programs):
+    """The lines with errors that mypy finds in each program, and what it says, as for a user: no configuration, and pyshmem
+    found as an installed package is."""
+    for name, text in programs.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    files = [f"{name}.py" for name in programs]
+    options = ["--strict", "--config-file=", f"--cache-dir={ROOT}/.mypy_cache/user"]
     environment = {**os.environ, "MYPYPATH": str(tmp_path / "path")}
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "pyshmem").symlink_to(ROOT / "pyshmem")
+    command = [sys.executable, "-m", "mypy", *options, *files]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-    return [line for line in done.stdout.splitlines() if line.startswith("program.py")]
+    said = {name: {} for name in programs}
+    for name, number, words in re.findall(r"^(\w+)\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE):
+        said[name].setdefault(programs[name].splitlines()[int(number) - 1], words)
+    return said
 
 
 @pytest.mark.timeout(600)
-def test_a_users_program_passes_mypy_strict_and_its_errors_are_found(tmp_path):
-    wrong = PROGRAM + "shmem.put([1, 2], [1, 2], 0)\ndev.putt(1)\nshmem.barrier_al()\n"
-    found = mypy(wrong, tmp_path)
-    lines = wrong.splitlines()
-    at = {lines[int(line.split(":")[1]) - 1] for line in found if " error: " in line}
-    assert at == {"shmem.put([1, 2], [1, 2], 0)", "dev.putt(1)", "shmem.barrier_al()"}, found
+def test_users_programs_pass_mypy_strict_and_their_errors_are_found(tmp_path):
+    wrong = ["shmem.put([1, 2], [1, 2], 0)", "dev.putt(1)", "shmem.barrier_al()"]
+    c_names = "\n".join([C_NAMES, *WRONG_C_NAMES])
+    found = mypy(tmp_path, program="\n".join([PROGRAM, *wrong]), c_names=c_names)
+    assert set(found["program"]) == set(wrong), found
+    assert set(found["c_names"]) == set(WRONG_C_NAMES), found
+    assert all(words in found["c_names"][line] for line, words in WRONG_C_NAMES.items()), found
 
 
 def declared(stub):
