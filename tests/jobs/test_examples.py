@@ -118,10 +118,6 @@ PORTS = {
     "pipelined_reduction.py": lambda n: (
         f"{n} PEs: 65536 sums in 16 stages, two of them on their way at a time, every sum right"
     ),
-    "random_access.py": lambda n: (
-        f"{n} PEs: {n * 4096} random updates of {n * 1024} words, every word right; "
-        "updated again, the table is what it was"
-    ),
     "transpose.py": lambda n: (
         f"{n} PEs: {n * 48} x {n * 64} transposed by alltoall, and back, every element in its place"
     ),

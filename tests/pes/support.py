@@ -162,6 +162,11 @@ def assert_same(got, wanted):
     assert torch.equal(octets(got).cpu(), octets(wanted).cpu()), f"PE {shmem.my_pe()}: got {got}, wanted {wanted}"
 
 
+def refuses(routine, text, error=shmem.ArgumentError):
+    """A context in which this PE's call of ``routine`` is refused. text: a pattern of the message after the PE."""
+    return pytest.raises(error, match=rf"^{routine}: PE {shmem.my_pe()}: {text}")
+
+
 def refused_by_all(error, pattern, call, *arrays):
     """The call raises on every PE alike, nobody waits in it, and no array has changed."""
     before = [array.clone() for array in arrays]

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from pyshmem import device as dev
 from pyshmem.runtime.heap import default
-from support import here
+from support import here, refuses
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 BLOCK = 8
@@ -155,10 +155,10 @@ def test_tables_follow_heaps_at_any_distances(me, npes, monkeypatch):
 
 
 def test_what_has_no_address_on_peers_is_refused():
-    with pytest.raises(shmem.NotSymmetricError, match=r"^peer_addresses: PE \d+: target: got "):
+    with refuses("peer_addresses", "target: got ", shmem.NotSymmetricError):
         shmem.peer_addresses(torch.zeros(3))
-    with pytest.raises(shmem.ArgumentError, match=r"^peer_addresses: PE \d+: team: got "):
+    with refuses("peer_addresses", "team: got "):
         shmem.peer_addresses(shmem.zeros(3), shmem.TEAM_INVALID)
-    with pytest.raises(shmem.ArgumentError, match=r"^heap_bases: PE \d+: device: got 'tpu'"):
+    with refuses("heap_bases", "device: got 'tpu'"):
         shmem.heap_bases("tpu")
     shmem.barrier_all()

@@ -12,7 +12,7 @@ from pyshmem.kernels.launch import _require_together
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.gpu.driver import Driver
 from pyshmem.runtime.gpu.heap import gpu
-from support import guarded, interpreted, neighbours, untouched, work
+from support import guarded, interpreted, neighbours, refuses, untouched, work
 from team_shapes import group  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
@@ -111,7 +111,7 @@ def test_barriers_of_grids_and_of_one_program_take_turns(npes):
 
 
 @pytest.mark.parametrize(("vendor", "service", "turns"), [("cuda", 0, True), ("cuda", 1, False), ("hip", 0, False)])
-def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, turns, monkeypatch, me):
+def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, turns, monkeypatch):
     """NVIDIA's driver gives each process all of the GPU in turn; its multi-process service and AMD's divide the GPU."""
     driver = SimpleNamespace(vendor=vendor, device=0, _number=lambda operation, attribute, device: service)
     assert Driver.takes_turns(driver) is turns
@@ -122,7 +122,7 @@ def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, tur
         _require_together(1)
         return
     words = "cooperative: got a GPU that several PEs share; wants a GPU for each PE, or an NVIDIA GPU without MPS"
-    with pytest.raises(shmem.LaunchError, match=f"^launch: PE {me}: {words}"):
+    with refuses("launch", words, shmem.LaunchError):
         _require_together(1)
 
 
@@ -130,7 +130,7 @@ def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, tur
 def test_grids_that_cannot_run_at_once_are_refused(me):
     count = shmem.zeros(1, dtype=torch.int64)
     words = r"grid: got 2 programs; wants 1 in the interpreter, which runs the programs of a grid one after the other"
-    with pytest.raises(shmem.LaunchError, match=f"^launch: PE {me}: {words}"):
+    with refuses("launch", words, shmem.LaunchError):
         shmem.launch(both_barriers, 2, count, 0, cooperative=True)
     with pytest.raises(Exception, match=f"ArgumentError.*kernel both_barriers: barrier_all_grid: PE {me}: {words}"):
         shmem.launch(both_barriers, (1, 2), count, me)
@@ -156,8 +156,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_launch_says_what_is_wrong_before_anybody_waits(call, words, me):
+def test_launch_says_what_is_wrong_before_anybody_waits(call, words):
     before = shmem.launch(note, 1, torch.zeros(8, dtype=torch.int32), 0)
-    with pytest.raises(shmem.ArgumentError, match=f"^launch: PE {me}: {words}"):
+    with refuses("launch", words):
         call()
     assert shmem.launch(note, 1, torch.zeros(8, dtype=torch.int32), 0) == before + 1

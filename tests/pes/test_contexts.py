@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support import payload
+from support import payload, refuses
 from team_shapes import group  # noqa: F401
 
 import pyshmem as shmem
@@ -81,7 +81,7 @@ def test_a_context_is_refused_after_its_end_and_writes_nothing(end, me, npes):
 
 
 def test_the_default_context_cannot_be_destroyed():
-    with pytest.raises(shmem.ArgumentError, match="^destroy: PE .*: ctx: got CTX_DEFAULT"):
+    with refuses("destroy", "ctx: got CTX_DEFAULT"):
         shmem.CTX_DEFAULT.destroy()
     assert shmem.CTX_DEFAULT
 
@@ -93,9 +93,7 @@ def test_options_are_flags_and_others_are_refused():
         assert ctx and ctx.options == options
         ctx.destroy()
     for options in (8, -1, 1.0, "PRIVATE", None):
-        with pytest.raises(
-            shmem.ArgumentError, match="^create: PE .*: options: got .*; wants 0 or CTX.SERIALIZED, CTX.PRIVATE"
-        ):
+        with refuses("create", "options: got .*; wants 0 or CTX.SERIALIZED, CTX.PRIVATE"):
             shmem.Ctx.create(options)
 
 
@@ -104,11 +102,11 @@ def test_sessions_and_pcontrol_accept_what_the_specification_has():
     ctx.session_start()
     ctx.session_start(shmem.SESSION.BATCH)
     ctx.session_stop()
-    with pytest.raises(shmem.ArgumentError, match="^session_start: PE .*: options: got 2; wants 0 or SESSION.BATCH"):
+    with refuses("session_start", "options: got 2; wants 0 or SESSION.BATCH"):
         ctx.session_start(2)
     for level in (0, 1, 2, 77):
         shmem.pcontrol(level)
-    with pytest.raises(shmem.ArgumentError, match="^pcontrol: PE .*: level: got '1'; wants an int"):
+    with refuses("pcontrol", "level: got '1'; wants an int"):
         shmem.pcontrol("1")
 
 
@@ -126,11 +124,11 @@ def test_pe_quiet_completes_what_was_sent_to_the_pes_it_names(group, me, npes):
             shmem.wait_until(arrived, ">=", turn)
             assert torch.equal(target, payload(pes[(i - 1) % len(pes)], turn, 1000, torch.int64))
             team.sync()
-        with pytest.raises(shmem.OutOfRangeError, match=rf"^pe_quiet: PE {me}: pe: got {len(pes)}; wants a PE from 0"):
+        with refuses("pe_quiet", f"pe: got {len(pes)}; wants a PE from 0", shmem.OutOfRangeError):
             shmem.pe_quiet([0, len(pes)], ctx)
     shmem.pe_quiet(range(npes))
     shmem.pe_quiet(np.arange(0))
-    with pytest.raises(shmem.OutOfRangeError, match=rf"^pe_quiet: PE {me}: pe: got {npes}; wants a PE from 0"):
+    with refuses("pe_quiet", f"pe: got {npes}; wants a PE from 0", shmem.OutOfRangeError):
         shmem.pe_quiet([npes])
 
 
@@ -143,13 +141,13 @@ def test_pe_quiet_completes_a_get_that_has_been_started(me, npes):
 
 
 @pytest.mark.parametrize("pe", [0.0, False, "0", None], ids=repr)
-def test_a_pe_of_a_contexts_team_must_be_an_int(pe, me):
+def test_a_pe_of_a_contexts_team_must_be_an_int(pe):
     word = shmem.full(1, 7)
     for routine, call in (
         ("p", lambda: shmem.p(word, 1, pe, ctx=shmem.CTX_DEFAULT)),
         ("pe_quiet", lambda: shmem.pe_quiet([pe])),
     ):
-        with pytest.raises(shmem.ArgumentError, match=rf"^{routine}: PE {me}: pe: got {pe!r}; wants an int$"):
+        with refuses(routine, f"pe: got {pe!r}; wants an int$"):
             call()
     shmem.barrier_all()
     assert word == 7

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import pyshmem as shmem
 import torch
+from support import refuses
 
 
 def test_reduce_adds_by_default(npes):
@@ -76,7 +77,7 @@ def test_full_with_an_array_is_refused(value):
 
 @pytest.mark.parametrize("size", [((2, 3), "i"), (3, torch.int64), ((2,), np.float32), ("f",)])
 def test_a_dtype_among_the_sizes_is_told_its_name(size):
-    with pytest.raises(shmem.ArgumentError, match=r"^zeros: PE \d+: size: got .*; wants ints, or one tuple .*dtype="):
+    with refuses("zeros", "size: got .*; wants ints, or one tuple .*dtype="):
         shmem.zeros(*size)
 
 
@@ -107,5 +108,5 @@ def test_errors_of_c_calls_have_the_c_name(me):
         (lambda: c.shmem_int_sum_reduce(c.SHMEM_TEAM_WORLD, word.clone(), word, 1), "shmem_int_sum_reduce"),
         (lambda: c.shmem_putmem(word, word, 1 << 30, me), "shmem_putmem"),
     ):
-        with pytest.raises(shmem.ShmemError, match=f"^{name}: PE {me}: "):
+        with refuses(name, "", shmem.ShmemError):
             call()

@@ -12,7 +12,7 @@ from pyshmem.ops.norms import reduce_scatter_rms_norm
 from pyshmem.ops.float8 import KIND, coded
 from pyshmem.ops.norms.schedules import SCHEDULES
 from pyshmem.ops.shares import share_of, start_of
-from support import here
+from support import here, refuses
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -123,5 +123,5 @@ def test_out_and_out_dtype_must_agree():
         (None, torch.float8_e5m2, "out_dtype: got torch.float8_e5m2; wants None, torch.bfloat16 or torch.float8_e4m3fn"),
     ):  # fmt: skip
         results = {} if out is None else {"out": out, "residual_out": rest}
-        with pytest.raises(shmem.ShmemError, match=rf"^all_reduce_rms_norm: PE \d+: {message}"):
+        with refuses("all_reduce_rms_norm", message, shmem.ShmemError):
             case.call("push", out_dtype=dtype, **results)

@@ -9,7 +9,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.host.partitioned import Layout
-from support import DTYPES, assert_same, from_pe, here, live, name_of, payload, work
+from support import DTYPES, assert_same, from_pe, here, live, name_of, payload, refuses, work
 from team_shapes import SHAPES
 
 SHAPES_OF_TENSORS = [(12, 5), (1, 3), (3, 7), (13,), (0, 4), (6, 0)]
@@ -48,9 +48,9 @@ def test_a_layout_says_who_has_what():
 
 @pytest.mark.parametrize("call", [("owner", 10), ("owner", -1), ("local_index", 10), ("n_local", 3), ("n_local", -1),
                                   ("global_index", 4, 0), ("global_index", 2, 2), ("global_index", -1, 0)], ids=str)  # fmt: skip
-def test_a_layout_refuses_what_is_not_there(call, me):
+def test_a_layout_refuses_what_is_not_there(call):
     name, *arguments = call
-    with pytest.raises(shmem.OutOfRangeError, match=rf"^{name}: PE {me}: \w+: got -?\d+; wants "):
+    with refuses(name, r"\w+: got -?\d+; wants ", shmem.OutOfRangeError):
         getattr(Layout(10, 4, 3), name)(*arguments)
 
 
@@ -133,7 +133,7 @@ def test_scatter_writes_nothing_before_all_have_called_and_all_is_there_on_retur
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_partitioned_over_a_team_counts_its_pes(name, me, npes):
+def test_partitioned_over_a_team_counts_its_pes(name, npes):
     start, stride, size = SHAPES[name](npes)
     team = shmem.TEAM_WORLD.split_strided(start, stride, size)
     before = live()
@@ -144,7 +144,7 @@ def test_partitioned_over_a_team_counts_its_pes(name, me, npes):
         assert_same(tensor.gather(), whole((11, 2), torch.int32, 4))
     else:
         assert not tensor and tensor.local.numel() == 0
-        with pytest.raises(shmem.ArgumentError, match=rf"^gather: PE {me}: team: got .*; wants a team this PE is in"):
+        with refuses("gather", "team: got .*; wants a team this PE is in"):
             tensor.gather()
     tensor.free()
     assert live() == before
@@ -190,9 +190,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "arguments", "words"), REFUSED, ids=str)
-def test_partitioned_refuses_what_makes_no_tensor(kind, arguments, words, me):
+def test_partitioned_refuses_what_makes_no_tensor(kind, arguments, words):
     before = live()
-    with pytest.raises(kind, match=rf"^partitioned: PE {me}: {words}"):
+    with refuses("partitioned", words, kind):
         shmem.partitioned(**arguments)
     assert live() == before
 
@@ -212,7 +212,7 @@ def test_scatter_and_gather_refuse_before_anybody_waits(me, npes):
         (shmem.ArgumentError, None, "a NoneType; wants a torch tensor or a NumPy array"),
     ]
     for kind, source, words in cases:
-        with pytest.raises(kind, match=rf"^scatter: PE {me}: source: got {re.escape(words)}"):
+        with refuses("scatter", f"source: got {re.escape(words)}", kind):
             tensor.scatter(source, me)
     assert not tensor.local.any()
 

@@ -90,23 +90,3 @@ def test_records_in_bytes_are_an_array_of_structs():
     c.shmem_double_p(s["x"][3:], 2.5, right)
     c.shmem_barrier_all()
     assert s.tolist() == [(left + 0.5, left), (0, 5), (me + 0.5, me), (2.5, 0)]
-
-
-def test_an_element_is_the_memory_and_item_its_value():
-    a = shmem.array([1, 2, 3], dtype=torch.int32)
-    tmp = a[0]
-    a[0] = a[1]
-    a[1] = tmp
-    assert a.tolist() == [2, 2, 3]
-    a[1], a[2] = a[2].item(), a[1].item()
-    assert a.tolist() == [2, 3, 2]
-    assert (a[0] * 1.5).dtype is torch.float32 and (a[0] / 2).dtype is torch.float32
-    assert int(torch.tensor(-7) // 2) == -4 and int(torch.tensor(250, dtype=torch.uint8) + 10) == 4
-
-
-def test_an_address_computed_with_a_tensor_is_a_tensor():
-    a, i = shmem.zeros(4, dtype=torch.int32), torch.tensor(2)
-    address = a.data_ptr() + 4 * i
-    assert isinstance(address, torch.Tensor)
-    c.shmem_int_p(int(address), 5, shmem.my_pe())
-    assert a.tolist() == [0, 0, 5, 0]

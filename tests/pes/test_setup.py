@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import live, work
+from support import live, refuses, work
 
 import pyshmem as shmem
 from pyshmem.runtime.job import job
@@ -58,7 +58,7 @@ def test_thread_levels_are_ordered():
     assert levels == sorted(set(levels)) and shmem.query_thread() in levels
 
 
-def test_my_pe_and_n_pes_number_the_pes_from_0(me, npes):
+def test_my_pe_and_n_pes_number_the_pes_from_0(npes):
     seen = shmem.zeros(npes, dtype=torch.int64)
     for pe in range(npes):
         shmem.atomic_inc(seen[shmem.my_pe()], pe)
@@ -86,8 +86,8 @@ def test_info_names_the_library_and_the_specification_it_follows():
 
 
 @pytest.mark.parametrize("status", ["0", None, 1.5])
-def test_global_exit_refuses_a_status_that_is_no_int(status, me):
-    with pytest.raises(shmem.ArgumentError, match=rf"^global_exit: PE {me}: status: got .*; wants an int$"):
+def test_global_exit_refuses_a_status_that_is_no_int(status):
+    with refuses("global_exit", "status: got .*; wants an int$"):
         shmem.global_exit(status)
 
 

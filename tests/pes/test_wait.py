@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from support import AMO_INTEGERS, assert_same, foreign, name_of, neighbours, on_one_node, payload, work
+from support import AMO_INTEGERS, assert_same, foreign, name_of, neighbours, on_one_node, payload, refuses, work
 
 import pyshmem as shmem
 from pyshmem.runtime.heap import default
@@ -198,13 +198,10 @@ def test_no_index_starves_among_those_that_are_included():
 
 
 @pytest.mark.parametrize("status", [[0], [0, 0, 0], 0, np.zeros((2, 2))])
-def test_the_many_word_calls_refuse_a_status_of_another_length(status, me):
+def test_the_many_word_calls_refuse_a_status_of_another_length(status):
     flags = shmem.zeros(2, dtype=torch.int32)
     for name in ("wait_until_all", "wait_until_any", "wait_until_some", "test_all", "test_any", "test_some"):
-        with pytest.raises(
-            shmem.ArgumentError,
-            match=rf"^{name}: PE {me}: status: got \d elements; wants one for each of the 2 of ivars$",
-        ):
+        with refuses(name, r"status: got \d elements; wants one for each of the 2 of ivars$"):
             getattr(shmem, name)(flags, "==", 0, status)
 
 
@@ -319,7 +316,7 @@ def test_a_signal_handler_runs_while_the_pe_waits(name, me, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_an_exception_of_a_signal_handler_ends_the_wait(name, me, monkeypatch):
+def test_an_exception_of_a_signal_handler_ends_the_wait(name, monkeypatch):
     """As Ctrl-C does, whose handler raises KeyboardInterrupt."""
     monkeypatch.setattr(job, "timeout", 20.0)
     words = shmem.zeros(2, dtype=torch.uint64)
