@@ -140,7 +140,7 @@ def prepared(driver, monkeypatch):
         loaded = Loaded(compiled, 77, 128, 512, plan, scratch)
         monkeypatch.setattr(CachedKernel, "_compile", lambda self, args, options: loaded)
         monkeypatch.setattr(bound_kernels.interpreter, "active", lambda: False)
-        monkeypatch.setattr(bound_kernels, "heaps", {"cuda": SimpleNamespace(direct=driver)})
+        monkeypatch.setattr(bound_kernels, "heaps", {"cuda": SimpleNamespace(near=driver)})
         driver.use_stream = lambda: 55
         names = ["pair", "number", "array", "operand", "CONSTANT"]
         params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]

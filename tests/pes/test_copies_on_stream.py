@@ -42,7 +42,7 @@ class Stream:
         pass
 
 
-class Direct:
+class Near:
     def use_stream(self):
         return 1
 
@@ -53,7 +53,7 @@ class Direct:
 class Heap:
     """The CPU heap as a GPU's."""
 
-    direct, index = Direct(), 0
+    near, index = Near(), 0
 
     def __init__(self, driver):
         self.driver, self.deltas = driver, cpu.deltas
