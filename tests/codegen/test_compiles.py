@@ -38,7 +38,6 @@ def test_teams_whose_size_triton_compiles_a_variant_for(case, n_pes, target):
 
 LAUNCHES = {
     "ring_broadcast": ("pass_on", torch.int32, torch.uint64, 1000),
-    "histogram": ("count", torch.int32, torch.int32, 65536, 250, 1024),
     "ports/bale_histogram": ("count", torch.int64, torch.int64, 4096, 512),
     "ports/bale_index_gather": ("gather", torch.int64, torch.int64, torch.int64, 4096, 512),
     "gemm_all_scatter": (
