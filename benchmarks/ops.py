@@ -1,22 +1,16 @@
 """Products with their communication, by every schedule, beside torch's ways and the bound, in one job.
 
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops [--only TEXT ...] [--json FILE]
-[--timeline FILE] [--lead MS]. All but torch's fused operators is timed in CUDA graphs of eight calls. The
+All but torch's fused operators is timed in CUDA graphs of eight calls. The
 bound is the slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this
 run. Results are compared with sums in float64.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from benchmarks import timeline
 from benchmarks.command import Suite
-from benchmarks.figures import Report
 from benchmarks.in_job import main
 from benchmarks.rows import Row
 from benchmarks.runner import Effort
@@ -31,8 +25,6 @@ SHAPES = {  # M, N, K
 }
 FOUR = {name: (8192, N, K) for name, (_, N, K) in SHAPES.items() if name[0] == "S"}
 BOUNDS = ("GEMM alone", "copy engine")
-LEAD = 10.0  # milliseconds
-
 
 CALLED = (  # operators and splits
     ("gemm_all_gather", "rows"),
@@ -80,37 +72,7 @@ ROWS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pictured(Suite):
-    """A suite that can draw what the GPU did."""
-
-    def parser(self, description: str | None) -> argparse.ArgumentParser:
-        parser = super().parser(description)
-        parser.add_argument(
-            "--timeline", metavar="FILE", type=Path,
-            help="what the GPU did in a call of the first row by each schedule: .png, or .json for benchmarks.timeline",
-        )  # fmt: skip
-        parser.add_argument(
-            "--lead", metavar="MS", type=float, default=LEAD,
-            help=f"milliseconds of untimed calls before each sample, so that all ways find the GPU as warm ({LEAD:g})",
-        )  # fmt: skip
-        return parser
-
-    def run(
-        self, clock: Any, options: argparse.Namespace, report: Report, speaks: bool = True, agreed: Any = float
-    ) -> int:
-        clock.operations.ahead = options.lead / 1e3
-        status = super().run(clock, options, report, speaks, agreed)
-        bounded = [row for row in report.results if row.bound]
-        if options.timeline and bounded:
-            row = bounded[0]
-            spans = clock.operations.timelines(row.nbytes, *row.parameters)
-            if speaks and spans:
-                print("drawn:", timeline.write(f"{row.name}: PE 0 of {report.n_pes}", spans, options.timeline))
-        return status
-
-
-SUITE = Pictured("ops", ROWS, full=Effort(0.0, 7, 11), quick=Effort(0.0, 2, 2))
+SUITE = Suite("ops", ROWS, full=Effort(0.0, 7, 11), quick=Effort(0.0, 2, 2))
 
 if __name__ == "__main__":
     sys.exit(main(SUITE, __doc__))

@@ -24,7 +24,10 @@ OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM,
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16
 CALLS = 8  # in a graph
-LEAD = 1  # untimed graphs before each sample, at least: a GPU that was idle, or only copied, multiplies faster
+LEAD, AHEAD = (
+    1,
+    0.01,
+)  # graphs, at least, and seconds without a clock before each sample: an idle GPU is faster at first
 EIGHT_BITS = torch.float8_e4m3fn
 SCALES = 0.5, 2.0  # of all PEs, as torch's fused operators want
 LARGEST = 32  # size of a matrix in the interpreter
@@ -75,7 +78,6 @@ class Operations(Together):
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
-        self.ahead = 0.0  # seconds of untimed calls before each sample
         self.streams = [None if accelerator.interpreted else torch.cuda.Stream() for _ in range(self.n - 1)]
 
     def release(self) -> None:
@@ -135,28 +137,6 @@ class Operations(Together):
         stream, graph = torch.cuda.current_stream().cuda_stream, graphs[0][1]
         return Case("the launch alone", lambda: launch_graph(graph_launcher(), graph, stream), lambda: "", ISSUE, 20)
 
-    def timelines(
-        self, nbytes: int, operator: str, split: str, *sizes: int
-    ) -> dict[str, list[tuple[str, int, float, float]]]:
-        """Profile a call by each schedule. Return (name, stream, start, end in us) of what the GPU did, by schedule."""
-        from benchmarks.operations.tracing import spans_of
-
-        if self.accelerator.interpreted:
-            return {}
-        problem = self._problem(operator, split, *sizes)
-        out = self._symmetric(torch.zeros(problem.wanted.shape, dtype=DTYPE, device=self.accelerator.device))
-        found = {}
-        for name, options in _options(operator).items():
-            case = self._able(problem, out, options)
-            if isinstance(case, Case):
-                for _ in range(3):  # the third one replays the plan's graph
-                    case.step()
-                self._meet()
-                found[name] = spans_of(case.step)
-                self._meet()
-        self.release()
-        return found
-
     # -- one peer's way each
 
     def _able(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case | str:
@@ -177,7 +157,7 @@ class Operations(Together):
 
     def _case(self, problem: Problem, statement: str, step: Step, result: torch.Tensor, how: str = GRAPH) -> Case:
         calls = self.accelerator.cut(CALLS if how == GRAPH else 3, 1)
-        ahead = self.ahead if how == GRAPH else 0.0
+        ahead = AHEAD if how == GRAPH else 0.0
         return Case(statement, step, lambda: self._wrong(problem, step, result), how, calls, lead=LEAD, ahead=ahead)
 
     def _alone(self, problem: Problem) -> Case:
@@ -197,7 +177,7 @@ class Operations(Together):
             problem.multiply(a, b, out)
 
         statement = "torch._scaled_mm" if problem.scales else "torch.matmul"
-        return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=self.ahead)
+        return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
 
     def _engine(self, problem: Problem) -> Case | str:
         """As many bytes as the operator sends, to all peers at once, on a stream for each of them."""
@@ -229,7 +209,7 @@ class Operations(Together):
                     shmem.put(target[i], source, pe)
                 torch.cuda.current_stream().wait_stream(stream)
 
-        return Case("put", step, check, GRAPH, CALLS, lead=LEAD, ahead=self.ahead)
+        return Case("put", step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
 
     # -- what they share
 

@@ -28,7 +28,6 @@ from benchmarks import (
     record,
     startup,
     table,
-    timeline,
 )
 from benchmarks.figures import BOUND, Figure, Report, busbw, of_bound, ratio
 from benchmarks.rows import (
@@ -39,11 +38,8 @@ from benchmarks.rows import (
     select,
     size,
 )
-from benchmarks.operations.tracing import last_of, spans_in
 from benchmarks.runner import Contender, Effort, measure
 from jobs import warm
-from matplotlib.colors import to_rgb
-from PIL import Image
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -179,45 +175,6 @@ def test_bound_is_the_slowest_of_its_peers_that_were_measured():
     assert record.as_json(found)["rows"][0]["figures"]["pyshmem"]["of_bound"] == 0.8
     none = measure(replace(row, bound=("c",)), Peers(), Effort(0.0, 2, 2))
     assert none[BOUND].missing == "none of c was measured"
-
-
-def test_spans_of_a_trace_begin_at_0_and_are_those_of_the_gpu():
-    events = [
-        {"ph": "X", "cat": "kernel", "name": "second", "ts": 12.5, "dur": 2, "tid": 20},
-        {"ph": "X", "cat": "gpu_memcpy", "name": "first", "ts": "10.0", "dur": 5.0, "tid": "7"},
-        {"ph": "X", "cat": "cpu_op", "name": "host", "ts": 1, "dur": 1, "tid": 1},
-        {"ph": "M", "name": "process_name"},
-    ]
-    assert spans_in({"traceEvents": events}) == [("first", 7, 0.0, 5.0), ("second", 20, 2.5, 4.5)]
-    assert spans_in({"traceEvents": []}) == []
-
-
-def test_the_last_of_several_calls_is_kept():
-    calls = [[("product", 7, start, start + 3.0), ("Memcpy PtoP", 9, start + 2.0, start + 4.0)] for start in (0.0, 5.0)]
-    assert last_of([*calls[0], *calls[1]], 2) == calls[0]
-    assert last_of([], 2) == []
-
-
-def test_a_timeline_goes_to_json_and_is_drawn_from_it(tmp_path):
-    spans = {"fused": [("multiply_and_send", 7, 0.0, 5.0), ("Memcpy PtoP", 9, 1.0, 4.0), ("await_flag", 9, 4.0, 5.0)]}
-    kept, drawn = timeline.write("a call", spans, tmp_path / "a.json"), tmp_path / "a.png"
-    done = start("benchmarks.timeline", kept, drawn)
-    assert done.returncode == 0, done.stderr
-    with Image.open(drawn) as image:
-        colours = {colour for _, colour in image.convert("RGB").getcolors(image.width * image.height)}
-    for kind in ("product that sends", "copy engine", "wait for other PEs"):
-        assert tuple(round(255 * each) for each in to_rgb(timeline.KINDS[kind][0])) in colours, kind
-    assert start("benchmarks.timeline", kept).returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "product"), ("Memcpy PtoP (Device -> Device)", "copy engine"),
-     ("multiply_and_send", "product that sends"), ("gather_and_multiply", "product that sends"),
-     ("send_and_meet", "kernel that sends or adds"), ("begin_call", "wait for other PEs")],
-)  # fmt: skip
-def test_kernels_of_timelines_are_told_by_their_names(name, kind):
-    assert timeline.kind_of(name) == kind
 
 
 def test_table_shows_figures_ratios_and_what_is_missing():

@@ -1,24 +1,16 @@
-"""Tile orders: what the filters promise, the record of times, and the reports that need no GPU."""
-
-import pathlib
-import subprocess
-import sys
+"""Tile orders: what the filters promise, and the record of times."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-
 import pyshmem as shmem
-from benchmarks.streaming_model import HOPPER
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
 from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
 from pyshmem.ops.gemm.tuning.record import CAPACITY, ERROR, SLACK, Record, suitable
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROW = Configuration(128, 256, 64, 8, 4)
 BF16, F32 = torch.bfloat16, torch.float32
 
@@ -113,40 +105,3 @@ def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same(
 def test_tiles_too_shallow_for_two_parts_are_never_streamed(k, policies):
     """32 blocks of 64 are the least for two parts of 16."""
     assert len(distinct((128, 256, k), ROW, 132)) == policies
-
-
-@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 8), st.integers(1, 20))
-def test_the_model_counts_blocks_tiles_and_sums_as_the_kernel_makes_them(tiles, whole, depth, programs, least):
-    whole = min(whole, tiles)
-    row = HOPPER.row._replace(least=least)
-    model = HOPPER._replace(row=row, programs=programs, block=1.0, tile=100.0, sums=10_000.0, launch=0.0)
-    seconds = [0.0] * programs
-    for tile in range(whole):
-        seconds[tile % programs] += depth + 100
-    iterations = (tiles - whole) * depth
-    sharing = min(programs, max(tiles - whole, iterations // least))
-    owner = [p for p in range(sharing) for _ in range(p * iterations // sharing, (p + 1) * iterations // sharing)]
-    for tile in range(tiles - whole):
-        parts = owner[tile * depth : (tile + 1) * depth]
-        for program in set(parts):
-            seconds[program] += parts.count(program) + 100 + (10_000 if len(set(parts)) > 1 else 0)
-        seconds[parts[-1]] += 10_000 * (len(set(parts)) - 1)  # it comes last and loads the others' sums
-    assert model.seconds(tiles, whole, depth) == pytest.approx(max(seconds))
-
-
-def test_the_report_over_a_population_runs_without_a_gpu(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.tile_orders",
-        "--model",
-        "--quick",
-        "--json",
-        str(tmp_path / "found.json"),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert "all times come from a model" in done.stdout
-    assert all(policy in done.stdout for policy in STREAM_K)
-    assert "suitable pairs that did not: 0" in done.stdout and "eliminated: " in done.stdout
-    assert all(Record.read(tmp_path / "found.json").candidates(shape, BF16) for shape in population(32))

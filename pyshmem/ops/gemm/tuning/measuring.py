@@ -44,12 +44,6 @@ class ProductTimer:
         kernels = {policy: self._kernel(problem, policy, a, b) for policy in policies}
         return self._clock({policy: partial(kernel, a, b, out) for policy, kernel in kernels.items()})
 
-    def library(self, shape: Shape, dtype: torch.dtype) -> float:
-        """Return the median seconds of torch.matmul."""
-        m, n, k = shape
-        a, b, out = self._matrix("a", m, k, dtype), self._matrix("b", n, k, dtype).T, self._matrix("c", m, n, dtype)
-        return self._clock({"library": partial(torch.matmul, a, b, out=out)})["library"]
-
     def _kernel(self, problem: Problem, policy: str, a: torch.Tensor, b: torch.Tensor) -> Any:
         product = Product(problem, policy, problem.m, problem.a, False)
         return alone(product, a, b, 0, 0, self._words)
