@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from importlib import import_module
@@ -14,6 +15,9 @@ _ALSO_NAMED = {
     "triton": ("triton-rocm", "pytorch-triton-rocm"),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x"),
 }
+_AMD_DEVICE = "/dev/kfd"  # AMD's kernel driver
+# the torch of the package index is CUDA's, and its Triton would be written over that of torch for ROCm
+_ROCM = "torch --index-url https://download.pytorch.org/whl/rocm7.2"
 
 
 def check() -> None:
@@ -22,7 +26,7 @@ def check() -> None:
     for name, least in OLDEST.items():
         if found[name] < least:
             raise ImportError(
-                f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {name}"
+                f"pyshmem needs {name} >= {_text(least)}; {_text(found[name])} is installed: pip install -U {_source(name)}"
             )
 
 
@@ -74,7 +78,17 @@ def installed(name: str) -> tuple[int, int]:
             continue
         if release:
             return int(release[1]), int(release[2])
-    raise ImportError(f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {name}")
+    raise ImportError(
+        f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {_source(name)}"
+    )
+
+
+def _source(name: str) -> str:
+    """Return what pip installs the package from: for AMD GPUs torch, which brings Triton, from the index for ROCm."""
+    if name not in ("torch", "triton"):
+        return name
+    amd = "rocm" in version("torch") if _has("torch") else os.path.exists(_AMD_DEVICE)
+    return _ROCM if amd else name
 
 
 def versions() -> str:
