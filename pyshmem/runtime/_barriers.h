@@ -50,7 +50,7 @@ typedef struct {
 } counters_t;
 /* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _links.h.
  * node: the number of each member's node, if there are several. leaders: the first member on each node. locals: the
- * members on this node. */
+ * members on this node. bare: whether C calls, which has no GIL to release. */
 typedef struct {
     char *area;
     int64_t stride, me, n;
@@ -59,7 +59,7 @@ typedef struct {
     spin_t spin;
     PyThreadState *released;
     link_t *failed;
-    int left;
+    int left, bare;
 } team_t;
 
 static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) {
@@ -85,7 +85,10 @@ static int to_team(PyObject *const *args, team_t *t) {
         return 0;
     t->area = (char *)area;
     t->spin = spin_begin(timeout, spins);
+    t->spin.interrupted = handle_signals;
+    t->spin.with = &t->released;
     t->released = NULL;
+    t->bare = 0;
     t->failed = NULL;
     t->left = DONE;
     t->away = t->node = NULL;
@@ -107,7 +110,7 @@ static inline char *area_of(const team_t *t, int64_t j) { return (char *)place_o
 static inline int is_away(const team_t *t, int64_t j) { return t->away && is_far(place_of(t, j, t->area)); }
 static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
 static void release_gil(team_t *t) {
-    if (!t->released) t->released = PyEval_SaveThread();
+    if (!t->bare && !t->released) t->released = PyEval_SaveThread();
 }
 
 /* Ends a call: takes the GIL, and raises the error of a failed wait. */
@@ -188,7 +191,7 @@ static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
     uint64_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* unless it changed */
     __atomic_store_n(&counters(t)->asleep, 0, __ATOMIC_RELAXED);
-    return spin_check(&t->spin, &t->released);
+    return spin_check(&t->spin);
 }
 
 /* Yields until the epoch has arrived, and returns whether it has. This is the fastest wait if the core goes to other
@@ -226,7 +229,7 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     release_gil(t);
     if (crowded && yield_for(t, word, epoch)) return 1;
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
-        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin, &t->released))) return 0;
+        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin))) return 0;
     return 1;
 }
 
@@ -372,8 +375,18 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     return found;
 }
 
-/* share(team, timeout, spins, note) -> the concatenated notes of all members. All notes have the same length, at most
- * NOTE. */
+/* Collects the notes of all members in `all`. All notes have the same length, at most NOTE; a barrier. The two notes of
+ * an area alternate, as the mailboxes of exchange do. */
+static int share(team_t *t, const char *note, uint64_t length, char *all) {
+    uint64_t offset = NOTES + (++counters(t)->notes & 1) * NOTE;
+    memcpy(t->area + offset, note, length);
+    if (!meet(t)) return 0;
+    for (int64_t j = 0; j < t->n; j++) read_from(t, j, all + (uint64_t)j * length, t->area + offset, length);
+    complete(t);
+    return !t->failed;
+}
+
+/* share(team, timeout, spins, note) -> the concatenated notes of all members. */
 static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -384,16 +397,9 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         PyErr_SetString(PyExc_ValueError, "the note is too long");
         return NULL;
     }
-    /* the two notes alternate, as the mailboxes of exchange do */ uint64_t offset =
-        NOTES + (++counters(&t)->notes & 1) * NOTE;
-    memcpy(t.area + offset, note, (size_t)length);
-    meet(&t);
-    if (!finish(&t)) return NULL;
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
-    char *notes = all ? PyBytes_AsString(all) : NULL;
-    t.released = NULL;
-    for (int64_t j = 0; notes && j < t.n; j++) read_from(&t, j, notes + j * length, t.area + offset, (uint64_t)length);
-    complete(&t);
+    if (!all) return NULL;
+    share(&t, note, (uint64_t)length, PyBytes_AsString(all));
     if (!finish(&t)) Py_CLEAR(all);
     return all;
 }

@@ -6,12 +6,11 @@
 #include <Python.h>
 #include <stdint.h>
 
+#include "_words.h" /* float64_t, float32_t */
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 #define METHOD_NO_ARGUMENTS(name) {#name, py_##name, METH_NOARGS, NULL}
 #define LAST_METHOD {NULL, NULL, 0, NULL}
-
-/* DLPack's codes of types */
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5 };
 
 static int arity(const char *name, Py_ssize_t got, Py_ssize_t want) {
     if (got == want) return 1;
@@ -51,8 +50,6 @@ NARROW(uint16, uint64_t, to_u64)
 NARROW(uint32, uint64_t, to_u64)
 #define to_int64 to_i64
 #define to_uint64 to_u64
-typedef double float64_t;
-typedef float float32_t;
 #define to_float64 to_f64
 static int to_float32(PyObject *o, float *out) {
     double d;

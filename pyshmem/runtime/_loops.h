@@ -1,9 +1,9 @@
-/* The loops of reductions: each combines two arrays of an element type by an operator. */
+/* The loops of reductions: each combines two arrays of an element type by an operator. Nothing here knows Python. */
 #pragma once
 #include <stdint.h>
 #include <string.h>
 
-#include "_conversions.h"
+#include "_words.h"
 
 typedef void (*combine_t)(void *, const void *, uint64_t);
 #define LOOP(NAME, T, EXPRESSION)                                     \
@@ -58,6 +58,8 @@ REAL(float32)
 REAL(float64)
 COMPLEX(complex64, float32)
 COMPLEX(complex128, float64)
+typedef long double longdouble_t;
+REAL(longdouble)
 
 /* Half types are combined in float32 and rounded once, to the nearest even. */
 static float bits_to_float(uint32_t bits) {
@@ -102,8 +104,7 @@ static uint16_t to_float16(float f) {
 HALF(float16)
 HALF(bfloat16)
 
-/* ---- the tables of operators and of element types: numbers are places in them, and Python reads both from
- * _native.REDUCTIONS ---- */
+/* ---- the tables of operators and of element types: numbers are places in them ---- */
 
 #define REDUCTIONS(X) X(sum) X(prod) X(min) X(max) X(and) X(or) X(xor)
 #define REDUCTION_NUMBER(OP) REDUCE_##OP,
@@ -124,39 +125,24 @@ typedef struct {
 #define COMPLEX_KIND(T, BYTES) {#T, DL_COMPLEX, BYTES, BYTES, {sum_##T, prod_##T}, NULL, NULL}
 #define HALF_KIND(CODE, T) \
     {#T, CODE, 2, 4, {sum_float32, prod_float32, min_float32, max_float32}, widen_##T, narrow_##T}
-static const kind_t kinds[] = {
-    INTEGER_KIND(DL_INT, int8, uint8),
-    INTEGER_KIND(DL_UINT, uint8, uint8),
-    INTEGER_KIND(DL_INT, int16, uint16),
-    INTEGER_KIND(DL_UINT, uint16, uint16),
-    INTEGER_KIND(DL_INT, int32, uint32),
-    INTEGER_KIND(DL_UINT, uint32, uint32),
-    INTEGER_KIND(DL_INT, int64, uint64),
-    INTEGER_KIND(DL_UINT, uint64, uint64),
-    REAL_KIND(float32),
-    REAL_KIND(float64),
-    COMPLEX_KIND(complex64, 8),
-    COMPLEX_KIND(complex128, 16),
-    HALF_KIND(DL_FLOAT, float16),
-    HALF_KIND(DL_BFLOAT, bfloat16),
-};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-/* Adds REDUCTIONS to the module: by operator the types that it is defined for, both in the order of their numbers. */
-static int export_reductions(PyObject *module) {
-#define REDUCTION_NAME(OP) #OP,
-    static const char *const operators[] = {REDUCTIONS(REDUCTION_NAME)};
-    PyObject *table = PyDict_New();
-    int failed = !table;
-    for (int operator = 0; operator < OPERATORS && !failed; operator++) {
-        const char *names[KINDS + 1];
-        int count = 0;
-        for (int kind = 0; kind < KINDS; kind++)
-            if (kinds[kind].combine[operator]) names[count++] = kinds[kind].name;
-        names[count] = NULL;
-        failed = add_names(table, operators[operator], names);
-    }
-    failed = failed || PyModule_AddObjectRef(module, "REDUCTIONS", table);
-    Py_XDECREF(table);
-    return failed ? -1 : 0;
-}
+/* X(name, its row). Python has no long double, which comes last. */
+#define KIND_ROWS(X)                                 \
+    X(int8, INTEGER_KIND(DL_INT, int8, uint8))       \
+    X(uint8, INTEGER_KIND(DL_UINT, uint8, uint8))    \
+    X(int16, INTEGER_KIND(DL_INT, int16, uint16))    \
+    X(uint16, INTEGER_KIND(DL_UINT, uint16, uint16)) \
+    X(int32, INTEGER_KIND(DL_INT, int32, uint32))    \
+    X(uint32, INTEGER_KIND(DL_UINT, uint32, uint32)) \
+    X(int64, INTEGER_KIND(DL_INT, int64, uint64))    \
+    X(uint64, INTEGER_KIND(DL_UINT, uint64, uint64)) \
+    X(float32, REAL_KIND(float32))                   \
+    X(float64, REAL_KIND(float64))                   \
+    X(complex64, COMPLEX_KIND(complex64, 8))         \
+    X(complex128, COMPLEX_KIND(complex128, 16))      \
+    X(float16, HALF_KIND(DL_FLOAT, float16))         \
+    X(bfloat16, HALF_KIND(DL_BFLOAT, bfloat16))      \
+    X(longdouble, REAL_KIND(longdouble))
+#define KIND_NUMBER(NAME, ...) KIND_##NAME,
+enum { KIND_ROWS(KIND_NUMBER) KINDS };
+#define KIND_ROW(NAME, ...) __VA_ARGS__,
+static const kind_t kinds[] = {KIND_ROWS(KIND_ROW)};

@@ -136,7 +136,7 @@ static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count) ||
         !to_i64(args[9], &private))
         return NULL;
-    if (!to_fold(&t, mode, operator, kind, &f)) {
+    if (kind == KIND_longdouble || !to_fold(&t, mode, operator, kind, &f)) {
         PyErr_SetString(PyExc_ValueError, "no such operator on this type");
         return NULL;
     }
@@ -145,3 +145,23 @@ static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
 }
 
 static PyMethodDef reduction_methods[] = {METHOD(fold), LAST_METHOD};
+
+#define REDUCTION_NAME(OP) #OP,
+/* Adds REDUCTIONS to the module: by operator the types that it is defined for, both in the order of their numbers.
+ * Python has no long double. */
+static int export_reductions(PyObject *module) {
+    static const char *const operators[] = {REDUCTIONS(REDUCTION_NAME)};
+    PyObject *table = PyDict_New();
+    int failed = !table;
+    for (int operator = 0; operator < OPERATORS && !failed; operator++) {
+        const char *names[KIND_longdouble + 1];
+        int count = 0;
+        for (int kind = 0; kind < KIND_longdouble; kind++)
+            if (kinds[kind].combine[operator]) names[count++] = kinds[kind].name;
+        names[count] = NULL;
+        failed = add_names(table, operators[operator], names);
+    }
+    failed = failed || PyModule_AddObjectRef(module, "REDUCTIONS", table);
+    Py_XDECREF(table);
+    return failed ? -1 : 0;
+}

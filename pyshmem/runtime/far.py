@@ -8,7 +8,7 @@ CHUNK, STAGE = 8192, 1 << 18  # the most bytes that a kernel moves for a request
 MESSAGE = 1 << 22  # the most bytes of a message of MPI
 LARGE = {"mixed": 1 << 16, "mpi": 1 << 14}  # by carrier: the fewest bytes that go as messages of their own
 PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH = range(1, 9)  # operations
-OPERATORS, TYPES = tuple(_native.ATOMICS), _native.ATOMICS["fetch"]  # of atomics, by number: the tables of _atomics.h
+OPERATORS, TYPES = tuple(_native.ATOMICS), _native.ATOMICS["fetch"]  # of atomics, by number: the tables of _words.h
 ATOMICS = {(op, kind): 16 * OPERATORS.index(op) + TYPES.index(kind) for op in OPERATORS for kind in _native.ATOMICS[op]}
 
 # The ring of a process's kernels: SLOTS slots of SLOT_HEAD + PIECE bytes, words of 8 bytes at the head and data behind them.

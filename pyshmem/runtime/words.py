@@ -17,7 +17,7 @@ from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 
-# the dtypes of each atomic operator: the table of _atomics.h
+# the dtypes of each atomic operator: the table of _words.h
 ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}
 TYPES = ATOMICS["and"]  # of waits: those of the integers
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio

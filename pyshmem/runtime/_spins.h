@@ -1,0 +1,99 @@
+/* Waiting for words in CPU memory: comparisons, and the pauses between two looks. Nothing here knows Python. */
+#pragma once
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define CPU_RELAX() __asm__ volatile("yield")
+#else
+#define CPU_RELAX() __asm__ volatile("" ::: "memory")
+#endif
+
+/* If `spins` is at most this number, PEs share cores: see pyshmem.runtime.job. */
+enum { CROWDED = 100 };
+
+enum { EQ, NE, GT, GE, LT, LE };
+#define COMPARE(T)                                                                                \
+    /* an acquire: data that precede the store seen are readable after it */                      \
+    static inline T##_t look_##T(const T##_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); } \
+    static inline int holds_##T(T##_t seen, int cmp, T##_t v) {                                   \
+        switch (cmp) {                                                                            \
+        case EQ: return seen == v;                                                                \
+        case NE: return seen != v;                                                                \
+        case GT: return seen > v;                                                                 \
+        case GE: return seen >= v;                                                                \
+        case LT: return seen < v;                                                                 \
+        default: return seen <= v;                                                                \
+        }                                                                                         \
+    }
+#define POLLED(X) X(int16) X(uint16) X(int32) X(uint32) X(int64) X(uint64)
+POLLED(COMPARE)
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* The state of a spinning wait. spins: the polls before the first yield, many if each PE has a core of its own, and few
+ * if PEs share cores, because the other PE may need this core. interrupted(with): called every 20 ms; returns whether
+ * the wait must stop. NULL: nothing interrupts it. */
+typedef struct {
+    uint64_t polls, spins;
+    int64_t started, checked, limit;
+    int failed; /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
+    int (*interrupted)(void *);
+    void *with;
+} spin_t;
+
+static spin_t spin_begin(double timeout, uint64_t spins) {
+    return (spin_t){.spins = spins, .limit = timeout > 0 ? (int64_t)(timeout * 1e9) : 0};
+}
+
+/* Returns 0 if the wait must stop. */
+static int spin_check(spin_t *s) {
+    int64_t now = now_ns();
+    if (!s->started) {
+        s->started = s->checked = now;
+        return 1;
+    }
+    if (s->limit && now - s->started > s->limit) {
+        s->failed = 1;
+        return 0;
+    }
+    if (!s->interrupted || now - s->checked < 20000000) return 1;
+    s->checked = now;
+    s->failed = s->interrupted(s->with) ? 2 : 0;
+    return !s->failed;
+}
+
+/* Waits for a moment. Returns 0 if the wait must stop. */
+static int spin_pause(spin_t *s) {
+    if (++s->polls <= s->spins) {
+        CPU_RELAX();
+        return 1;
+    }
+    uint64_t yields = s->polls - s->spins;
+    if (yields < 256 || s->spins > CROWDED) {
+        sched_yield();
+        if (yields & 15) return 1;
+    } else {
+        struct timespec t = {0, yields < 1024 ? 20000 : 200000};
+        nanosleep(&t, NULL);
+    }
+    return spin_check(s);
+}
+
+/* The first word, cyclically from `first` on so that no index starves, of which the comparison holds, or -1. v: one
+ * value for all, or with `each` as many. status: not 0 excludes a word; may be NULL. */
+#define FIND(T)                                                                                                       \
+    static int64_t find_##T(const T##_t *p, uint64_t count, int cmp, const T##_t *v, int each, const int32_t *status, \
+                            uint64_t first) {                                                                         \
+        for (uint64_t k = 0, i = first; k < count; k++, i = i + 1 < count ? i + 1 : 0)                                \
+            if (!(status && status[i]) && holds_##T(look_##T(p + i), cmp, v[each ? i : 0])) return (int64_t)i;        \
+        return -1;                                                                                                    \
+    }
+POLLED(FIND)
