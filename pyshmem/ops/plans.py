@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime._native import layout
 from pyshmem.runtime.arguments import is_number, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
 
 MOST_PLANS = 128  # of a team
+MOST_KNOWN = 256  # calls whose arguments are remembered
 WITHOUT_TILES = ("bulk_synchronous", "copy_engine", "reduce_on_stream")  # schedules that reach PEs on other nodes
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -28,16 +30,26 @@ class Plan(Protocol):
     team: Team
     space: Workspace
     generation: int
+    key: Any  # what it is found by
 
 
-class Operand(NamedTuple):
-    """What a plan depends on of a tensor."""
+class InTurn:
+    """The two results of a plan that calls take in turn: one lives until the next call but one."""
 
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    contiguous: bool
-    device: str
-    aligned: bool  # its address is a multiple of 16
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        """make: returns the result of a parity, at the first call."""
+        self._make, self._made, self._parity = make, list[Any](), 0
+
+    def take(self) -> Any:
+        """Return the result of this call."""
+        if not self._made:
+            self._made = [self._make(parity) for parity in range(2)]
+        self._parity ^= 1
+        return self._made[self._parity]
+
+    def clear(self) -> None:
+        """Let go of both, as at first."""
+        self._made = []
 
 
 def _close(plan: Plan) -> None:
@@ -81,14 +93,24 @@ class Cache(OrderedDict[tuple[Any, ...], Any]):
 
 
 _plans = Cache(MOST_PLANS, _close)
+_known: dict[tuple[Any, ...], tuple[Plan, Any]] = {}  # a plan and its steps by the arguments of calls that it has taken
 
 
-def operand(array: Any) -> Any:
-    """Describe a tensor; any other object by its type."""
+def shared(*arrays: Any) -> tuple[Any, ...]:
+    """Return what PEs know alike of tensors: shapes and types. Layouts and addresses are private. Others by their types."""
+    return tuple([(each.shape, each.dtype) if isinstance(each, torch.Tensor) else type(each) for each in arrays])
+
+
+def described(*arrays: Any) -> Any:
+    """Return what is equal for tensors of equal types, devices, shapes, strides and alignments."""
+    return layout(views, *arrays) or tuple(map(_described, arrays))
+
+
+def _described(array: Any) -> Any:
+    """As described, of one object. Subclasses of tensors, such as parameters, come here."""
     if not isinstance(array, torch.Tensor):
         return type(array)
-    aligned = array.data_ptr() & 15 == 0
-    return Operand(tuple(array.shape), array.dtype, array.is_contiguous(), array.device.type, aligned)
+    return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() % 16 == 0
 
 
 def key_of(routine: str, team: Team, asked: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -102,6 +124,50 @@ def use(key: tuple[Any, ...]) -> None:
         _plans.move_to_end(key)
 
 
+def recall(asked: tuple[Any, ...]) -> Any:
+    """Return (plan, steps) of a call that has been remembered under ``asked``, and note its use; None if there is none."""
+    try:
+        known = _known.get(asked)
+    except TypeError:  # an argument that cannot be in a key, which find refuses
+        return None
+    if known is None or not is_live(known[0]):
+        return None
+    use(known[0].key)
+    return known
+
+
+def remember(asked: tuple[Any, ...], plan: Plan, steps: Any = None) -> tuple[Plan, Any]:
+    """Let recall return (plan, steps) for calls like this, whose arguments have been checked. Return them."""
+    drop_ended()
+    _known[asked] = plan, steps
+    return plan, steps
+
+
+def drop_ended() -> None:
+    """Forget the calls of plans that have ended, and all of them if there are too many."""
+    for asked in [asked for asked, (plan, _) in _known.items() if not is_live(plan)]:
+        del _known[asked]
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+
+
+def is_live(plan: Plan) -> bool:
+    """Return whether neither the plan nor its team nor the library has ended."""
+    return not plan.space.closed and plan.generation == job.generation and plan.team.size > 0
+
+
+def call(
+    routine: str, team: Team | None, private: Any, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]]
+) -> Any:
+    """As find, but a call like one before, which has passed the checks, is only looked up.
+
+    private: what describes this PE's arrays, and all else that is not ``asked`` for.
+    """
+    like = routine, private, id(TEAM_WORLD if team is None else team), *asked
+    known = recall(like) or remember(like, find(routine, team, asked, make))
+    return known[0]
+
+
 def find(
     routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]],
     argument: str = "x", wants: str = "the same call on all PEs of the team",
@@ -109,8 +175,8 @@ def find(
     """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
 
     asked: only what all PEs know alike, so that all of them find the plan, or none does.
-    make: checks the arguments, without communication, and returns what all PEs must have in common, and a function that
-        makes the plan.
+    make: checks the arguments of every call, without communication, and returns what all PEs must have in common, and a
+        function that makes the plan.
     argument, wants: of the error if PEs ask differently.
     Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
     """
@@ -121,11 +187,14 @@ def find(
         found = _plans.live(key)
     except TypeError:
         found = None  # an argument that cannot be in a key, which make refuses
-    if found is None:
-        maker = _agreed(routine, group, make, argument, wants)
-        _plans.make_room(group)
-        _plans.pop(key, None)  # one that its user has closed
-        found = _plans[key] = maker()
+    if found is not None:
+        make(group)  # this PE's arguments may be wrong alone
+        return found
+    maker = _agreed(routine, group, make, argument, wants)
+    _plans.make_room(group)
+    _plans.pop(key, None)  # one that its user has closed
+    found = _plans[key] = maker()
+    found.key = key
     return found
 
 
@@ -144,6 +213,7 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]], a
 def clear() -> None:
     """Close all plans. Collective over all PEs, which have made the same plans."""
     _plans.close_all()
+    drop_ended()
 
 
 # ---- checks that operators share

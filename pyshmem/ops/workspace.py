@@ -1,7 +1,7 @@
-"""The memory of plans: symmetric pieces that peers write, and private ones.
+"""The memory of plans: symmetric arrays that peers write.
 
 Symmetric memory is allocated by all PEs of the job together. A plan of a team of all PEs does so itself. A smaller team
-takes its pieces from the reserve, which the program has allocated before: its members agree on a place that is free on all
+takes it from the reserve, which the program has allocated before: its members agree on a place that is free on all
 of them, and two teams without a common PE may have the same place.
 """
 
@@ -21,7 +21,7 @@ from pyshmem.runtime.job import job
 _LINE = 256
 
 
-Wanted = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and type of each piece by its name
+Wanted = dict[str, tuple[tuple[int, ...], torch.dtype]]  # shape and type of each array by its name
 
 
 class Reserve:
@@ -83,7 +83,7 @@ def reserve_bytes() -> int:
 
 
 class Workspace:
-    """Pieces of symmetric memory, for ``routine`` on ``team``. They are zeros at first."""
+    """Arrays in symmetric memory, for ``routine`` on ``team``. They are zeros at first."""
 
     def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
         """Allocate. Collective over the team."""
@@ -96,22 +96,22 @@ class Workspace:
             self._memory = shmem.align(_LINE, total) if self.of_all else _reserve.take(routine, team, total)
             self._memory = self._memory.view(torch.uint8)
             self._memory.zero_()
-        self._pieces = {}
+        self._arrays = {}
         none = torch.empty(0, dtype=torch.uint8, device=device())
         start = 0
         for name, (shape, dtype) in wanted.items():
             flat = self._memory[start : start + sizes[name]] if total else none
-            self._pieces[name] = flat.view(dtype).reshape(shape)
+            self._arrays[name] = flat.view(dtype).reshape(shape)
             start += -(-sizes[name] // _LINE) * _LINE
         shmem.quiet()
         team.sync()
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        return self._pieces[name]
+        return self._arrays[name]
 
     def get(self, name: str) -> torch.Tensor | None:
-        """Return a piece, or None if there is none of this name."""
-        return self._pieces.get(name)
+        """Return an array, or None if there is none of this name."""
+        return self._arrays.get(name)
 
     def close(self) -> None:
         """Free the memory. Collective over the team, over all PEs if it has all."""

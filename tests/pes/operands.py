@@ -22,6 +22,14 @@ def placed(arguments):
     return {name: each.to(here()) if isinstance(each, torch.Tensor) else each for name, each in arguments.items()}
 
 
+def odd(array):
+    """A copy of an array, contiguous, at an address that is no multiple of 16."""
+    if isinstance(array, ops.Scaled):
+        return ops.Scaled(*map(odd, array))
+    room = torch.empty(array.numel() + 1, dtype=array.dtype, device=array.device)
+    return room[1:].view(array.shape).copy_(array)
+
+
 def close_to(result, wanted, bound, note=""):
     """Assert a relative error below ``bound``. wanted: in float64."""
     error = (result.double() - wanted).norm() / wanted.norm().clamp(min=1e-30)

@@ -3,8 +3,9 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, placed, random, refused_on_all_pes, replayed
+from operands import close_to, odd, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
+from pyshmem.ops import plans
 from pyshmem.ops.attention import prefill_schedules as attention_schedules
 from pyshmem.ops.attention.prefill import places_of, reference
 from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES
@@ -52,6 +53,21 @@ def test_every_schedule_gives_the_attention_of_this_pes_tokens(schedule, order):
         out = torch.full_like(case.q, float("nan"))
         assert case.call(schedule, out=out) is out
         case.check(out, (dtype, causal))
+
+
+@every_schedule
+def test_addresses_and_results_of_one_pe_alone_find_the_plan(schedule):
+    case = Case()
+    case.check(case.call(schedule))
+    if shmem.my_pe() == 0:
+        case.q, case.k, case.v = map(odd, (case.q, case.k, case.v))
+        out = odd(torch.zeros_like(case.q))
+        assert case.call(schedule, out=out) is out
+        case.check(out)
+    else:
+        case.check(case.call(schedule))
+    (plan,) = plans._plans.values()
+    assert len(plan._step.kernel._forms) == (2 if shmem.my_pe() == 0 else 1), "kernels are compiled for addresses"
 
 
 @pytest.mark.parametrize("heads, kv_heads, dim", [(1, 1, 16), (4, 2, 8), (2, 2, 20)])

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, placed, refused_on_all_pes
+from operands import close_to, odd, placed, refused_on_all_pes
 from pyshmem import ops
 from pyshmem.ops.machine import Machine
 from pyshmem.ops.experts import schedules
@@ -83,6 +83,23 @@ def test_every_schedule_is_right_at_the_sizes_of_models(schedule):
         case = Case(lambda pe, tokens=tokens: tokens - pe % 2, 1024, 16, 8, torch.bfloat16)
         for turn in range(3):
             case.round_trip(schedule, (tokens, turn))
+
+
+@every_schedule
+def test_addresses_results_and_indices_of_one_pe_alone_find_the_plan(schedule):
+    case = Case(dtype=torch.bfloat16)
+    case.round_trip(schedule)
+    x, listed, weights = case.every[case.me]
+    if case.me == 0:
+        case.every[0] = odd(x), odd(listed.to(torch.int64)), odd(weights)
+        found = case.dispatch(schedule)
+        case.check(found)
+        out = odd(torch.zeros_like(x))
+        ops.moe_combine(odd(case.applied(found)), found.handle, out)
+        case.check_sums(out)
+    else:
+        case.round_trip(schedule)
+    assert len(plans_of_models._plans) == 1
 
 
 @every_schedule

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
+from operands import close_to, equal_on_all_pes, odd, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.attention import decode_schedules
 from pyshmem.ops import plans as plans_of_models
@@ -111,7 +111,8 @@ def test_a_pe_may_change_its_room_and_its_kind_of_cache_without_the_others(sched
     case.check(case.call(schedule), "first")
     if shmem.my_pe() == shmem.n_pes() - 1:
         grown = (torch.full_like(each[:, :5], float("nan")) for each in (case.k, case.v))
-        case.k, case.v = (torch.cat(pair, 1) for pair in zip((case.k, case.v), grown, strict=True))
+        case.k, case.v = (odd(torch.cat(pair, 1)) for pair in zip((case.k, case.v), grown, strict=True))
+        case.q = odd(case.q)
     case.check(case.call(schedule), "grown")
     if shmem.my_pe() == 0:
         case.in_pages(16)
@@ -120,6 +121,7 @@ def test_a_pe_may_change_its_room_and_its_kind_of_cache_without_the_others(sched
         with pytest.raises(shmem.ArgumentError, match=r"^flash_decode: PE 0: v: got shape"):  # on this PE alone
             ops.flash_decode(case.q, case.k, case.v[:1], case.lengths, schedule=schedule, block_table=case.table)
     case.check(case.call(schedule), "after a refusal")
+    assert len(plans_of_models._plans) == 1
 
 
 @every_schedule

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, placed, random, refused_on_all_pes, replayed
+from operands import close_to, equal_on_all_pes, odd, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops import plans as plans_of_models
 from pyshmem.ops.machine import Machine
@@ -166,6 +166,34 @@ def test_x_may_be_private_or_symmetric(name, schedule):
     case.check(case.call(schedule), "private")
     case.x = shmem.array(case.x)
     case.check(case.call(schedule), "symmetric")
+
+
+@every_schedule
+def test_addresses_and_results_of_one_pe_alone_find_the_plan(name, schedule):
+    """They are private: no other PE waits, nor compiles. Results that peers write are the plan's."""
+    case = Case(name, 2 * shmem.n_pes(), 34, torch.bfloat16)
+    wanted = case.wanted
+    case.check(case.call(schedule), wanted=wanted)
+    if shmem.my_pe() == 0:
+        case.x, case.residual, case.weight = map(odd, (case.x, case.residual, case.weight))
+    case.check(case.call(schedule), "odd operands", wanted)
+    if shmem.my_pe() == 0 and name != GATHER:
+        results = tuple(odd(torch.zeros_like(each, dtype=case.dtype)) for each in wanted)
+        assert case.call(schedule, out=results[0], residual_out=results[1]) == results
+        case.check(results, "odd results", wanted)
+    else:
+        case.call(schedule)
+    assert len(plans_of_models._plans) == 1
+
+
+@every_operator
+def test_what_one_pe_alone_has_wrong_is_refused_there_though_the_plan_is_ready(name):
+    case = Case(name, 3, 8)
+    case.call()
+    gapped = torch.ones(3, 11, device=here())[:, :8]
+    with refuses(name, r"x: got strides \(11, 1\)"):
+        getattr(ops, name)(gapped, case.residual, case.weight, EPS)
+    case.check(case.call())
 
 
 @every_schedule

@@ -396,7 +396,7 @@ def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_
     for each in operands[:2]:
         ops.gemm_reduce_scatter(each, b)
     made.append(ops.plan("gemm_reduce_scatter", operands[3], b))
-    assert [plan.live for plan in made] == [True, True, False, True]
+    assert [plans.is_live(plan) for plan in made] == [True, True, False, True]
     assert ops.plan("gemm_reduce_scatter", operands[0], b) is made[0]
 
 

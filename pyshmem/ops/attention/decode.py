@@ -18,7 +18,7 @@ from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.attention.decode_kernels import Operands
 from pyshmem.ops.attention.decode_schedules import SCHEDULES
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import DTYPES, operand, require_array, require_dtype, require_own
+from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_dtype, require_own, shared
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -49,9 +49,10 @@ def flash_decode(
     Spec: none.
     """
     given = (q, k, v, lengths, block_table, out)
-    kinds = tuple(map(operand, given))
-    asked = (*kinds[0][:2], _kv_heads(k), scale, schedule) if isinstance(q, torch.Tensor) else kinds
-    plan = plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))
+    kinds = described(*given)
+    plan = plans.call(
+        NAME, team, kinds, (*shared(q), _kv_heads(k), scale, schedule), partial(_prepare, given, scale, schedule)
+    )
     return plan(kinds, *given)  # type: ignore[no-any-return]
 
 
@@ -90,24 +91,25 @@ class Plan:
     PEs find a plan by what they have in common, so that each may change its room without the others.
     """
 
-    def __init__(self, problem: Problem, schedule: str, q: torch.Tensor) -> None:
+    key: Any = None
+
+    def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
+        """shape: of the result."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
         self._epochs = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
-        self._results = [torch.empty_like(q) for _ in range(2)]
-        self._turn = 0
+        self._results = InTurn(lambda parity: torch.empty(shape, dtype=problem.dtype, device=device()))
         self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
 
     def __call__(self, kinds: Any, q: Any, k: Any, v: Any, lengths: Any, table: Any, out: Any) -> torch.Tensor:
-        """kinds: of the operands."""
+        """kinds: what describes all of them."""
+        if out is None:
+            out = self._results.take()
+        else:
+            require_own(NAME, out, q=q, k=k, v=v)
         if kinds not in self._steps:
             self._make(kinds, (q, k, v, lengths, table, out))
         step, whole = self._steps[kinds]
-        if out is None:
-            self._turn ^= 1
-            out = self._results[self._turn]
-        else:
-            require_own(NAME, out, q=q, k=k, v=v)
         if out.numel():
             integers = (whole if each is None else each for each in (lengths, table))
             step(q, k, v, *integers, out)
@@ -118,9 +120,8 @@ class Plan:
         require_no_capture(NAME)
         tokens, page = _checked(given)
         whole = torch.full((self.problem.sequences,), tokens, dtype=torch.int32, device=device())
-        q, k, v, lengths, table, out = (whole if each is None else each for each in given)
+        arrays = Operands(*(whole if each is None else each for each in given))
         problem = self.problem._replace(tokens=tokens, page=page)
-        arrays = Operands(q, k, v, lengths, table, self._results[0] if given[-1] is None else out)
         if len(self._steps) == MOST_ROOMS:
             del self._steps[next(iter(self._steps))]
         self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._epochs, arrays), whole
@@ -140,7 +141,7 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
     (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], plans.factor_of(NAME, scale, q.shape[2])
     problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
     text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
-    return text, partial(Plan, problem, chosen, q)
+    return text, partial(Plan, problem, chosen, q.shape)
 
 
 def _checked(given: tuple[Any, ...]) -> tuple[int, int | None]:

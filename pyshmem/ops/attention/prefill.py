@@ -17,7 +17,8 @@ from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, segments_of, tokens_at
-from pyshmem.ops.plans import DTYPES, operand, require_array, require_own
+from pyshmem.ops.machine import device
+from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own, shared
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -41,8 +42,9 @@ def attention(
     Spec: none.
     """
     given = (q, k, v, out)
-    asked = (*map(operand, given), causal, scale, *options.items())
-    return plans.find(NAME, team, asked, partial(_prepare, given, causal, scale, options))(*given)  # type: ignore[no-any-return]
+    asked = (*shared(q, k), causal, scale, *options.items())
+    make = partial(_prepare, given, causal, scale, options)
+    return plans.call(NAME, team, described(*given), asked, make)(*given)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -66,18 +68,18 @@ def places_of(size: int, pe: int, n_pes: int, order: str) -> torch.Tensor:
 class Plan:
     """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
 
-    def __init__(self, problem: Problem, schedule: str, given: tuple[Any, ...]) -> None:
+    key: Any = None
+
+    def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
+        """shape: of the result."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self._results = [torch.empty_like(given[0]) for _ in range(2)]
-        self._turn = 0
-        *operands, out = given
-        self._step = SCHEDULES[schedule](problem, (*operands, self._results[0] if out is None else out))
+        self._results = InTurn(lambda parity: torch.empty(shape, dtype=problem.dtype, device=device()))
+        self._step = SCHEDULES[schedule](problem)
         self.space = self._step.space
 
     def __call__(self, q: Any, k: Any, v: Any, out: Any) -> torch.Tensor:
         if out is None:
-            self._turn ^= 1
-            out = self._results[self._turn]
+            out = self._results.take()
         else:
             require_own(NAME, out, q=q, k=k, v=v)
         if self._step.room:
@@ -109,7 +111,7 @@ def _prepare(
         f"{sequences} sequences of {whole} tokens in {order} order, {heads} heads of {width} in {q.dtype}, "
         f"{k.shape[2]} heads of keys, scale {factor}, causal {causal}, by {chosen}"
     )
-    return text, partial(Plan, problem, chosen, given)
+    return text, partial(Plan, problem, chosen, q.shape)
 
 
 def _require_operands(q: Any, k: Any, v: Any, out: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
 from pyshmem.ops.copies import Chunks, peers_of, put
@@ -73,8 +73,7 @@ TILES = {
 class Gathered:
     """Keys and values of all PEs in slots, and the kernel over them."""
 
-    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...], waits: bool) -> None:
-        """given: q, k, v and out."""
+    def __init__(self, problem: Problem, waits: bool) -> None:
         self.problem, team = problem, problem.team
         most = max(tokens_at(problem.size, pe, team.size, problem.segments) for pe in range(team.size))
         count = problem.sequences * most * problem.kv_heads * problem.width
@@ -89,8 +88,8 @@ class Gathered:
             shmem.device_context(team), *(self.space[name] for name in ("words", "flags", "slots")), self.room,
             problem.size, items, problem.scale * LOG2_E,
         )  # fmt: skip
-        self.kernel = Prepared(
-            attend_blocks, programs_of(here, items), fixed, (given[0], given[3]), {"FORM": form_of(problem, here, waits)},
+        self.kernel = Aligned(
+            NAME, attend_blocks, programs_of(here, items), fixed, {"FORM": form_of(problem, here, waits)},
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
@@ -106,8 +105,8 @@ class CopyEngine(Gathered):
     The kernel begins when all PEs have reached the call, so that nothing that brings keys has to wait for its programs.
     """
 
-    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
-        super().__init__(problem, given, True)
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem, True)
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.peers, self.side = peers_of(problem.team), Side()
 
@@ -132,8 +131,8 @@ class CopyEngine(Gathered):
 class BulkSynchronous(Gathered):
     """fcollect_on_stream of keys and values, then the kernel."""
 
-    def __init__(self, problem: Problem, given: tuple[torch.Tensor, ...]) -> None:
-        super().__init__(problem, given, False)
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem, False)
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
         self.store(self.space["mine"], k, v)

@@ -20,7 +20,7 @@ from pyshmem.ops.experts.faults import faults
 from pyshmem.ops.experts.schedules import SCHEDULES, Routing, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.machine import device, machine
-from pyshmem.ops.plans import DTYPES, operand, require_array, require_own
+from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own
 from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -92,9 +92,11 @@ def plan_of(
     given: tuple[Any, ...], experts: Any, capacity: Any, tokens: Any, overflow: Any, team: Team | None, schedule: Any
 ) -> Plan:
     """Return the plan of such a dispatch. given: x, indices and weights. The first call makes it, collectively over team."""
-    asked = (*_kinds(given, tokens), experts, capacity, tokens, overflow, schedule)
+    x, indices, weights = given
+    rows = tuple(x) if isinstance(x, Scaled) else (x,)
+    asked = (*_shared(rows, indices, tokens), experts, capacity, tokens, overflow, schedule)
     make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
-    return plans.find(NAME, team, asked, make)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, described(*rows, indices, weights), asked, make)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -141,6 +143,8 @@ class Problem(NamedTuple):
 class Plan:
     """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
 
+    key: Any = None
+
     def __init__(self, schedule: str, wanted: dict[str, Any], tokens: int, capacity: int | None, team: Team) -> None:
         room = _most(team, tokens)
         capacity = room * min(wanted["top"], wanted["local"]) * team.size if capacity is None else capacity
@@ -148,9 +152,8 @@ class Plan:
         self.schedule, self.team, self.generation = schedule_of(schedule, problem), team, job.generation
         self._step = SCHEDULES[self.schedule](problem, faults.words())
         self.space = self._step.space
-        self._turns = [0, 0]
-        self._dispatched: list[tuple[Any, ...]] = []
-        self._combined: list[torch.Tensor] = []
+        self._dispatched = InTurn(lambda parity: self.results())
+        self._combined = InTurn(lambda parity: new(problem.dtype, problem.room, problem.hidden))
 
     def dispatch(
         self, x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
@@ -158,9 +161,7 @@ class Plan:
         """arrays: what results has returned, for this call alone. None: one of the plan's two in turn."""
         faults.raise_recorded()
         if not arrays:
-            self._dispatched = self._dispatched or [self.results() for _ in range(2)]
-            self._turns[0] ^= 1
-            arrays = self._dispatched[self._turns[0]]
+            arrays = self._dispatched.take()
         rows, *numbers, routing = arrays
         tokens = len(indices)
         if self.problem.room:
@@ -177,10 +178,7 @@ class Plan:
             if array is not None or name == "rows":
                 require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
         if out is None:
-            shape = (problem.room, problem.hidden)
-            self._combined = self._combined or [new(problem.dtype, *shape) for _ in range(2)]
-            self._turns[1] ^= 1
-            out = self._combined[self._turns[1]][:tokens]
+            out = self._combined.take()[:tokens]
         else:
             require_own(BACK, out, rows=rows)
         if problem.room:
@@ -207,16 +205,14 @@ def _bits(rows: torch.Tensor | Scaled) -> tuple[torch.Tensor, torch.Tensor | Non
     return (rows.values.view(torch.uint8), rows.scales) if isinstance(rows, Scaled) else (rows, None)
 
 
-def _kinds(given: tuple[Any, ...], tokens: Any) -> tuple[Any, ...]:
-    """What a plan depends on of the operands: not on the numbers of tokens, where all are as many and there is room."""
-    x, *others = given
-    arrays = (*x, *others) if isinstance(x, Scaled) else given
-    kinds = tuple(map(operand, arrays))
-    if isinstance(tokens, int) and all(isinstance(each, torch.Tensor) and each.dim() for each in arrays):
-        lengths = {len(each) for each in arrays}
-        if len(lengths) == 1 and max(lengths) <= tokens:
-            return tuple(kind._replace(shape=kind.shape[1:]) for kind in kinds)
-    return kinds
+def _shared(rows: tuple[Any, ...], indices: Any, tokens: Any) -> tuple[Any, ...]:
+    """What a plan depends on of rows and indices: not on how many there are, where all PEs have room for ``tokens``.
+
+    Each PE may have indices of either type.
+    """
+    first = 0 if tokens is None else 1
+    kinds = [(each.shape[first:], each.dtype) for each in rows if isinstance(each, torch.Tensor)]
+    return *kinds, indices.shape[first:] if isinstance(indices, torch.Tensor) else None
 
 
 def _prepare(

@@ -10,6 +10,7 @@ import triton
 import pyshmem as shmem
 from pyshmem.device.arch.fields import encoded
 from pyshmem.kernels.bound_kernels import Prepared, may_be_early
+from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.experts import kernels, words
 from pyshmem.ops.experts.kernels import Division, Exchange, Form, Memory, Operands, Results, Shape
 from pyshmem.ops.machine import device, machine, warps_of
@@ -90,7 +91,7 @@ class Fused:
         self.none = torch.empty(1, dtype=torch.float32, device=device())
         self.width = power(problem.hidden)
         self.warps = warps_of(self.width // EACH)
-        self._kernels: dict[tuple[str, int], Prepared] = {}
+        self._kernels: dict[tuple[str, int, torch.dtype], Aligned] = {}
 
     def more(self, problem: Any) -> Wanted:
         """The memory that is wanted beside that of all such schedules."""
@@ -101,20 +102,19 @@ class Fused:
         (x, scales), (rows, made) = x, rows
         if scales is None:
             scales = made = self.none
-        arrays = (x, scales, indices, weights, rows, made, *results)
-        self._kernel("dispatch", tokens, arrays)(*arrays)
+        self._kernel("dispatch", tokens, indices.dtype)(x, scales, indices, weights, rows, made, *results)
 
     def combine(self, tokens: int, *arrays: torch.Tensor) -> None:
         """arrays: rows, those of the routing, and out."""
-        self._kernel("combine", tokens, arrays)(*arrays)
+        self._kernel("combine", tokens, arrays[0].dtype)(*arrays)
 
-    def _kernel(self, name: str, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
-        """The kernel for a number of tokens of this PE."""
-        if (name, tokens) not in self._kernels:
-            self._kernels[name, tokens] = getattr(self, f"_{name}_of")(tokens, arrays)
-        return self._kernels[name, tokens]
+    def _kernel(self, name: str, tokens: int, kind: torch.dtype) -> Aligned:
+        """The kernel for a number of tokens of this PE. kind: of indices, which each PE chooses, or of rows."""
+        if (name, tokens, kind) not in self._kernels:
+            self._kernels[name, tokens, kind] = getattr(self, f"_{name}_of")(tokens)
+        return self._kernels[name, tokens, kind]
 
-    def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+    def _dispatch_of(self, tokens: int) -> Aligned:
         problem = self.problem
         fixed = (
             self.context, self._memory(), tokens, problem.room, self.pitch, encoded_division(self.there),
@@ -122,7 +122,7 @@ class Fused:
         )  # fmt: skip
         sizes = sizes_of(problem.top, problem.local, problem.local * problem.team.size, self.there.each)
         constants = {"FORM": Form(*sizes, self.width, problem.each, SENT, SPREAD)}
-        return Prepared(kernels.dispatch, self.programs, fixed, Operands(*arrays), constants, num_warps=self.warps)
+        return Aligned(NAME, kernels.dispatch, self.programs, fixed, constants, Operands, num_warps=self.warps)
 
     def _memory(self) -> Memory:
         symmetric = (self.space[name] for name in ("flags", "tables", "experts", "weights"))
@@ -132,13 +132,12 @@ class Fused:
         """Where rows that are sent arrive, and their scales."""
         return (self.space["bits"], self.space["scales"]) if self.problem.scaled else (self.space["slots"], self.none)
 
-    def _combine_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+    def _combine_of(self, tokens: int) -> Aligned:
         problem, exchange = self.problem, Exchange(self.space["flags"], self.space["slots"], self.epochs)
         work = encoded_division(self.back)
         fixed = self.context, exchange, tokens, problem.room, self.pitch, work, problem.hidden
         constants = {"TOP": problem.top, "W": self.width, "AT_ONCE": ADDED}
-        results = Results(*arrays)
-        return Prepared(kernels.combine, self.programs_back, fixed, results, constants, num_warps=self.warps)
+        return Aligned(NAME, kernels.combine, self.programs_back, fixed, constants, Results, num_warps=self.warps)
 
 
 class Words(Fused):
@@ -147,7 +146,7 @@ class Words(Fused):
     def more(self, problem: Any) -> Wanted:
         return {"words": ((4 * problem.team.size * problem.room * problem.top,), torch.int64)}
 
-    def _dispatch_of(self, tokens: int, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+    def _dispatch_of(self, tokens: int) -> Aligned:
         problem, space = self.problem, self.space
         context = self.context._replace(piece=16 * problem.room * problem.top)
         memory = words.Memory(space["words"], space["flags"], *self._slots(), self.epochs, self.faults)
@@ -157,8 +156,8 @@ class Words(Fused):
         )  # fmt: skip
         sizes, early = words_of(problem.top, problem.local, problem.room, problem.hidden), may_be_early()
         constants = {"FORM": words.Form(*sizes, self.width, problem.each), "EARLY": early}
-        warps, operands = warps_of(threads_of(problem.hidden)), Operands(*arrays)
-        return Prepared(words.dispatch_words, self.programs, fixed, operands, constants, early, num_warps=warps)
+        warps = warps_of(threads_of(problem.hidden))
+        return Aligned(NAME, words.dispatch_words, self.programs, fixed, constants, Operands, early, num_warps=warps)
 
 
 class BulkSynchronous:

@@ -22,7 +22,6 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
-MOST_READY = 256
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
@@ -34,18 +33,19 @@ class Plan:
     PE alone. It is valid until close, the team's destroy or the last finalize.
     """
 
-    def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor, key: tuple[Any, ...]) -> None:
+    key: Any = None  # plans.find sets it
+
+    def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor) -> None:
         """problem: with the schedule and the order that were chosen."""
-        self.problem, self.why, self.key = problem, why, key
+        self.problem, self.why = problem, why
         self.schedule, self.order = problem.options.schedule, problem.options.order
         self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
         self.team, self.generation = problem.team, job.generation
-        self._shapes = _shapes(a, b)
+        self._shapes = plans.shared(a, b)
         self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
         self._memory: Workspace | None = None
         self.steps(a, b)
-        self._parity = 0
-        self._results: list[torch.Tensor] = []
+        self._results = plans.InTurn(self._result)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     def __call__(
@@ -56,7 +56,7 @@ class Plan:
         places = layout(views, out, a, b, scale_a, scale_b)
         scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
         steps = self._accepted.get(places)
-        if steps is None or not self.live:
+        if steps is None or not plans.is_live(self):
             self.require(a, b, out, scales)
             steps = self.steps(a, b)
             if places is not None:
@@ -69,17 +69,12 @@ class Plan:
         assert self._memory is not None
         return self._memory
 
-    @property
-    def live(self) -> bool:
-        """Whether neither the plan nor its team nor the library has ended."""
-        return not self.space.closed and self.generation == job.generation and self.team.size > 0
-
     def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
         """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
         operator = self.problem.operator
-        if not self.live:
+        if not plans.is_live(self):
             refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
-        if _shapes(a, b) != self._shapes:
+        if plans.shared(a, b) != self._shapes:
             wants = f"tensors of the shapes and types that {self!r} was made for"
             refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         for name, value in (("a", a), ("b", b)):
@@ -113,20 +108,16 @@ class Plan:
     ) -> torch.Tensor:
         """Perform a call by ``steps``, and return its result."""
         if out is None:
-            out = self._result()
+            out = self._results.take()
         steps(a, b, out, *scales)
         return out
 
-    def _result(self) -> torch.Tensor:
-        """One of two arrays in turn."""
-        if not self._results:
-            problem = self.problem
-            if problem.symmetric:
-                self._results = [self.space[name] for name in RESULTS]
-            else:
-                self._results = [torch.empty(problem.result, dtype=problem.dtype, device=device()) for _ in RESULTS]
-        self._parity ^= 1
-        return self._results[self._parity]
+    def _result(self, parity: int) -> torch.Tensor:
+        """Return the array that calls of this parity have without out."""
+        problem = self.problem
+        if problem.symmetric:
+            return self.space[RESULTS[parity]]
+        return torch.empty(problem.result, dtype=problem.dtype, device=device())
 
     def close(self) -> None:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
@@ -134,16 +125,13 @@ class Plan:
             self.space.close()
         self._steps.clear()
         self._accepted.clear()
-        self._results = []
-        _drop_ended()
+        self._results.clear()
+        plans.drop_ended()
 
     def __repr__(self) -> str:
         problem = self.problem
         sizes = f"{problem.M} x {problem.N} x {problem.K}"
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
-
-
-_ready: dict[tuple[Any, ...], tuple[Plan, Any]] = {}  # a plan and its steps by the arguments of calls that it has taken
 
 
 def call(
@@ -159,28 +147,12 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
-    asked = (operator, split, layout(views, out, a, b, *scales), id(group), *options.items())
-    try:
-        ready = _ready.get(asked)
-    except TypeError:  # an option that cannot be in a key
-        ready = None  # find says what is wrong
-    if ready is None or not ready[0].live or (plan is not None and plan is not ready[0]):
+    asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
+    known = plans.recall(asked)
+    if known is None or (plan is not None and plan is not known[0]):
         found = _required(operator, a, b, out, group, plan, split, options, scales)
-        ready = found, found.steps(a, b)
-        if asked[2] is not None:  # of subclasses of tensors, such as parameters, there is no description
-            _drop_ended()
-            _ready[asked] = ready
-    else:
-        plans.use(ready[0].key)
-    return ready[0].enqueue(ready[1], a, b, out, scales)
-
-
-def _drop_ended() -> None:
-    """Forget the plans that have ended, and all of them if there are too many."""
-    for asked in [asked for asked, (plan, _) in _ready.items() if not plan.live]:
-        del _ready[asked]
-    if len(_ready) >= MOST_READY:
-        _ready.clear()
+        known = plans.remember(asked, found, found.steps(a, b))
+    return known[0].enqueue(known[1], a, b, out, scales)  # type: ignore[no-any-return]
 
 
 def _required(
@@ -192,7 +164,7 @@ def _required(
         plan = find(operator, a, b, team, split, options, scales, out)
     elif type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    elif plan.live:
+    elif plans.is_live(plan):
         if plans.key_of(operator, member(operator, team), _asked(a, b, split, options, scales)) != plan.key:
             wants = "a plan of these operands and options"
             refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
@@ -219,7 +191,7 @@ def find(
         def maker() -> Plan:
             aligned = on_all(operator, group, problem.aligned)
             chosen, why = choose(problem._replace(aligned=aligned))
-            return Plan(chosen, why, a, b, plans.key_of(operator, group, asked))
+            return Plan(chosen, why, a, b)
 
         return _text_of(problem), maker
 
@@ -250,13 +222,7 @@ def plan(
 
 def _asked(a: Any, b: Any, split: str, options: Mapping[str, Any], scales: Scales) -> tuple[Any, ...]:
     """What a plan is found by: nothing that is private to a PE, as layouts are."""
-    return split, _shapes(a, b, *scales), *options.items()
-
-
-def _shapes(*operands: Any) -> tuple[Any, ...]:
-    return tuple(
-        (each.shape, each.dtype, each.device) if isinstance(each, torch.Tensor) else type(each) for each in operands
-    )
+    return split, *plans.shared(a, b, *scales), *options.items()
 
 
 def _text_of(problem: Problem) -> str:
@@ -284,4 +250,3 @@ def clear() -> None:
     Spec: none.
     """
     plans.clear()
-    _drop_ended()

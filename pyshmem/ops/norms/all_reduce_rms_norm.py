@@ -47,8 +47,9 @@ def all_reduce_rms_norm(
     Spec: none.
     """
     given = norm.given_of(x, residual, weight, out, residual_out)
-    asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING))
-    return plans.find(NAME, team, asked, partial(_prepare, given, eps, schedule, out_dtype))(*given)  # type: ignore[no-any-return]
+    asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
+    make = partial(_prepare, given, eps, schedule, out_dtype)
+    return plans.call(NAME, team, plans.described(*given), asked, make)(*given)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -65,20 +66,18 @@ def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: T
     chosen = _chosen(schedule, team, given, kind == KIND)
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
-    problem = norm.Problem(
-        NAME, team, tokens, tokens, tokens, hidden, x.dtype, kind, float(eps), read, given.out is not None
-    )
+    problem = norm.Problem(NAME, team, tokens, tokens, tokens, hidden, x.dtype, kind, float(eps), read, given=False)
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, SCHEDULES[chosen], given)
+    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, SCHEDULES[chosen])
 
 
 def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
-    words = has_words(team, given)
+    words = has_words(team, given.x)
     best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
     chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team)
     if chosen == "words" and not words:
-        wants = "at most 4 PEs, arrays at multiples of 16 bytes, and rows of whole words of 4 bytes, up to 16 KiB"
+        wants = "at most 4 PEs, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)
     return chosen
 

@@ -12,8 +12,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.norms.kernels import Rows
-from pyshmem.ops.plans import DTYPES, operand, overlap, require_array
+from pyshmem.ops.plans import DTYPES, InTurn, overlap, require_array, shared
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -39,7 +38,7 @@ class Problem(NamedTuple):
     """What a plan is made for.
 
     tokens: rows of x.  kept, made: rows of the residual and of out on this PE.  kind: the dtype of out.
-    pulled: x is read where it is.  given: the caller has the results.
+    pulled: x is read where it is.  given: the caller has the results that peers write.
     """
 
     routine: str
@@ -64,30 +63,25 @@ class Problem(NamedTuple):
         """Return symmetric memory for these results, twice, if they are the plan's."""
         if self.given:
             return {}
-        return {f"{name} {turn}": each for turn in range(2) for name, each in self.results.items() if name in names}
+        return {f"{name} {parity}": each for parity in range(2) for name, each in self.results.items() if name in names}
 
 
 class Plan:
     """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
 
-    def __init__(self, problem: Problem, schedule: str, step: Callable[..., Any], given: Given) -> None:
-        """step: makes the schedule of the problem and of arrays like those of a call."""
+    key: Any = None
+
+    def __init__(self, problem: Problem, schedule: str, step: Callable[[Problem], Any]) -> None:
+        """step: makes the schedule of the problem."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        samples = {
-            name: torch.empty(shape, dtype=kind, device=device()) for name, (shape, kind) in problem.results.items()
-        }
         self._none = torch.empty(1, dtype=torch.float32, device=device())
-        out, sums, scales = (samples.get(name, self._none) for name in ("out", "sums", "scales"))
-        if problem.given:
-            out, sums, scales = given.out, given.residual_out, self._none if given.scales is None else given.scales
-        self._step = step(problem, Rows(*given[:3], _bits(out), sums, scales))
+        self._step = step(problem)
         self.space = self._step.space
-        self._turn = 0
-        self._results: list[tuple[torch.Tensor, ...]] = []
+        self._results = InTurn(self._own)
 
     def __call__(self, x: Any, residual: Any, weight: Any, out: Any, sums: Any, scales: Any) -> Results:
         if out is None:
-            out, sums, scales = self._own()
+            out, sums, scales = self._results.take()
         else:
             _require_apart(self.problem.routine, x, residual, out, sums)
         scaled = self.problem.kind == KIND
@@ -95,17 +89,13 @@ class Plan:
             self._step(x, residual, weight, _bits(out), sums, scales if scaled else self._none)
         return Scaled(out, scales) if scaled else out, sums
 
-    def _own(self) -> tuple[torch.Tensor, ...]:
-        """One of two sets of arrays in turn."""
-        if not self._results:
-            for turn in range(2):
-                found = {}
-                for name, (shape, kind) in self.problem.results.items():
-                    piece = self.space.get(f"{name} {turn}")
-                    found[name] = torch.empty(shape, dtype=kind, device=device()) if piece is None else piece
-                self._results.append((found["out"], found["sums"], found.get("scales", self._none)))
-        self._turn ^= 1
-        return self._results[self._turn]
+    def _own(self, parity: int) -> tuple[torch.Tensor, ...]:
+        """Return the arrays that calls of this parity have without out: symmetric ones where peers write them."""
+        found = {}
+        for name, (shape, kind) in self.problem.results.items():
+            symmetric = self.space.get(f"{name} {parity}")
+            found[name] = torch.empty(shape, dtype=kind, device=device()) if symmetric is None else symmetric
+        return found["out"], found["sums"], found.get("scales", self._none)
 
 
 def _bits(out: torch.Tensor) -> torch.Tensor:
@@ -118,9 +108,10 @@ def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) ->
     return Given(x, residual, weight, values, residual_out, scales)
 
 
-def kinds_of(given: Given) -> tuple[Any, ...]:
-    """What a plan depends on of the arrays."""
-    return tuple(map(operand, given))
+def asked_of(given: Given, eps: Any, schedule: Any, out_dtype: Any, reading: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a plan is found by. reading: as in pulled."""
+    kinds = shared(given.x, given.weight)
+    return *kinds, given.scales is not None, eps, schedule, out_dtype, pulled(given.x, schedule, reading)
 
 
 def checked(

@@ -48,10 +48,13 @@ def _operator(name: str, **text: str) -> Callable[..., norm.Results]:
         schedule: str = "auto", out_dtype: torch.dtype | None = None,
     ) -> norm.Results:  # fmt: skip
         given = norm.given_of(x, residual, weight, out, residual_out)
-        places = tuple(map(shmem.is_symmetric, given[3:])) if name == GATHER else ()
-        asked = (*norm.kinds_of(given), eps, schedule, out_dtype, norm.pulled(x, schedule, READING), places)
-        plan = plans.find(name, team, asked, partial(_prepare, name, given, eps, schedule, out_dtype))
-        return plan(*given)  # type: ignore[no-any-return]
+        asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
+        private = plans.described(*given)
+        if name == GATHER:  # peers write out
+            asked = *asked, given.out is not None
+            private = private, *map(shmem.is_symmetric, given[3:])
+        make = partial(_prepare, name, given, eps, schedule, out_dtype)
+        return plans.call(name, team, private, asked, make)(*given)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(**text)
@@ -94,10 +97,10 @@ def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: A
     if gathers and chosen != "bulk_synchronous":
         norm.require_symmetric(name, given, ("out", "out.scales"))
     problem = norm.Problem(
-        name, team, tokens, *shapes(tokens), hidden, x.dtype, kind, float(eps), read, given.out is not None
+        name, team, tokens, *shapes(tokens), hidden, x.dtype, kind, float(eps), read, gathers and given.out is not None
     )
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, schedules[chosen], given)
+    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, schedules[chosen])
 
 
 def _best(team: Team, nbytes: int, scaled: bool) -> str:

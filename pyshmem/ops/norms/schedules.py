@@ -9,13 +9,14 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.kernels.bound_kernels import Prepared, may_be_early
+from pyshmem.kernels.bound_kernels import may_be_early
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops import protocol
+from pyshmem.ops.aligned import Aligned, is_aligned
 from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape
-from pyshmem.ops.norms.problem import Given, Problem
+from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.words import send_words
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
@@ -26,6 +27,7 @@ WORDS_THREADS, INTERPRETED_THREADS = 1024, 32
 INTERPRETED_SEGMENTS = 8  # of all rows, by "words"
 # elements of a row that a thread has, where latency and where the rate of memory matters
 FEW, MANY = 16, 32
+OPERANDS = Rows._fields[:3]  # the others are results
 
 
 class Step:
@@ -43,15 +45,16 @@ class Step:
         self.programs = max(min(rows, self.most * machine().programs), 1)
         self.shape = Shape(problem.tokens, problem.hidden, problem.eps)
 
-    def prepare(self, kernel: Any, rows: Rows, *fixed: Any, **constants: Any) -> None:
-        """Compile ``kernel`` for rows like those of a call. fixed: before the shape.  constants: after EARLY."""
+    def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
+        """Use ``kernel``. fixed: before the shape.  constants: after EARLY."""
         warps, early = warps_of(self.block // self.each), may_be_early()
         fewer = self.registers and machine().arch == "nvidia" and self.problem.dtype.itemsize == 2
         few = {"maxnreg": self.registers} if fewer and self.programs > machine().programs else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
-        self.kernel = Prepared(
-            kernel, self.programs, (*fixed, self.shape), rows, constants, early, num_warps=warps, **few
-        )
+        self.kernel = Aligned(
+            self.problem.routine, kernel, self.programs, (*fixed, self.shape), constants, Rows, early, num_warps=warps,
+            **few,
+        )  # fmt: skip
 
     def __call__(self, *rows: torch.Tensor) -> None:
         """rows: the fields of Rows."""
@@ -63,7 +66,7 @@ class Words(Step):
 
     most = 1
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         lanes = problem.hidden * problem.dtype.itemsize // 4
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
@@ -76,9 +79,21 @@ class Words(Step):
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
         fixed = (context, self.space["slots"], self.epochs, self.shape)
-        self.kernel = Prepared(
-            send_words, self.programs, fixed, rows, constants, early=early, num_warps=warps_of(width)
+        warps = warps_of(width)
+        self.kernel = Aligned(
+            problem.routine, send_words, self.programs, fixed, constants, Rows, early, num_warps=warps
         )
+
+    def __call__(self, *rows: torch.Tensor) -> None:
+        """The kernel loads words at multiples of 16 bytes. Arrays at other addresses, of this PE alone, are copied."""
+        if all(map(is_aligned, rows)):
+            self.kernel(*rows)
+            return
+        copies = [each if is_aligned(each) else each.clone() for each in rows]
+        self.kernel(*copies)
+        for result, copy in list(zip(rows, copies, strict=True))[len(OPERANDS) :]:
+            if result is not copy:
+                result.copy_(copy)
 
 
 class Push(Step):
@@ -86,13 +101,13 @@ class Push(Step):
 
     registers = 64  # so that two programs of 512 threads fit
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         pairs = problem.team.size * problem.tokens
         wanted: Wanted = {"flags": ((pairs,), torch.uint64), "slots": ((2, pairs, problem.hidden), problem.dtype)}
         super().__init__(problem, wanted, problem.tokens)
         self.epochs = epochs(self.programs)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_rows, rows, context, space["flags"], space["slots"], self.epochs)
+        self.prepare(kernels.push_rows, context, space["flags"], space["slots"], self.epochs)
 
 
 class Pull(Step):
@@ -102,7 +117,7 @@ class Pull(Step):
     shared, fan = False, False  # SHARED and FAN of the kernel
     written: tuple[str, ...] = ()  # results that peers write
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         wanted = problem.spaces(self.written)
         if not problem.pulled:
             wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
@@ -112,7 +127,7 @@ class Pull(Step):
         context = shmem.device_context(problem.team)
         stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
         constants = {"SHARED": self.shared, "FAN": self.fan, "STAGES": stages}
-        self.prepare(kernels.pull_rows, rows, context, self.space["words"], **constants)
+        self.prepare(kernels.pull_rows, context, self.space["words"], **constants)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
@@ -123,10 +138,10 @@ class BulkSynchronous(Step):
 
     each, most = MANY, 4
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         shape = (problem.tokens, problem.hidden)
         super().__init__(problem, {"total": (shape, problem.dtype)}, problem.tokens)
-        self.kernel = normaliser(self, problem.tokens, rows._replace(x=self.space["total"]))
+        self.kernel = normaliser(self, problem.tokens)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.space["total"]
@@ -139,17 +154,17 @@ class BulkSynchronous(Step):
 SCHEDULES = {"words": Words, "push": Push, "pull": Pull, "bulk_synchronous": BulkSynchronous}
 
 
-def normaliser(step: Step, count: int, rows: Rows) -> Prepared:
-    """Return normalise_rows of ``count`` rows, to be called with arrays like ``rows``."""
-    fixed, warps = (step.shape._replace(tokens=count),), warps_of(step.block // step.each)
-    return Prepared(kernels.normalise_rows, step.programs, fixed, rows, {"BLOCK": step.block}, num_warps=warps)
+def normaliser(step: Step, count: int) -> Aligned:
+    """Return normalise_rows of ``count`` rows."""
+    fixed, constants, warps = (step.shape._replace(tokens=count),), {"BLOCK": step.block}, step.block // step.each
+    routine, programs = step.problem.routine, step.programs
+    return Aligned(routine, kernels.normalise_rows, programs, fixed, constants, Rows, num_warps=warps_of(warps))
 
 
-def has_words(team: Team, given: Given) -> bool:
-    """Whether "words" can have these operands: it moves words of 4 bytes, and polls one of each PE at once."""
-    row = given.x.shape[1] * given.x.itemsize
-    aligned = all(array is None or array.data_ptr() % 16 == 0 for array in given)
-    return aligned and row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
+def has_words(team: Team, x: torch.Tensor) -> bool:
+    """Whether "words" can have these rows: it moves words of 4 bytes, and polls one of each PE at once."""
+    row = x.shape[1] * x.itemsize
+    return row % 4 == 0 and row <= 4 * MOST_PARTS * most_threads() and team.size <= MOST_PES
 
 
 def segments_of(parts: int, rows: int) -> int:

@@ -6,7 +6,6 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.ops.norms import kernels
-from pyshmem.ops.norms.kernels import Rows
 from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, epochs, normaliser
 from pyshmem.ops.shares import share_of, start_of
@@ -25,7 +24,7 @@ class PushShares(Step):
 
     fan = False  # FAN of the kernel
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         most = largest(problem)
         pairs = problem.team.size * most
         wanted = problem.spaces(WRITTEN if self.fan else ())
@@ -34,7 +33,7 @@ class PushShares(Step):
         super().__init__(problem, wanted, most)
         self.epochs = epochs(self.programs)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_shares, rows, context, space["flags"], space["slots"], self.epochs, FAN=self.fan)
+        self.prepare(kernels.push_shares, context, space["flags"], space["slots"], self.epochs, FAN=self.fan)
 
 
 class PushAndGather(PushShares):
@@ -63,7 +62,7 @@ class BulkShares(Step):
     each, most = MANY, 4
     fan = False
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.rows, n = largest(problem), problem.team.size
         self.copied = not (problem.pulled and problem.tokens == n * self.rows)
         whole, share = (n, self.rows, problem.hidden), (self.rows, problem.hidden)
@@ -75,10 +74,7 @@ class BulkShares(Step):
             wanted |= {"made": (share, bits), "every made": (whole, bits)}
             wanted |= {"scales": ((self.rows,), torch.float32), "every scales": ((n, self.rows), torch.float32)}
         super().__init__(problem, wanted, self.rows)
-        rows = rows._replace(x=self.space["total"])
-        if self.fan:
-            rows = rows._replace(out=self.space["made"], scales=self.space["scales"])
-        self.kernel = normaliser(self, problem.kept, rows)
+        self.kernel = normaliser(self, problem.kept)
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,

@@ -63,6 +63,8 @@ def recv_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, 
 class Plan:
     """A channel for each tensor, from every PE of the team to the one ``distance`` behind it."""
 
+    key: Any = None
+
     def __init__(self, team: Team, distance: int, slots: int, samples: tuple[torch.Tensor, ...]) -> None:
         self.team, self.generation = team, job.generation
         sizes = [each.nbytes for each in samples]
@@ -171,7 +173,8 @@ def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, sl
         refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {group.size - 1} of the team")
     distance = step * (number - group.me) % group.size
     asked = (*map(_described, tensors), distance, slots)
-    return plans.find(BOTH, group, asked, partial(_prepare, routine, tensors, distance, slots))  # type: ignore[no-any-return]
+    make = partial(_prepare, routine, tensors, distance, slots)
+    return plans.call(BOTH, group, routine, asked, make)  # type: ignore[no-any-return]
 
 
 def _described(tensor: Any) -> Any:

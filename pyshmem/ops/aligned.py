@@ -1,0 +1,46 @@
+"""Kernels for arrays at any address: a plan serves them all, and only the PE that has a new alignment compiles again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.ops.agreement import require_no_capture
+
+
+class Aligned:
+    """As bound_kernels.Prepared, compiled by the first call with arrays at such addresses: multiples of 16, or others.
+
+    Arrays keep their types from call to call.
+    """
+
+    __slots__ = ("_forms", "_made")
+
+    def __init__(
+        self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
+        bundle: Any = None, early: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        """fixed, constants, early, options: as in Prepared.  bundle: the NamedTuple of the arrays, if they are one."""
+
+        def made(arrays: tuple[torch.Tensor, ...]) -> Prepared:
+            require_no_capture(routine)
+            return Prepared(kernel, grid, fixed, bundle(*arrays) if bundle else arrays, constants, early, **options)
+
+        self._made = made
+        self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """Enqueue the kernel with these arrays. Errors: ArgumentError for a new form in a capture; LaunchError."""
+        places = tuple([is_aligned(each) for each in arrays])
+        form = self._forms.get(places)
+        if form is None:
+            form = self._forms[places] = self._made(arrays)
+        form(*arrays)
+
+
+def is_aligned(array: torch.Tensor) -> bool:
+    """Return whether an array is at a multiple of 16 bytes, for which kernels are compiled."""
+    return array.data_ptr() & 15 == 0
