@@ -42,11 +42,11 @@ static int gpu_enter(far_gpu_t *g) {
     if (g->entered) return 0;
     g->entered = 1;
     code = g->is_hip ? ((int (*)(int))g->attach)((int)g->device) : ((int (*)(void *))g->attach)((void *)g->device);
-    return code ? code : ((int (*)(int *))g->relax)(&relaxed);
+    return handled(code ? code : ((int (*)(int *))g->relax)(&relaxed));
 }
 
 static int gpu_finish(far_gpu_t *g, int code) {
-    return code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream);
+    return handled(code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream));
 }
 
 /* Copies by the copy engine, and returns the driver's code. */

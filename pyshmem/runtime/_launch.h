@@ -2,6 +2,25 @@
 #pragma once
 #include "_tensors.h"
 
+/* hipGetLastError, or NULL. HIP 7 keeps the error of a thread until this call, and torch reports what it finds after
+ * its next launch. */
+static int (*forget_error)(void);
+
+/* forget_errors(hipGetLastError): from now on each call here whose code is not 0 calls it. */
+static PyObject *py_forget_errors(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t function;
+    if (!arity("forget_errors", n, 1) || !to_u64(args[0], &function)) return NULL;
+    forget_error = (int (*)(void))function;
+    Py_RETURN_NONE;
+}
+
+/* Returns the driver's code. */
+static int handled(int code) {
+    if (code && forget_error) forget_error();
+    return code;
+}
+
 /* enqueue(function, dest, source, bytes, direction, stream) -> the code of cuMemcpyAsync, if direction is negative, or
  * of hipMemcpyAsync, which takes a direction. A call from here takes 1 us less than through ctypes. */
 static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n) {
@@ -19,6 +38,7 @@ static PyObject *py_enqueue(PyObject *self, PyObject *const *args, Py_ssize_t n)
     else
         code = ((int (*)(void *, void *, size_t, int, void *))function)((void *)dest, (void *)source, nbytes, direction,
                                                                         (void *)stream);
+    handled(code);
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }
@@ -106,8 +126,8 @@ static int start_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) 
     launch_attribute_t early = {PROGRAMMATIC_STREAM_SERIALIZATION, 0, {1}};
     launch_config_t config = {{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, (void *)stream, &early, 1};
     if (head[EARLY]) return call_early(&config, (void *)head[KERNEL], parameters, NULL);
-    return call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters,
-                NULL);
+    return handled(
+        call((void *)head[KERNEL], grid[0], grid[1], grid[2], threads, 1, 1, shared, (void *)stream, parameters, NULL));
 }
 
 static PyObject *enqueue_kernel(const uint64_t *head, uint64_t stream, uint64_t *words) {
@@ -160,7 +180,7 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
         return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS
-    code = ((int (*)(void *, void *))function)((void *)graph, (void *)stream);
+    code = handled(((int (*)(void *, void *))function)((void *)graph, (void *)stream));
     Py_END_ALLOW_THREADS
     return PyLong_FromLong(code);
 }
@@ -196,4 +216,5 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 static PyMethodDef launch_methods[] = {METHOD(enqueue),      METHOD(copier),      METHOD(launch_prepared),
-                                       METHOD(launch_graph), METHOD(launch_pair), LAST_METHOD};
+                                       METHOD(launch_graph), METHOD(launch_pair), METHOD(forget_errors),
+                                       LAST_METHOD};

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import os
+import resource
 import secrets
 import socket
 import struct
@@ -25,6 +27,26 @@ _SECONDS = 60.0
 _PIDFD_GETFD = 438  # the number is the same on all architectures; Python 3.10 has no wrapper
 _PR_SET_PTRACER, _ANYBODY = 0x59616D61, -1
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+def raise_limit() -> None:
+    """Raise this process's limit of open descriptors to the most that the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def exhausted() -> str:
+    """Return a hint if this process cannot open another descriptor; otherwise ""."""
+    try:
+        os.close(os.open("/", os.O_RDONLY))
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            return (
+                f"; this process has as many open files as it may, {limit}: raise the hard limit (ulimit -Hn, nofile)"
+            )
+    return ""
 
 
 class Exchange:
@@ -118,7 +140,7 @@ class Exchange:
 
     def _receive(self) -> int:
         space = socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size)
-        _, ancillary, _, _ = self._socket.recvmsg(1, space)
+        _, ancillary, flags, _ = self._socket.recvmsg(1, space)
         got, sender = -1, -1
         for _, kind, data in ancillary:
             if kind == socket.SCM_RIGHTS:
@@ -127,6 +149,8 @@ class Exchange:
                 sender = _CREDENTIALS.unpack(data)[1]
         if got < 0 or sender != os.getuid():
             close_all([got])
+            if flags & socket.MSG_CTRUNC and (hint := exhausted()):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE) + hint)
             raise OSError(0, "received a message without a descriptor, or from another user")
         return got
 

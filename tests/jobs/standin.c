@@ -29,6 +29,7 @@ enum {
     INVALID_DIRECTION = 21,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    NOT_READY = 600,
     ALREADY_ENABLED = 704,
     NOT_SUPPORTED = 801
 };
@@ -109,7 +110,15 @@ __attribute__((constructor)) static void read_settings(void) {
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
 }
 
+/* As HIP 7 keeps it: the code of the thread's last call that failed, until hipGetLastError. Not ready is no failure. */
+static __thread int last_error;
+static int threads_with_error;
+
 static int record(int code, const char *format, ...) {
+    if (code && code != NOT_READY) {
+        threads_with_error += !last_error;
+        last_error = code;
+    }
     va_list arguments;
     va_start(arguments, format);
     vfprintf(record_file, format, arguments);
@@ -584,6 +593,16 @@ EXPORT(hipModuleLaunchKernel,
 EXPORT(hipGraphLaunch, (void *graph, void *stream), (graph, stream), "graph=%p stream=%p", graph, stream) {
     return graph ? 0 : INVALID_VALUE;
 }
+
+int hipGetLastError(void) {
+    int code = last_error;
+    threads_with_error -= code != 0;
+    last_error = 0;
+    return code;
+}
+
+/* The number of threads whose next launch torch would report as failed. */
+int standin_errors_left(void) { return threads_with_error; }
 
 /* Words for codes, and what tests ask. */
 static const struct {

@@ -9,9 +9,10 @@ import subprocess
 import tempfile
 from typing import NamedTuple
 
+OPENED = []  # the copies of the library that this process has loaded
 SOURCE = pathlib.Path(__file__).with_name("standin.c")
 HEAD = f'''
-import ctypes, os, sys, traceback
+import atexit, ctypes, os, sys, traceback
 from mpi4py import MPI
 node = MPI.COMM_WORLD
 me, n = node.rank, node.size
@@ -20,8 +21,9 @@ def end(*error):
     sys.stderr.flush()
     node.Abort(1)
 sys.excepthook = end
+atexit.register(lambda: errors_left() and (print("the driver has kept an error", file=sys.stderr), node.Abort(1)))
 sys.path.insert(0, {str(SOURCE.parent)!r})
-from standin import Ledger, Standin, contents, open_descriptors
+from standin import Ledger, Standin, contents, errors_left, open_descriptors
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 from pyshmem.runtime.gpu import mapping as mapping_module
 from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping
@@ -79,6 +81,7 @@ class Standin:
         }
         os.environ.update(settings)
         self.library = ctypes.CDLL(self.path)  # which reads them once, now
+        OPENED.append(self.library)
         for name in settings:
             del os.environ[name]
 
@@ -113,6 +116,13 @@ def _call(line):
 
 def _number(text):
     return 0 if text == "(nil)" else int(text, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", text) else text
+
+
+def errors_left():
+    """In how many threads a copy of the library keeps the error of a call. The copies are forgotten."""
+    left = sum(each.standin_errors_left() for each in OPENED)
+    OPENED.clear()
+    return left
 
 
 def build(folder):

@@ -157,6 +157,55 @@ def test_the_driver_is_given_the_kind_that_was_chosen(library):
     assert standin.ledger() == Ledger()
 
 
+def test_a_heap_of_a_whole_gpu_has_few_pieces_and_its_growths_get_larger(library):
+    """ROCm holds a descriptor for each piece of each PE: 64 MiB at a time, 192 GiB on 8 PEs would be 24000."""
+    sizes = {}
+    for version in ("7.1", "7.14"):
+        mapping = VmmMapping(
+            Driver("hip", 0, Standin(library, version=version).path), Alone(), Alone(), 192 << 30, PINNED
+        )
+        mapping._add = lambda offset, piece, stream, undo: [piece]
+        while mapping.most >= 64 * MIB:
+            mapping.grow(64 * MIB, 0)
+        sizes[version], mapping._chunks = mapping._chunks, []
+        mapping.close()
+    assert len(sizes["7.1"]) <= 256 and set(sizes["7.1"]) == {768 * MIB}
+    assert len(sizes["7.14"]) < 50 and sizes["7.14"][-2] > 16 << 30
+
+
+def test_growth_that_is_too_large_falls_back_to_what_was_asked_for(standin):
+    mapping = VmmMapping(Driver("hip", 0, standin.path), Alone(), Alone(), 64 * MIB, PINNED)
+    mapping.grow(16 * MIB, 0)
+    standin.fail("hipMemCreate", 1, 2)
+    assert (mapping.grow(MIB, 0), mapping.grow(MIB, 0)) == (2 * MIB, 6 * MIB)
+    mapping.close()
+    assert standin.ledger() == Ledger()
+
+
+def test_the_limit_of_descriptors_is_raised_and_a_failure_at_it_names_it(library, tmp_path):
+    program = """
+import resource
+limit = len(open_descriptors()) + 40
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit - 20, limit))
+standin = Standin(sys.argv[1])
+driver = Driver("hip", 0, standin.path)
+mapping = VmmMapping(driver, node, node, 1 << 30, PINNED)
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limit, limit)
+mapping_module._LEAST_GROWTH = 1 << 30
+try:
+    while True:
+        mapping.grow(MIB, 0)
+except DriverError as error:
+    print(len(mapping._chunks) > 20, str(error).replace(str(limit), "LIMIT"))
+mapping.close()
+"""
+    status, out, err = python(HEAD + program, str(library), tmp_path=tmp_path)
+    assert status == 0, err
+    assert out.startswith("True hipMem") and out.endswith(
+        "; this process has as many open files as it may, LIMIT: raise the hard limit (ulimit -Hn, nofile)\n"
+    )
+
+
 # ---- which memory, mapped how ----
 
 AUTO = [
@@ -232,6 +281,32 @@ def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden
     standin.fail("hipDeviceEnablePeerAccess", 1, 801)
     with pytest.raises(DriverError, match="hipDeviceEnablePeerAccess returned 801, operation not supported"):
         driver.enable_access("0000:01:00.0")
+
+
+def test_no_call_that_pyshmem_handles_leaves_its_error_to_torch(library):
+    """From Python and from C, for each call of the table, and what is no fault: a hidden device, access enabled twice."""
+    standin = Standin(library, devices="0,1")
+    driver = Driver("hip", 0, standin.path)
+    kept = standin.library.standin_errors_left
+    driver.enable_access("0000:01:00.0")
+    driver.enable_access("0000:01:00.0")
+    driver.enable_access("0000:07:00.0")
+    assert (driver.reaches("0000:07:00.0"), kept()) == (None, 0)
+    failing = {
+        "hipIpcOpenMemHandle": lambda: driver.ipc_open(bytes(64)),
+        "hipMemcpyAsync": lambda: driver.copy(4096, 8192, 0, 0),
+        "hipStreamQuery": lambda: driver.idle(0),
+    }
+    for name, call in failing.items():
+        standin.fail(name)
+        with pytest.raises(DriverError, match=name):
+            call()
+        assert kept() == 0
+    launch, graph = (driver.address_of(name) for name in ("launch", "launch_graph"))
+    assert _native.launch_prepared(struct.pack("<8Q", launch, 0, 1, 1, 1, 64, 0, False), 0) == 1
+    assert (_native.launch_graph(graph, 0, 0), kept()) == (1, 0)
+    standin.library.hipFree(4096)
+    assert (kept(), standin.library.hipGetLastError(), kept()) == (1, 1, 0), "the stand-in keeps what nobody handles"
 
 
 def test_copies_and_fills_land_where_they_should(standin):
@@ -420,4 +495,4 @@ print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.
     assert status == 0, err
     said, silent = out.splitlines()
     assert re.fullmatch(r"hipInit returned 10[01], .+", said)
-    assert silent == "['version'] False"  # it needs no GPU
+    assert silent == "['last_error', 'version'] False"  # they need no GPU

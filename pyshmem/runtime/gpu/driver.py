@@ -12,7 +12,8 @@ import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-from pyshmem.runtime._native import enqueue
+from pyshmem.runtime import descriptors
+from pyshmem.runtime._native import enqueue, forget_errors
 from pyshmem.runtime.comparisons import EQ, GE
 
 POSIX_FD = 1  # the kind of shareable handle
@@ -117,6 +118,8 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
+    # HIP 7 keeps the error of a thread's last failed call until this call; CUDA's driver keeps none
+    "last_error": (None, "hipGetLastError", ()),
     "relax": (  # of a thread: its calls are allowed while another thread captures a graph
         "cuThreadExchangeStreamCaptureMode",
         "hipThreadExchangeStreamCaptureMode",
@@ -185,6 +188,7 @@ class Driver:
         self._context = c_void_p()
         self._thread = _Thread()
         self._thread.attached = True
+        forget_errors(self.address_of("last_error") if self.has("last_error") else 0)
         self._call("init", 0)
         self.version = self._number("version")
         self.attach()
@@ -257,9 +261,9 @@ class Driver:
         A device that is hidden from this process is skipped.
         """
         peer = c_int()
-        if self.vendor == "cuda" or self._calls["by_bus_id"](byref(peer), bus_id.encode()) or peer.value == self.device:
+        if self.vendor == "cuda" or self._code("by_bus_id", byref(peer), bus_id.encode()) or peer.value == self.device:
             return
-        code = self._calls["enable_access"](peer.value, 0)
+        code = self._code("enable_access", peer.value, 0)
         if code not in (0, _ALREADY_ENABLED):
             self._refuse("enable_access", code)
 
@@ -377,7 +381,7 @@ class Driver:
 
     def idle(self, stream: int) -> bool:
         """Return whether all work on the stream is complete."""
-        code = int(self._calls["query"](stream))
+        code = self._code("query", stream)
         if code not in (0, _NOT_READY):
             self._refuse("query", code)
         return code == 0
@@ -395,16 +399,25 @@ class Driver:
     def _call(self, operation: str, *arguments: Any) -> None:
         if not self._thread.attached and self.vendor == "hip":
             self.attach()
-        code = self._calls[operation](*arguments)
+        code = self._code(operation, *arguments)
         if code == _NO_CONTEXT and operation not in ("get_context", "set_context", "set_device"):
             self.attach()
-            code = self._calls[operation](*arguments)
+            code = self._code(operation, *arguments)
         if code:
             self._refuse(operation, code)
+
+    def _code(self, operation: str, *arguments: Any) -> int:
+        """Call the driver and return its code. No error is left, which torch would report after its next launch."""
+        code = int(self._calls[operation](*arguments))
+        if code and self.has("last_error"):
+            self._calls["last_error"]()
+        return code
 
     def _refuse(self, operation: str, code: int) -> None:
         cuda, hip, _ = _CALLS[operation]
         hint = _IPC_HINT if self.vendor == "hip" and operation.startswith("ipc") else ""
+        if operation in ("create", "export", "import", "ipc_get", "ipc_open"):
+            hint += descriptors.exhausted()
         raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._message(code) + hint)
 
     def _message(self, code: int) -> str:

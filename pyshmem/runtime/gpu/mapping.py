@@ -7,11 +7,11 @@ A step that fails on one PE fails on all PEs, and the mapping is unchanged.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyshmem.runtime.agreement import together
-from pyshmem.runtime.descriptors import Exchange, close_all
+from pyshmem.runtime.descriptors import Exchange, close_all, raise_limit
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _FULL_HIP = (
     71400000,
 )
 _EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
+# ROCm holds a file descriptor for each piece of each PE: no heap has more pieces, and each growth adds a quarter or more
+_MOST_PIECES, _LEAST_GROWTH = 256, 4
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
@@ -74,6 +76,7 @@ class VmmMapping:
         cap: the most bytes of a PE.
         """
         self._driver, self._world, self._node, self._kind = driver, world, node, kind
+        raise_limit()
         self._chunks: list[tuple[int, int, int]] = []  # address, bytes, handle
         self.size = self._range = 0
         self._exchange = Exchange(world, node)
@@ -83,7 +86,8 @@ class VmmMapping:
                 granularity = driver.granularity(kind)
             granularity, cap = (max(world.allgather(number)) for number in (granularity, cap))
             self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
-            self.unit = _round_up(min(_PIECE, cap), granularity) if self._even else granularity
+            piece = min(max(_PIECE, cap // _MOST_PIECES), cap)
+            self.unit = _round_up(piece, granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
             self.alignment = 1 << (self.stride - 1).bit_length()
             self._bytes = self.stride * node.size + self.alignment
@@ -105,6 +109,13 @@ class VmmMapping:
 
         Errors: DriverError or OSError, on all PEs; the mapping is unchanged.
         """
+        more = self.size // _LEAST_GROWTH if self._driver.vendor == "hip" else 0
+        if more > nbytes:
+            with suppress(DriverError, OSError):  # on all PEs; there may be enough memory for what was asked for
+                return self._grow(more, stream)
+        return self._grow(nbytes, stream)
+
+    def _grow(self, nbytes: int, stream: int) -> int:
         nbytes = min(_round_up(nbytes, self.unit), self.most)
         piece = self.unit if self._even else nbytes
         added: list[tuple[int, int, int]] = []
