@@ -24,7 +24,6 @@ ROWS = (
     Row("Host", "atomic_add, issue", "host_add"),
     Row("Host", "test", "host_test"),
     Row("Host", "barrier_all", "host_barrier"),
-    Row("Host", "launch of a small kernel", "launch"),
     Row("Heap", "opening of the heap", "opening", rounds=9),
 )  # fmt: skip
 SUITE = Suite("gpu", ROWS, full=Effort(0.0, 9, 25), quick=Effort(0.0, 5, 5))

@@ -34,7 +34,6 @@ def _reduce(name: str, how: str, nbytes: int, alias: str = "") -> Row:
 
 
 ROWS = (
-    Row("all_reduce", "no kernel but an empty one, graph", "empty_kernel"),
     *(_reduce("all_reduce, graph", GRAPH, nbytes, "reduction_on_stream, osu_allreduce") for nbytes in REDUCE),
     *(_reduce("all_reduce, eager", EVENTS, nbytes) for nbytes in EAGER),
     *(
@@ -77,7 +76,6 @@ ROWS = (
     Row("In a kernel", "barrier_all in a kernel", "barriers"),
     Row("In a kernel", "all_reduce in a kernel", "reductions", 16, (1,)),
     Row("In a kernel", "all_reduce in a kernel", "reductions", KIB, (8,)),
-    Row("In a kernel", "put_signal, one way", "ping_pong", 4 * KIB, least_pes=2),
 )
 SUITE = Suite("gpu_collectives", ROWS, full=Effort(0.0, 5, 15), quick=Effort(0.0, 3, 3))
 

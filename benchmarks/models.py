@@ -58,14 +58,11 @@ ROWS = (
         for thousands, order, causal in ATTENTION
     ),
     *(
-        Row(f"moe_{way}", f"{way}, {tokens} tokens", way,
-            parameters=(tokens, *LAYER))
-        for tokens in EXPERTS for way in ("dispatch", "combine")
+        Row("moe_dispatch", f"dispatch, {tokens} tokens{' of 8 bits' * bool(scales)}", "dispatch",
+            parameters=(tokens, *LAYER, *scales))
+        for scales in ((), (BLOCKS,)) for tokens in EXPERTS
     ),
-    *(
-        Row("moe_dispatch", f"dispatch, {tokens} tokens of 8 bits", "dispatch", parameters=(tokens, *LAYER, BLOCKS))
-        for tokens in EXPERTS
-    ),
+    *(Row("moe_combine", f"combine, {tokens} tokens", "combine", parameters=(tokens, *LAYER)) for tokens in EXPERTS),
     Row("GradientReducer", f"{LAYERS} layers of {MODEL_WIDTH}, {TOKENS} tokens", "gradients",
         parameters=(LAYERS, MODEL_WIDTH, TOKENS)),
     *(

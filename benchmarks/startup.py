@@ -26,15 +26,7 @@ from benchmarks.rows import Row
 from benchmarks.runner import Contender, Effort
 
 TORCH = "job that imports torch"
-PES = {
-    1: False,
-    2: False,
-    4: False,
-    8: True,
-    16: True,
-    32: True,
-    64: True,
-}  # whether they are measured with --full only
+PES = {n: n > 4 for n in (1, 2, 4, 8, 16, 32, 64)}  # whether they are measured with --full only
 SMALL_HEAP = {"SHMEM_SYMMETRIC_SIZE": "16m"}  # where what a PE holds is counted
 
 TIMED = """
@@ -58,10 +50,7 @@ if pyshmem.my_pe() == 0:
 """
 METADATA = """
 import tracemalloc
-try:
-    from pyshmem.runtime.allocator import Allocator
-except ImportError:  # a checkout from before 2026-11-22
-    from pyshmem.host.allocator import Allocator
+from pyshmem.runtime.allocator import Allocator
 allocator = Allocator(1 << 30)
 tracemalloc.start()
 for _ in range(10000):

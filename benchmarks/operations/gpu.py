@@ -13,7 +13,7 @@ from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import ISSUE, ITSELF, Case
 from benchmarks.operations.together import differ
 
-OURS, ENGINE, HAND, MEMCPY, LAUNCH = "pyshmem", "copy engine", "by hand", "memcpyAsync", "kernel[grid]"
+OURS, ENGINE, HAND, MEMCPY = "pyshmem", "copy engine", "by hand", "memcpyAsync"
 NO_GPU = "there is no GPU"
 Ways = dict[str, "Case | str"]
 
@@ -21,7 +21,7 @@ Ways = dict[str, "Case | str"]
 class Operations:
     """PE 0 acts on the PE to its right, or all PEs do at once."""
 
-    peers = (OURS, ENGINE, HAND, MEMCPY, LAUNCH)
+    peers = (OURS, ENGINE, HAND, MEMCPY)
     facts: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
@@ -116,22 +116,6 @@ class Operations:
             return wrong
 
         return {OURS: _issue("barrier_all()", shmem.barrier_all, check)}
-
-    def launch(self, nbytes: int) -> Ways:
-        small = torch.zeros(16, dtype=torch.int32, device=self.accelerator.device)
-        quick = self.accelerator.cached(kernels.nothing)
-
-        def check(step: Callable[[], object]) -> str:
-            small.zero_()
-            step()
-            self.accelerator.synchronize()
-            return differ(small[:1], 1)
-
-        steps: dict[str, Callable[[], object]] = {
-            OURS: lambda: quick((1,), small, num_warps=1),
-            LAUNCH: lambda: kernels.nothing[(1,)](small, num_warps=1),
-        }
-        return {name: _issue("an empty kernel", step, lambda step=step: check(step)) for name, step in steps.items()}
 
     def opening(self, nbytes: int) -> Ways:
         """Of a heap beside the one in use."""

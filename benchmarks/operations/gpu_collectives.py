@@ -31,23 +31,10 @@ class Operations(Together):
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
-        self.begun = {"signal": 3, "barrier": 3}  # odd: no numbers that Triton compiles anew for
+        self.begun = 3  # odd: no number that Triton compiles anew for
         self.turns = accelerator.cut(TURNS, 5)
 
     # -- collectives on a stream
-
-    def empty_kernel(self, nbytes: int) -> Ways:
-        """What of a small all_reduce is the kernel's launch."""
-        word = torch.zeros(1, dtype=torch.int32, device=self.accelerator.device)
-
-        def step() -> object:
-            return kernels.nothing[(1,)](word, num_warps=1)
-
-        def check() -> str:
-            step()
-            return "" if word.item() == 1 else "it stored nothing; "
-
-        return {OURS: Case("a kernel of one store", step, check, GRAPH, _calls(0))}
 
     def _bare_launch(self, calls: int) -> Case | str:
         """The least that a call from Python can take: the driver's launch of a kernel, from C."""
@@ -251,16 +238,16 @@ class Operations(Together):
 
         def step() -> torch.Tensor:
             place = next(places)
-            number = self.begun["barrier"]
+            number = self.begun
             kernels.barriers_by_hand[(1,)](place, stride, self.me, self.n, number, turns, num_warps=1)
-            self.begun["barrier"] += turns
+            self.begun += turns
             return place
 
         def check() -> str:
             self._meet()
             place = step()
             self._meet()
-            last = bool((place[: self.n] == self.begun["barrier"] - 1).all())
+            last = bool((place[: self.n] == self.begun - 1).all())
             return "" if last else f"PE {self.me} lacks the last number of a PE; "
 
         return Case("st.release; ld.acquire", step, check, per=turns, warm=PLACES)
@@ -280,32 +267,6 @@ class Operations(Together):
             return "" if bool((out == 1).all()) else f"PE {self.me} has other means of ones than 1; "
 
         return {OURS: Case("all_reduce(ctx, tile)", step, check, per=self.turns)}
-
-    def ping_pong(self, nbytes: int) -> Ways:
-        """A step is many turns there and back; counted are ways."""
-        context, count, turns = shmem.device_context(), nbytes // 4, self.turns
-        device = self.accelerator.device
-        source = torch.full((count,), self.me + 1.0, device=device)
-        data = self._symmetric(torch.zeros(count, dtype=torch.float32))
-        flag = self._symmetric(torch.zeros(1, dtype=torch.uint64))
-        self.begun["signal"] = 3  # the flag is new
-
-        def step() -> None:
-            kernels.ping_pong_payload[(1,)](
-                context, data, source, count, flag, self.begun["signal"], turns, num_warps=8
-            )
-            self.begun["signal"] += turns
-
-        def check() -> str:
-            self._meet()
-            if self.me < 2:
-                step()
-            self._meet()
-            right = self.me > 1 or bool((data == 2.0 - self.me).all())
-            return "" if right else f"PE {self.me} does not hold the other's payload; "
-
-        statement = "put_signal; signal_wait_until"
-        return {OURS: Case(statement, step, check, per=2 * turns, pes=(0, 1))}
 
     # -- what they share
 

@@ -15,38 +15,16 @@ import pytest
 pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from benchmarks import (
-    collectives,
-    gpu,
-    gpu_collectives,
-    gpu_libraries,
-    gpu_pt2pt,
-    host,
-    nodes,
-    ops,
-    pt2pt,
-    record,
-    startup,
-    table,
-)
+from benchmarks import __main__ as command
+from benchmarks import gpu, gpu_libraries, gpu_pt2pt, nodes, record, table
 from benchmarks.figures import BOUND, Figure, Report, busbw, of_bound, ratio
-from benchmarks.rows import (
-    KIB,
-    MIB,
-    Row,
-    once,
-    select,
-    size,
-)
+from benchmarks.rows import KIB, MIB, Row, once, select, size
 from benchmarks.runner import Contender, Effort, measure
 from jobs import warm
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SUITES = {
-    module.SUITE.name: module.SUITE
-    for module in (host, pt2pt, collectives, startup, nodes, gpu, gpu_pt2pt, gpu_collectives, gpu_libraries, ops)
-}
+SUITES = {name: command._suite(name) for modules in command.SUITES.values() for name in modules}
 SECONDS = 100  # for a job that should take five
 COPY = Row("Copies", "put", "put", 64 * KIB, bus=once, ceiling="engine")
 WORD = Row("Host", "put[0]", "word")
@@ -84,7 +62,7 @@ def test_rows_are_well_formed(suite):
     for row in suite.rows:
         assert row.operation.isidentifier() and row.steps > 0 and row.least_pes > 0
         assert not row.bus or (row.nbytes > 0 and row.bus(4) > 0)
-        assert not row.ceiling or row.bus or suite.name == "startup"
+        assert not row.ceiling or row.bus or suite.name in ("startup", "models")
 
 
 @pytest.mark.parametrize("name", ["gpu", "gpu_pt2pt", "gpu_collectives", "ops"])
@@ -225,31 +203,10 @@ def test_spread_of_several_runs_is_the_distance_of_the_farthest_if_that_is_more(
     assert Figure(samples=[1.0, 2.0, 3.0], runs=[2.0]).spread == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("name", SUITES)
-def test_list_needs_neither_job_nor_gpu(name):
-    done = start(f"benchmarks.{name}", "--list")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{row.group}: {row.key}" for row in SUITES[name].rows]
-
-
 def test_compare_refuses_a_file_before_it_measures(tmp_path):
     (tmp_path / "other.json").write_text("{}")
     done = start("benchmarks.host", "--compare", tmp_path / "other.json")
     assert done.returncode == 1 and "not written by --json of these benchmarks" in done.stderr
-
-
-def test_host_suite_runs_and_is_compared(tmp_path):
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
-    earlier = Report("host", ["pyshmem"], 2, {})
-    earlier.results[next(row for row in host.ROWS if row.key == "put 8")] = {"pyshmem": Figure(samples=[1e-9, 1e-9])}
-    record.write(str(old), earlier)
-    only = ("--quick", "--alone", "--no-bind", "-n", 2, "--only", "put 8 B")
-    done = start("benchmarks.host", *only, "--compare", old, "--json", new)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "│ put " in done.stdout and "beyond the spreads: 1 of 1 rows: put 8" in done.stdout
-    found, figures = record.read(str(new), "host")
-    assert list(figures) == ["put 8"] and figures["put 8"].median > 1e-8
-    assert found["machine"]["cores"] and found["versions"]["torch"] and found["pyshmem"]["library"]
 
 
 def test_nodes_suite_checks_and_times_each_library_of_a_group(tmp_path):

@@ -159,13 +159,6 @@ def test_samples_of_several_runs_are_taken_together():
     assert again.results[PUT[0]]["pyshmem"] == ours, "a run of several runs keeps their spread"
 
 
-@pytest.mark.parametrize("name", sorted({module for modules in command.SUITES.values() for module in modules}))
-def test_keys_name_one_row_of_a_suite(name):
-    """Comparison with an earlier run goes by them."""
-    keys = [row.key for row in command._suite(name).rows]
-    assert len(set(keys)) == len(keys)
-
-
 def test_sheets_show_rates_shares_of_the_ceiling_and_the_names_of_others():
     first, middle, last = cells(run(), "put")
     assert first["pyshmem, µs"] == "1.00" and middle["pyshmem, µs"] == "7.55" and last["bytes"] == "16 Mi"
@@ -243,14 +236,6 @@ def test_what_an_earlier_run_measured_is_shown_drawn_and_written_again(tmp_path,
     assert "not written by --json of these benchmarks" in capsys.readouterr().err
 
 
-def test_list_names_the_rows_of_all_modules_of_the_suites(capsys):
-    assert command.main(["--list", "--suite", "pt2pt", "startup", "--only", "g", "metadata"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert {line.split(":")[0] for line in said} == {"pt2pt", "gpu_pt2pt", "startup"}
-    assert "startup: Heap: metadata of an allocation" in said
-    assert set(command.SUITES) >= {"host", "pt2pt", "collectives", "ops", "startup"}
-
-
 def test_a_suite_that_fails_or_takes_too_long_is_named():
     assert (
         command._run([sys.executable, "-c", "import signal; signal.pause()"], 0.1) == "ended after the 0.1 s of --limit"
@@ -273,23 +258,16 @@ ROWS = {module.SUITE.name: module.ROWS for module in (pt2pt, collectives, startu
 
 @pytest.mark.parametrize("suite", ONLY)
 def test_suite_checks_and_times_pyshmem_and_mpi4py(suite, tmp_path):
-    path = tmp_path / "run.json"
-    options = (
-        "--quick",
-        "--runs",
-        RUNS.get(suite, 1),
-        "--no-gpu",
-        "--suite",
-        suite,
-        "--json",
-        path,
-        "--only",
-        *ONLY[suite],
-    )
-    done = start("benchmarks", *options, environment={"SHMEM4PY_PYTHON": "no-such-python"})
+    """And compares with an earlier run, in which the first row took a nanosecond."""
+    path, old, first = tmp_path / "run.json", tmp_path / "old.json", select(ROWS[suite], ONLY[suite], 2, False)[0]
+    earlier = Report(suite, ["pyshmem"], 2, {}, {first: {"pyshmem": Figure(samples=[1e-9, 1e-9])}})
+    record.write(str(old), earlier)
+    options = ("--quick", "--runs", RUNS.get(suite, 1), "--no-gpu", "--suite", suite, "--json", path, "--compare", old)
+    done = start("benchmarks", *options, "--only", *ONLY[suite], environment={"SHMEM4PY_PYTHON": "no-such-python"})
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = record.read_all(str(path))
     assert found["suite"] == suite and found["n_pes"] == 2 and found["machine"]["cores"] and found["date"]
+    assert f"slower than {old} beyond the spreads: 1 of 1 rows: {first.key}" in done.stdout
     assert list(found["missing"]) == ["shmem4py"] and "missing: shmem4py: not installed" in done.stdout
     assert [row["key"] for row in found["rows"]] == [row.key for row in select(ROWS[suite], ONLY[suite], 2, False)]
     for row in found["rows"]:
@@ -343,7 +321,9 @@ def test_bench_without_the_sources_says_where_they_are(tmp_path, monkeypatch, ca
     assert "part of pyshmem's sources and not of the installed package" in capsys.readouterr().err
 
 
-def test_bench_lists_the_rows_from_any_folder(tmp_path):
+def test_bench_lists_the_rows_of_suites_from_any_folder_without_a_gpu(tmp_path):
     launcher = (pathlib.Path(sys.executable).with_name("pyshmem"),)
-    done = start("bench", "--list", "--suite", "startup", launcher=launcher, cwd=tmp_path)
-    assert done.returncode == 0 and "startup: Process: init" in done.stdout.splitlines(), done.stderr
+    done = start("bench", "--list", "--suite", *command.SUITES, launcher=launcher, cwd=tmp_path)
+    names = dict.fromkeys(name for modules in command.SUITES.values() for name in modules)
+    rows = [f"{name}: {row.group}: {row.key}" for name in names for row in command._suite(name).rows]
+    assert done.returncode == 0 and done.stdout.splitlines() == rows, done.stderr
