@@ -9,23 +9,23 @@ import atexit
 import os
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.kernels.methods_by_size import open_tables
 from pyshmem.runtime import (
     bootstrap,
+    census,
     environment,
     exits,
     faults,
     host_timeouts,
     launcher,
     nodes,
-    ranges,
     report,
     requirements,
 )
-from pyshmem.runtime.agreement import DescriptorError, gather
+from pyshmem.runtime.agreement import DescriptorError
 from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
 from pyshmem.runtime.cpu_heap import cpu
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from pyshmem.runtime.bootstrap import Comm
-
-_T = TypeVar("_T")
+    from pyshmem.runtime.descriptors import Mailbox
 
 
 class THREAD(IntEnum):
@@ -89,12 +88,13 @@ def init(
     if device not in (None, "cpu", "cuda"):
         refuse(ArgumentError, "init", "device", repr(device), "'cpu', 'cuda' or None")
     mpi, members = _connect(comm, thread_level)
-    _join(mpi, members, heap_size, device)
+    reports = _join(mpi, members, heap_size, device)
     job.thread_level = mpi.Query_thread()
     if job.generation == 1 and not isinstance(mpi, bootstrap.Torch):
         exits.note_shared_files()
     _announce(mpi)
-    _report()
+    if reports:
+        _report()
     members.Barrier()
 
 
@@ -204,15 +204,13 @@ def _start_mpi(thread_level: int) -> Any:
     return MPI
 
 
-def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> None:
-    """Set up job, heaps and teams, or raise the same error on every PE and change nothing."""
+def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> bool:
+    """Set up job, heaps and teams, or raise the same error on every PE and change nothing. Return what _meet does."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
     try:
-        nodes.find(mpi, comm)
-        _open_heaps(comm, heap_size, device)
+        reports = _meet(mpi, comm, heap_size, device)
         open_routes()
-        gather(comm, lambda: pool.open(environment.read("PYSHMEM_MAX_TEAMS")))
     except ShmemError:
         _close_heaps()
         _forget()
@@ -225,55 +223,40 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     job.generation += 1
     job.inits = 1
     host_timeouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
+    return reports
 
 
-def _open_heaps(comm: Comm, heap_size: int | str | None, device: str | None) -> None:
-    answers = gather(comm, lambda: _read_settings(heap_size, device))
-    job.device = opening.decide([answer[3:] for answer in answers])
-    nbytes = _one_size("heap_size", [answer[0] for answer in answers])
-    job.scratch = _one_size("PYSHMEM_SCRATCH", [answer[1] for answer in answers])
-    job.staging = _one_size("PYSHMEM_STAGING", [answer[2] for answer in answers])
-    # the default size depends on free memory, which each PE reads at a different time
-    size = min(gather(comm, lambda: environment.heap_bytes(nbytes, job.host_pes, job.device == "cpu")))
+def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> bool:
+    """Find out which PEs there are and what is asked of them, and open the heaps. Return whether PE 0 is to report."""
+    job.node_comm = host = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
+    answers, mailbox = census.take(mpi.COMM_WORLD.rank, comm, host, heap_size, device)
+    try:
+        nodes.find(comm, answers)
+        _open_heaps(comm, answers, mailbox)
+        return answers[0].report
+    finally:
+        mailbox.close()
+
+
+def _open_heaps(comm: Comm, answers: list[census.Answer], mailbox: Mailbox) -> None:
+    job.device = opening.decide([(answer.wish, answer.why_no_gpu) for answer in answers])
+    job.scratch = census.one_size("PYSHMEM_SCRATCH", [answer.scratch for answer in answers])
+    job.staging = census.one_size("PYSHMEM_STAGING", [answer.staging for answer in answers])
+    size = census.heap_bytes(answers)
     driver = opening.find(comm) if job.device == "cuda" else None
     job.set_spins()
     node = job.node_comm
     assert node is not None
     try:
-        cpu.open(comm, node, job.node_pes, size)
+        cpu.open(comm, node, job.node_pes, size, (mailbox, [answers[pe].place for pe in job.node_pes]))
     except DescriptorError as error:
         refuse_descriptors(error)
     except OSError as error:
         got = f"{size} bytes a PE, and from the system: {error}"
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
     if driver is not None:
-        opening.open_heap(driver, comm, node, nbytes)
+        opening.open_heap(driver, comm, node, answers[0].heap_size)
         open_tables(comm)
-
-
-def _one_size(argument: str, asked: list[int | None]) -> int | None:
-    low, high = min(asked, key=_by_size), max(asked, key=_by_size)
-    if low != high:
-        got = f"{'no size on one PE' if low is None else f'{low} bytes on one PE'} and {high} bytes on another"
-        refuse(ArgumentError, "init", argument, got, "one size on all PEs")
-    return low
-
-
-def _read_settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...]:
-    job.timeout = environment.read("PYSHMEM_WAIT_TIMEOUT")
-    job.debug = environment.read("SHMEM_DEBUG")
-    if heap_size is not None:
-        job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
-    wish = device or environment.read("PYSHMEM_HEAP")
-    scratch, staging = environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")
-    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR"):
-        environment.read(name)  # refused here, on all PEs
-    ranges.check()
-    return environment.asked_bytes(heap_size), scratch, staging, wish, opening.why_not(wish)
-
-
-def _by_size(nbytes: int | None) -> int:
-    return -1 if nbytes is None else nbytes
 
 
 def _announce(mpi: Any) -> None:
@@ -301,12 +284,11 @@ def _announce(mpi: Any) -> None:
 
 
 def _report() -> None:
-    """Print where the PEs are, if PE 0 is asked to."""
+    """Print where the PEs are."""
     assert job.comm is not None
-    if job.comm.bcast(environment.read("PYSHMEM_REPORT")):
-        rows = job.comm.gather(report.row())
-        if rows:
-            print(report.table(rows), flush=True)
+    rows = job.comm.gather(report.row())
+    if rows:
+        print(report.table(rows), flush=True)
 
 
 def _release() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyshmem.runtime.bootstrap import Comm
+    from pyshmem.runtime.descriptors import Mailbox, Place
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
@@ -31,12 +32,19 @@ class CpuHeap(Heap):
         self.segment: Segment | None = None
         super().__init__()
 
-    def open(self, world: Comm, node: Comm, node_pes: Sequence[int], size: int) -> None:
-        """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs."""
+    def open(
+        self, world: Comm, node: Comm, node_pes: Sequence[int], size: int, neighbours: tuple[Mailbox, Sequence[Place]]
+    ) -> None:
+        """Map the heaps of the node. Collective over ``world``. Errors: OSError, on all PEs.
+
+        neighbours: this PE's mailbox, and the places of the mailboxes of all of the node.
+        """
         self._reserve()
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
         self.alignment = max(1 << (size - 1).bit_length(), _HUGE_PAGE)
-        segment = Segment(world, node, stride, size + self.system_bytes - self.staging_bytes, self.alignment)
+        segment = Segment(
+            world, node, neighbours, stride, size + self.system_bytes - self.staging_bytes, self.alignment
+        )
         self.segment = segment
         self.size, self.stride = size, stride
         self.base = segment.address

@@ -18,12 +18,17 @@ import struct
 from typing import TYPE_CHECKING, NoReturn
 
 from pyshmem.runtime.agreement import DescriptorError, together
-from pyshmem.runtime.errors import UnreachableError, refuse
+from pyshmem.runtime.errors import LaunchError, UnreachableError, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pyshmem.runtime.bootstrap import Comm
 
+    Place = tuple[int, bytes]  # the id of a process, and the name of its socket
+
 _SECONDS = 60.0
+_SPARE = 64  # descriptors for the program, beside connections
 _PIDFD_GETFD = 438  # the number is the same on all architectures; Python 3.10 has no wrapper
 _PR_SET_PTRACER, _ANYBODY = 0x59616D61, -1
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -34,6 +39,17 @@ def raise_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def provide(far_pes: int) -> None:
+    """Raise the limit so that this process can connect with that many PEs. Errors: LaunchError if the system forbids it."""
+    raise_limit()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = len(os.listdir("/proc/self/fd")) + 2 * far_pes + _SPARE
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        got = f"a hard limit of {limit} open files on {os.uname().nodename}"
+        wants = f"{needed}, two of them for each of {far_pes} PEs of other nodes: raise it, see ulimit -Hn"
+        refuse(LaunchError, "init", "RLIMIT_NOFILE", got, wants)
 
 
 def exhausted() -> str:
@@ -49,96 +65,27 @@ def exhausted() -> str:
     return ""
 
 
-class Exchange:
-    """Passes descriptors between the PEs of a node. All methods but close are collective over the node."""
+class Mailbox:
+    """A socket at which other processes of the node reach this one. ``place`` is what they must know of it."""
 
-    def __init__(self, world: Comm, node: Comm) -> None:
-        """Connect the PEs. Collective over ``world``. Errors: OSError, on all PEs."""
-        self._node = node
-        with together(world):
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            self._socket.settimeout(_SECONDS)
-            self._socket.bind("\0pyshmem-" + secrets.token_hex(16))
-        self._peers: list[tuple[int, bytes]] = node.allgather((os.getpid(), self._socket.getsockname()))
-        self.way = "sockets" if all(node.allgather(self._reaches_next())) else "pidfd_getfd"
+    def __init__(self) -> None:
+        """Errors: OSError."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.settimeout(_SECONDS)
+        self._socket.bind("\0pyshmem-" + secrets.token_hex(16))
+        self.place: Place = os.getpid(), self._socket.getsockname()
 
     def close(self) -> None:
         self._socket.close()
 
-    def swap(self, fd: int) -> list[int]:
-        """Return a new descriptor for the ``fd`` of each PE, by node rank; this PE's own entry is -1.
-
-        Errors: DescriptorError, on this PE only.
-        """
-        fds = [-1] * self._node.size
-        try:
-            self._by_sockets(fd, fds) if self.way == "sockets" else self._by_processes(fd, fds)
-        except OSError as error:
-            close_all(fds)
-            raise DescriptorError(error.errno, str(error)) from error
-        return fds
-
-    def give(self, fd: int) -> int:
-        """Return the first PE's descriptor: ``fd`` itself on that PE, a new descriptor for it on the others.
-
-        Errors: DescriptorError, on this PE only.
-        """
-        try:
-            return self._given_by_socket(fd) if self.way == "sockets" else self._given_by_process(fd)
-        except OSError as error:
-            raise DescriptorError(error.errno, str(error)) from error
-
-    def _given_by_socket(self, fd: int) -> int:
-        if self._node.rank:
-            return self._receive()
-        for rank in range(1, self._node.size):
-            self._send(fd, rank)
-        return fd
-
-    def _given_by_process(self, fd: int) -> int:
-        libc = _traceable()
-        number, failure = self._node.bcast(fd), None
-        try:
-            fd = _fetch(libc, self._peers[0][0], number) if self._node.rank else fd
-        except OSError as error:
-            failure = error
-        self._node.Barrier()  # no PE closes its descriptor before all have fetched it
-        if failure:
-            raise failure
-        return fd
-
-    def _send(self, fd: int, rank: int) -> None:
+    def send(self, fd: int, place: Place) -> None:
+        """Errors: OSError if no message from here reaches that process."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
-        self._socket.sendmsg([b"f"], ancillary, 0, self._peers[rank][1])
+        self._socket.sendmsg([b"f"], ancillary, 0, place[1])
 
-    def _reaches_next(self) -> bool:
-        """Return whether a byte reaches the socket of the next PE, which reads it at once."""
-        size, rank = self._node.size, self._node.rank
-        try:
-            self._socket.sendto(b"?", self._peers[(rank + 1) % size][1])
-            sent = True
-        except OSError:
-            sent = False
-        if self._node.allgather(sent)[(rank - 1) % size]:
-            self._socket.recv(1)
-        return sent
-
-    def _by_sockets(self, fd: int, fds: list[int]) -> None:
-        """In round r each PE sends to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
-        size, rank = self._node.size, self._node.rank
-        failure: OSError | None = None
-        for step in range(1, size):
-            try:
-                self._send(fd, (rank + step) % size)
-                fds[(rank - step) % size] = self._receive()
-            except OSError as error:
-                failure = failure or error
-            self._node.Barrier()
-        if failure:
-            raise failure
-
-    def _receive(self) -> int:
+    def receive(self) -> int:
+        """Return the next descriptor that has come. Errors: OSError."""
         space = socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size)
         _, ancillary, flags, _ = self._socket.recvmsg(1, space)
         got, sender = -1, -1
@@ -153,6 +100,103 @@ class Exchange:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE) + hint)
             raise OSError(0, "received a message without a descriptor, or from another user")
         return got
+
+    def reaches(self, place: Place) -> bool:
+        """Send a byte there, which ``skip`` reads. Return whether it has been sent."""
+        try:
+            self._socket.sendto(b"?", place[1])
+        except OSError:
+            return False
+        return True
+
+    def skip(self) -> None:
+        self._socket.recv(1)
+
+
+def of_first(node: Comm, mailbox: Mailbox, places: Sequence[Place], create: Callable[[], int]) -> int:
+    """Return the descriptor that ``create`` returns on the first PE of the node: a new one on the others.
+
+    places: those of the node's PEs, by node rank. The first PE keeps its own open until all have returned.
+    Collective over the node. Errors, on this PE only: OSError of create on all, DescriptorError.
+    """
+    if node.rank:
+        pid, number, unreached, fault = node.bcast(None)
+        if fault:
+            raise OSError(*fault)
+        try:
+            return _fetch(_traceable(), pid, number) if node.rank in unreached else mailbox.receive()
+        except OSError as error:
+            raise DescriptorError(error.errno, str(error)) from error
+    told: tuple[int, int, list[int], tuple[int, str] | None] = -1, -1, [], None
+    try:
+        fd = create()
+        told = os.getpid(), fd, [rank for rank in range(1, node.size) if not _sent(mailbox, fd, places[rank])], None
+        if told[2]:
+            _traceable()
+    except OSError as error:
+        told = -1, -1, [], (error.errno or 0, error.strerror or str(error))
+        raise
+    finally:
+        node.bcast(told)
+    return fd
+
+
+def _sent(mailbox: Mailbox, fd: int, place: Place) -> bool:
+    try:
+        mailbox.send(fd, place)
+    except OSError:
+        return False
+    return True
+
+
+class Exchange:
+    """Passes descriptors from each PE of a node to all. All methods but close are collective over the node."""
+
+    def __init__(self, world: Comm, node: Comm) -> None:
+        """Connect the PEs. Collective over ``world``. Errors: OSError, on all PEs."""
+        self._node = node
+        with together(world):
+            self._mailbox = Mailbox()
+        self._peers: list[Place] = node.allgather(self._mailbox.place)
+        self.way = "sockets" if all(node.allgather(self._reaches_next())) else "pidfd_getfd"
+
+    def close(self) -> None:
+        self._mailbox.close()
+
+    def swap(self, fd: int) -> list[int]:
+        """Return a new descriptor for the ``fd`` of each PE, by node rank; this PE's own entry is -1.
+
+        Errors: DescriptorError, on this PE only.
+        """
+        fds = [-1] * self._node.size
+        try:
+            self._by_sockets(fd, fds) if self.way == "sockets" else self._by_processes(fd, fds)
+        except OSError as error:
+            close_all(fds)
+            raise DescriptorError(error.errno, str(error)) from error
+        return fds
+
+    def _reaches_next(self) -> bool:
+        """Return whether a byte reaches the socket of the next PE, which reads it at once."""
+        size, rank = self._node.size, self._node.rank
+        sent = self._mailbox.reaches(self._peers[(rank + 1) % size])
+        if self._node.allgather(sent)[(rank - 1) % size]:
+            self._mailbox.skip()
+        return sent
+
+    def _by_sockets(self, fd: int, fds: list[int]) -> None:
+        """In round r each PE sends to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
+        size, rank = self._node.size, self._node.rank
+        failure: OSError | None = None
+        for step in range(1, size):
+            try:
+                self._mailbox.send(fd, self._peers[(rank + step) % size])
+                fds[(rank - step) % size] = self._mailbox.receive()
+            except OSError as error:
+                failure = failure or error
+            self._node.Barrier()
+        if failure:
+            raise failure
 
     def _by_processes(self, fd: int, fds: list[int]) -> None:
         libc = _traceable()

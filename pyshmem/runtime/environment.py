@@ -230,15 +230,18 @@ def asked_bytes(argument: str | int | None) -> int | None:
     return None if asked is None else -(-asked // PAGE) * PAGE
 
 
-def heap_bytes(asked: int | None, node_pes: int, main: bool = True) -> int:
+def heap_bytes(
+    asked: int | None, node_pes: int, main: bool = True, free: int | None = None, host: str = "this machine"
+) -> int:
     """Return the size in bytes of each PE's heap in CPU memory: ``asked``, or else 1 GiB or half of the free memory.
 
     main: whether it is the default heap. Beside a GPU heap, the requested size is that of the GPU heap, so the CPU heap
     gets at most its default size.
+    free: the bytes that are free on ``host``.
     The memory is checked before it is reserved: if a reservation exceeds the limit of a control group, the operating
     system kills the process instead of returning an error.
     """
-    free = available_memory()
+    free = available_memory() if free is None else free
     usual = min(1 << 30, free // (2 * node_pes)) // PAGE * PAGE
     if asked is None:
         return usual
@@ -250,7 +253,7 @@ def heap_bytes(asked: int | None, node_pes: int, main: bool = True) -> int:
             "init",
             "heap_size",
             f"{asked} bytes for each of {node_pes} PEs",
-            f"at most {free} bytes in all, the free memory of this machine",
+            f"at most {free} bytes in all, the free memory of {host}",
         )
     return asked
 

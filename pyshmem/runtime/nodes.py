@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, cast
 
-from pyshmem.runtime import environment
-from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
+
+if TYPE_CHECKING:
+    from pyshmem.runtime.census import Answer
 
 MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see _links.h and _barriers.h
 
 
-def find(mpi: Any, comm: Any) -> None:
-    """Set the job's node and hosts. Collective over ``comm``. Errors: ArgumentError, LaunchError, on all PEs alike."""
-    sizes = gather(comm, lambda: environment.read("PYSHMEM_NODE_SIZE"))
-    if len(set(sizes)) > 1:
+def find(comm: Any, answers: Sequence[Answer]) -> None:
+    """Set the job's node and hosts. Collective over ``comm``; job.node_comm has the PEs of the host.
+
+    Errors: ArgumentError, on all PEs alike.
+    """
+    sizes = {answer.node_size for answer in answers}
+    if len(sizes) > 1:
         refuse(ArgumentError, "init", "PYSHMEM_NODE_SIZE", "different values", "one value on all PEs")
-    host = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
-    node: Any = host.Split(mpi.COMM_WORLD.rank // sizes[0], comm.rank) if sizes[0] else host.Dup()
-    job.node_comm = node
-    job.on_one_host, job.host_pes, job.host_rank = host.size == comm.size, host.size, host.rank
-    job.host_cores = len(set().union(*host.allgather(os.sched_getaffinity(0))))  # each PE may be bound to one core
-    host.Free()
-    job.hosts = tuple(comm.allgather(os.uname().nodename))
-    _number(comm)
+    size, host, mine = sizes.pop(), cast(Any, job.node_comm), answers[comm.rank]
+    here = [answer for answer in answers if answer.leader == mine.leader]
+    job.on_one_host, job.host_pes, job.host_rank = len(here) == comm.size, len(here), host.rank
+    job.host_cores = reduce(or_, (answer.cores for answer in here)).bit_count()  # each PE may be bound to one core
+    job.hosts = tuple(answer.host for answer in answers)
+    if size:
+        job.node_comm = host.Split(mine.world // size, comm.rank)
+        host.Free()
+    _number(comm, [(answer.leader, answer.world // size if size else 0) for answer in answers])
 
 
 def divide(comm: Any, group: int) -> None:
@@ -33,17 +41,15 @@ def divide(comm: Any, group: int) -> None:
     whole: Any = job.node_comm
     job.node_comm = whole.Split(group, comm.rank)
     whole.Free()
-    _number(comm)
+    _number(comm, comm.allgather((job.nodes[comm.rank], group)))
 
 
-def _number(comm: Any) -> None:
-    """Set the job's nodes from the communicator of each. Errors: ArgumentError, on all PEs alike."""
-    assert job.node_comm is not None
-    leaders = comm.allgather(job.node_comm.bcast(comm.rank))
-    numbers = {leader: number for number, leader in enumerate(sorted(set(leaders)))}
-    job.nodes = tuple(numbers[leader] for leader in leaders)
+def _number(comm: Any, keys: Sequence[Hashable]) -> None:
+    """Set the job's nodes: PEs of equal keys share one. Errors: ArgumentError, on all PEs alike."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    job.nodes = tuple(numbers[key] for key in keys)
     job.node_pes = tuple(pe for pe in range(comm.size) if job.nodes[pe] == job.nodes[comm.rank])
-    most = max(job.nodes.count(number) for number in set(job.nodes))
+    most = max(Counter(job.nodes).values())
     if len(numbers) > 1 and (comm.size > MOST_PES or most > MOST_NODE_PES or len(numbers) > MOST_NODES):
         got = f"{comm.size} PEs on {len(numbers)} nodes, up to {most} on one"
         wants = f"at most {MOST_PES} PEs, {MOST_NODES} nodes and {MOST_NODE_PES} PEs on each"

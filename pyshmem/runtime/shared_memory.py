@@ -12,10 +12,13 @@ import os
 from typing import TYPE_CHECKING
 
 from pyshmem.runtime.agreement import together
-from pyshmem.runtime.descriptors import Exchange, close_all
+from pyshmem.runtime.descriptors import close_all, of_first
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyshmem.runtime.bootstrap import Comm
+    from pyshmem.runtime.descriptors import Mailbox, Place
 
 
 _MAP_FIXED, _PROT_NONE = 0x10, 0
@@ -28,27 +31,31 @@ _LIBC.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 class Segment:
     """The whole range, mapped into this process. This PE's part is at ``own`` in ``memory``, at a multiple of alignment."""
 
-    def __init__(self, world: Comm, node: Comm, stride: int, reserved: int, alignment: int) -> None:
+    def __init__(
+        self,
+        world: Comm,
+        node: Comm,
+        neighbours: tuple[Mailbox, Sequence[Place]],
+        stride: int,
+        reserved: int,
+        alignment: int,
+    ) -> None:
         """Create and map the range. Collective over ``world``. Errors: OSError on all PEs if any node lacks the memory.
 
+        neighbours: this PE's mailbox, and the places of the mailboxes of all of the node.
         reserved: the bytes of each part for which memory is allocated now; the rest is allocated as it is used.
         alignment: a power of two, of pages.
         """
         self.stride, self.node_rank = stride, node.rank
-        exchange, fds = Exchange(world, node), [-1]
+        fd = -1
         try:
             with together(world):
-                if node.rank == 0:
-                    fds = [_create(stride * node.size + alignment)]
-            with together(world):
-                fds = [exchange.give(fds[0])]
-            with together(world):
+                fd = of_first(node, *neighbours, lambda: _create(stride * node.size + alignment))
                 # the owner allocates now: the pages are near its core, and no bus error can follow
-                os.posix_fallocate(fds[0], self.node_rank * stride, reserved)
-                self._map(fds[0], stride * node.size, alignment)
+                os.posix_fallocate(fd, self.node_rank * stride, reserved)
+                self._map(fd, stride * node.size, alignment)
         finally:
-            close_all(fds)
-            exchange.close()
+            close_all([fd])
 
     def _map(self, fd: int, nbytes: int, alignment: int) -> None:
         """Map ``nbytes`` of ``fd`` in the middle of a larger mapping, whose other pages nobody can access."""

@@ -205,8 +205,8 @@ group = [int(each) for each in sys.argv[1]]
 whole = nodes.find
 
 
-def find(mpi, comm):  # as the GPUs would decide
-    whole(mpi, comm)
+def find(comm, answers):  # as the GPUs would decide
+    whole(comm, answers)
     nodes.divide(comm, group[comm.rank])
 
 

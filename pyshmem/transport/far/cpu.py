@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from pyshmem.runtime import _native
+from pyshmem.runtime import _native, descriptors
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import UnreachableError, refuse
@@ -133,13 +133,19 @@ def close_service() -> None:
 def _listen() -> tuple[int, list[bytes]]:
     """Return this PE's listening socket and the addresses of all PEs' sockets. Collective over the job."""
     assert job.comm is not None
-    offers = gather(job.comm, lambda: [] if job.on_one_host else interfaces.offered())
+    offers = gather(job.comm, _offer)
     addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
     with together(job.comm):
         listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
         listener.setblocking(False)
     ports = job.comm.allgather(listener.getsockname()[1])
     return listener.detach(), [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
+
+
+def _offer() -> list[interfaces.Interface]:
+    """Return the interfaces that this PE may use. Errors: ArgumentError, LaunchError."""
+    descriptors.provide(len(cpu.far_deltas))
+    return [] if job.on_one_host else interfaces.offered()
 
 
 def _sockaddr(address: str, port: int) -> bytes:
