@@ -25,7 +25,8 @@ sanitized() {  # PYTHONMALLOC: in Python's own pools the sanitizer cannot detect
 cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would import the uninstrumented pyshmem
 sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
-sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py -q --capture=sys || status=1
+sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py \
+    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py -q --capture=sys || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . -q --capture=sys || status=1
 PYSHMEM_NODE_SIZE=1 sanitized "$bin/pyshmemrun" -n 2 -m pytest test_far_routes.py -q --capture=sys || status=1
 for fault in "$copy"/fault.*; do

@@ -6,7 +6,6 @@ a compiler, and the thread never needs Python.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
@@ -15,7 +14,7 @@ from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.kernels.host_atomics import on_bits
 from pyshmem.runtime.far import CHUNK, OPERATORS, TYPES
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
+from pyshmem.runtime.gpu.launch import CachedKernel
 
 FLOAT32, FLOAT64 = (tl.constexpr(TYPES.index(name)) for name in ("float32", "float64"))
 _COUNT, _BLOCK = tl.constexpr(len(OPERATORS)), tl.constexpr(1024)
@@ -91,26 +90,11 @@ def move(
     tl.store((target + which * target_step + within).to(tl.pointer_type(WORD)), words, mask)
 
 
-def plans(stream: int) -> bytes:
-    """Compile the kernels, and return their plans for _native.far_open_gpu.
-
-    Each is launched once. A driver that loads kernels lazily might wait for all work of the GPU, and that for a request.
-    """
+def plans() -> bytes:
+    """Compile the kernels, and return their plans for _native.far_open_gpu, which launches each for every operation."""
     found = CachedKernel(perform).find(target_of(gpu.arch), 0, 0, 0, 0, 0, num_warps=1)
-    every = [(found, found.prepared(1))]
+    every = [found.prepared(1)]
     for word in _WORDS:
         found = CachedKernel(move).find(0, 0, 0, 0, 0, 0, word, num_warps=4)
-        every.append((found, found.prepared(CHUNK // (word.primitive_bitwidth // 8) // _BLOCK.value)))
-    scratch = torch.zeros(4, dtype=torch.int64, device="cuda")
-    torch.cuda.synchronize()
-    _launch_once(every, stream, scratch.data_ptr())
-    torch.cuda.synchronize()
-    return b"".join(plan for _, plan in every)
-
-
-def _launch_once(every: list[tuple[Loaded, bytes]], stream: int, address: int) -> None:
-    for number, (kernel, _) in enumerate(every):
-        if number:
-            kernel((1,), stream, (address, 8, address + 16, 8, 1, 2, _WORDS[number - 1]))
-        else:
-            kernel((1,), stream, (target_of(gpu.arch), address, 0, 0, address + 8, 0))
+        every.append(found.prepared(CHUNK // (word.primitive_bitwidth // 8) // _BLOCK.value))
+    return b"".join(every)

@@ -137,7 +137,10 @@ static void note(team_t *t, link_t *failed) {
 static void complete(team_t *t) {
     if (t->nodes > 1 && !t->failed) {
         release_gil(t);
+        caller.released = t->released, caller.raised = 0;
         note(t, far_quiet());
+        caller.released = NULL;
+        if (t->failed && caller.raised) end_gets();
     }
 }
 

@@ -28,7 +28,9 @@ static int ask_for(link_t *l, uint64_t place, char *dest, uint64_t nbytes) {
 static link_t *far_get(char *dest, uint64_t place, uint64_t nbytes, int wait) {
     link_t *l = link_to(place);
     if (link_enter(l)) return l;
-    return link_leave(l, ask_for(l, place, dest, nbytes) || (wait && link_await(l, l->sent)));
+    int failed = ask_for(l, place, dest, nbytes);
+    uint64_t number = l->sent;
+    return link_leave(l, failed) || (wait && link_await(l, number, number)) ? l : NULL;
 }
 
 /* The two halves of a get: others may be asked for in between. number: of the request. */
@@ -40,24 +42,22 @@ static link_t *far_ask(char *dest, uint64_t place, uint64_t nbytes, uint64_t *nu
     return link_leave(l, failed);
 }
 
-static link_t *await_request(uint64_t place, uint64_t number) {
+/* next: another number, of a request whose reply an exception drops too */
+static link_t *await_request(uint64_t place, uint64_t number, uint64_t next) {
     link_t *l = link_to(place);
-    if (link_enter(l)) return l;
-    return link_leave(l, link_await(l, number));
+    if (!link_await(l, number, number)) return NULL;
+    if (!link_enter(l)) abandon(l, next, next), link_leave(l, 0);
+    return l;
 }
 
 /* Reads what has come of a request's reply. Returns 1 if all of it has come, 0 if not, -1 for a failure, such as no
  * progress within the limit. */
-static int look_for(link_t *l, uint64_t number, int64_t *since) {
+static int look_for(link_t *l, uint64_t number, int64_t since) {
     if (link_enter(l)) return -1;
-    int read = l->executed < number ? link_read(l) : 1;
-    if (read > 0)
-        *since = now_ns();
-    else if (!read && far->limit && now_ns() - *since > far->limit)
-        read = link_fail(l, ETIMEDOUT);
+    int failed = l->executed < number && ((!l->reads && link_read(l) < 0) || is_late(l, since));
     int here = l->executed >= number;
     link_leave(l, 0);
-    return here ? 1 : read < 0 ? -1 : 0;
+    return here ? 1 : failed ? -1 : 0;
 }
 
 static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step, uint64_t own_step, uint64_t item,
@@ -90,6 +90,7 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
     uint64_t at_once = item <= CHUNK ? CHUNK / item : 1;
     if (!count) return NULL; /* no reply would come */
     if (link_enter(l)) return l;
+    uint64_t first = l->sent + 1, last;
     int failed = 0;
     for (uint64_t i = 0; i < count && !failed; i += at_once) {
         uint64_t n = count - i < at_once ? count - i : at_once;
@@ -110,7 +111,8 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
                 expect(l, (expected_t){l->sent + 1, n * item, dest + i * own_step, own_step, item, NULL, packed}) ||
                 request(l, &r, NULL, 0);
     }
-    return link_leave(l, failed || link_await(l, l->sent));
+    last = l->sent;
+    return link_leave(l, failed) || link_await(l, first, last) ? l : NULL;
 }
 
 /* Performs an atomic. old: where its previous value goes; NULL for an atomic that fetches nothing, which quiet
@@ -121,7 +123,9 @@ static link_t *far_atomic(uint64_t place, uint32_t detail, uint64_t value, uint6
     request_t r = {
         .op = old ? FETCH : UPDATE, .detail = detail, .offset = offset_of(place), .value = value, .cond = cond};
     int failed = old && expect(l, (expected_t){.seq = l->sent + 1, .value = old});
-    return link_leave(l, failed || request(l, &r, NULL, 0) || (old && link_await(l, l->sent)));
+    failed = failed || request(l, &r, NULL, 0);
+    uint64_t number = l->sent;
+    return link_leave(l, failed) || (old && link_await(l, number, number)) ? l : NULL;
 }
 
 /* Puts, and then updates a uint64 there, by one message. */
@@ -157,18 +161,18 @@ static link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, uin
     return link_leave(l, link_write(l, v + skipped, 3 - skipped));
 }
 
-/* Completes all requests on these links, which are open: asks every target first, and then waits for the answers.
- */
+/* Completes all requests on these links: asks every target first, and then waits for the answers. The buffers of
+ * non-blocking gets outlive an exception. */
 static link_t *complete_links(link_t **links, int n) {
     for (int wait = 0; wait < 2; wait++)
         for (int i = 0; i < n; i++) {
             link_t *l = links[i];
-            pthread_mutex_lock(&l->lock);
+            if (pthread_mutex_lock(&l->lock)) return l;
             request_t flush = {.op = FLUSH};
+            uint64_t asked = l->asked;
             int failed = l->error != 0;
-            if (!failed && !wait && l->asked < l->sent) failed = request(l, &flush, NULL, 0);
-            if (!failed && wait) failed = link_await(l, l->asked);
-            if (link_leave(l, failed)) return l;
+            if (!failed && !wait && asked < l->sent) failed = request(l, &flush, NULL, 0);
+            if (link_leave(l, failed) || (wait && link_await(l, UINT64_MAX, asked))) return l;
         }
     return NULL;
 }
@@ -180,13 +184,30 @@ static link_t *far_quiet(void) {
     return complete_links(far->open, n);
 }
 
+/* Ends the links that expect data: an exception has ended a call whose arrays they would be written into. */
+static void end_gets(void) {
+    pthread_mutex_lock(&far->lock);
+    int n = far->n_open;
+    pthread_mutex_unlock(&far->lock);
+    for (int i = 0; i < n; i++) {
+        pthread_mutex_lock(&far->open[i]->lock);
+        if (far->open[i]->count) link_fail(far->open[i], EINTR);
+        pthread_mutex_unlock(&far->open[i]->lock);
+    }
+}
+
 /* ---- methods ---- */
 
-/* Takes the GIL back, and raises the error of a link that failed. */
+/* Takes the GIL back, and raises the error of a link that failed, if no signal handler has raised one. */
 static PyObject *far_result(PyThreadState *released, link_t *failed, const char *routine) {
     PyEval_RestoreThread(released);
+    caller.released = NULL;
     if (!failed) Py_RETURN_NONE;
-    PyObject *none = PyObject_CallFunction(far->refuse, "sii", routine, failed->pe, failed->error);
+    int raised = caller.raised;
+    caller.raised = 0;
+    if (raised) return NULL;
+    PyObject *none =
+        PyObject_CallFunction(far->refuse, "sii", routine, failed->pe, failed->error ? failed->error : EDEADLK);
     if (none) {
         Py_DECREF(none);
         PyErr_SetString(PyExc_OSError, "the connection to a far PE has failed");
@@ -207,8 +228,9 @@ static int words_of(const char *name, PyObject *const *args, Py_ssize_t n, Py_ss
         (void)self;                                                                   \
         uint64_t a[COUNT + 1];                                                        \
         if (!words_of(#NAME, args, n, COUNT, a)) return NULL;                         \
-        PyThreadState *released = PyEval_SaveThread();                                \
-        return far_result(released, CALL, ROUTINE);                                   \
+        begin_call();                                                                 \
+        link_t *failed = CALL;                                                        \
+        return far_result(caller.released, failed, ROUTINE);                          \
     }
 FAR_METHOD(far_put, "put", 3, far_put(a[0], (char *)a[1], a[2]))
 FAR_METHOD(far_get, "get", 3, far_get((char *)a[0], a[1], a[2], 1))
@@ -217,16 +239,18 @@ FAR_METHOD(far_put_strided, "iput", 6, far_put_strided(a[0], (char *)a[1], a[2],
 FAR_METHOD(far_get_strided, "iget", 6, far_get_strided((char *)a[0], a[1], a[2], a[3], a[4], a[5]))
 FAR_METHOD(far_put_signal, "put_signal", 6, far_put_signal(a[0], (char *)a[1], a[2], a[3], (uint32_t)a[4], a[5]))
 FAR_METHOD(far_quiet, "quiet", 0, far_quiet())
-FAR_METHOD(far_await, "get", 2, await_request(a[0], a[1]))
+FAR_METHOD(far_await, "get", 3, await_request(a[0], a[1], a[2]))
 
-/* far_ask(dest, place, nbytes) -> the number of a request for data, which are in dest after far_await(place, number).
- */
+/* far_ask(dest, place, nbytes) -> the number of a request for data, which are in dest after far_await(place, number,
+ * next). next: the number of a later request, or the same; if a handler raises an exception, the replies to both are
+ * dropped. */
 static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t a[4], number = 0;
     if (!words_of("far_ask", args, n, 3, a)) return NULL;
-    PyThreadState *released = PyEval_SaveThread();
-    PyObject *done = far_result(released, far_ask((char *)a[0], a[1], a[2], &number), "get");
+    begin_call();
+    link_t *failed = far_ask((char *)a[0], a[1], a[2], &number);
+    PyObject *done = far_result(caller.released, failed, "get");
     if (!done) return NULL;
     Py_DECREF(done);
     return PyLong_FromUnsignedLongLong(number);
@@ -235,7 +259,7 @@ static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n)
 /* far_quiet_pe(pe) */
 static link_t *quiet_pe(uint64_t pe) {
     link_t *l = far->links[pe];
-    return !l || !wire_is_open(&l->wire) ? NULL : complete_links(&l, 1);
+    return l ? complete_links(&l, 1) : NULL; /* one without a wire has nothing to complete */
 }
 FAR_METHOD(far_quiet_pe, "pe_quiet", 1, a[0] < (uint64_t)far->n_pes ? quiet_pe(a[0]) : NULL)
 
@@ -251,10 +275,10 @@ FAR_METHOD(far_quiet_pe, "pe_quiet", 1, a[0] < (uint64_t)far->n_pes ? quiet_pe(a
         }                                                                                                        \
         if (!to_u64(args[0], &operator) || !to_u64(args[1], &place)) return NULL;                                \
         if ((n > 2 && !to_##T(args[2], &first)) || (n > 3 && !to_##T(args[3], &second))) return NULL;            \
-        PyThreadState *released = PyEval_SaveThread();                                                           \
+        begin_call();                                                                                            \
         link_t *failed = far_atomic(place, (uint32_t)operator * 16 + TYPE_##T, bits_##T(n > 3 ? second : first), \
                                     bits_##T(first), fetches ? &old : NULL);                                     \
-        PyObject *done = far_result(released, failed, "atomic");                                                 \
+        PyObject *done = far_result(caller.released, failed, "atomic");                                          \
         if (!done || !fetches) return done;                                                                      \
         Py_DECREF(done);                                                                                         \
         return from_##T(value_##T((B##_t)old));                                                                  \

@@ -3,19 +3,21 @@
  * All data pass through pinned memory, which the GPU reads and writes. Kernels move up to CHUNK bytes, so that no word
  * is torn, and perform the atomics, so that they are atomic with respect to those of kernels and near PEs; the copy
  * engine moves larger data. The work is enqueued on a stream of the service, and each request waits for it to complete:
- * what a reply acknowledges is in place. */
+ * what a reply acknowledges is in place. Meanwhile the service executes requests of other peers that need no GPU. */
 #pragma once
 #include "_launch.h"
-#include "_service.h"
+#include "_opening.h"
 
 enum { PERFORM, MOVE, PLANS = MOVE + 4 }; /* kernels: MOVE + i moves words of 1 << i bytes */
+enum { NOT_READY = 600 };                 /* a code of the driver: the stream has work to do */
 
 typedef struct far_gpu {
     char *base;
     uint64_t length; /* of this PE's part, with the areas; it grows */
-    uint64_t attach, device, relax, copy, synchronize,
-        stream; /* attach(device) makes the GPU current, relax admits graph captures */
-    int is_hip, entered;
+    /* attach(device) makes the GPU current, relax admits graph captures, query says whether the stream is idle */
+    uint64_t attach, device, relax, copy, query, stream;
+    uint64_t scratch; /* 32 bytes of GPU memory, for warm_gpu */
+    int is_hip, entered, warm, code;
     char *staging; /* pinned memory: STAGE bytes for data, 64 for the result of an atomic, and those of a message */
     const peer_t *holder; /* the peer whose data, from `held` to `held_end` of the heap, it still holds, or NULL */
     const char *held, *held_end;
@@ -45,8 +47,17 @@ static int gpu_enter(far_gpu_t *g) {
     return handled(code ? code : ((int (*)(int *))g->relax)(&relaxed));
 }
 
+/* Waits for the stream, and serves others meanwhile; a service that polls MPI does not. */
 static int gpu_finish(far_gpu_t *g, int code) {
-    return handled(code ? code : ((int (*)(void *))g->synchronize)((void *)g->stream));
+    service_t *s = far->service;
+    if (code) return handled(code);
+    s->gpu_busy = 1;
+    while ((code = ((int (*)(void *))g->query)((void *)g->stream)) == NOT_READY) {
+        if (!far->polls) go_round(s, 0);
+        if (far->spins <= CROWDED) sched_yield();
+    }
+    s->gpu_busy = 0;
+    return handled(code);
 }
 
 /* Copies by the copy engine, and returns the driver's code. */
@@ -104,6 +115,23 @@ static int gpu_apply(const request_t *r, uint64_t *old) {
     return code;
 }
 
+/* Launches every kernel for every operation and type, and the copy engine both ways. A driver that prepares something
+ * at its first use may wait for all work of the GPU: later, that could be a kernel that waits for the request. */
+static void warm_gpu(void) {
+    far_gpu_t *g = __atomic_load_n(&far->gpu, __ATOMIC_ACQUIRE);
+    if (!g || g->warm) return;
+    uint64_t word = g->scratch, packed = (uint64_t)g->staging, result = packed + STAGE;
+    for (uint64_t detail = 0; detail < 16 * OP_COUNT && !g->code; detail++)
+        if (detail % 16 < TYPES) g->code = gpu_run(PERFORM, (uint64_t[]){word, 0, 0, result, detail}, 5);
+    for (int width = 0; width < 4 && !g->code; width++) {
+        g->code = gpu_run(MOVE + width, (uint64_t[]){packed, 8, word, 8, UINT64_C(8) >> width, 1}, 6);
+        if (!g->code) g->code = gpu_run(MOVE + width, (uint64_t[]){word, 8, packed, 8, UINT64_C(8) >> width, 1}, 6);
+    }
+    if (!g->code) g->code = gpu_copy((void *)packed, (void *)word, 32);
+    if (!g->code) g->code = gpu_copy((void *)word, (void *)packed, 32);
+    __atomic_store_n(&g->warm, 1, __ATOMIC_RELEASE);
+}
+
 /* Executes a request as execute does. Returns the driver's code. */
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload) {
     uint64_t old = 0;
@@ -140,19 +168,19 @@ static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload) {
     return code;
 }
 
-/* far_open_gpu(base, length, is_hip, attach, device, relax, copy, synchronize, stream, staging, plans): from now on the
- * service executes requests on GPU memory. attach to synchronize: addresses of driver functions. plans: HEADs of plans
- * of launch_prepared. */
+/* far_open_gpu(base, length, is_hip, attach, device, relax, copy, query, stream, staging, scratch, plans) -> the
+ * driver's code: from now on the service executes requests on GPU memory. attach to query: addresses of driver
+ * functions. plans: HEADs of plans of launch_prepared. */
 static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    uint64_t number[10];
+    uint64_t number[11], one = 1;
     char *plans;
     Py_ssize_t length;
-    if (!arity("far_open_gpu", n, 11) || PyBytes_AsStringAndSize(args[10], &plans, &length)) return NULL;
-    for (int i = 0; i < 10; i++)
+    if (!arity("far_open_gpu", n, 12) || PyBytes_AsStringAndSize(args[11], &plans, &length)) return NULL;
+    for (int i = 0; i < 11; i++)
         if (!to_u64(args[i], &number[i])) return NULL;
     far_gpu_t *g = calloc(1, sizeof *g);
-    if (!far || far->gpu || !g || length != sizeof g->plans) {
+    if (!far || !far->service || far->gpu || !g || length != sizeof g->plans) {
         free(g);
         PyErr_SetString(PyExc_RuntimeError,
                         "no service runs, or it has GPU memory already, or plans have a wrong size");
@@ -160,11 +188,15 @@ static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize
     }
     g->base = (char *)number[0], g->length = number[1], g->is_hip = (int)number[2], g->attach = number[3],
     g->device = number[4];
-    g->relax = number[5], g->copy = number[6], g->synchronize = number[7], g->stream = number[8],
-    g->staging = (char *)number[9];
+    g->relax = number[5], g->copy = number[6], g->query = number[7], g->stream = number[8],
+    g->staging = (char *)number[9], g->scratch = number[10];
     memcpy(g->plans, plans, sizeof g->plans);
     __atomic_store_n(&far->gpu, g, __ATOMIC_RELEASE);
-    Py_RETURN_NONE;
+    if (write(far->service->wake, &one, sizeof one) < 0) return PyErr_SetFromErrno(PyExc_OSError);
+    Py_BEGIN_ALLOW_THREADS
+    while (!__atomic_load_n(&g->warm, __ATOMIC_ACQUIRE)) usleep(50);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(g->code);
 }
 
 /* far_extend_gpu(length): the heap has grown. */

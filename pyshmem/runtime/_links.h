@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "_copies.h"
+#include "_greeting.h"
 #include "_waits.h"
 #include "_wire.h"
 
@@ -30,8 +31,8 @@ enum {
     SPIN_NS = 50000,
     LONG_SPIN_NS = 500000,
     QUEUE = 16,
-    TOKEN = 16,
     PATIENCE_MS = 30000,
+    SLICE_MS = 20, /* the longest sleep between two looks at signals */
     NAP_US = 20
 };
 
@@ -53,14 +54,9 @@ typedef struct {
 typedef struct {
     uint64_t executed, value, nbytes;
 } reply_t; /* nbytes follow */
-typedef struct {
-    char magic[8], token[TOKEN];
-    uint64_t job;
-    int32_t pe, n_pes;
-} hello_t;
-static const char MAGIC[8] = "pyshmem1"; /* the last character is the version of the protocol */
 
-/* An expected reply with data or with a value, for which request number `seq` has asked. */
+/* An expected reply with data or with a value, for which request number `seq` has asked. dest, value: NULL if the call
+ * that waited has ended. */
 typedef struct {
     uint64_t seq, nbytes;
     char *dest;
@@ -81,6 +77,9 @@ typedef struct {
     char in[CHUNK];
     struct sockaddr_storage address;
     socklen_t address_bytes;
+    pthread_cond_t moved;
+    int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */
+    int64_t progress;   /* when something last came */
 } link_t;
 
 typedef struct {
@@ -90,6 +89,7 @@ typedef struct {
     uint64_t length; /* of this PE's part of the CPU heap, with the areas */
     int64_t limit;   /* of a wait without progress, in nanoseconds; 0: none */
     hello_t hello;
+    uint64_t token[2];
     link_t **links, **open; /* by PE; those with a wire */
     int n_open;
     pthread_mutex_t lock;
@@ -100,6 +100,31 @@ typedef struct {
     struct proxy *proxy; /* of this process's kernels, or NULL; see _proxy.h */
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
+
+/* A call of a thread of Python, which has released the GIL: while it waits, signal handlers run. raised: one has raised
+ * an exception. */
+static _Thread_local struct {
+    PyThreadState *released;
+    int64_t checked;
+    int raised;
+} caller;
+
+static void begin_call(void) {
+    caller.released = PyEval_SaveThread();
+    caller.checked = now_ns(), caller.raised = 0;
+}
+
+/* Runs signal handlers if it is time. They may make calls too. Returns whether one has raised an exception. */
+static int check_signals(void) {
+    int64_t now = now_ns();
+    if (!caller.released || caller.raised || now - caller.checked < SLICE_MS * 1000000) return caller.raised;
+    PyThreadState *released = caller.released;
+    PyEval_RestoreThread(released);
+    int raised = PyErr_CheckSignals() != 0;
+    caller.released = PyEval_SaveThread();
+    caller.checked = now_ns(), caller.raised = raised;
+    return raised;
+}
 
 static inline int is_far(uint64_t place) { return place >> FAR_SHIFT != 0 && place >> 63 == 0; }
 static inline link_t *link_to(uint64_t place) { return far->links[(place >> FAR_SHIFT) - 1]; }
@@ -137,12 +162,28 @@ static int expect(link_t *l, expected_t e) {
 static void fulfil(link_t *l) {
     expected_t *e = &l->queue[l->first];
     if (e->packed) {
-        for (uint64_t i = 0; i * e->item < e->nbytes; i++)
+        for (uint64_t i = 0; e->dest && i * e->item < e->nbytes; i++)
             copy_item(e->dest + i * e->step, e->packed + i * e->item, e->item);
         free(e->packed);
     }
     l->executed = e->seq;
     l->first = (l->first + 1) % l->room, l->count--;
+}
+
+/* Drops the replies to requests first to last, as their call ends before they have come. The link is locked. */
+static void abandon(link_t *l, uint64_t first, uint64_t last) {
+    for (uint64_t i = 0; i < l->count; i++) {
+        expected_t *e = &l->queue[(l->first + i) % l->room];
+        if (e->seq < first || e->seq > last) continue;
+        if (!e->packed && e->nbytes) { /* which may be under way */
+            if (!(e->packed = malloc(e->nbytes))) {
+                link_fail(l, ENOMEM);
+                return;
+            }
+            if (!i && l->rest) l->into = e->packed + (e->nbytes - l->rest);
+        }
+        e->dest = NULL, e->value = NULL;
+    }
 }
 
 /* Begins a reply, whose data follow at `data`, `here` bytes of them so far. Returns how many it has used, or -1. */
@@ -163,12 +204,14 @@ static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, ui
     return (int64_t)now;
 }
 
-/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the wire has ended. */
+/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the wire has ended. The link is locked. */
 static int link_read(link_t *l) {
     ssize_t k =
         l->rest ? wire_take(&l->wire, l->into, l->rest) : wire_take(&l->wire, l->in + l->have, sizeof l->in - l->have);
     if (k == 0) return link_fail(l, ECONNRESET);
     if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : link_fail(l, errno);
+    l->progress = now_ns();
+    if (l->waiting) pthread_cond_broadcast(&l->moved);
     if (l->rest) {
         l->into += k, l->rest -= (uint64_t)k;
         if (!l->rest) fulfil(l);
@@ -191,39 +234,76 @@ static int link_read(link_t *l) {
     return 1;
 }
 
-/* Waits until the connection can be read, or written if `events` has POLLOUT; for packets, NAP_US. Returns -1 if
- * nothing has moved within the limit. */
-static int link_poll(link_t *l, short events, int64_t *since) {
+/* Whether nothing has moved within the limit, since `since`. Then the link has failed. */
+static int is_late(link_t *l, int64_t since) {
+    if (l->progress > since) since = l->progress;
+    return far->limit && now_ns() - since > far->limit ? link_fail(l, ETIMEDOUT) : 0;
+}
+
+/* Sleeps until the connection can be read, or written if `events` has POLLOUT, but not for long. */
+static void link_sleep(link_t *l, short events) {
     struct pollfd p = {l->wire.fd, events, 0};
     if (l->wire.packets)
         usleep(NAP_US);
-    else if (poll(&p, 1, 100) > 0) {
-        *since = now_ns();
+    else
+        poll(&p, 1, SLICE_MS);
+}
+
+/* As link_sleep, with the link locked: a handler that calls this PE is refused (EDEADLK). Returns -1 for a failure,
+ * also an exception, after which the link is of no use: a part of a request may have been sent. */
+static int link_poll(link_t *l, short events, int64_t since) {
+    link_sleep(l, events);
+    if (check_signals()) return link_fail(l, EINTR);
+    return is_late(l, since);
+}
+
+/* Waits for a moment for replies. The link is locked, but not meanwhile. One thread looks for the replies to all, and
+ * the others wait for it. Returns -1 for a failure. */
+static int link_rest(link_t *l, int64_t begun) {
+    if (l->reads) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t ns = until.tv_nsec + SLICE_MS * 1000000;
+        until.tv_sec += ns / 1000000000, until.tv_nsec = ns % 1000000000;
+        l->waiting++;
+        pthread_cond_timedwait(&l->moved, &l->lock, &until);
+        l->waiting--;
         return 0;
     }
-    if (far->limit && now_ns() - *since > far->limit) return link_fail(l, ETIMEDOUT);
+    int read = link_read(l);
+    if (read) return read < 0 ? -1 : 0;
+    l->reads = 1;
+    pthread_mutex_unlock(&l->lock);
+    int64_t since = l->progress > begun ? l->progress : begun;
+    if (now_ns() - since > (far->polls ? LONG_SPIN_NS : SPIN_NS))
+        link_sleep(l, POLLIN);
+    else if (far->spins <= CROWDED)
+        sched_yield();
+    else
+        CPU_RELAX();
+    pthread_mutex_lock(&l->lock);
+    l->reads = 0;
     return 0;
 }
 
-/* Waits until request number `seq` has been executed and its reply has come. Returns 0, or -1 for a failure. */
-static int link_await(link_t *l, uint64_t seq) {
-    int64_t begun = now_ns(), since = begun;
-    while (l->executed < seq) {
-        int read = link_read(l);
-        if (read < 0) return -1;
-        if (read) {
-            begun = since = now_ns();
-            continue;
-        }
-        if (now_ns() - begun > (far->polls ? LONG_SPIN_NS : SPIN_NS)) {
-            if (link_poll(l, POLLIN, &since)) return -1;
-        } else if (far->spins <= CROWDED)
-            sched_yield();
-        else
-            CPU_RELAX();
+/* Waits until request number `last` has been executed and its reply has come. The link is not locked. Returns 0, or -1
+ * for a failure; if that is an exception of a handler, the replies to requests first to last are dropped. */
+static int link_await(link_t *l, uint64_t first, uint64_t last) {
+    int64_t begun = now_ns();
+    int failed = pthread_mutex_lock(&l->lock);
+    if (failed) return -1;
+    while (!failed && l->executed < last) {
+        failed = l->error || link_rest(l, begun) || is_late(l, begun);
+        if (failed || l->executed >= last || now_ns() - begun < SLICE_MS * 1000000) continue;
+        pthread_mutex_unlock(&l->lock);
+        int raised = check_signals();
+        pthread_mutex_lock(&l->lock);
+        if (raised) abandon(l, first, last), failed = 1;
     }
+    if (l->waiting) pthread_cond_broadcast(&l->moved); /* one of them looks for replies from now on */
+    pthread_mutex_unlock(&l->lock);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* later loads are not older than the reply */
-    return 0;
+    return failed ? -1 : 0;
 }
 
 /* ---- requests ---- */
@@ -237,8 +317,7 @@ static int link_write(link_t *l, struct iovec *v, int n) {
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k < 0) {
             int read = link_read(l);
-            if (read > 0) since = now_ns();
-            if (read < 0 || (!read && link_poll(l, POLLIN | POLLOUT, &since))) return -1;
+            if (read < 0 || (!read && link_poll(l, POLLIN | POLLOUT, since))) return -1;
             continue;
         }
         since = now_ns();
@@ -267,34 +346,57 @@ static void set_options(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
 }
 
-/* Connects, shows the token and waits for the welcome, which is a reply whose value is the target's number. */
+/* Receives n bytes of the greeting. */
+static int receive_greeting(link_t *l, void *data, size_t n) {
+    int64_t since = now_ns();
+    for (size_t have = 0; have < n;) {
+        ssize_t k = recv(l->wire.fd, (char *)data + have, n - have, MSG_DONTWAIT);
+        if (k == 0 || (k < 0 && errno == ECONNRESET)) return link_fail(l, EACCES); /* it has hung up */
+        if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
+        if (k > 0) have += (size_t)k;
+        if (k < 0 && link_poll(l, POLLIN, since)) return -1;
+    }
+    return 0;
+}
+
+/* Proves that this PE belongs to the job, after the target has. The greeting counts as a request. */
 static int link_greet(link_t *l) {
-    struct iovec v = {&far->hello, sizeof far->hello};
-    uint64_t welcome = UINT64_MAX;
+    hello_t h = far->hello;
+    challenge_t c;
+    reply_t welcome;
+    if (fresh_nonce(h.nonce)) return link_fail(l, errno);
+    if (link_write(l, &(struct iovec){&h, sizeof h}, 1) || receive_greeting(l, &c, sizeof c)) return -1;
+    if (c.code != code_of(far->token, BY_SERVICE, &h, c.nonce, l->pe)) return link_fail(l, EKEYREJECTED);
+    uint64_t code = code_of(far->token, BY_CALLER, &h, c.nonce, l->pe);
+    if (link_write(l, &(struct iovec){&code, sizeof code}, 1) || receive_greeting(l, &welcome, sizeof welcome))
+        return -1;
+    if (welcome.executed != 1 || welcome.value != (uint64_t)l->pe || welcome.nbytes) return link_fail(l, EPROTO);
+    l->sent = l->asked = l->executed = 1;
+    return 0;
+}
+
+static int link_dial(link_t *l) {
     socklen_t n = sizeof(int);
     int error = 0;
+    int64_t begun = now_ns();
     l->wire.fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->wire.fd < 0) return link_fail(l, errno);
     set_options(l->wire.fd);
     if (connect(l->wire.fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS)
         return link_fail(l, errno);
-    if (poll(&(struct pollfd){l->wire.fd, POLLOUT, 0}, 1, patience_ms()) == 0) return link_fail(l, ETIMEDOUT);
-    if (getsockopt(l->wire.fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
-    l->sent = 1; /* the greeting counts as a request */
-    if (expect(l, (expected_t){.seq = 1, .value = &welcome}) || link_write(l, &v, 1) || link_await(l, 1)) {
-        int why = l->error == ECONNRESET ? EACCES : l->error; /* a target that does not know the token hangs up */
-        return link_fail(l, why);
+    while (poll(&(struct pollfd){l->wire.fd, POLLOUT, 0}, 1, SLICE_MS) == 0) {
+        if (check_signals()) return link_fail(l, EINTR);
+        if (now_ns() - begun > patience_ms() * INT64_C(1000000)) return link_fail(l, ETIMEDOUT);
     }
-    if (welcome != (uint64_t)l->pe) return link_fail(l, EPROTO);
-    l->asked = 1;
-    return 0;
+    if (getsockopt(l->wire.fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
+    return link_greet(l);
 }
 
 /* Opens the wire. MPI knows who sends a packet, so packets need no greeting. */
 static int link_connect(link_t *l) {
     int error = far->polls ? open_packets(&l->wire, l->pe, REQUESTS, REPLIES) : 0;
     if (error) return link_fail(l, error);
-    if (!far->polls && link_greet(l)) return -1;
+    if (!far->polls && link_dial(l)) return -1;
     pthread_mutex_lock(&far->lock);
     far->open[far->n_open++] = l;
     pthread_mutex_unlock(&far->lock);
@@ -303,7 +405,7 @@ static int link_connect(link_t *l) {
 
 /* Locks the link, and connects it if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
 static int link_enter(link_t *l) {
-    pthread_mutex_lock(&l->lock);
+    if (pthread_mutex_lock(&l->lock)) return -1;
     if (l->error || (!wire_is_open(&l->wire) && link_connect(l))) {
         pthread_mutex_unlock(&l->lock);
         return -1;
@@ -330,19 +432,15 @@ static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
 /* Sends or receives the data of a request as messages. Replies are read meanwhile, which also detects that the PE has
  * ended. */
 static int carry(link_t *l, int op, char *data, uint64_t nbytes) {
-    int64_t since = now_ns();
     while (nbytes) {
+        int64_t since = now_ns();
         message_t m;
         int ended = message_begin(&m, op == PUT ? SEND : RECEIVE, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
         while (!ended && !(ended = message_ended(&m))) {
-            int read = link_read(l);
-            if (read < 0) return -1;
-            if (read) since = now_ns();
-            if (far->limit && now_ns() - since > far->limit) return link_fail(l, ETIMEDOUT);
+            if (link_read(l) < 0 || is_late(l, since)) return -1;
             if (far->spins <= CROWDED) sched_yield();
         }
         if (ended < 0) return link_fail(l, EIO);
-        since = now_ns();
         data += m.nbytes, nbytes -= m.nbytes;
     }
     return 0;

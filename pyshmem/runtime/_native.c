@@ -13,6 +13,7 @@
 #include "_kernel_calls.h"
 #include "_launch.h"
 #include "_messages.h"
+#include "_opening.h"
 #include "_polling.h"
 #include "_proxy.h"
 #include "_quick.h"

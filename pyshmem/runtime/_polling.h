@@ -4,7 +4,7 @@
 #pragma once
 #include <sys/prctl.h>
 
-#include "_service.h"
+#include "_opening.h"
 
 enum { SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000, PAUSES = 50 };
 
@@ -89,9 +89,10 @@ static void *run_polling_service(void *arg) {
     int64_t since = now_ns();
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* naps end on time */
     while (!__atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) {
+        free_gone(s), warm_gpu();
         int steps = s->unfinished ? serve_packets(s) : 0, came = take_packets(s);
         if (came < 0) {
-            fprintf(stderr, "PE %d: MPI has failed to receive requests\n", far->my_pe);
+            dprintf(2, "PE %d: MPI has failed to receive requests\n", far->my_pe);
             end_pe();
         }
         if (came || steps)

@@ -101,7 +101,7 @@ static void ask_for_get(proxy_t *x, slot_t *s) {
 static int end_get(proxy_t *x) {
     uint64_t at = x->executed % MOST_ASKED;
     link_t *l = x->gets[at].link;
-    int here = look_for(l, x->gets[at].number, &x->since);
+    int here = look_for(l, x->gets[at].number, x->since);
     if (!here) return 0;
     end_request(x, slot_of(x, x->executed), here < 0 ? l : NULL);
     return 1;

@@ -2,20 +2,26 @@
  * so near and far PEs may use one word. */
 #pragma once
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 
 #include "_far.h"
 
 enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
+/* connections without a greeting beside those of the job's PEs; how long none is accepted for want of descriptors */
+enum { STRANGERS = 64, PAUSE_NS = 100000000 };
 
 /* The wire from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies
  * that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail
  * are in GPU memory. */
 typedef struct peer {
-    struct peer *next;
+    struct peer *next, *after; /* after: in the list of those to free */
     wire_t wire;
-    /* pe: -1 before its greeting. left: it has said goodbye */ int pe, writing, asks, left, on_gpu, tail_on_gpu;
+    /* pe: -1 before its greeting. left: it has said goodbye. gone: it is to be freed. waits: for the GPU */
+    int pe, writing, asks, left, on_gpu, tail_on_gpu, gone, waits;
+    hello_t hello;
+    uint64_t nonce[2], challenged; /* challenged: whether the nonce has been sent */
     int64_t since;
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
@@ -29,10 +35,14 @@ typedef struct peer {
 typedef struct service {
     pthread_t thread;
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
+    int64_t paused;                 /* since when it does not accept connections, for want of descriptors; or 0 */
+    pthread_mutex_t lock;           /* of the list of peers, for a fork */
     int wake, stopped;
-    int leaving;     /* this PE is about to end, and connections may end */
-    int moving;      /* peers whose data now travel as messages */
-    peer_t *room_of; /* the peer whose message is in the pinned memory for messages, or NULL */
+    int gpu_busy, waits;    /* a request waits for the GPU; others wait until it has been executed */
+    peer_t *serving, *gone; /* the peer whose request is being executed; those to free */
+    int leaving;            /* this PE is about to end, and connections may end */
+    int moving;             /* peers whose data now travel as messages */
+    peer_t *room_of;        /* the peer whose message is in the pinned memory for messages, or NULL */
     peer_t *peers;
     peer_t **by_pe;  /* those with packets */
     packet_t *spare; /* the next packet comes into it */
@@ -46,6 +56,7 @@ typedef struct service {
 static int is_within_gpu(uint64_t offset, uint64_t nbytes);
 static int gpu_copy(void *to, const void *from, uint64_t nbytes);
 static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
+static void warm_gpu(void);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
 static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
 static void *run_polling_service(void *arg); /* of _polling.h */
@@ -69,12 +80,12 @@ static int is_valid(const request_t *r) {
                is_within(r->offset, (r->nbytes / item - 1) * r->value + item);
     case UPDATE:
     case FETCH:
-        return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, 8) &&
+        return type < TYPES && r->detail / 16 < OP_COUNT && is_within(r->offset, appliers[type].item) &&
                r->offset % appliers[type].item == 0;
     case POST:
         return !((r->offset | r->cond) & FAR_GPU) && is_within(r->offset, 8) && is_within(r->cond, 8) &&
                r->offset % 8 == 0 && r->cond % 8 == 0;
-    default: return r->op == FLUSH || r->op == BYE;
+    default: return (r->op == FLUSH || r->op == BYE) && !r->offset;
     }
 }
 
@@ -103,21 +114,30 @@ static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
     p->out_end += nbytes;
 }
 
-/* Returns -1 for a code of the GPU driver that is an error, after which this PE cannot go on. */
-static int gpu_result(const peer_t *p, int code) {
-    if (code)
-        fprintf(stderr, "PE %d: the GPU driver returned error %d for a request from PE %d\n", far->my_pe, code, p->pe);
-    return code ? -1 : 0;
+/* Ends this PE, without locks that another thread may hold, such as those of stdio. When MPI carries everything, no
+ * connection ends with it, and a launcher may notice nothing but a signal. */
+static void end_pe(void) {
+    if (far->polls) kill(getpid(), SIGKILL);
+    _exit(1);
 }
 
-/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. Returns 0, or -1 for a
- * failure. */
-static int execute(peer_t *p, const request_t *r, const char *payload) {
+/* Ends this PE if the code of the GPU driver is an error. */
+static void gpu_result(const peer_t *p, int code) {
+    if (!code) return;
+    dprintf(2, "PE %d: the GPU driver returned error %d for a request from PE %d\n", far->my_pe, code, p->pe);
+    end_pe();
+}
+
+/* Executes a request whose payload is complete. A reply of at most CHUNK bytes fits into `out`. */
+static void execute(peer_t *p, const request_t *r, const char *payload) {
     char *at = far->base + r->offset;
     uint64_t old, item = r->detail;
     /* a PE that sees what this request stores also sees what earlier requests have stored */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (r->offset & FAR_GPU) return gpu_result(p, execute_on_gpu(p, r, payload));
+    if (r->offset & FAR_GPU) {
+        gpu_result(p, execute_on_gpu(p, r, payload));
+        return;
+    }
     p->executed++;
     switch (r->op) {
     case PUT: copy_bytes(at, payload, r->nbytes); break;
@@ -130,36 +150,35 @@ static int execute(peer_t *p, const request_t *r, const char *payload) {
             p->tail = at, p->tail_left = r->nbytes, p->tail_on_gpu = 0;
         else
             reply_bytes(p, at, r->nbytes);
-        return 0;
+        return;
     case GET_STRIDED:
         reply(p, 0, r->nbytes);
         for (uint64_t i = 0; i * item < r->nbytes; i++, p->out_end += item)
             memcpy(p->out + p->out_end, at + i * r->value, item);
-        return 0;
+        return;
     case UPDATE:
     case FETCH:
         old = appliers[item % 16].apply((uint32_t)item / 16, at, r->value, r->cond);
         if (r->op == FETCH) {
             reply(p, old, 0);
-            return 0;
+            return;
         }
         break;
     case POST: store_epoch(r); break;
     case BYE: p->left = 1; break;
     }
     if (r->asks) reply(p, 0, 0);
-    return 0;
 }
 
-/* Stores a part of a long payload. Returns -1 for a failure. */
-static int store_part(peer_t *p, const char *data, uint64_t nbytes) {
+/* Stores a part of a long payload. */
+static void store_part(peer_t *p, const char *data, uint64_t nbytes) {
     char *to = p->on_gpu ? gpu_staging() : p->into;
     if (data != to) memcpy(to, data, nbytes);
-    if (p->on_gpu && gpu_result(p, gpu_copy(p->into, to, nbytes))) return -1;
+    if (p->on_gpu) gpu_result(p, gpu_copy(p->into, to, nbytes));
     p->into += nbytes, p->rest -= nbytes;
-    if (p->rest) return 0;
+    if (p->rest) return;
     request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
-    return execute(p, &end, NULL);
+    execute(p, &end, NULL);
 }
 
 /* ---- data that travel as messages ---- */
@@ -172,32 +191,33 @@ static void begin_move(peer_t *p, const request_t *r) {
     far->service->moving++;
 }
 
-/* Ends a message whose data have all come or gone. Returns -1 for a failure. */
-static int end_message(service_t *s, peer_t *p) {
+/* Ends a message whose data have all come or gone. */
+static void end_message(service_t *s, peer_t *p) {
     uint64_t nbytes = p->message.nbytes;
-    if (p->on_gpu && p->moves == PUT && gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes))) return -1;
+    if (p->on_gpu && p->moves == PUT) gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes));
     if (s->room_of == p) s->room_of = NULL;
     p->into += nbytes, p->rest -= nbytes, p->message.nbytes = 0;
-    if (p->rest) return 0;
+    if (p->rest) return;
     request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
     p->moves = 0, s->moving--;
-    return execute(p, &end, NULL);
+    execute(p, &end, NULL);
 }
 
 /* Moves the messages of a request as far as possible now. Returns -1 for a failure. */
 static int move(service_t *s, peer_t *p) {
     while (p->moves) {
+        if (p->on_gpu && s->gpu_busy) return 0;
         if (!p->message.nbytes) {
             char *data = p->on_gpu ? gpu_room() : p->into;
             uint64_t nbytes = p->rest < MESSAGE ? p->rest : MESSAGE;
             if (p->on_gpu && s->room_of) return 0;
             if (p->on_gpu) s->room_of = p;
-            if (p->on_gpu && p->moves == GET && gpu_result(p, gpu_copy(data, p->into, nbytes))) return -1;
+            if (p->on_gpu && p->moves == GET) gpu_result(p, gpu_copy(data, p->into, nbytes));
             if (message_begin(&p->message, p->moves == GET ? SEND : RECEIVE, data, nbytes, p->pe, p->moves)) return -1;
         }
         int ended = message_ended(&p->message);
         if (ended <= 0) return ended;
-        if (end_message(s, p)) return -1;
+        end_message(s, p);
     }
     return 0;
 }

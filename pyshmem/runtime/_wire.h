@@ -103,7 +103,7 @@ static ssize_t wire_take(wire_t *w, char *to, uint64_t most) {
 /* Everything sent has a receiver that takes it: the PEs have met after the last send. */
 static void wire_close(wire_t *w) {
     packets_t *k = w->packets;
-    if (w->fd >= 0) close(w->fd);
+    if (w->fd >= 0) shutdown(w->fd, SHUT_RDWR), close(w->fd); /* a forked process may hold it too */
     for (int i = 0; k && i < PACKETS; i++)
         while (k->going[i].nbytes && !message_ended(&k->going[i])) sched_yield();
     if (k) free(k->in);

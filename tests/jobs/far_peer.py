@@ -1,6 +1,7 @@
 """A far PE that a test plays by hand: the protocol of pyshmem/runtime/_links.h over a socket; and a service that it talks to."""
 
 import mmap
+import secrets
 import socket
 import struct
 
@@ -12,6 +13,37 @@ ADD_UINT64 = 3 * 16 + 3
 GPU = 1 << 47  # of an offset: it is in the GPU heap
 TOKEN, JOB, N_PES = b"0123456789abcdef", 77, 4
 REQUEST, REPLY = struct.Struct("=HHIQQQQ"), struct.Struct("=QQQ")
+HELLO, CHALLENGE = struct.Struct("=8sQii16s"), struct.Struct("=16sQ")
+BY_CALLER, BY_SERVICE = 1, 2
+SIP_STATE = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+
+
+def sip_hash(key, data):
+    """SipHash-2-4, after its authors' paper."""
+    most = (1 << 64) - 1
+    halves = struct.unpack("=QQ", key)
+    v = [half ^ each for half, each in zip(halves * 2, SIP_STATE, strict=True)]
+
+    def rounds(count):
+        for _ in range(count):
+            for a, b, left, turned in ((0, 1, 13, 32), (2, 3, 16, 0), (0, 3, 21, 0), (2, 1, 17, 32)):
+                v[a] = v[a] + v[b] & most
+                v[b] = (v[b] << left | v[b] >> 64 - left) & most ^ v[a]
+                v[a] = (v[a] << turned | v[a] >> 64 - turned) & most
+
+    whole = data + bytes(-len(data) % 8 or 8)
+    whole = whole[:-1] + bytes([len(data) % 256])
+    for (word,) in struct.iter_unpack("=Q", whole):
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def code_of(side, caller_nonce, service_nonce, target, pe, token=TOKEN, job=JOB):
+    return sip_hash(token, struct.pack("=Q16s16sQQQ", side, caller_nonce, service_nonce, target, pe, job))
 
 
 class Service:
@@ -43,19 +75,44 @@ class Service:
 
     def open_gpu(self, gpu):
         """Serve the memory of a stand-in too, see standin_gpu."""
-        _native.far_open_gpu(*gpu.arguments())
+        code, self.first_calls = gpu.open()
+        assert code == 0
 
     def close(self):
         _native.far_close()
 
 
+def address_of(port):
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton("127.0.0.1"))
+
+
+def accepted(listener, me, token=TOKEN):
+    """The connection of a PE to the PE ``me`` that the test plays at ``listener``, and what it has sent."""
+    connection, _ = listener.accept()
+    connection.settimeout(20)
+    hello, nonce = connection.recv(HELLO.size, socket.MSG_WAITALL), secrets.token_bytes(16)
+    _, job, pe, _, caller_nonce = HELLO.unpack(hello)
+    connection.sendall(CHALLENGE.pack(nonce, code_of(BY_SERVICE, caller_nonce, nonce, me, pe, token, job)))
+    code = connection.recv(8, socket.MSG_WAITALL)
+    if code == struct.pack("=Q", code_of(BY_CALLER, caller_nonce, nonce, me, pe, token, job)):
+        connection.sendall(REPLY.pack(1, me, 0))
+    return connection, hello + code
+
+
 class Peer:
     """PE ``pe`` of the job, which has a connection to the service at ``port``."""
 
-    def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=b"pyshmem1"):
+    def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=b"pyshmem2", nonce=None):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as PEs do
-        self.socket.sendall(struct.pack("=8s16sQii", magic, token, job, pe, N_PES))
+        self.nonce = secrets.token_bytes(16) if nonce is None else nonce
+        self.socket.sendall(HELLO.pack(magic, job, pe, N_PES, self.nonce))
+        self.challenge = self.bytes(CHALLENGE.size)
+        if len(self.challenge) == CHALLENGE.size:
+            nonce, code = CHALLENGE.unpack(self.challenge)
+            self.target_is_known = code == code_of(BY_SERVICE, self.nonce, nonce, 0, pe, token, job)
+            self.code = struct.pack("=Q", code_of(BY_CALLER, self.nonce, nonce, 0, pe, token, job))
+            self.socket.sendall(self.code)
 
     def send(self, op, offset=0, nbytes=0, *, asks=0, detail=0, value=0, cond=0, payload=b""):
         self.socket.sendall(REQUEST.pack(op, asks, detail, offset, nbytes, value, cond) + payload)

@@ -10,17 +10,13 @@ import threading
 
 import numpy as np
 import pytest
-from far_peer import GET, N_PES, REPLY, REQUEST, Service
+from far_peer import GET, N_PES, REPLY, REQUEST, Service, accepted, address_of
 from pyshmem.runtime import _native, comparisons, far, kernel_timeouts
 from pyshmem.runtime.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
 from test_service import processor_time
 
 CODE = kernel_timeouts.CODES["request"]
 REPLIES = (far.GET, far.GET_STRIDED, far.FETCH)
-
-
-def address_of(port):
-    return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton("127.0.0.1"))
 
 
 class Kernel:
@@ -147,11 +143,7 @@ def test_a_slot_is_not_free_before_its_data_are_sent(kernel):
 
 def played(kernel):
     """The connection of the proxy to PE 2, which is welcome."""
-    connection, _ = kernel.played.accept()
-    connection.settimeout(20)
-    connection.recv(40, socket.MSG_WAITALL)
-    connection.sendall(REPLY.pack(1, 2, 0))
-    return connection
+    return accepted(kernel.played, 2)[0]
 
 
 def test_gets_are_asked_for_before_the_data_of_the_first_have_come_and_end_in_order(kernel):

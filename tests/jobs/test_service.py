@@ -1,19 +1,24 @@
 """The service thread, which executes the requests of far PEs: what it accepts, in what order, and what it does about faults."""
 
+import ctypes
+import errno
 import os
 import resource
 import select
 import signal
 import socket
 import struct
+import threading
 import time
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from far_peer import (
-    ADD_UINT64, FETCH, FLUSH, GET, GET_STRIDED, POST, PUT, PUT_STRIDED, REPLY, REQUEST, TOKEN, UPDATE, Peer, Service,
+    ADD_UINT64, BYE, CHALLENGE, FETCH, FLUSH, GET, GET_STRIDED, HELLO, JOB, N_PES, POST, PUT, PUT_STRIDED, REPLY, REQUEST,
+    TOKEN, UPDATE, Peer, Service, accepted, address_of, sip_hash,
 )  # fmt: skip
+from pyshmem.runtime import _native
 
 SECONDS = 60  # after which a process that should have ended has failed
 
@@ -83,7 +88,7 @@ def test_strided_requests_touch_their_items_alone(service, peer):
         {"token": b"x" * 16},
         {"token": TOKEN[:15] + b"x"},
         {"job": 78},
-        {"magic": b"pyshmem2"},
+        {"magic": b"pyshmem1"},
         {"pe": 4},
         {"pe": -1},
     ],
@@ -96,6 +101,49 @@ def test_a_wrong_greeting_is_hung_up_on_and_executes_nothing(greeting, service):
         stranger.put(0, b"damage!!")
     assert stranger.bytes(1) == b""
     assert not service.heap.any()
+
+
+def test_the_codes_of_greetings_are_siphash():
+    assert sip_hash(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5, "the vector of its authors"
+
+
+def test_a_service_proves_itself_and_a_greeting_cannot_be_replayed(service):
+    """A listener that has recorded a greeting sends it again: the service's nonce has changed."""
+    recorded = Peer(service.port)
+    assert recorded.target_is_known and recorded.reply() == (1, 0, b"")
+    recorded.leave()
+    thief = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    thief.sendall(HELLO.pack(b"pyshmem2", JOB, 1, N_PES, recorded.nonce))
+    assert thief.recv(CHALLENGE.size, socket.MSG_WAITALL) != recorded.challenge
+    thief.sendall(recorded.code + REQUEST.pack(PUT, 0, 0, 0, 8, 0, 0) + b"damage!!")
+    with suppress(ConnectionResetError):
+        assert thief.recv(1) == b""
+    assert not service.heap.any()
+
+
+def test_a_listener_that_does_not_know_the_token_learns_nothing_and_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        service = Service(addresses=(None, address_of(listener.getsockname()[1]), None, None))
+        heard = []
+
+        def listen():
+            connection, said = accepted(listener, 1, token=b"x" * 16)
+            heard.append(said)
+            connection.close()
+
+        playing = threading.Thread(target=listen)
+        playing.start()
+        with pytest.raises(OSError, match="put to PE 1") as failure:
+            _native.far_put(2 << 48, service.base, 8)
+        playing.join()
+        service.close()
+    assert failure.value.errno == errno.EKEYREJECTED
+    assert len(heard[0]) == HELLO.size and TOKEN not in heard[0]
+
+
+def test_the_last_word_may_be_of_4_bytes(service, peer):
+    peer.send(FETCH, (1 << 20) - 4, detail=3 * 16 + 2, value=5)
+    assert peer.reply() == (2, 0, b"") and service.heap[-4] == 5
 
 
 def test_a_stranger_that_says_nothing_is_hung_up_on_and_does_not_delay_others(service, peer):
@@ -118,12 +166,15 @@ def test_a_stranger_that_says_nothing_is_hung_up_on_and_does_not_delay_others(se
         (FETCH, 0, 0, {"detail": 15}),
         (UPDATE, 0, 0, {"detail": 200 * 16}),
         (POST, 8, 0, {"cond": 1 << 20}),
+        (UPDATE, (1 << 20) - 4, 0, {"detail": 3}),
+        (FLUSH, 1 << 47, 0, {}),
+        (BYE, 1 << 47, 0, {}),
         (99, 0, 0, {}),
     ],
 )
 def test_a_request_outside_the_heap_or_unknown_ends_the_pe_with_a_message(op, offset, nbytes, fields):
     status, said = in_child(lambda: greeted().send(op, offset, nbytes, **fields))
-    assert status == 1 and said.startswith("PE 0: invalid request from PE 1\n")
+    assert (status, said) == (1, "PE 0: invalid request from PE 1\n")
 
 
 def test_a_pe_that_ends_without_a_goodbye_ends_this_one_with_a_message():
@@ -188,3 +239,64 @@ def test_a_service_that_cannot_reply_sleeps_although_requests_wait(service, peer
 
 def test_an_idle_service_uses_no_processor_time(service, peer):
     assert processor_time(1) < 0.01
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_without_descriptors_a_service_sleeps_and_then_admits_who_waits():
+    def program():
+        service = Service()
+        strangers = [socket.socket() for _ in range(20)]
+        peer = socket.socket()
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (peer.fileno() + 5, hard))
+        for each in (*strangers, peer):
+            each.connect(("127.0.0.1", service.port))
+        os.write(2, f"{processor_time(0.5) < 0.2}\n".encode())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        for each in (*strangers, peer):
+            each.close()
+        peer = Peer(service.port)
+        os.write(2, f"{peer.reply()[0]}\n".encode())
+        os._exit(0)
+
+    assert in_child(program) == (0, "True\n1\n")
+
+
+def test_strangers_take_few_descriptors_and_delay_no_greeting(service):
+    before = descriptors()
+    strangers = [socket.create_connection(("127.0.0.1", service.port), timeout=20) for _ in range(200)]
+    peer = Peer(service.port)
+    assert peer.reply() == (1, 0, b"")
+    assert descriptors() - before - len(strangers) < 80
+    peer.leave()
+    for each in strangers:
+        each.close()
+
+
+def test_a_pe_ends_although_another_thread_holds_the_lock_of_stdout():
+    libc = ctypes.CDLL(None)
+
+    def program():
+        for name in ("stdout", "stderr"):
+            libc.flockfile(ctypes.c_void_p.in_dll(libc, name))
+        greeted().socket.close()
+
+    assert in_child(program) == (1, "PE 0: lost PE 1 on host1, whose connection has ended\n")
+
+
+def test_an_open_that_fails_keeps_nothing_and_the_next_one_succeeds():
+    reading, writing = os.pipe()
+    os.close(writing)
+    os.close(reading)  # a number that no descriptor has
+    before = descriptors()
+    with pytest.raises(OSError):
+        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (None,) * N_PES, (b"",) * N_PES, False)
+    with pytest.raises(IndexError):
+        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (), (b"",) * N_PES, False)
+    assert descriptors() == before
+    service = Service()
+    Peer(service.port).reply()
+    service.close()

@@ -2,6 +2,7 @@
 
 import operator
 import struct
+from itertools import product
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_the_thread_enters_the_device_once_and_waits_for_each_request(is_hip, se
     service.open_gpu(gpu)
     peer = Peer(service.port)
     peer.reply()
-    assert gpu.done == []
+    assert gpu.done == [] and service.first_calls[:2] == ["attach", "relax"]
     peer.put(GPU, bytes(8))
     peer.send(UPDATE, GPU + 8, detail=ADD_UINT64, value=1)
     peer.put(GPU + 64, bytes(10000))
@@ -61,10 +62,58 @@ def test_the_thread_enters_the_device_once_and_waits_for_each_request(is_hip, se
     copies = [call for call in gpu.done if call.startswith("copy")]
     assert sum(int(call.split()[1]) for call in copies) == 10000
     rest = [call for call in gpu.done if not call.startswith("copy")]
-    waits = ["synchronize"] * len(copies)
-    wanted = ["attach", "relax", "move 8", "synchronize", "perform", "synchronize", *waits, "move 8", "synchronize"]
-    assert rest == wanted
+    waits = ["idle"] * len(copies)
+    assert rest == ["move 8", "idle", "perform", "idle", *waits, "move 8", "idle"]
     peer.leave()
+
+
+def test_everything_that_a_request_uses_has_been_used_before_the_first_one(service):
+    """A driver loads lazily, and may wait then for a kernel that waits for the request."""
+    gpu, asked = Gpu(), []
+    performed = gpu._perform
+    gpu._perform = lambda *words: (asked.append(words[4]), performed(*words))
+    service.open_gpu(gpu)
+    assert {(OPERATORS[detail // 16], TYPES[detail % 16]) for detail in asked} == set(product(OPERATORS, TYPES))
+    calls = {"attach", "relax", "perform", "idle", "copy 32", *(f"move {size}" for size in (1, 2, 4, 8))}
+    assert set(service.first_calls) == calls
+    assert not gpu.heap.any()
+
+
+def test_a_busy_gpu_delays_no_request_for_cpu_memory_of_another_pe(service, gpu, peer):
+    """And those of other PEs for the GPU are executed after it, all of them."""
+    others = [Peer(service.port, pe) for pe in (2, 3)]
+    for each in others:
+        each.reply()
+    gpu.busy = True
+    peer.put(GPU, b"the GPU's", asks=1)
+    others[0].put(GPU + 64, bytes([7]) * 20_000, asks=1)
+    others[0].send(GET, GPU + 64, 20_000)
+    for turn in range(100):
+        others[1].put(8, struct.pack("=Q", turn), asks=1)
+        assert others[1].reply()[0] == 2 + turn
+    assert service.words[1] == 99 and not gpu.heap.any()
+    others[1].send(GET, GPU, 9)
+    gpu.busy = False
+    assert peer.reply()[0] == 2 and others[0].reply()[0] == 2
+    assert others[0].reply()[2] == bytes([7]) * 20_000
+    assert others[1].reply()[2] == b"the GPU's"
+    for each in others:
+        each.leave()
+
+
+def test_a_pe_that_is_lost_while_the_gpu_is_busy_ends_this_one_with_a_message():
+    kept = []
+
+    def program():
+        kept.append(with_gpu(1 << 20))
+        kept[0].gpu.busy = True
+        other = Peer(kept[0].port, 2)
+        other.reply()
+        kept[0].put(GPU, bytes(8))
+        other.socket.close()
+
+    status, said = in_child(program)
+    assert (status, said) == (1, "PE 0: lost PE 2 on host2, whose connection has ended\n")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +162,7 @@ def test_a_compare_and_swap_writes_only_if_the_word_is_cond(gpu, peer):
 def test_requests_on_both_kinds_of_memory_are_executed_in_order(gpu, peer, service):
     """When a later one takes effect, the earlier one has."""
     seen = []
-    gpu.on_synchronize = lambda: seen.append(int(service.words[0]))
+    gpu.on_idle = lambda: seen.append(int(service.words[0]))
     for turn in range(1, 101):
         peer.put(GPU, struct.pack("=Q", turn))
         peer.put(0, struct.pack("=Q", turn))
@@ -173,11 +222,11 @@ def test_the_heap_grows(service):
 def with_gpu(length=4096, **failing):
     """A PE with a GPU heap of so many bytes, whose driver fails so, and PE 1."""
     service, gpu = Service(), Gpu(length=length)
-    gpu.fails = failing
     service.open_gpu(gpu)
+    gpu.fails = failing
     peer = Peer(service.port)
     peer.reply()
-    peer.gpu = gpu  # kept
+    peer.gpu, peer.port = gpu, service.port  # kept
     return peer
 
 
@@ -197,7 +246,7 @@ def with_gpu(length=4096, **failing):
 )
 def test_a_request_outside_the_gpu_heap_ends_the_pe_with_a_message(op, offset, nbytes, fields):
     status, said = in_child(lambda: with_gpu().send(op, offset, nbytes, **fields))
-    assert status == 1 and said.startswith("PE 0: invalid request from PE 1\n")
+    assert status == 1 and said == "PE 0: invalid request from PE 1\n"
 
 
 def test_a_request_for_gpu_memory_is_invalid_without_a_gpu():
@@ -207,7 +256,7 @@ def test_a_request_for_gpu_memory_is_invalid_without_a_gpu():
         peer.send(GET, GPU, 8)
 
     status, said = in_child(program)
-    assert status == 1 and said.startswith("PE 0: invalid request from PE 1\n")
+    assert status == 1 and said == "PE 0: invalid request from PE 1\n"
 
 
 REQUESTS = {
@@ -222,15 +271,13 @@ REQUESTS = {
 @pytest.mark.parametrize(
     "call, request_",
     [
-        ("attach", "put"),
-        ("relax", "get"),
         ("move", "put"),
         ("move", "get"),
         ("copy", "long put"),
         ("copy", "long get"),
         ("perform", "atomic"),
-        ("synchronize", "put"),
-        ("synchronize", "atomic"),
+        ("idle", "put"),
+        ("idle", "atomic"),
     ],
 )
 def test_an_error_of_the_driver_ends_the_pe_with_a_message(call, request_):
@@ -241,4 +288,11 @@ def test_an_error_of_the_driver_ends_the_pe_with_a_message(call, request_):
         REQUESTS[request_](kept[0])
 
     status, said = in_child(program)
-    assert status == 1 and said.startswith("PE 0: the GPU driver returned error 719 for a request from PE 1\n")
+    assert status == 1 and said == "PE 0: the GPU driver returned error 719 for a request from PE 1\n"
+
+
+@pytest.mark.parametrize("call", ["attach", "relax", "perform", "move", "copy", "idle"])
+def test_an_error_of_the_driver_at_the_first_use_is_returned(call, service):
+    gpu = Gpu()
+    gpu.fails = {call: 719}
+    assert gpu.open()[0] == 719

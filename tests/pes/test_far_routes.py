@@ -26,7 +26,7 @@ def standin():
     """This PE's stand-in, which its service thread knows."""
     if job.generation not in _opened:
         _opened[job.generation] = Gpu()
-        _native.far_open_gpu(*_opened[job.generation].arguments())
+        assert _opened[job.generation].open()[0] == 0
         shmem.barrier_all()
     return _opened[job.generation]
 
@@ -64,7 +64,7 @@ def gpu():
     if job.device != "cpu" or on_one_node() or job.nodes.count(0) > 1:
         pytest.skip("a GPU, or a near neighbour")
     found = standin()
-    found.heap[:], found.on_synchronize = 0, lambda: None
+    found.heap[:], found.on_idle = 0, lambda: None
     shmem.barrier_all()
     return found
 
@@ -193,7 +193,7 @@ def test_the_signal_of_either_kind_of_memory_comes_after_its_data(nbytes, either
     signal = shmem.zeros(1, dtype=torch.uint64, device="cpu")
     in_gpu, in_cpu = (to, place(right, 8)), (cpu.far, cpu.far_deltas[right] + signal.data_ptr())
     seen = []
-    gpu.on_synchronize = lambda: seen.append((int(gpu.words[1]), int(signal.numpy()[0])))
+    gpu.on_idle = lambda: seen.append((int(gpu.words[1]), int(signal.numpy()[0])))
     shmem.barrier_all()
     for turn in range(1, 11):
         source = np.full(nbytes, turn, np.uint8)

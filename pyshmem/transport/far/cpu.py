@@ -8,6 +8,7 @@ the data. The requests of one PE to another are executed in order.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -35,7 +36,12 @@ from pyshmem.transport.far.carriers import carrier
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.near import Near, atomics_of
 
-_ETIMEDOUT, _EACCES = 110, 13
+_WHY = {  # by errno, beside those of the system
+    errno.EACCES: "it refused this PE's greeting",
+    errno.EKEYREJECTED: "it has not proved that it belongs to this job",
+    errno.EINTR: "an exception of a signal handler has ended a call in the middle of a request",
+}
+_BACKLOG = 4096  # connections that wait; the system may allow fewer
 _LARGEST = 32  # bytes of an element, a complex long double
 
 
@@ -93,12 +99,12 @@ class Far(Near):
         """Wait until every request has been executed, also those of other contexts and of kernels that have ended."""
         if proxy.memory:
             proxy.drain(default())
-        if self._held:
-            held, self._held = self._held, []
+        held, self._held = self._held, []
+        try:
             _native.far_quiet()
-            held.clear()
-        else:
-            _native.far_quiet()
+        except BaseException:  # of a signal handler, say: data may still come
+            self._held += held
+            raise
 
     drain = settle
 
@@ -136,7 +142,7 @@ def _listen() -> tuple[int, list[bytes]]:
     offers = gather(job.comm, _offer)
     addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
     with together(job.comm):
-        listener = socket.create_server((addresses[job.my_pe], 0), backlog=job.n_pes)
+        listener = socket.create_server((addresses[job.my_pe], 0), backlog=_BACKLOG)
         listener.setblocking(False)
     ports = job.comm.allgather(listener.getsockname()[1])
     return listener.detach(), [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
@@ -155,9 +161,15 @@ def _sockaddr(address: str, port: int) -> bytes:
 def _refuse(routine: str, pe: int, number: int) -> NoReturn:
     """Report a request that failed. Errors: UnreachableError, WaitTimeoutError."""
     who = f"PE {pe} on {job.hosts[pe]}"
-    if number == _ETIMEDOUT:
+    if number == errno.ETIMEDOUT:
         refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached", [])
-    why = "it refused this PE's greeting" if number == _EACCES else os.strerror(number)
+    if number == errno.ECHILD:
+        got = f"{who}, in a process that was forked from PE {job.my_pe}"
+        refuse(UnreachableError, routine, "pe", got, "the process that called init: a fork has no connections")
+    if number == errno.EDEADLK:
+        got = f"{who}, in a signal handler that has interrupted a request to it"
+        refuse(UnreachableError, routine, "pe", got, "this call after that request")
+    why = _WHY.get(number) or os.strerror(number)
     refuse(UnreachableError, routine, "pe", f"{who}, whose connection has ended: {why}", "a PE that is running")
 
 

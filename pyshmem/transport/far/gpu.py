@@ -17,6 +17,7 @@ from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import MESSAGE, STAGE
 from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.gpu.launch import refuse_launch
 from pyshmem.runtime.job import job
 from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.near import Near
@@ -82,6 +83,7 @@ class FromGpu(FromCpu):
         self._staged = threading.local()  # the pinned memory of each thread
         self._stream: torch.cuda.Stream | None = None  # of the service thread
         self._service: torch.Tensor | None = None  # its pinned memory
+        self._scratch: torch.Tensor | None = None  # GPU memory for its first launches
 
     def open(self) -> None:
         """Let the service thread execute requests on the GPU heap. Collective over the job. Errors: LaunchError."""
@@ -91,18 +93,26 @@ class FromGpu(FromCpu):
         heap = self.heap
         self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
         self._service = torch.zeros(STAGE + 64 + MESSAGE, dtype=torch.uint8, device="cpu", pin_memory=True)
-        stream = int(self._stream.cuda_stream)
-        plans = gather(job.comm, lambda: requests.plans(stream))[job.my_pe]
-        driver = heap.driver
-        calls = (driver.address_of(name) for name in ("relax", "copy", "synchronize"))
-        _native.far_open_gpu(
+        self._scratch = torch.zeros(4, dtype=torch.int64, device=heap.device)
+        heap.synchronize()
+        gather(job.comm, lambda: self._open_native(requests.plans()))
+
+    def _open_native(self, plans: bytes) -> None:
+        """Give the service its memory and its kernels, which it launches once. Errors: LaunchError."""
+        heap, driver = self.heap, self.heap.driver
+        assert self._stream is not None and self._service is not None and self._scratch is not None
+        calls = (driver.address_of(name) for name in ("relax", "copy", "query"))
+        code = _native.far_open_gpu(
             *(heap.system, heap.system_bytes + heap.size, driver.vendor == "hip"),
-            *(*driver.attachment(), *calls, stream, self._service.data_ptr(), plans),
+            *(*driver.attachment(), *calls, int(self._stream.cuda_stream)),
+            *(self._service.data_ptr(), self._scratch.data_ptr(), plans),
         )
+        if code:
+            refuse_launch("init", "the service's kernels", code)
 
     def close(self) -> None:
         """Release the memory. The service thread has ended."""
-        self._stream = self._service = None
+        self._stream = self._service = self._scratch = None
 
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
         self._get(dest, place, nbytes)
@@ -127,14 +137,14 @@ class FromGpu(FromCpu):
         for first, size, at, stream in self._chunks(nbytes):
             number = _native.far_ask(at, place + first, size)
             if asked:  # while the data of this one travel
-                self._take(*asked)
+                self._take(number, *asked)
             asked = place, number, dest + first, at, size, stream
         if asked:
-            self._take(*asked)
+            self._take(number, *asked)
 
-    def _take(self, place: int, number: int, dest: int, at: int, nbytes: int, stream: int) -> None:
-        """Wait for a chunk that was asked for, and copy it to the GPU."""
-        _native.far_await(place, number)
+    def _take(self, newest: int, place: int, number: int, dest: int, at: int, nbytes: int, stream: int) -> None:
+        """Wait for a chunk that was asked for, and copy it to the GPU. newest: the number of the last one asked for."""
+        _native.far_await(place, number, newest)
         self.heap.driver.copy(dest, at, nbytes, stream)
         self.heap.driver.synchronize(stream)
 

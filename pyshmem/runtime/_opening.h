@@ -1,0 +1,214 @@
+/* Start and end of the service thread and of the links, and what a forked process keeps of them. */
+#pragma once
+#include "_service.h"
+
+/* Starts a thread that gets no signals, which are for the program's threads. Returns an errno. */
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void free_service(service_t *s) {
+    int fds[] = {s->listener, s->epoll, s->wake};
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    free(s->by_pe), free(s->spare), free(s);
+}
+
+/* Starts the service, which owns the listener if it is a socket. Returns an errno. */
+static int start_service(int listener) {
+    service_t *s = calloc(1, sizeof *s);
+    if (!s) return ENOMEM;
+    s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC);
+    struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
+                       waking = {.events = EPOLLIN, .data.ptr = &s->wake};
+    int failed = s->epoll < 0 || s->wake < 0 || pthread_mutex_init(&s->lock, NULL) ||
+                 epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking);
+    if (far->polls) {
+        s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe), s->spare = malloc(sizeof *s->spare);
+        if (!s->by_pe || !s->spare) failed = 1, errno = ENOMEM;
+    } else if (!failed) {
+        failed = epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
+    }
+    int error = failed ? errno : 0;
+    far->service = s;
+    if (!error) error = start_thread(&s->thread, far->polls ? run_polling_service : run_service, s);
+    if (!error) return 0;
+    far->service = NULL;
+    free_service(s);
+    return error;
+}
+
+static void stop_thread(service_t *s) {
+    uint64_t one = 1;
+    if (__atomic_exchange_n(&s->stopped, 1, __ATOMIC_ACQ_REL)) return;
+    if (write(s->wake, &one, sizeof one) == sizeof one) pthread_join(s->thread, NULL);
+}
+
+static void stop_service(service_t *s) {
+    stop_thread(s);
+    while (s->peers) dismiss(s, s->peers);
+    free_gone(s);
+    free_service(s);
+}
+
+/* A signal handler that calls the PE of a call that it has interrupted is refused: errorcheck. */
+static void init_locks(link_t *l) {
+    pthread_mutexattr_t kind;
+    pthread_condattr_t clock;
+    pthread_mutexattr_init(&kind), pthread_condattr_init(&clock);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, &kind), pthread_cond_init(&l->moved, &clock);
+    l->reads = l->waiting = 0;
+}
+
+/* After fork: the child has no service. It closes its copies of the parent's descriptors, and its calls to far PEs are
+ * refused (ECHILD). The lock keeps the list of peers whole meanwhile. */
+static void before_fork(void) {
+    if (far && far->service) pthread_mutex_lock(&far->service->lock);
+}
+static void after_fork_in_parent(void) {
+    if (far && far->service) pthread_mutex_unlock(&far->service->lock);
+}
+static void after_fork_in_child(void) {
+    service_t *s = far ? far->service : NULL;
+    if (!s) return;
+    int mine[] = {s->listener, s->epoll, s->wake};
+    for (int i = 0; i < 3; i++)
+        if (mine[i] >= 0) close(mine[i]);
+    for (peer_t *p = s->peers; p; p = p->next)
+        if (p->wire.fd >= 0) close(p->wire.fd);
+    far->service = NULL, far->proxy = NULL; /* their threads are the parent's */
+    for (int pe = 0; pe < far->n_pes; pe++) {
+        link_t *l = far->links[pe];
+        if (!l) continue;
+        if (l->wire.fd >= 0) close(l->wire.fd);
+        l->wire.fd = -1, l->error = ECHILD;
+        init_locks(l); /* another thread may have held them */
+    }
+    pthread_mutex_init(&far->lock, NULL);
+}
+
+static link_t *new_link(int pe, const char *address, Py_ssize_t length) {
+    link_t *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    l->pe = pe, l->wire.fd = -1, l->address_bytes = (socklen_t)length;
+    memcpy(&l->address, address, (size_t)length);
+    init_locks(l);
+    return l;
+}
+
+static void say_goodbye(link_t *l) {
+    request_t bye = {.op = BYE};
+    if (l->wire.fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
+    wire_close(&l->wire);
+}
+
+static void link_free(link_t *l) {
+    for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
+    free(l->queue);
+    free(l);
+}
+
+static void free_far(far_t *f) {
+    for (int pe = 0; pe < f->n_pes; pe++) {
+        if (f->links && f->links[pe]) link_free(f->links[pe]);
+        if (f->hosts) free(f->hosts[pe]);
+    }
+    Py_XDECREF(f->refuse);
+    free(f->links), free(f->open), free(f->hosts), free(f->gpu), free(f);
+}
+
+/* Fills the tables of PEs. Returns -1 for an exception. */
+static int name_pes(far_t *f, PyObject *addresses, PyObject *hosts) {
+    size_t n = (size_t)f->n_pes;
+    f->links = calloc(n, sizeof *f->links), f->open = calloc(n, sizeof *f->open),
+    f->hosts = calloc(n, sizeof *f->hosts);
+    for (int pe = 0; pe < f->n_pes; pe++) {
+        PyObject *address = PyTuple_GetItem(addresses, pe), *host = PyTuple_GetItem(hosts, pe);
+        char *name = host ? PyBytes_AsString(host) : NULL, *text = NULL;
+        Py_ssize_t length = 0;
+        if (!address || !name || (address != Py_None && PyBytes_AsStringAndSize(address, &text, &length))) return -1;
+        if (!f->links || !f->open || !f->hosts || length > (Py_ssize_t)sizeof(struct sockaddr_storage) ||
+            !(f->hosts[pe] = strdup(name)) || (text && !(f->links[pe] = new_link(pe, text, length)))) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts, naps): starts
+ * the service. listener: a socket, or -1 when MPI carries everything. addresses: by PE, a sockaddr as bytes, or None
+ * for near PEs. hosts: by PE, as bytes. naps: whether a service that polls sleeps meanwhile. */
+static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    static int forks;
+    uint64_t number[7];
+    double timeout;
+    char *token;
+    Py_ssize_t length;
+    int64_t listener, naps;
+    if (!arity("far_open", n, 13) || !to_i64(args[12], &naps) || !to_f64(args[4], &timeout) ||
+        !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length))
+        return NULL;
+    for (int i = 0; i < 7; i++)
+        if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
+    far_t *f = calloc(1, sizeof *f);
+    if (far || !f || length != TOKEN) {
+        free(f);
+        PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size");
+        return NULL;
+    }
+    f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3],
+    f->spins = (int)number[5];
+    f->limit = (int64_t)(timeout * 1e9), f->polls = listener < 0, f->naps = naps != 0;
+    f->hello = (hello_t){.job = number[6], .pe = f->my_pe, .n_pes = f->n_pes};
+    memcpy(f->hello.magic, MAGIC, sizeof MAGIC);
+    memcpy(f->token, token, TOKEN);
+    pthread_mutex_init(&f->lock, NULL);
+    Py_INCREF(args[9]);
+    f->refuse = args[9];
+    if (name_pes(f, args[10], args[11])) {
+        free_far(f);
+        return NULL;
+    }
+    far = f;
+    int error = start_service((int)listener);
+    if (!error && !forks)
+        error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child), forks = !error;
+    if (!error) Py_RETURN_NONE;
+    far = NULL;
+    free_far(f);
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+/* From now on connections may end. */
+static void allow_ends(void) { __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE); }
+
+/* far_close(): every PE has completed its requests. */
+static PyObject *py_far_close(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    far_t *f = far;
+    if (!f) Py_RETURN_NONE;
+    PyThreadState *released = PyEval_SaveThread();
+    if (f->service) { /* none in a process that was forked */
+        allow_ends();
+        stop_proxy();
+        for (int pe = 0; pe < f->n_pes; pe++)
+            if (f->links[pe]) say_goodbye(f->links[pe]);
+        stop_service(f->service);
+    }
+    PyEval_RestoreThread(released);
+    far = NULL;
+    free_far(f);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};
