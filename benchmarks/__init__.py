@@ -1,6 +1,6 @@
-"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.host``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
+"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.pt2pt``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
 
-A suite is a table of rows (host.py, pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor and
+A suite is a table of rows (pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor and
 ceiling (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
 
     __main__.py  runs suites, each in a process of its own; draws, compares and writes the tables of pages from their JSON
@@ -16,7 +16,7 @@ operations/ has a module for each suite, and accelerator.py is the device that t
 
 To add a row, add it to the suite's table, and a method of its operation's name to peers/openshmem.py or to the suite's
 module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the
-host suite, add a module in peers/ and an entry in peers/__init__.py.
+suites on the CPU heap, add a module in peers/ and an entry in peers/__init__.py.
 
 Reports stand beside the suites: irregular.py, with its matrices in matrices.py and its bounds in floors.py; seer.py,
 which makes a decision tree of its times; and irregular_plans.py.

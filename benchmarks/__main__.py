@@ -20,7 +20,6 @@ from benchmarks.rows import select
 
 # suite: its modules
 SUITES = {
-    "host": ("host",),
     "pt2pt": ("pt2pt", "gpu_pt2pt"),
     "collectives": ("collectives", "gpu_collectives"),
     "startup": ("startup",),
@@ -32,7 +31,7 @@ SUITES = {
     "models": ("models",),
     "nodes": ("nodes",),
 }
-DEFAULT = ("host", "pt2pt", "collectives", "startup", "gpu", "ops")
+DEFAULT = ("pt2pt", "collectives", "startup", "gpu", "ops")
 ON_GPUS = ("gpu_pt2pt", "gpu_collectives", "gpu", "ops", "models")
 
 

@@ -1,4 +1,4 @@
-"""Point to point on the CPU heap, swept over sizes: put, get, streams of puts, atomics, ping-pongs, and every pair of PEs.
+"""Calls on the CPU heap: put, get and streams of puts by size, words, atomics, waits, ping-pongs, and every pair of PEs.
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.pt2pt [--quick] [--full] [--only TEXT] [--json FILE]
 [-n PES]. PE 0 acts on PE 1 but where a row says otherwise. Ceilings are copies of NumPy between the same memory, in the same
@@ -24,6 +24,7 @@ AMOS = {  # alias
     "compare_swap": "osu_oshm_atomics, osu_cas_latency",
     "swap": "osu_oshm_atomics",
     "add": "osu_oshm_atomics, osu_acc_latency",
+    **dict.fromkeys(("set", "inc", "and", "or", "xor", "fetch", "fetch_inc", "fetch_and", "fetch_or", "fetch_xor"), ""),
 }
 SIDE = 512  # of the square matrices of the matrix rate
 
@@ -46,12 +47,17 @@ ROWS = (
     Row("Words", "p", "p", alias="shmem_p_latency"),
     Row("Words", "g", "g", alias="shmem_g_latency"),
     *(Row("Words", f"atomic_{name}", f"atomic_{name}", alias=alias) for name, alias in AMOS.items()),
+    *(Row("Words", f"{name}, holds", name) for name in ("test", "wait_until")),
+    *(Row("Words", name, name) for name in ("quiet", "fence")),
     Row("Ping-pong, one way", "ping-pong: p", "ping_pong_p", steps=2, alias="shmem_p_ping_pong_latency"),
+    Row("Ping-pong, one way", "ping-pong: put", "ping_pong_put", steps=2),
+    Row("Ping-pong, one way", "ping-pong: atomic_set", "ping_pong_atomic_set", steps=2),
     *(
         Row("Ping-pong, one way", "ping-pong: put_signal", "ping_pong_put_signal", n, steps=2, bus=once,
             alias="shmem_put_signal_ping_pong_latency", dense=dense)
         for n, dense in sweep(8, 2 * MIB).items()
     ),
+    Row("Memory", "malloc, free", "malloc_free", KIB),
     *(
         Row("Pairs", f"put, PE {origin} to {dest}", "pair", 2 * MIB, (origin, dest), bus=once, ceiling=MEMCPY,
             least_pes=max(origin, dest) + 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 INSTALL_SHMEM4PY = """not installed, or there is no oshrun. To compare, give it an environment of its own:
     python -m venv s4py && s4py/bin/pip install numpy cffi setuptools wheel
     SHMEMCC=oshcc s4py/bin/pip install --no-build-isolation shmem4py      (oshcc: an OpenSHMEM such as Open MPI's)
-    python -m benchmarks.host --shmem4py-python s4py/bin/python           (or set SHMEM4PY_PYTHON)"""
+    python -m benchmarks.pt2pt --shmem4py-python s4py/bin/python          (or set SHMEM4PY_PYTHON)"""
 
 
 @dataclass(frozen=True)

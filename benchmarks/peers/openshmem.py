@@ -94,9 +94,6 @@ class OpenShmem(ABC):
     def put_quiet(self, nbytes: int) -> Case:
         return self._put(nbytes, "put(target, source, pe); quiet()")
 
-    def put_nbi_quiet(self, nbytes: int) -> Case:
-        return self._put(nbytes, "put_nbi(target, source, pe); quiet()")
-
     def put_window(self, nbytes: int) -> Case:
         """Make the case of a stream of puts that are completed together."""
         return self._put(nbytes, f"for _ in range({WINDOW}): put(target, source, pe)\nquiet()")._replace(ceiling="")

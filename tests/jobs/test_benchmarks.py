@@ -205,7 +205,7 @@ def test_spread_of_several_runs_is_the_distance_of_the_farthest_if_that_is_more(
 
 def test_compare_refuses_a_file_before_it_measures(tmp_path):
     (tmp_path / "other.json").write_text("{}")
-    done = start("benchmarks.host", "--compare", tmp_path / "other.json")
+    done = start("benchmarks.pt2pt", "--compare", tmp_path / "other.json")
     assert done.returncode == 1 and "not written by --json of these benchmarks" in done.stderr
 
 

@@ -184,11 +184,11 @@ def test_a_ceiling_is_that_of_the_same_job():
 
 
 def test_compare_marks_what_lies_outside_both_spreads(tmp_path):
-    record.write_all(str(tmp_path / "old.json"), [record.as_json(run(0.5)), record.as_json(run(suite="host"))])
+    record.write_all(str(tmp_path / "old.json"), [record.as_json(run(0.5)), record.as_json(run(suite="gpu"))])
     _, earlier = record.read(str(tmp_path / "old.json"), "pt2pt")
     assert [line["ratio"] for line in cells(run(), "put", earlier)] == ["2.00 slower"] * 3
     assert cells(run(0.5), "rate", earlier)[0]["ratio"] == "1.00"
-    with pytest.raises(ValueError, match="it has pt2pt, host but not startup"):
+    with pytest.raises(ValueError, match="it has pt2pt, gpu but not startup"):
         record.read(str(tmp_path / "old.json"), "startup")
 
 
@@ -248,7 +248,7 @@ def test_a_suite_that_fails_or_takes_too_long_is_named():
 
 
 ONLY = {
-    "pt2pt": ("8 B", "both ways, quiet 512 B", "atomic_", "Pairs", "matrix"),
+    "pt2pt": ("8 B", "both ways, quiet 512 B", "atomic_swap", "Pairs", "matrix"),
     "collectives": ("8 B", "barrier_all, 2 PEs"),
     "startup": ("mappings, 2 PEs", "private memory, 2 PEs", "job, 1 PE"),
 }

@@ -46,7 +46,7 @@ def test_figures_of_speed_name_the_row_that_shows_them(page):
 def test_what_counts_as_a_figure_and_as_a_name():
     text = 'A put takes 0.4 us.\n\nA put takes 0.4 us (row "put 8").\n\n| 3 us | |\n\n```\n3 us\n```\n\nIt is 2 times as long.\n'
     assert unnamed(text) == [1, 11]
-    assert unnamed("## Of benchmarks.host\n\nIt takes 3 ms.\n\n## Other\n\nIt takes 4 ms.\n", True) == [7]
+    assert unnamed("## Of benchmarks.pt2pt\n\nIt takes 3 ms.\n\n## Other\n\nIt takes 4 ms.\n", True) == [7]
 
 
 ROWS = re.compile(r'\brows? ((?:"[^"]+"(?:, | and )?)+) of\s`benchmarks\.(\w+)`')
