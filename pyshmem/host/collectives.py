@@ -3,6 +3,9 @@
 This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
 on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 
+As members meet, they compare routine, element type and size. If these differ, the call is an error on all members; a
+reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: nothing is compared.
+
 Arrays may be private. The C names and the calls on streams take symmetric arrays only, as the specification has it.
 """
 
@@ -27,6 +30,7 @@ from pyshmem.runtime.arguments import (
     refuse_dtype,
     symmetric_array,
 )
+from pyshmem.runtime.differing_calls import CODES, Call
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.teams.operators import (
@@ -79,7 +83,7 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
         root = exact_int("broadcast", "root", root)
     group._world_pe("broadcast", root, "root")
     if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, (count,))
+        what = Blocks(pair.dest, pair.src, pair.dtype, (count,))
         group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)
 
 
@@ -100,14 +104,17 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
     count = pair.length if size is None else count_of("collect", "size", size)
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
-    note = np.array([count, pair.room, pair.private & TARGET], dtype=np.int64)
+    call = Call(CODES["collect"], pair.dtype, count, pair.heap.device)
+    note = np.array([count, pair.room, pair.private & TARGET, call._replace(nelems=0).word], dtype=np.uint64)
     notes = group.meeting.share("collect", note.tobytes())
-    counts, rooms, private = np.array([np.frombuffer(note, dtype=np.int64) for note in notes]).T.tolist()
+    counts, rooms, private, words = np.array([np.frombuffer(note, dtype=np.uint64) for note in notes]).T.tolist()
+    if len(set(words)) > 1:
+        group.meeting.refuse_difference("collect", call)
     if sum(counts) > min(rooms):
         got = f"{min(rooms)} elements on some PE"
         refuse(OutOfRangeError, "collect", "target", got, f"at least {sum(counts)}, which come together")
     if sum(counts):
-        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, counts)
+        what = Blocks(pair.dest, pair.src, pair.dtype, counts)
         group.meeting.scatter("collect", pair.heap, what, pair.private, STAGED if any(private) else UNTOUCHED)
 
 
@@ -130,7 +137,7 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
     pair = any_pair("fcollect", target, source)
     count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
     if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size)
+        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size)
         group.meeting.scatter("fcollect", pair.heap, what, pair.private, left)
 
 
@@ -153,7 +160,7 @@ def alltoall(target: Array, source: Array, size: int | None = None, team: Team |
     pair = any_pair("alltoall", target, source)
     count = share_of("alltoall", pair, size, group.size)
     if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size, count)
+        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count)
         group.meeting.scatter("alltoall", pair.heap, what, pair.private, left)
 
 
@@ -183,7 +190,7 @@ def alltoalls(
         if need > held:
             refuse(OutOfRangeError, "alltoalls", name, f"{held} elements", f"at least {need}")
     if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype.itemsize, [count] * group.size, count * sst, tst, sst)
+        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count * sst, tst, sst)
         group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
 
 

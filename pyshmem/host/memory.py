@@ -1,6 +1,7 @@
 """Symmetric memory: allocation, and queries about addresses. Spec: OpenSHMEM 1.6, 9.3.
 
 Every routine that allocates or frees is collective over the world, with the same arguments in the same order on all PEs.
+If sizes, types or offsets differ, the call is an error on all PEs, and the heap is as before.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from pyshmem.runtime.arguments import (
     require_init,
     require_symmetric,
 )
+from pyshmem.runtime.differing_calls import CODES, Call
 from pyshmem.runtime.errors import (
     ArgumentError,
+    DtypeError,
     HeapExhaustedError,
     NotSymmetricError,
+    OutOfRangeError,
     ShmemError,
     refuse,
 )
@@ -75,8 +79,10 @@ def _why_no_gpu(kind: str) -> str:
 
 
 def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> int:
-    """The offset of a new allocation. Errors: HeapExhaustedError on every PE alike."""
+    """The offset of a new allocation. Errors: HeapExhaustedError on every PE alike, or those of differing calls."""
     offset = heap.allocator.allocate(nbytes, alignment)
+    if offset is None:
+        TEAM_WORLD.meeting.sync(routine, Call(CODES["allocate"], torch.uint8, nbytes, heap.device, -1))
     if offset is None and heap.grow(routine, nbytes, alignment):
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
@@ -88,10 +94,19 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
 
 
 def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
-    """End an allocation with a barrier, after the fill, so that peers may use the memory at once."""
+    """End an allocation with a barrier, after the fill, so that peers may use the memory at once.
+
+    Errors: those of differing calls, on all PEs: then the memory is free again.
+    """
     if array.numel():
+        heap = heaps[array.device.type]
+        offset = array.data_ptr() - heap.base
         routes.complete()
-        TEAM_WORLD.meeting.sync(routine)
+        try:
+            TEAM_WORLD.meeting.sync(routine, Call(CODES["allocate"], array.dtype, array.numel(), heap.device, offset))
+        except (ArgumentError, DtypeError, OutOfRangeError):
+            _release(heap, offset)
+            raise
     return array
 
 
@@ -182,7 +197,7 @@ def realloc(array: Array, nbytes: int) -> torch.Tensor:
     offset = _allocation("realloc", old)
     _compare_calls("realloc", size, f"at heap offset {offset} on {heap.device}")
     routes.complete()
-    TEAM_WORLD.meeting.sync("realloc")
+    TEAM_WORLD.meeting.sync("realloc", Call(CODES["realloc"], torch.uint8, size, heap.device, offset))
     moved = _resized(heap, offset, size)
     return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
 
@@ -206,9 +221,8 @@ def free(array: Array) -> None:
     _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
     heap.near.drain()
     routes.complete()
-    TEAM_WORLD.meeting.sync("free")
-    heap.allocator.release(offset)
-    heap.sites.pop(offset, None)
+    TEAM_WORLD.meeting.sync("free", Call(CODES["free"], torch.uint8, old.nelems, heap.device, offset))
+    _release(heap, offset)
 
 
 def ptr(target: Array, pe: int) -> torch.Tensor | None:
@@ -303,10 +317,14 @@ def _resized(heap: Heap, offset: int, nbytes: int) -> int:
     moved = _room("realloc", heap, nbytes)
     old = heap.allocator.size_of(offset) or 0
     heap.near.put(heap.base + moved, heap.base + offset, min(old, nbytes))
-    heap.allocator.release(offset)
-    heap.sites.pop(offset, None)
+    _release(heap, offset)
     _note_site(heap, moved)
     return moved
+
+
+def _release(heap: Heap, offset: int) -> None:
+    heap.allocator.release(offset)
+    heap.sites.pop(offset, None)
 
 
 def _note_site(heap: Heap, offset: int) -> None:

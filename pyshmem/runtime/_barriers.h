@@ -3,7 +3,9 @@
  *
  * A team owns one area, which has the same offset on each member. It contains the epoch and flags of the barrier (2048
  * bytes), two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, and one flag for each
- * possible root. Members make the same calls in the same order, so equal counters mean the same call. Epochs only grow,
+ * possible root. Members make the same calls in the same order, so equal counters mean the same call. Each call has a
+ * word, which tells routine, type and size: members exchange it as they meet, and if they differ the call ends with the
+ * outcome DIFFERENT on all of them, before it has written results. Epochs only grow,
  * and nothing is reset between calls. A call waits for every store of a peer into this PE's area before it returns, so
  * an idle area can be reused by another team.
  *
@@ -20,8 +22,8 @@ enum {
     NOTES = 2048, /* offset of the two notes */
     COUNTERS = NOTES + 2 * NOTE,
     FLAT = 16,     /* up to this number of members, each writes to every other directly */
-    MAILBOX = 128, /* an epoch and a payload, two cache lines */
-    PAYLOAD = MAILBOX - 8,
+    MAILBOX = 128, /* an epoch, a word and a payload, two cache lines */
+    PAYLOAD = MAILBOX - 16,
     MAILBOXES = COUNTERS + 128,
     ROOTS = MAILBOXES + 2 * FLAT * MAILBOX,
     YIELD_NS = 400000,   /* a longer yield means that the core went to a program that computes */
@@ -35,13 +37,13 @@ enum {
     OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
 };
 /* What remains to be done: nothing; everything, because nothing has happened; the call through staging memory; an
- * error, because the target is private here, or on the member through which the data come, and symmetric on the root.
+ * error, because the target is private here, or on the member through which the data come, and symmetric on the root;
+ * an error, because the members' calls differ.
  */
-enum { DONE, UNTOUCHED, STAGED, REFUSED };
+enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT };
 
-/* calls: the collectives that move data, without reductions through mailboxes. staged, refused: the last call in which
- * a member has told of private memory, and the last that another one has refused. from: the source of this PE as root,
- * from its area on. */
+/* calls: those that this PE has begun. staged, refused: the last call in which a member has told of private memory, and
+ * the last that another one has refused. from: the source of this PE as root, from its area on. */
 typedef struct {
     uint64_t notes, exchanges, calls, asleep, hasty, penalty;
     int64_t disturbed;
@@ -60,6 +62,7 @@ typedef struct {
     PyThreadState *released;
     link_t *failed;
     int left, bare;
+    uint64_t call, word; /* the number of the call, and what it is */
 } team_t;
 
 static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) {
@@ -89,6 +92,7 @@ static int to_team(PyObject *const *args, team_t *t) {
     t->spin.with = &t->released;
     t->released = NULL;
     t->bare = 0;
+    t->call = t->word = 0;
     t->failed = NULL;
     t->left = DONE;
     t->away = t->node = NULL;
@@ -109,6 +113,10 @@ static inline uint64_t place_of(const team_t *t, int64_t j, const void *here) {
 static inline char *area_of(const team_t *t, int64_t j) { return (char *)place_of(t, j, t->area); }
 static inline int is_away(const team_t *t, int64_t j) { return t->away && is_far(place_of(t, j, t->area)); }
 static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
+static void begin(team_t *t, uint64_t word) {
+    t->call = ++counters(t)->calls;
+    t->word = word;
+}
 static void release_gil(team_t *t) {
     if (!t->bare && !t->released) t->released = PyEval_SaveThread();
 }
@@ -236,13 +244,33 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     return 1;
 }
 
+static int differ(team_t *t) {
+    t->left = DIFFERENT;
+    return 0;
+}
+
+/* The least and the greatest word of the members from which this PE has heard. */
+typedef struct {
+    uint64_t least, most;
+} words_t;
+
 /* A dissemination barrier of `n` members, of which this PE is number `me`, with flags from `flag` on. members: NULL:
- * all of the team. */
-static int disseminate_among(team_t *t, const int64_t *members, int64_t n, int64_t me, uint64_t flag, uint64_t epoch) {
+ * all of the team. Beside each flag are two places for words, which alternate: the sender may be one epoch ahead. */
+static int disseminate_among(team_t *t, const int64_t *members, int64_t n, int64_t me, uint64_t flag, uint64_t epoch,
+                             words_t *words) {
     for (int64_t step = 1; step < n; step *= 2, flag++) {
-        int64_t to = (me + step) % n;
-        post(t, members ? members[to] : to, 64 * flag, epoch);
+        int64_t to = members ? members[(me + step) % n] : (me + step) % n;
+        uint64_t place = 64 * flag + 8 + (epoch & 1) * sizeof *words;
+        if (is_away(t, to))
+            post_far(t, to, 64 * flag, epoch, t->area + place, (const char *)words, sizeof *words);
+        else {
+            memcpy(area_of(t, to) + place, words, sizeof *words);
+            post(t, to, 64 * flag, epoch);
+        }
         if (!await(t, 64 * flag, epoch)) return 0;
+        const words_t *heard = (const words_t *)(t->area + place);
+        if (heard->least < words->least) words->least = heard->least;
+        if (heard->most > words->most) words->most = heard->most;
     }
     return 1;
 }
@@ -258,21 +286,22 @@ static int64_t index_of(const int64_t *members, int64_t member) {
 static int disseminate(team_t *t) {
     uint64_t epoch = ++*(uint64_t *)t->area;
     int passed = 1;
+    words_t words = {t->word, t->word};
     /* seq_cst: a load after the barrier must not overtake a store of this PE before it (store buffering) */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (t->nodes > 1) {
         int64_t me = index_of(t->locals, t->me);
-        passed = disseminate_among(t, t->locals, t->n_locals, me, INWARDS, epoch) &&
-                 (me || disseminate_among(t, t->leaders, t->nodes, t->node[t->me], BETWEEN, epoch)) &&
-                 disseminate_among(t, t->locals, t->n_locals, me, OUTWARDS, epoch);
+        passed = disseminate_among(t, t->locals, t->n_locals, me, INWARDS, epoch, &words) &&
+                 (me || disseminate_among(t, t->leaders, t->nodes, t->node[t->me], BETWEEN, epoch, &words)) &&
+                 disseminate_among(t, t->locals, t->n_locals, me, OUTWARDS, epoch, &words);
     } else
-        passed = disseminate_among(t, NULL, t->n, t->me, INWARDS, epoch);
+        passed = disseminate_among(t, NULL, t->n, t->me, INWARDS, epoch, &words);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return passed;
+    return passed && (words.least == words.most || differ(t));
 }
 
 /* Sends the payload of each member to every other member, for at most FLAT members. Member j's payload is at
- * *mailboxes + j * MAILBOX + 8. Two alternating sets of mailboxes are sufficient: before a member writes into a set
+ * *mailboxes + j * MAILBOX + 16. Two alternating sets of mailboxes are sufficient: before a member writes into a set
  * again, it has received the payloads of the exchange between, which the others sent after they had read this set. */
 static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **mailboxes) {
     uint64_t epoch = ++counters(t)->exchanges;
@@ -281,16 +310,25 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
         int64_t j = (t->me + k) % t->n;
         uint64_t mailbox = set + (uint64_t)t->me * MAILBOX;
         if (is_away(t, j)) {
-            post_far(t, j, mailbox, epoch, t->area + mailbox + 8, payload, nbytes);
+            char letter[8 + PAYLOAD];
+            memcpy(letter, &t->word, 8);
+            memcpy(letter + 8, payload, nbytes);
+            post_far(t, j, mailbox, epoch, t->area + mailbox + 8, letter, 8 + nbytes);
             continue;
         }
-        memcpy(area_of(t, j) + mailbox + 8, payload, nbytes);
+        char *to = area_of(t, j) + mailbox;
+        memcpy(to + 8, &t->word, 8);
+        memcpy(to + 16, payload, nbytes);
         post(t, j, mailbox, epoch);
     }
     *mailboxes = t->area + set;
-    for (int64_t k = 1; k < t->n; k++)
-        if (!await(t, set + (uint64_t)((t->me + t->n - k) % t->n) * MAILBOX, epoch)) return 0;
-    return 1;
+    int alike = 1;
+    for (int64_t k = 1; k < t->n; k++) {
+        uint64_t mailbox = set + (uint64_t)((t->me + t->n - k) % t->n) * MAILBOX;
+        if (!await(t, mailbox, epoch)) return 0;
+        alike &= *(const uint64_t *)(t->area + mailbox + 8) == t->word;
+    }
+    return alike || differ(t);
 }
 
 /* A barrier. Stores and copies that a member made before it are visible to all members after it. */
@@ -311,19 +349,21 @@ static void tell(team_t *t, uint64_t *word, uint64_t call) {
  * on. */
 static int agree(team_t *t, int private) {
     counters_t *own = counters(t);
-    uint64_t call = ++own->calls;
-    if (private) tell(t, &own->staged, call);
+    if (private) tell(t, &own->staged, t->call);
     if (!meet(t)) return 0;
-    if (own->staged == call) t->left = STAGED;
+    if (own->staged == t->call) t->left = STAGED;
     return t->left == DONE;
 }
 
-/* agree(team, timeout, spins, private) -> what is left to do: DONE means nothing special. */
+/* agree(team, timeout, spins, private, word) -> what is left to do: DONE means nothing special. */
 static PyObject *py_agree(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     int64_t private;
-    if (!arity("agree", n, 4) || !to_team(args, &t) || !to_i64(args[3], &private)) return NULL;
+    uint64_t word;
+    if (!arity("agree", n, 5) || !to_team(args, &t) || !to_i64(args[3], &private) || !to_u64(args[4], &word))
+        return NULL;
+    begin(&t, word);
     agree(&t, private != 0);
     return left(&t);
 }
@@ -336,14 +376,15 @@ static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t
     return PyLong_FromUnsignedLongLong((ROOTS + 8 * n_pes + 63) / 64 * 64);
 }
 
-/* sync(team, timeout, spins) */
+/* sync(team, timeout, spins[, word]) -> what is left to do: DONE or DIFFERENT. The word of a mere barrier is 0. */
 static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
-    if (!arity("sync", n, 3) || !to_team(args, &t)) return NULL;
+    uint64_t word = 0;
+    if ((n != 3 && !arity("sync", n, 4)) || !to_team(args, &t) || (n == 4 && !to_u64(args[3], &word))) return NULL;
+    begin(&t, word);
     disseminate(&t);
-    if (!finish(&t)) return NULL;
-    Py_RETURN_NONE;
+    return left(&t);
 }
 
 /* Whether member j has not yet reached the call that this PE is in: it has begun fewer calls of some kind than this PE.
@@ -383,27 +424,40 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 static int share(team_t *t, const char *note, uint64_t length, char *all) {
     uint64_t offset = NOTES + (++counters(t)->notes & 1) * NOTE;
     memcpy(t->area + offset, note, length);
-    if (!meet(t)) return 0;
+    if (!meet(t)) {
+        if (t->left == DIFFERENT)
+            counters(t)->notes--; /* the others may not have written a note, and nobody reads it */
+        return 0;
+    }
     for (int64_t j = 0; j < t->n; j++) read_from(t, j, all + (uint64_t)j * length, t->area + offset, length);
     complete(t);
     return !t->failed;
 }
 
-/* share(team, timeout, spins, note) -> the concatenated notes of all members. */
+/* share(team, timeout, spins, note, word) -> the concatenated notes of all members, or None if their words differ. All
+ * notes have the same length, at most NOTE. */
 static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     char *note;
     Py_ssize_t length;
-    if (!arity("share", n, 4) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &note, &length)) return NULL;
+    uint64_t word;
+    if (!arity("share", n, 5) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &note, &length) ||
+        !to_u64(args[4], &word))
+        return NULL;
     if (length > NOTE) {
         PyErr_SetString(PyExc_ValueError, "the note is too long");
         return NULL;
     }
+    begin(&t, word);
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
     if (!all) return NULL;
     share(&t, note, (uint64_t)length, PyBytes_AsString(all));
     if (!finish(&t)) Py_CLEAR(all);
+    if (all && t.left == DIFFERENT) {
+        Py_DECREF(all);
+        Py_RETURN_NONE;
+    }
     return all;
 }
 

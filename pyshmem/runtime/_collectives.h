@@ -47,7 +47,7 @@ static void spread_over_nodes(team_t *t, int64_t root, uint64_t epoch, char *des
  * all members in staging. */
 static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, int64_t private) {
     counters_t *own = counters(t);
-    uint64_t call = ++own->calls;
+    uint64_t call = t->call;
     int is_root = t->me == root, pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
     if (pull) release_gil(t);
     if (is_root && private && (pull || private & PRIVATE_TARGET)) tell(t, &own->staged, call);
@@ -72,16 +72,17 @@ static void broadcast(team_t *t, int64_t root, char *dest, const char *source, u
     if (pull) meet(t); /* the root may reuse its source when all members have read it */
 }
 
-/* broadcast(team, timeout, spins, root, dest, source, nbytes, private) -> what is left to do. private: 1 if the target
- * is private, plus 2 if the source is. */
+/* broadcast(team, timeout, spins, root, dest, source, nbytes, private, word) -> what is left to do. private: 1 if the
+ * target is private, plus 2 if the source is. */
 static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     int64_t root, private;
-    uint64_t dest, source, nbytes;
-    if (!arity("broadcast", n, 8) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
-        !to_u64(args[5], &source) || !to_u64(args[6], &nbytes) || !to_i64(args[7], &private))
+    uint64_t dest, source, nbytes, word;
+    if (!arity("broadcast", n, 9) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
+        !to_u64(args[5], &source) || !to_u64(args[6], &nbytes) || !to_i64(args[7], &private) || !to_u64(args[8], &word))
         return NULL;
+    begin(&t, word);
     broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
     return left(&t);
 }
@@ -118,18 +119,20 @@ static void scatter(team_t *t, char *dest, const char *source, const blocks_t *b
     agree(t, private);
 }
 
-/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count, private) -> what is left to
- * do. All but count are in bytes. private: whether the target is. */
+/* scatter(team, timeout, spins, dest, source, skip, item, dest_step, source_step, count, private, word) -> what is left
+ * to do. All but count are in bytes. private: whether the target is. */
 static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
-    uint64_t dest, source;
+    uint64_t dest, source, word;
     int64_t private;
     blocks_t b;
-    if (!arity("scatter", n, 11) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
+    if (!arity("scatter", n, 12) || !to_team(args, &t) || !to_u64(args[3], &dest) || !to_u64(args[4], &source) ||
         !to_u64(args[5], &b.skip) || !to_u64(args[6], &b.item) || !to_u64(args[7], &b.dest_step) ||
-        !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count) || !to_i64(args[10], &private))
+        !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count) || !to_i64(args[10], &private) ||
+        !to_u64(args[11], &word))
         return NULL;
+    begin(&t, word);
     scatter(&t, (char *)dest, (char *)source, &b, private != 0);
     return left(&t);
 }

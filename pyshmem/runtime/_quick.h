@@ -13,7 +13,10 @@ static int64_t kind_of(const operand_t *o) {
 
 /* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> what is left to do: UNTOUCHED if the
  * arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
- * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. */
+ * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. The words of these calls are those of
+ * pyshmem.runtime.differing_calls. */
+enum { FIRST_FOLD = 16 };
+
 static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -41,6 +44,8 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         return PyLong_FromLong(UNTOUCHED);
     char *dest = (char *)to.address, *source = (char *)own.address;
     uint64_t nbytes = count * own.item;
+    uint64_t routine = (uint64_t)(call == 3 ? FIRST_FOLD + detail : call + 1);
+    begin(&t, routine << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes);
     blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};
     if (call == 0)
         broadcast(&t, detail, dest, source, nbytes, 0);

@@ -110,7 +110,7 @@ static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_
         return;
     }
     if (!exchange(t, source, count * f->kind->item, &f->source)) return;
-    f->source += 8;
+    f->source += 16;
     f->source_step = MAILBOX;
     f->dest = dest; /* the only one that is written */
     f->dest_step = 0;
@@ -124,22 +124,23 @@ static int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind
     return 1;
 }
 
-/* fold(team, timeout, spins, mode, operator, kind, dest, source, count, private) -> what is left to do. private:
+/* fold(team, timeout, spins, mode, operator, kind, dest, source, count, private, word) -> what is left to do. private:
  * whether one array is. */
 static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     fold_t f;
     int64_t mode, operator, kind, private;
-    uint64_t dest, source, count;
-    if (!arity("fold", n, 10) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
+    uint64_t dest, source, count, word;
+    if (!arity("fold", n, 11) || !to_team(args, &t) || !to_i64(args[3], &mode) || !to_i64(args[4], &operator) ||
         !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count) ||
-        !to_i64(args[9], &private))
+        !to_i64(args[9], &private) || !to_u64(args[10], &word))
         return NULL;
     if (kind == KIND_longdouble || !to_fold(&t, mode, operator, kind, &f)) {
         PyErr_SetString(PyExc_ValueError, "no such operator on this type");
         return NULL;
     }
+    begin(&t, word);
     reduce(&t, &f, (char *)dest, (char *)source, count, private != 0);
     return left(&t);
 }

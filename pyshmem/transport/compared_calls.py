@@ -42,9 +42,9 @@ class Watched:
             wants = f"the same call on all PEs of {self._meeting.name}"
             refuse(kind, routine, "call", " and ".join(calls), wants)
 
-    def sync(self, routine: str) -> None:
+    def sync(self, routine: str, *call: Any) -> None:
         self.compare(routine)
-        self._meeting.sync(routine)
+        self._meeting.sync(routine, *call)
 
     def share(self, routine: str, note: bytes) -> list[bytes]:
         self.compare(routine)

@@ -11,14 +11,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime import _native, areas
+from pyshmem.runtime import _native, areas, differing_calls
 from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.differing_calls import BARRIER, Call, share_word
 from pyshmem.runtime.errors import listed
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
+    DIFFERENT,
     DONE,
     LOOPS,
     OPERATORS,
@@ -39,7 +41,8 @@ class Meeting:
 
     Targets are ready on all members before any member calls, so members write into the targets of others at once.
     Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
-    Errors of all calls: WaitTimeoutError, which names the missing members.
+    Errors of all calls: WaitTimeoutError, which names the missing members; those of differing_calls, on all members, if
+    routine, dtype or size differ.
     """
 
     __slots__ = ("area_index", "me", "name", "size", "spans", "start", "stride", "wires")
@@ -56,29 +59,37 @@ class Meeting:
         # as the native module knows a team, see to_team in _barriers.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
-    def sync(self, routine: str) -> None:
-        """Wait until all members have called sync. The call is also a full fence."""
+    def sync(self, routine: str, call: Call | None = None) -> None:
+        """Wait until all members have called sync, with the same ``call``. The call is also a full fence."""
         try:
-            _native.sync(self.wires, job.timeout, job.spins)
+            different = _native.sync(self.wires, job.timeout, job.spins, BARRIER if call is None else call.word)
         except TimeoutError:
             self.refuse_timeout(routine)
+        if different:
+            self.refuse_difference(routine, call)
 
     def share(self, routine: str, note: bytes) -> list[bytes]:
         """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier."""
         try:
-            notes = _native.share(self.wires, job.timeout, job.spins, note)
+            notes = _native.share(self.wires, job.timeout, job.spins, note, share_word(note))
         except TimeoutError:
             self.refuse_timeout(routine)
+        if notes is None:
+            self.refuse_difference(routine)
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
-    def agree(self, routine: str, private: int) -> int:
-        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
-        return self._step(routine, _native.agree, private)
+    def agree(self, routine: str, private: int, word: int) -> int:
+        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member.
+
+        DIFFERENT: the members' words differ, and all of them call refuse_difference next.
+        """
+        return self._step(routine, _native.agree, private, word)
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
         """Perform a collective by one native call, and return what remains to be done.
 
         UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
+        DIFFERENT: the call must be refused.
         call, detail: the numbers of _native.quick.
         """
         try:
@@ -97,12 +108,15 @@ class Meeting:
         private: TARGET and SOURCE, for the arrays of this PE that are private.  left: what quick has returned.
         Errors: ArgumentError if the target is symmetric on the root and private here.
         """
+        call = what.call(routine, heap)
         if left == UNTOUCHED:
             copy = what.dest, what.src, what.counts[0] * what.item
             if heap is native_heap:
-                left = self._step(routine, _native.broadcast, root, *copy, private)
+                left = self._step(routine, _native.broadcast, root, *copy, private, call.word)
             else:
-                left = tensors.broadcast(routine, heap, self, private, root, *copy)
+                left = tensors.broadcast(routine, heap, self, private, call.word, root, *copy)
+        if left == DIFFERENT:
+            self.refuse_difference(routine, call)
         if left == REFUSED:
             staging.refuse_mixture(routine, self, root, private)
         if left == STAGED:
@@ -110,6 +124,7 @@ class Meeting:
 
     def scatter(self, routine: str, heap: Heap, what: Blocks, private: int = 0, left: int = UNTOUCHED) -> None:
         """Copy block j of ``src`` to member j, where it becomes the block of this PE in ``dest``."""
+        call = what.call(routine, heap)
         if left == UNTOUCHED:
             item, count = what.item, what.counts[self.me]
             dest = what.dest + what.start(self.me) * item
@@ -117,9 +132,11 @@ class Meeting:
             steps = (count * item, 0, 0, 1) if whole else (item, what.tst * item, what.sst * item, count)
             copy = dest, what.src, what.skip * item, *steps
             if heap is native_heap:
-                left = self._step(routine, _native.scatter, *copy, private & TARGET)
+                left = self._step(routine, _native.scatter, *copy, private & TARGET, call.word)
             else:
-                left = tensors.scatter(routine, heap, self, private & TARGET, *copy)
+                left = tensors.scatter(routine, heap, self, private & TARGET, call.word, *copy)
+        if left == DIFFERENT:
+            self.refuse_difference(routine, call)
         if left == STAGED:
             staging.scatter(routine, heap, self, what, private)
 
@@ -133,15 +150,17 @@ class Meeting:
         left: int = UNTOUCHED,
     ) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
-        loop = LOOPS.get(what.dtype)
+        loop, call = LOOPS.get(what.dtype), what.call(heap)
         if left == UNTOUCHED and heap is native_heap and loop is not None:
-            places = what.dest, what.src, what.nelems, private
+            places = what.dest, what.src, what.nelems, private, call.word
             left = self._step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
         elif left == UNTOUCHED:
-            left = tensors.agree(routine, heap, self, private)
+            left = tensors.agree(routine, heap, self, private, call.word)
             by_kernel = left == DONE and what.mode == REDUCE and not self.spans
             if left == DONE and not (by_kernel and kernels.reduce(routine, heap, self, what, context)):
                 tensors.fold(routine, heap, self, what)
+        if left == DIFFERENT:
+            self.refuse_difference(routine, call)
         if left == STAGED:
             staging.fold(routine, heap, self, what, context)
 
@@ -156,6 +175,13 @@ class Meeting:
         """Return the members that have not reached the call that this PE is in."""
         absent: list[int] = _native.absent(self.wires, job.timeout, job.spins)
         return absent
+
+    def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
+        """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
+        try:
+            differing_calls.refuse(self.wires, self.name, routine, call)
+        except TimeoutError:
+            self.refuse_timeout(routine)
 
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from pyshmem.runtime import _native
+from pyshmem.runtime.differing_calls import CODES, FIRST_FOLD, Call
+from pyshmem.runtime.heap import Heap
 
 HALF = (torch.float16, torch.bfloat16)
 # the native loops: the dtypes of each operator, both by number
@@ -37,7 +39,7 @@ OPERATORS = {
     for code, (op, (by_torch, by_numpy, others)) in enumerate((op, _FUNCTIONS[op]) for op in _NATIVE)
 }
 REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
-DONE, UNTOUCHED, STAGED, REFUSED = range(4)  # what remains to be done of a collective, as in _barriers.h
+DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT = range(5)  # what remains to be done of a collective, as in _barriers.h
 TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
 
 
@@ -51,17 +53,32 @@ class Fold(NamedTuple):
     src: int
     nelems: int
 
+    def call(self, heap: Heap) -> Call:
+        """Return what must be the same on all members."""
+        code = FIRST_FOLD + self.mode * len(OPERATORS) + OPERATORS[self.op].code
+        return Call(code, self.dtype, self.nelems, heap.device)
+
 
 class Blocks(NamedTuple):
     """Blocks of elements that members exchange: block j of ``src`` goes to member j, in whose dest they stand in order."""
 
     dest: int
     src: int
-    item: int  # the bytes of an element
+    dtype: Any
     counts: Sequence[int]  # the elements that each member sends to each; those of alltoalls are equal
     skip: int = 0  # the elements of src from one block to the next; 0 sends the same block to all
     tst: int = 1  # the steps from one element to the next, in elements
     sst: int = 1
+
+    @property
+    def item(self) -> int:
+        """The bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    def call(self, routine: str, heap: Heap) -> Call:
+        """Return what must be the same on all members."""
+        stride = self.tst if self.tst > 1 else 0
+        return Call(CODES[routine], self.dtype, self.counts[0], heap.device, stride)
 
     def start(self, member: int) -> int:
         """Return where the block from ``member`` begins in dest, in elements."""

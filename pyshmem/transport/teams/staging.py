@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from pyshmem.runtime import areas
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, grouped, listed, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, listed, refuse
 from pyshmem.runtime.heap import Heap
 from pyshmem.transport.teams.operators import TARGET, Blocks, Fold
 
 if TYPE_CHECKING:
     from pyshmem.transport.teams.meeting import Meeting
 
-_NOTE = 96  # the bytes in which a member describes its call
-
 
 def fold(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[[], Any]) -> None:
     """Reduce or scan."""
     item, total = what.dtype.itemsize, what.nelems
-    _compare(routine, heap, team, total, item, 0)
     place, most = _memory(routine, heap, team, item)
     src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
     for first in range(0, total, most):
@@ -42,7 +39,7 @@ def fold(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[
 def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) -> None:
     """Copy the root's source to every target."""
     item, total = what.item, what.counts[0]
-    _compare(routine, heap, team, total, item, 0)
+    team.sync(routine, what.call(routine, heap))
     place, most = _memory(routine, heap, team, item)
     src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
     for first in range(0, total, most):
@@ -51,7 +48,7 @@ def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) 
             team.sync(routine)  # all members have copied the previous chunk
         if team.me == root:
             heap.near.put(place, src + first * item, count * item)
-        team.broadcast(routine, heap, root, Blocks(place, place, item, (count,)))
+        team.broadcast(routine, heap, root, Blocks(place, place, what.dtype, (count,)))
         heap.near.get(what.dest + first * item, place, count * item)
         heap.near.settle()
 
@@ -62,9 +59,9 @@ def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int)
     A member that writes to a half again has met the others in the chunk between, after they had copied from this half.
     """
     item, step = what.item, what.tst * what.item
-    targets = _compare(routine, heap, team, sum(what.counts), item, private & TARGET)
+    targets = team.share(routine, bytes([private & TARGET]))
     if routine != "collect" and len(set(targets)) > 1:  # collect has written nothing yet
-        kinds = ([pe for pe, each in enumerate(targets) if bool(each) is kind] for kind in (True, False))
+        kinds = ([pe for pe, each in enumerate(targets) if any(each) is kind] for kind in (True, False))
         _refuse_targets(routine, team, *map(listed, kinds))
     place, most = _memory(routine, heap, team, 2 * team.size * item)
     src, _kept = _apart(heap, *what.target_range(), *what.source_range(team.me))
@@ -107,17 +104,6 @@ def _apart(heap: Heap, dest: int, dest_bytes: int, src: int, src_bytes: int) -> 
     copy = torch.empty(src_bytes, dtype=torch.uint8, device=heap.device)
     heap.near.put(copy.data_ptr(), src, src_bytes)
     return copy.data_ptr(), copy
-
-
-def _compare(routine: str, heap: Heap, team: Meeting, nelems: int, item: int, private: int) -> list[int]:
-    """Return ``private`` of all members. Errors: OutOfRangeError on all if the sizes of their calls differ."""
-    call = f"{nelems} elements of {item} bytes on {heap.device}"
-    notes = team.share(routine, f"{private}{call}".encode().ljust(_NOTE))
-    callers = grouped(dict(enumerate(note[1:].decode().rstrip() for note in notes)))
-    if len(callers) > 1:
-        got = " and ".join(f"{call} on {listed(pes)}" for call, pes in callers.items())
-        refuse(OutOfRangeError, routine, "size", got, f"the same on all PEs of {team.name}")
-    return [int(note[:1]) for note in notes]
 
 
 def _refuse_targets(routine: str, team: Meeting, private: str, symmetric: str) -> NoReturn:

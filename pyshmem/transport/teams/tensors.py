@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # torch computes on these
 
 
-def agree(routine: str, heap: Heap, team: Meeting, private: int) -> int:
+def agree(routine: str, heap: Heap, team: Meeting, private: int, word: int) -> int:
     """Complete the operations of this PE, meet, and return what remains to be done: DONE is nothing special."""
     heap.near.settle()
     if team.spans:
         heap.far.settle()
-    return team.agree(routine, private)
+    return team.agree(routine, private, word)
 
 
-def broadcast(routine: str, heap: Heap, team: Meeting, private: int, root: int, *copy: int) -> int:
+def broadcast(routine: str, heap: Heap, team: Meeting, private: int, word: int, root: int, *copy: int) -> int:
     """Copy from the root's source to every target, and return what remains to be done. copy: dest, src, bytes."""
     dest, src, nbytes = copy
-    left = agree(routine, heap, team, private)
+    left = agree(routine, heap, team, private, word)
     if left == DONE:
         to, away = _route(heap, team, root)
         if src + away != dest:
@@ -42,7 +42,7 @@ def broadcast(routine: str, heap: Heap, team: Meeting, private: int, root: int, 
 
 
 def scatter(
-    routine: str, heap: Heap, team: Meeting, private: int, dest: int, src: int, skip: int, *strides: int
+    routine: str, heap: Heap, team: Meeting, private: int, word: int, dest: int, src: int, skip: int, *strides: int
 ) -> int:
     """Copy from ``src`` + j * ``skip`` to ``dest`` on each member j, and return what remains to be done.
 
@@ -57,7 +57,7 @@ def scatter(
             to.put_strided(place, own, dest_step, src_step, item, count)
         elif item and place != own:
             to.put(place, own, item)
-    return agree(routine, heap, team, private)
+    return agree(routine, heap, team, private, word)
 
 
 def fold(routine: str, heap: Heap, team: Meeting, what: Fold) -> None:

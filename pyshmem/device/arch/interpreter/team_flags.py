@@ -10,7 +10,7 @@ from pyshmem.device.arch.interpreter.ordering import quiet
 from pyshmem.device.arch.interpreter.refusing import in_kernel, refuse_call
 from pyshmem.device.arch.interpreter.translation import away
 from pyshmem.device.arch.interpreter.values import decoded, number
-from pyshmem.runtime import _native, areas
+from pyshmem.runtime import _native, areas, differing_calls
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError, listed
 from pyshmem.runtime.host_timeouts import refuse_timeout
@@ -23,7 +23,8 @@ def synchronise(ctx: Any, routine: str) -> None:
     team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
     missing = partial(_native.absent, *team)  # pyshmem.runtime.host_timeouts calls it too
     try:
-        _native.sync(*team)
+        if _native.sync(*team):
+            differing_calls.refuse(team[0], "its team", in_kernel(routine), None)
     except TimeoutError:
         _refuse_absent(ctx, routine, missing())
 

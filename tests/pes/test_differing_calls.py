@@ -1,0 +1,131 @@
+"""9.3, 9.9: a collective that PEs call with different sizes or types is an error on all of them, and their next call works."""
+
+import re
+
+import pytest
+import torch
+from support import guarded, live, on_one_node, payload, refused_by_all, untouched
+from team_shapes import way  # noqa: F401
+
+import pyshmem as shmem
+
+FOLDS = ["sum_reduce", "max_reduce", "sum_inscan", "sum_exscan"]
+SIZES = [(8, 4), (20, 600), (600, 500)]  # by mailboxes; by mailboxes and in shares; in shares
+
+
+@pytest.fixture(autouse=True)
+def several(npes):
+    if npes == 1:
+        pytest.skip("a PE agrees with itself")
+
+
+def last_differs(me, npes, usual, odd):
+    return odd if me == npes - 1 else usual
+
+
+def said(npes, usual, odd):
+    """The part of the message that tells both calls, with their PEs in order."""
+    return f"got {re.escape(usual)} on PEs? 0.* and {re.escape(odd)} on PE {npes - 1}; wants the same on all PEs of TEAM_WORLD$"
+
+
+@pytest.mark.many
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("way", ["tensors", "arrays", "torch"], indirect=True)
+def test_reductions_of_different_sizes_are_refused_on_all_pes_and_write_nothing(name, way, private, sizes, me, npes):
+    target, source = guarded(600, torch.int32)[1], shmem.array(payload(me, 0, 600, torch.int32))
+    given = source.clone() if private and me == 0 else source
+    size = last_differs(me, npes, *sizes)
+    text = f"{name}: PE {me}: size: " + said(npes, *(f"{count} int32 elements" for count in sizes))
+    refused_by_all(shmem.OutOfRangeError, text, lambda: getattr(shmem, name)(way(target), way(given), size))
+    assert untouched(target)
+    shmem.sum_reduce(way(source[:100]), way(shmem.ones(100, dtype=torch.int32)))
+    assert (source[:100] == npes).all()
+
+
+@pytest.mark.many
+@pytest.mark.parametrize("count", [4, 600])
+@pytest.mark.parametrize("name", [*FOLDS, "collect", "fcollect", "alltoall", "alltoalls"])
+def test_collectives_of_different_types_are_refused_on_all_pes(name, count, me, npes):
+    dtype = last_differs(me, npes, torch.float32, torch.int32)
+    source = shmem.zeros(count * npes).view(dtype)
+    target = guarded(count * npes, torch.float32)[1].view(dtype)
+    text = f"{name}: PE {me}: dtype: " + said(npes, f"{count} float32 elements", f"{count} int32 elements")
+    refused_by_all(shmem.DtypeError, text, lambda: getattr(shmem, name)(target, source, size=count))
+    assert untouched(target) or name not in (*FOLDS, "collect")
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("name", ["fcollect", "alltoall", "alltoalls", "broadcast"])
+def test_copies_of_different_sizes_are_refused_on_all_pes(name, private, me, npes):
+    if name == "broadcast" and not private:
+        pytest.skip("the root of a small broadcast waits for nobody")
+    target, source = shmem.zeros(8 * npes), shmem.ones(8 * npes)
+    call = (lambda *arrays, size: shmem.broadcast(*arrays, 0, size)) if name == "broadcast" else getattr(shmem, name)
+    arrays = [array.clone() if private else array for array in (target, source)]
+    text = f"{name}: PE {me}: size: " + said(npes, "8 float32 elements", "4 float32 elements")
+    refused_by_all(shmem.OutOfRangeError, text, lambda: call(*arrays, size=last_differs(me, npes, 8, 4)))
+
+
+def test_large_broadcasts_of_different_sizes_are_refused_on_all_pes(me, npes):
+    if not on_one_node():
+        pytest.skip("the root waits for nobody")
+    target, source = shmem.zeros(300_000), shmem.ones(300_000)
+    size = last_differs(me, npes, 300_000, 290_000)
+    text = f"broadcast: PE {me}: size: " + said(npes, "300000 float32 elements", "290000 float32 elements")
+    refused_by_all(shmem.OutOfRangeError, text, lambda: shmem.broadcast(target, source, 0, size))
+
+
+def test_strides_that_differ_are_refused_on_all_pes(me, npes):
+    target, source = shmem.zeros(8 * npes), shmem.ones(8 * npes)
+    stride = last_differs(me, npes, 2, 3)
+    text = f"alltoalls: PE {me}: call: " + said(
+        npes, "1 float32 elements at stride 2", "1 float32 elements at stride 3"
+    )
+    refused_by_all(shmem.ArgumentError, text, lambda: shmem.alltoalls(target, source, stride, 1, 1))
+
+
+@pytest.mark.parametrize("make", [shmem.zeros, shmem.malloc, lambda size: shmem.align(128, size)])
+def test_allocations_of_different_sizes_are_refused_on_all_pes_and_leave_the_heap_as_it_was(make, me, npes):
+    before = live()
+    text = r"(zeros|malloc|align): PE \d+: size: got 100 \w+ elements at heap offset \d+ on .* and 200 \w+ elements .*; wants the same"
+    refused_by_all(shmem.OutOfRangeError, text, lambda: make(last_differs(me, npes, 100, 200)))
+    assert live() == before
+    word = shmem.zeros(1)  # at one offset on all
+    shmem.put(word, torch.ones(1, device=word.device), (me + 1) % npes)
+    shmem.barrier_all()
+    assert word.item() == 1
+
+
+def test_an_allocation_that_fits_on_some_pes_only_is_refused_on_all(me, npes):
+    before = live()
+    size = last_differs(me, npes, 64, 1 << 50)
+    refused_by_all(shmem.OutOfRangeError, "malloc: .*size: got 64 uint8 elements", lambda: shmem.malloc(size))
+    assert live() == before
+
+
+def test_blocks_that_differ_are_not_freed_nor_resized(me, npes):
+    a, b = shmem.zeros(16), shmem.zeros(16)
+    before = live()
+    refused_by_all(shmem.ArgumentError, "free: ", lambda: shmem.free(last_differs(me, npes, a, b)))
+    refused_by_all(shmem.ArgumentError, "realloc: ", lambda: shmem.realloc(last_differs(me, npes, a, b), 640))
+    refused_by_all(shmem.OutOfRangeError, "realloc: ", lambda: shmem.realloc(a, last_differs(me, npes, 640, 1280)))
+    assert live() == before
+
+
+def test_different_routines_are_refused_on_all_pes(me, npes):
+    word = shmem.zeros(1, dtype=torch.int64)
+    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and max_reduce of 1 int64 elements on PE {npes - 1}; wants the same call"
+    call = last_differs(me, npes, shmem.sum_reduce, shmem.max_reduce)
+    refused_by_all(shmem.ArgumentError, text, lambda: call(word, word))
+    text = (
+        f"call: got barrier_all on PEs? 0.* and zeros of 5 float32 elements at heap offset .* on PE {npes - 1}; wants"
+    )
+    call = last_differs(me, npes, shmem.barrier_all, lambda: shmem.zeros(5))
+    refused_by_all(shmem.ArgumentError, text, call)
+    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and collect on PE {npes - 1}; wants the same call"
+    call = last_differs(me, npes, lambda: shmem.sum_reduce(word, word), lambda: shmem.collect(word, word))
+    refused_by_all(shmem.ArgumentError, text, call)
+    shmem.sum_reduce(word.fill_(1), word)
+    assert word.item() == npes
