@@ -39,13 +39,14 @@ static int64_t now_ns(void) {
 }
 
 /* The state of a spinning wait. spins: the polls before the first yield, many if each PE has a core of its own, and few
- * if PEs share cores, because the other PE may need this core. interrupted(with): called every 20 ms; returns whether
- * the wait must stop. NULL: nothing interrupts it. */
-typedef struct {
+ * if PEs share cores, because the other PE may need this core. interrupted: called every 20 ms, for which `with` is;
+ * returns whether the wait must stop. NULL: nothing interrupts it. */
+typedef struct spin {
     uint64_t polls, spins;
     int64_t started, checked, limit;
     int failed; /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
-    int (*interrupted)(void *);
+    int told;   /* whether `interrupted` has told of this wait */
+    int (*interrupted)(struct spin *);
     void *with;
 } spin_t;
 
@@ -66,7 +67,7 @@ static int spin_check(spin_t *s) {
     }
     if (!s->interrupted || now - s->checked < 20000000) return 1;
     s->checked = now;
-    s->failed = s->interrupted(s->with) ? 2 : 0;
+    s->failed = s->interrupted(s) ? 2 : 0;
     return !s->failed;
 }
 

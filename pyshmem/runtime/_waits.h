@@ -3,12 +3,38 @@
 #include "_conversions.h"
 #include "_spins.h"
 
-/* Takes the GIL, so that Ctrl-C and other signal handlers run. released: the thread state of a wait without the GIL. */
-static int handle_signals(void *released) {
-    PyEval_RestoreThread(*(PyThreadState **)released);
-    int raised = PyErr_CheckSignals();
-    *(PyThreadState **)released = PyEval_SaveThread();
-    return raised != 0;
+/* What tells the user of a long wait, and the nanoseconds after which a wait is long. NULL: nothing tells. */
+static PyObject *teller;
+static int64_t long_wait;
+
+/* Takes the GIL, so that Ctrl-C and other signal handlers run, and tells of a long wait. s->with: the thread state of a
+ * wait without the GIL. */
+static int handle_signals(spin_t *s) {
+    PyThreadState **released = s->with;
+    PyEval_RestoreThread(*released);
+    int raised = PyErr_CheckSignals() != 0;
+    if (!raised && teller && !s->told && s->checked - s->started > long_wait) {
+        PyObject *none = PyObject_CallNoArgs(teller);
+        s->told = 1;
+        raised = !none;
+        Py_XDECREF(none);
+    }
+    *released = PyEval_SaveThread();
+    return raised;
+}
+
+/* tell_of_waits(seconds, function): calls the function once in each wait that takes longer. 0 seconds: never. */
+static PyObject *py_tell_of_waits(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    double seconds;
+    if (!arity("tell_of_waits", n, 2) || !to_f64(args[0], &seconds)) return NULL;
+    Py_CLEAR(teller);
+    long_wait = (int64_t)(seconds * 1e9);
+    if (seconds > 0) {
+        Py_INCREF(args[1]);
+        teller = args[1];
+    }
+    Py_RETURN_NONE;
 }
 
 /* Releases the GIL for a wait, which then handles signals. */
@@ -90,4 +116,4 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
 POLLED(WAITS)
 
 #define WAIT_METHODS(T) METHOD(test_##T), METHOD(wait_##T), METHOD(wait_any_##T),
-static PyMethodDef wait_methods[] = {POLLED(WAIT_METHODS) LAST_METHOD};
+static PyMethodDef wait_methods[] = {POLLED(WAIT_METHODS) METHOD(tell_of_waits), LAST_METHOD};

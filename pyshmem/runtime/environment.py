@@ -111,6 +111,9 @@ VARIABLES = {
         ),
         Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait times out; 0: never"),
         Variable(
+            "PYSHMEM_WAIT_NOTICE", parse_seconds, 30.0, "seconds after which PE 0 says what it waits for; 0: never"
+        ),
+        Variable(
             "PYSHMEM_MAX_TEAMS",
             parse_count,
             64,

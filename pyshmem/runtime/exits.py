@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from pyshmem.runtime import _native
+from pyshmem.runtime.errors import ShmemError
 from pyshmem.runtime.job import job
 from pyshmem.runtime.tracebacks import origin
 
@@ -80,7 +81,10 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
     first = origin(error)
     who = f"PE {pe}" if job.on_one_host else f"PE {pe} on {os.uname().nodename}"
-    reason = f": {first}" if str(first) else ""
+    told = str(first)
+    if isinstance(first, ShmemError):
+        told = told.replace(f": PE {pe}: ", ": ", 1)  # the line begins with it
+    reason = f": {told}" if told else ""
     line, report = f"{who}: {type(first).__name__}{reason}", _job_file("reported", _mpi.COMM_WORLD.rank)
     if report:
         # pyshmemrun prints it last, after the launcher's words

@@ -17,12 +17,13 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime import ranges, tracebacks
+from pyshmem.runtime import _native, environment, ranges, tracebacks
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import WaitTimeoutError, grouped, listed, refuse
@@ -47,6 +48,8 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
     Only the main thread can: in another one nothing happens.
     """
     global _listening, _dumps
+    seconds = environment.read("PYSHMEM_WAIT_NOTICE") if job.my_pe == 0 and job.n_pes > 1 else 0.0
+    _native.tell_of_waits(seconds, partial(_tell_of_wait, seconds))
     if not (job.debug or dump) or threading.current_thread() is not threading.main_thread():
         return
     for number in (ASK, dump) if dump else (ASK,):
@@ -62,6 +65,15 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
     if dump and os.path.isdir(folder):
         _dumps = os.path.join(folder, f"dumps-{mpi_rank}")
         _tell(str(int(dump)))  # pyshmemrun sends it to PEs that will not die from it
+
+
+def _tell_of_wait(seconds: float) -> None:
+    """Print what this PE waits for. Called once in each long wait, by the thread that waits."""
+    frame = sys._getframe(1)
+    place = _place(frame).replace("is in", f"has waited {seconds:g} s in", 1)
+    others = "; ".join(_explained(list(range(1, job.n_pes)), "the other PEs"))
+    limit = "PYSHMEM_WAIT_NOTICE sets the seconds, 0 for never"
+    sys.stderr.write(f"pyshmem: PE 0 {place}{_waits_for(frame)}; {others}; {limit}\n")
 
 
 def leave() -> None:

@@ -277,7 +277,7 @@ def test_messages_without_thread_multiple_are_refused_by_name(carrier, tmp_path)
     wants = (
         f"PYSHMEM_FAR: got {carrier}, but on PE 0 MPI has no THREAD_MULTIPLE; wants MPI with THREAD_MULTIPLE, or tcp"
     )
-    assert status != 0 and f"PE 1: LaunchError: init: PE 1: {wants}" in err
+    assert status != 0 and f"PE 1: LaunchError: init: {wants}" in err
 
 
 LOST = """

@@ -103,15 +103,67 @@ shmem.barrier_all()
     )
     status, _, err = mpiexec(4, program, tmp_path=tmp_path, environment=DEBUG)
     assert status == 1
-    said = err[
-        err.index("PE 0: WaitTimeoutError: barrier_all: PE 0: team: got no call from PEs 1, 2 and 3 of TEAM_WORLD") :
-    ]
+    said = err[err.index("PE 0: WaitTimeoutError: barrier_all: team: got no call from PEs 1, 2 and 3 of TEAM_WORLD") :]
     for words in (
         f"PE 1 is in wait_until at program.py:{line_of(program, 'wait_until')}",
         f"PE 2 is in no call of pyshmem, at program.py:{line_of(program, 'time.sleep')}",
         f"PE 3 is in set_lock at program.py:{line_of(program, 'set_lock') + 1}",
     ):
         assert words in said
+
+
+NOTICED = """
+import os
+import sys
+import time
+write = sys.stderr.write
+
+def watched(text):
+    for name in ("barrier_all", "wait_until"):
+        if f"has waited 0.2 s in {name}" in text:
+            open(name, "w").close()
+    return write(text)
+
+sys.stderr.write = watched
+import pyshmem as shmem, torch
+shmem.init(heap_size="1m")
+me, word = shmem.my_pe(), shmem.zeros(1, dtype=torch.int64)
+
+def until(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+
+if me == 1:
+    until("barrier_all")
+shmem.barrier_all()
+if me == 1:
+    until("wait_until")
+    shmem.p(word, 5, 0)
+if me == 0:
+    shmem.wait_until(word, ">=", 5)
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_pe_0_says_once_in_each_long_wait_where_it_waits_and_for_whom(debug, tmp_path):
+    """PE 1 goes on as soon as the line is there."""
+    settings = {"PYSHMEM_WAIT_NOTICE": "0.2", **(DEBUG if debug else {})}
+    status, _, err = mpiexec(2, NOTICED, tmp_path=tmp_path, environment=settings)
+    assert status == 0, err
+    said = [line for line in err.splitlines() if "barrier_all at" in line or "wait_until at" in line]
+    first, second = (line_of(NOTICED, call) for call in ("shmem.barrier_all", "shmem.wait_until"))
+    where = (
+        r"PE 1 is in no call of pyshmem, at program.py:\d+" if debug else "SHMEM_DEBUG=1 says where the other PEs are"
+    )
+    end = f"; {where}; PYSHMEM_WAIT_NOTICE sets the seconds, 0 for never"
+    begin = "pyshmem: PE 0 has waited 0.2 s in "
+    assert len(said) == 2, err
+    assert re.fullmatch(
+        f"{begin}barrier_all at program.py:{first}: no call yet from PE 1 of TEAM_WORLD{end}", said[0]
+    ), err
+    assert re.match(
+        rf"{begin}wait_until at program.py:{second}: ivar = int64\[\d*\] at heap offset \d+.*, now ", said[1]
+    ), err
 
 
 def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):

@@ -72,6 +72,19 @@ def test_branches_on_run_time_scalars(me):
 
 
 @triton.jit
+def put_if(ctx, word, flag, pe):
+    if flag:
+        dev.p(ctx, word, 7, pe)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_python_bool_is_a_run_time_argument(flag, me):
+    word = shmem.zeros(1, dtype=torch.int32)
+    put_if[(1,)](shmem.device_context(), word, flag, me)
+    assert word.item() == 7 * flag
+
+
+@triton.jit
 def place_of(ctx, array, index):
     return dev.ptr(ctx, array + index, (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
+from triton.runtime import interpreter as _triton
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
 from pyshmem.device.arch.fields import decoded as decoded
@@ -52,6 +53,15 @@ def item_bytes(pointers: Any) -> int:
 def tensor_of(value: Any, dtype: Any) -> Any:
     """Return a number as a tensor."""
     return tl.tensor(TensorHandle(np.array([value], dtype=_get_np_dtype(dtype)), dtype), dtype)
+
+
+def _accept_bools() -> None:
+    """Let kernels take Python bools, as compiled ones do. In Triton's interpreter their one has 32 bits, an error."""
+    convert = _triton._implicit_cvt
+    _triton._implicit_cvt = lambda value: tensor_of(value, tl.int1) if isinstance(value, bool) else convert(value)
+
+
+_accept_bools()
 
 
 def fit(routine: str, argument: str, value: Any, pointers: Any) -> Any:
