@@ -20,4 +20,5 @@ source "$HOME/shmem/bin/activate"
 export PYSHMEM_HEAP=cuda           # refuses to start where a PE has no GPU, instead of using CPU memory
 
 # Flux starts the processes itself and gives MPI their numbers: SITE: -o mpi=spectrum, -o pmi=pmix, as the MPI wants it
-flux run --ntasks=4 --cores-per-task=8 --gpus-per-task=1 python "$@"
+# gpu-affinity=on: each PE sees all GPUs of the job, so that PEs can map each other's memory
+flux run --ntasks=4 --cores-per-task=8 --gpus-per-task=1 --setopt=gpu-affinity=on python "$@"

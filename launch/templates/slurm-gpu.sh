@@ -6,6 +6,8 @@
 #SBATCH --ntasks-per-node=4
 # SITE: the same number
 #SBATCH --gpus-per-node=4
+# each PE sees all GPUs of the node, so that PEs can map each other's memory
+#SBATCH --gpu-bind=none
 # SITE: the cores of a node, divided by its GPUs
 #SBATCH --cpus-per-task=8
 # SITE: how long it may take

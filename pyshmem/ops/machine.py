@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 
 from pyshmem.runtime import interpreter
+from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default
 
 _OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _EIGHT_BITS = {"interpreter": _OCP, "gfx942": _FNUZ, "gfx950": _OCP}
 OLDEST_WITH_EIGHT_BITS = (8, 9)  # of NVIDIA's
-_CHIPLETS = {"gfx942": 8, "gfx950": 8}
 INTERPRETED_PROGRAMS = 1  # they run one after the other, so none may wait for a later one
 
 
@@ -39,7 +39,7 @@ def machine() -> Machine:
     arch = default().arch
     properties = torch.cuda.get_device_properties()
     described = arch == "nvidia" and properties.major >= 9
-    return Machine(arch, properties.multi_processor_count, _CHIPLETS.get(arch, 1), described)
+    return Machine(arch, properties.multi_processor_count, gpu.chiplets, described)
 
 
 def warps_of(threads: int) -> int:

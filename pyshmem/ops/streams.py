@@ -9,13 +9,30 @@ import torch
 
 from pyshmem.runtime.heap import default
 
+MOST_ON_HIP = (
+    4  # HIP has as many hardware queues of a priority, unless it is told otherwise, and streams share them in order
+)
+_ring: list[Any] = []
+
+
+def _stream() -> Any:
+    """Return a stream for a side. On HIP all sides take turns on a few, and the host's own streams alone have priority."""
+    heap = default()
+    if not heap.streams:
+        return None
+    if heap.driver.vendor == "cuda":
+        return torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+    taken = _ring.pop(0) if len(_ring) == MOST_ON_HIP else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    _ring.append(taken)
+    return taken
+
 
 class Side:
-    """A stream beside the current one."""
+    """A stream beside the current one. Others may have the same stream: all PEs enqueue on their sides in the same order."""
 
     def __init__(self) -> None:
         self._used = False
-        self._stream: Any = torch.cuda.Stream(priority=-1) if default().streams else None  # type: ignore[no-untyped-call]
+        self._stream: Any = _stream()
 
     def after(self, *others: Any) -> AbstractContextManager[Any]:
         """Return a context in which work is enqueued on the side stream, after the present work of the current stream.

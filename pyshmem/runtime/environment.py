@@ -109,6 +109,9 @@ VARIABLES = {
             "auto",
             "AMD GPUs: the kind of memory of the heap",
         ),
+        Variable(
+            "PYSHMEM_ALLOW_ARCH", parse_flag, False, "AMD GPUs: try one for which kernels have no fences of their own"
+        ),
         Variable("PYSHMEM_WAIT_TIMEOUT", parse_seconds, 300.0, "seconds after which a wait times out; 0: never"),
         Variable(
             "PYSHMEM_WAIT_NOTICE", parse_seconds, 30.0, "seconds after which PE 0 says what it waits for; 0: never"

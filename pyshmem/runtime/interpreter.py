@@ -9,6 +9,8 @@ import os
 import sys
 
 VARIABLE = "TRITON_INTERPRET"
+# of each priority, for the streams of HIP, which share them in order; 4 by default, of which the null stream holds one
+HARDWARE_QUEUES = "8"
 chosen_here = False  # whether this import switched the interpreter on
 too_late = False  # whether triton was imported before, with compiled functions
 
@@ -16,10 +18,12 @@ too_late = False  # whether triton was imported before, with compiled functions
 def choose() -> None:
     """Switch the interpreter on if there is no GPU and the user has not set the variable."""
     global chosen_here, too_late
-    if VARIABLE in os.environ:
-        return
     import torch
 
+    if torch.version.hip:  # the runtime reads it at its first call
+        os.environ.setdefault("GPU_MAX_HW_QUEUES", HARDWARE_QUEUES)
+    if VARIABLE in os.environ:
+        return
     if torch.cuda.is_available():
         return
     if "triton" in sys.modules:

@@ -8,6 +8,8 @@ STANDIN_DEVICES of physical numbers.
     STANDIN_LOG=path          one line per call: name, arguments, "-> code"; and one per misuse; ".pid" is appended
     STANDIN_DEVICES=0,1       the visible devices; physical number n has PCI bus id 0000:0n:00.0
     STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
+    STANDIN_CHIPLETS=8        the parts of each device with an L2 cache of their own
+    STANDIN_HIDDEN=1          a control group hides the other processes' devices: the kernel refuses imports
     STANDIN_NO_VMM=1          the attribute says that there is no virtual memory management */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -33,7 +35,15 @@ enum {
     ALREADY_ENABLED = 704,
     NOT_SUPPORTED = 801
 };
-enum { LIMIT = 256, POISON = 0xA5, PAGE = 4096, RECOMMENDED = 2 << 20, VMM_SUPPORTED = 89, UNCACHED = 0x40000000 };
+enum {
+    LIMIT = 256,
+    POISON = 0xA5,
+    PAGE = 4096,
+    RECOMMENDED = 2 << 20,
+    VMM_SUPPORTED = 89,
+    CHIPLETS = 10018,
+    UNCACHED = 0x40000000
+};
 
 /* What the caller passes, laid out as in HIP 6 and later. */
 struct location {
@@ -89,8 +99,8 @@ static struct handle handles[LIMIT];
 static struct piece pieces[LIMIT];
 static struct range ranges[LIMIT];
 static struct block blocks[LIMIT], opened[LIMIT];
-static int devices[LIMIT], device_count, version, misuses;
-static bool peer_enabled[LIMIT], no_vmm;
+static int devices[LIMIT], device_count, version, misuses, chiplets;
+static bool peer_enabled[LIMIT], no_vmm, hidden;
 static __thread int current;
 static FILE *record_file;
 
@@ -107,7 +117,9 @@ __attribute__((constructor)) static void read_settings(void) {
          next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL)
         devices[device_count++] = atoi(next);
     version = atoi(setting("STANDIN_VERSION", "71400000"));
+    chiplets = atoi(setting("STANDIN_CHIPLETS", "8"));
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
+    hidden = *setting("STANDIN_HIDDEN", "0") == '1';
 }
 
 /* As HIP 7 keeps it: the code of the thread's last call that failed, until hipGetLastError. Not ready is no failure. */
@@ -231,7 +243,7 @@ EXPORT(hipSetDevice, (int device), (device), "device=%d", device) {
 EXPORT(hipDeviceGetAttribute, (int *out, int attribute, int device), (out, attribute, device), "attribute=%d device=%d",
        attribute, device) {
     if (device < 0 || device >= device_count) return INVALID_DEVICE;
-    return *out = attribute != VMM_SUPPORTED || !no_vmm, 0;
+    return *out = attribute == CHIPLETS ? chiplets : attribute != VMM_SUPPORTED || !no_vmm, 0;
 }
 
 EXPORT(hipDeviceGetPCIBusId, (char *text, int length, int device), (text, length, device), "length=%d device=%d",
@@ -356,6 +368,7 @@ EXPORT(hipMemImportFromShareableHandle, (struct handle * *out, void *argument, i
     int fd = value ? (int)(uintptr_t)argument : *(int *)argument, own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     struct stat status;
     if (own < 0 || fstat(own, &status)) return INVALID_VALUE;
+    if (hidden) return close(own), INVALID_VALUE;
     *out = FREE_ROW(handles, fd);
     **out = (struct handle){
         .fd = own, .device = -1, .caller_fd = fd, .size = status.st_size - PAGE, .inode = status.st_ino};

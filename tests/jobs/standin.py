@@ -69,7 +69,7 @@ class Alone:
 class Standin:
     """One copy of the library, with a state of its own. ``path`` is what a Driver is given."""
 
-    def __init__(self, built, version="7.14", devices="0", vmm=True):
+    def __init__(self, built, version="7.14", devices="0", vmm=True, **others):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="standin-", dir=pathlib.Path(built).parent))
         self.path = str(shutil.copy(built, self.folder / "libamdhip64.so"))
         major, minor = version.split(".")
@@ -78,6 +78,7 @@ class Standin:
             "STANDIN_DEVICES": devices,
             "STANDIN_VERSION": str(int(major) * 10000000 + int(minor) * 100000),
             "STANDIN_NO_VMM": "0" if vmm else "1",
+            **{f"STANDIN_{name.upper()}": str(value) for name, value in others.items()},
         }
         os.environ.update(settings)
         self.library = ctypes.CDLL(self.path)  # which reads them once, now

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from far_peer import FETCH, GPU, Peer, Service
 from jobs import python
+from pyshmem.device.arch.targets import TARGETS
 from pyshmem.runtime import _native
+from pyshmem.runtime.errors import LaunchError
 from pyshmem.runtime.far import STAGE
 from pyshmem.runtime.gpu import driver as seam
 from pyshmem.runtime.gpu import mapping as mapping_module
+from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping, choose
 from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
@@ -258,6 +261,39 @@ def test_virtual_memory_that_cannot_be_had_is_refused(version, kind, library):
 def test_a_driver_without_virtual_memory_gets_ipc(library):
     driver = Driver("hip", 0, Standin(library, vmm=False).path)
     assert choose(driver, "gfx942", "auto", "auto")[:2] == ("ipc", EXTENDED)
+
+
+# ---- which GPUs ----
+
+
+def test_the_gpus_that_init_accepts_are_the_targets_of_kernels():
+    assert ("interpreter", *opening.ARCHS) == TARGETS
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1030", "gfx1100", "gfx1201", "gfx1250", "gfx940"])
+def test_a_gpu_without_fences_of_its_own_is_refused_by_name_unless_the_user_allows_it(arch, monkeypatch):
+    monkeypatch.delenv("PYSHMEM_ALLOW_ARCH", raising=False)
+    known = {"gfx908": "MI100: Triton from", "gfx1250": "Triton from", "gfx940": "unknown here"}.get(
+        arch, "RDNA: Triton from"
+    )
+    with pytest.raises(LaunchError) as caught:
+        opening._require_arch(Alone(), arch)
+    assert f"device: got a {arch} on PE 0 ({known}" in str(caught.value)
+    assert "wants gfx90a, gfx942, gfx950 or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1" in str(caught.value)
+    monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
+    opening._require_arch(Alone(), arch)
+
+
+@pytest.mark.parametrize("chiplets", [8, 6, 1])  # MI300X; MI300A; MI300X in CPX partitions
+def test_the_number_of_chiplets_is_the_drivers(chiplets, library):
+    driver = Driver("hip", 0, Standin(library, chiplets=chiplets).path)
+    assert driver.chiplets() == chiplets
+
+
+def test_a_driver_that_does_not_know_chiplets_has_one(standin):
+    driver = Driver("hip", 0, standin.path)
+    standin.fail("hipDeviceGetAttribute", 1, 1)
+    assert driver.chiplets() == 1
 
 
 # ---- devices, and work on streams ----

@@ -95,6 +95,30 @@ print(len(starting), len(growing), flush=True)
         assert (status, out) == (0, f"{pes * 2} {pes * growing}\n" * pes), err
 
 
+def test_an_import_that_a_control_group_forbids_names_the_setting(library, tmp_path):
+    program = """
+standin = Standin(sys.argv[1], devices=str(me), hidden=1)
+driver = Driver("hip", 0, standin.path)
+mapping = VmmMapping(driver, node, node, 64 * MIB, PINNED)
+try:
+    mapping.grow(MIB, 0)
+except DriverError as error:
+    print(error, flush=True)
+mapping.close()
+assert standin.ledger() == Ledger(), standin.misuses()
+"""
+    status, out, err = mpiexec(2, HEAD + program, str(library), tmp_path=tmp_path)
+    assert status == 0, err
+    for word in (
+        "hipMemImportFromShareableHandle",
+        "control group",
+        "--gpu-bind=none",
+        "gpu-affinity=on",
+        "PYSHMEM_PEER_MAP=none",
+    ):
+        assert out.count(word) == 2, out
+
+
 def test_what_one_call_fails_to_give_back_does_not_keep_the_rest(library, tmp_path):
     """close goes through, raises where a call failed, and no PE waits for another for ever."""
     program = """

@@ -97,6 +97,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_DEVICE": None,
         "PYSHMEM_PEER_MAP": "auto",
         "PYSHMEM_HIP_MEMORY": "auto",
+        "PYSHMEM_ALLOW_ARCH": False,
         "PYSHMEM_WAIT_TIMEOUT": 300.0,
         "PYSHMEM_WAIT_NOTICE": 30.0,
         "PYSHMEM_MAX_TEAMS": 64,

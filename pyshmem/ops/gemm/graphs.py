@@ -9,17 +9,28 @@ from typing import Any
 import torch
 
 from pyshmem.runtime._native import launch_graph
+from pyshmem.runtime.gpu.driver import Driver
 from pyshmem.runtime.gpu.launch import graph_launcher, refuse_launch
 from pyshmem.runtime.heap import default
 
 _capturing = torch._C._cuda_isCurrentStreamCapturing  # torch.cuda's function takes twice the time
+# the first version of each vendor's driver whose graphs keep all edges; None: no release is known. HIP's classic executor
+# drops edges of a node with more than four children (rocm-systems#11499), and its graphs have no priority
+KEEPS_EDGES: dict[str, int | None] = {"cuda": 0, "hip": None}
 MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
+
+
+def keeps_edges(driver: Driver) -> bool:
+    """Return whether the driver's graphs keep the order of what was captured."""
+    least = KEEPS_EDGES[driver.vendor]
+    return least is not None and driver.version >= least
 
 
 class Replayed:
     """``step(*arrays)`` as a graph. The first call with some addresses enqueues it, the second captures it.
 
-    While the current stream captures a graph itself, and in CPU memory, the step is enqueued.
+    While the current stream captures a graph itself, in CPU memory, and with a driver whose graphs lose edges, the step is
+    enqueued.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:
@@ -27,9 +38,10 @@ class Replayed:
         # torch's graph, and the driver's handle of it
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._heap = default()
+        self._enqueues = not self._heap.streams or not keeps_edges(self._heap.driver)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
-        if not self._heap.streams or _capturing():
+        if self._enqueues or _capturing():
             self._step(*arrays)
             return
         key = tuple([each.data_ptr() for each in arrays])

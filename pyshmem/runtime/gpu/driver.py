@@ -26,6 +26,12 @@ _NOT_READY = 600
 _ANY_DIRECTION = 4  # hipMemcpyDefault
 _IPC_HINT = "; set HSA_ENABLE_IPC_MODE_LEGACY to 0 or to 1 on all PEs to select ROCm's other way to share memory"
 
+_IMPORT_HINT = (
+    "; if the job's control group hides the other PE's GPU, the kernel refuses this: let each PE see all GPUs of its node "
+    "(Slurm: --gpus-per-node and --gpu-bind=none in place of --gpus-per-task; Flux: -o gpu-affinity=on), or set "
+    "PYSHMEM_PEER_MAP=none"
+)
+
 
 class Location(ctypes.Structure):
     _fields_ = (("kind", c_int), ("device", c_int))
@@ -128,6 +134,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
 }
 _WORDS_ON_STREAMS = 122  # CUDA's attribute: whether streams write and wait for words of 8 bytes
 _WAITS = {GE: 0, EQ: 1}  # the comparisons of cuStreamWaitValue64
+_CHIPLETS = 10018  # HIP's attribute: the parts of the device with an L2 cache of their own, in its present partition
 _MPS = 133  # CUDA's attribute: whether processes share the device by the multi-process service
 _VMM_ATTRIBUTES = {"cuda": (102, 103), "hip": (89,)}  # virtual memory; for CUDA also file descriptors as handles
 
@@ -237,6 +244,13 @@ class Driver:
             return self.vendor == "cuda" and not self._number("attribute", _MPS, self.device)
         except DriverError:  # a driver that does not know the attribute
             return False
+
+    def chiplets(self) -> int:
+        """Return how many parts with an L2 cache of their own the device has."""
+        try:
+            return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1
+        except DriverError:  # a driver that does not know the attribute
+            return 1
 
     # ---- devices ----
 
@@ -415,7 +429,9 @@ class Driver:
 
     def _refuse(self, operation: str, code: int) -> None:
         cuda, hip, _ = _CALLS[operation]
-        hint = _IPC_HINT if self.vendor == "hip" and operation.startswith("ipc") else ""
+        hint = ""
+        if self.vendor == "hip":
+            hint = _IPC_HINT if operation.startswith("ipc") else _IMPORT_HINT if operation == "import" else ""
         if operation in ("create", "export", "import", "ipc_get", "ipc_open"):
             hint += descriptors.exhausted()
         raise DriverError((cuda if self.vendor == "cuda" else hip) or operation, code, self._message(code) + hint)

@@ -39,6 +39,7 @@ class GpuHeap(Heap):
     streams = True
     shared = False  # whether some PEs share a GPU
     in_turn = False  # whether PEs that share one take turns on it, see Driver.takes_turns
+    chiplets = 1  # the parts of this GPU with an L2 cache of their own
     divided = False  # whether PEs of one host are on several nodes, because they do not map each other's GPU memory
 
     def open(

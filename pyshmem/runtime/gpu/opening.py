@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
     from pyshmem.runtime.bootstrap import Comm
 
+ARCHS = ("nvidia", "gfx90a", "gfx942", "gfx950")
+_OTHER_ARCHS = {  # the first that fits; what stands against it
+    "gfx908": "MI100: Triton from 3.6 compiles for it; its waits and caches are not those that kernels here rely on",
+    "gfx1250": "Triton from 3.6 compiles for it; kernels here have no fences for its caches",
+    "gfx1": "RDNA: Triton from 3.6 compiles for it, with waves of 32; kernels here have no fences for its caches",
+}
 _IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
 
 
@@ -81,6 +87,8 @@ def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) 
     try:
         properties = torch.cuda.get_device_properties(driver.device)
         gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if driver.vendor == "hip" else "nvidia"
+        _require_arch(world, gpu.arch)
+        gpu.chiplets = driver.chiplets()
         kinds = set(world.allgather((gpu.arch, gpu.shared)))
         gpu.reduces = not gpu.shared and len(kinds) == 1
         gpu.in_turn = driver.takes_turns()
@@ -92,6 +100,19 @@ def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) 
     except (DriverError, OSError, RuntimeError) as error:
         _refuse_driver(error)
     heaps["cuda"] = gpu
+
+
+def _require_arch(world: Comm, arch: str) -> None:
+    """Errors, on all PEs: LaunchError if the kernels' order of memory is not written for the GPU of some PE."""
+    allowed = all(gather(world, lambda: bool(environment.read("PYSHMEM_ALLOW_ARCH"))))
+    for pe, found in enumerate(world.allgather(arch)):
+        known = next((text for name, text in _OTHER_ARCHS.items() if found.startswith(name)), "unknown here")
+        if found not in ARCHS and not allowed:
+            got = f"a {found} on PE {pe} ({known})"
+            wants = (
+                f"{', '.join(ARCHS[1:])} or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1 tries it, PYSHMEM_HEAP=cpu does without"
+            )
+            refuse(LaunchError, "init", "device", got, wants)
 
 
 def _refuse_driver(error: Exception) -> NoReturn:

@@ -63,8 +63,16 @@ class GpuNear(Near):
             self.put = self.get = _native.copier(
                 driver.copy_function, raw_stream, self.heap.index, self._used, self._copy
             )
-        self._looking = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
+        self._looking = self._hosts_stream()
         self._look_stream = self._looking.cuda_stream
+
+    def _hosts_stream(self) -> torch.cuda.Stream:
+        """Return a stream for work that the host waits for.
+
+        On HIP, streams of one priority share hardware queues in order, so it has another one than the program's kernels, of
+        which one may wait for this host.
+        """
+        return torch.cuda.Stream(self.heap.index, priority=-1 if self.moves_words else 0)  # type: ignore[no-untyped-call]
 
     def _begin(self) -> None:
         """Set the state in which no operation is pending."""
@@ -152,9 +160,13 @@ class GpuNear(Near):
     def fetch(self, place: int, nbytes: int) -> int:
         """Read after the work on the current stream."""
         self.refuse_capture("a call that returns what it reads")
-        stream, at = self.heap.stream(), self._landing(nbytes)
+        stream, at = self._after(self.heap.stream()), self._landing(nbytes)
         self._read(at, place, nbytes, stream)
         return at
+
+    def _after(self, stream: int) -> int:
+        """Return a stream for work after that of ``stream``: on HIP one of the host's, if that has no work."""
+        return self._look_stream if self.moves_words and self.heap.driver.idle(stream) else stream
 
     def _read(self, at: int, address: int, nbytes: int, stream: int) -> None:
         """Copy bytes to ``at`` without tearing words. AMD's copies may tear words, so there a kernel reads them."""
@@ -192,7 +204,7 @@ class GpuNear(Near):
 
     def _fetching(self, op: str, dtype: torch.dtype, place: int, value: Any = 0, cond: Any = 0) -> Any:
         _require_held(dtype, value)
-        stream = self.use_stream()
+        stream = self._after(self.use_stream())
         self.refuse_capture("an atomic that returns what it finds")
         at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
@@ -304,7 +316,7 @@ class GpuNear(Near):
         """Return a stream of the calling thread, for kernels that it waits for: they do not delay those of other threads."""
         self.heap.enter()
         if self._thread.stream is None:
-            self._thread.stream = torch.cuda.Stream(self.heap.index)  # type: ignore[no-untyped-call]
+            self._thread.stream = self._hosts_stream()
         return int(self._thread.stream.cuda_stream)
 
     def finish(self, stream: int) -> None:
