@@ -37,18 +37,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("pyshmem", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
     parser.add_argument(
-        "command", nargs="?", choices=["info"], default="info", help="pyshmem bench --help: the benchmarks"
+        "command",
+        nargs="?",
+        choices=["info"],
+        default="info",
+        help="pyshmem doctor: what works between the GPUs of this machine, and what to try where it fails\n"
+        "pyshmem bench --help: the benchmarks",
     )
     parser.parse_args(arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # pyshmem info | head
+    return 1 if show() else 0
+
+
+def show() -> list[str]:
+    """Print all sections, and return what is missing."""
     missing: list[str] = []
     for title, describe in SECTIONS.items():
         for line in describe(missing):
             print(f"{title:10} {line}", flush=True)
             title = ""
     for line in missing or ["nothing"]:
-        print(f"{'missing' if line is (missing or [line])[0] else '':10} {line}")
-    return 1 if missing else 0
+        print(f"{'missing' if line is (missing or [line])[0] else '':10} {line}", flush=True)
+    return missing
 
 
 def _versions(missing: list[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ STANDIN_DEVICES of physical numbers.
     STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
     STANDIN_CHIPLETS=8        the parts of each device with an L2 cache of their own
     STANDIN_HIDDEN=1          a control group hides the other processes' devices: the kernel refuses imports
+    STANDIN_LOST=1            copies do nothing, and say nothing
     STANDIN_NO_VMM=1          the attribute says that there is no virtual memory management */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -100,7 +101,7 @@ static struct piece pieces[LIMIT];
 static struct range ranges[LIMIT];
 static struct block blocks[LIMIT], opened[LIMIT];
 static int devices[LIMIT], device_count, version, misuses, chiplets;
-static bool peer_enabled[LIMIT], no_vmm, hidden;
+static bool peer_enabled[LIMIT], no_vmm, hidden, lost;
 static __thread int current;
 static FILE *record_file;
 
@@ -119,6 +120,7 @@ __attribute__((constructor)) static void read_settings(void) {
     version = atoi(setting("STANDIN_VERSION", "71400000"));
     chiplets = atoi(setting("STANDIN_CHIPLETS", "8"));
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
+    lost = *setting("STANDIN_LOST", "0") == '1';
     hidden = *setting("STANDIN_HIDDEN", "0") == '1';
 }
 
@@ -568,7 +570,7 @@ EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kin
     if (kind < 0 || kind > 4) return INVALID_DIRECTION;
     if (!usable(target, nbytes, false) || !usable(source, nbytes, false))
         return misuse("a copy touches memory that the current device has no access to");
-    return memmove(target, source, nbytes), 0;
+    return lost ? 0 : (memmove(target, source, nbytes), 0);
 }
 
 EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *stream), (target, value, count, stream),

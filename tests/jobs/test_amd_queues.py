@@ -130,9 +130,9 @@ def test_the_service_of_far_pes_has_no_queue_of_the_program(heap, queues, monkey
     heap.system = heap.system_bytes = heap.size = 0
     queues.attachment, queues.address_of = lambda: (0, 0), lambda name: 0
     monkeypatch.setattr(torch, "zeros", lambda *size, **options: torch.empty(*size, dtype=torch.uint8))
-    monkeypatch.setattr(far_gpu._native, "far_open_gpu", lambda *arguments: None)
+    monkeypatch.setattr(far_gpu._native, "far_open_gpu", lambda *arguments: 0)
     monkeypatch.setattr(far_gpu, "job", SimpleNamespace(comm=SimpleNamespace(allgather=lambda value: [value]), my_pe=0))
-    monkeypatch.setattr(requests, "plans", lambda stream: b"")
+    monkeypatch.setattr(requests, "plans", lambda: b"")
     far = FromGpu(heap)
     far.open()
     others = [

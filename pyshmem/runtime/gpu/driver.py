@@ -420,6 +420,10 @@ class Driver:
         if code:
             self._refuse(operation, code)
 
+    def kept_error(self) -> int:
+        """Return the error that torch would find after its next launch in this thread, which then is forgotten; 0: none."""
+        return int(self._calls["last_error"]()) if self.has("last_error") else 0
+
     def _code(self, operation: str, *arguments: Any) -> int:
         """Call the driver and return its code. No error is left, which torch would report after its next launch."""
         code = int(self._calls[operation](*arguments))

@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
 
 # the first versions in which processes can share virtual memory; in which UNCACHED works
-_FULL_HIP = (
-    70000000,
-    71400000,
-)
+_FIRST_HIP, FIRST_UNCACHED_HIP = 70000000, 71400000
 _EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
 # ROCm holds a file descriptor for each piece of each PE: no heap has more pieces, and each growth adds a quarter or more
-_MOST_PIECES, _LEAST_GROWTH = 256, 4
+MOST_PIECES, _LEAST_GROWTH = 256, 4
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
@@ -49,7 +46,7 @@ def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice
         if asked_way == "ipc" or not able:
             return Choice("ipc", COARSE, "requested" if asked_way == "ipc" else "no shareable virtual memory")
         return Choice("vmm", PINNED, "requested" if asked_way == "vmm" else "the driver supports it")
-    shared, uncached = (able and driver.version >= least for least in _FULL_HIP)
+    shared, uncached = (able and driver.version >= least for least in (_FIRST_HIP, FIRST_UNCACHED_HIP))
     cached_is_right = arch.split(":")[0] in _COHERENT_WHEN_CACHED
     kind = asked_kind if asked_kind != "auto" else "coarse" if cached_is_right and shared else "uncached"
     fits_vmm = shared and (kind == "coarse" or (kind == "uncached" and uncached))
@@ -86,7 +83,7 @@ class VmmMapping:
                 granularity = driver.granularity(kind)
             granularity, cap = (max(world.allgather(number)) for number in (granularity, cap))
             self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
-            piece = min(max(_PIECE, cap // _MOST_PIECES), cap)
+            piece = min(max(_PIECE, cap // MOST_PIECES), cap)
             self.unit = _round_up(piece, granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
             self.alignment = 1 << (self.stride - 1).bit_length()

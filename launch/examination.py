@@ -1,0 +1,66 @@
+"""What each PE of a job of ``pyshmem doctor`` runs: ``python -m pyshmem.launch.examination mapping`` or ``calls``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mpi4py import MPI
+
+import pyshmem as shmem
+from pyshmem.runtime import environment, interpreter
+from pyshmem.runtime.errors import ShmemError
+
+from . import mapping_checks
+from .mapping_checks import Finding
+
+
+def mapping(world: Any) -> Iterator[Finding]:
+    """Examine every way to map GPU memory, by the driver alone."""
+    import torch
+
+    from pyshmem.runtime.gpu.driver import Driver
+
+    if not all(world.allgather(torch.cuda.is_available() and not interpreter.active())):
+        yield Finding("GPU memory", "", "", "not examined: not every PE has a GPU")
+        return
+    device = environment.read("PYSHMEM_DEVICE")
+    index = world.rank % torch.cuda.device_count() if device is None else device
+    torch.cuda.set_device(index)
+    torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
+    yield from mapping_checks.examine(Driver("hip" if torch.version.hip else "cuda", index), world)
+
+
+def calls(world: Any) -> Iterator[Finding]:
+    """Examine calls of the API on the default heap."""
+    shmem.init()
+    from . import call_checks
+
+    heap = shmem.zeros(1).device.type
+    checks = call_checks.CHECKS | (call_checks.ON_GPUS if heap == "cuda" else {})
+    for name, (check, advice) in checks.items():
+        try:
+            faults = list(filter(None, check()))
+        except (ShmemError, RuntimeError, ValueError, OSError) as error:
+            faults = [f"{type(error).__name__}: {error}"]
+        every = world.allgather(faults)
+        found = [f"PE {pe}: {fault}" for pe, theirs in enumerate(every) for fault in theirs]
+        yield Finding(name, "; ".join(found), advice, f"{heap} heap, {world.size} x {world.size} PEs")
+
+
+def main(part: str) -> int:
+    """Print each finding on PE 0, and return 1 if there is a fault."""
+    world, failed = MPI.COMM_WORLD, False
+    for number, found in enumerate({"mapping": mapping, "calls": calls}[part](world)):
+        if world.rank == 0:
+            told = (
+                f"FAILED: {found.fault}\n{'':14} try: {found.advice}" if found.fault else f"ok  {found.note}".rstrip()
+            )
+            print(f"{part if not number else '':10} {found.check}: {told}", flush=True)
+        failed |= bool(found.fault)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
