@@ -224,6 +224,39 @@ def test_pictures_show_sweeps_over_sizes_and_over_pes(tmp_path):
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 20
 
 
+def drawn_lines(monkeypatch, found, tmp_path):
+    """The axes of the first picture of a run."""
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure) or path)
+    plots.sweeps(record.as_json(found), tmp_path)
+    return figures[0].axes, figures[0].get_suptitle()
+
+
+def test_a_picture_joins_the_points_of_a_line_wherever_its_rows_stand(monkeypatch, tmp_path):
+    found, mixed = run(), run()
+    mixed.results = {row: found.results[row] for row in (PUT[2], RATE, PUT[0], *BARRIERS, PUT[1])}
+    for each in (found, mixed):
+        (left, right), title = drawn_lines(monkeypatch, each, tmp_path)
+        assert "put; 2 PEs" in title and right.get_ylabel().startswith("MB/s")
+        lines = {line.get_label(): list(line.get_xdata()) for line in left.lines}
+        assert lines == {"pyshmem": [row.nbytes for row in PUT], "memcpy (ceiling)": [row.nbytes for row in PUT]}
+        assert [left.xaxis.get_major_formatter()(at) for at in (8, 64 * KIB, 16 * MIB)] == ["8", "64 KiB", "16 MiB"]
+        assert len(left.collections) == 2  # the spreads
+
+
+def test_a_bound_that_is_exceeded_is_called_no_ceiling_and_messages_are_counted(monkeypatch, tmp_path):
+    found = run()
+    found.results[PUT[2]]["pyshmem"] = Figure("put()", samples=[1e-6, 1e-6])
+    (left, _), _ = drawn_lines(monkeypatch, found, tmp_path)
+    assert [line.get_label() for line in left.lines] == ["pyshmem", "memcpy"]
+    found.results = {
+        Row("rate", "puts", "puts", n, bus=once, messages=True): {"pyshmem": Figure(samples=[4e-7])}
+        for n in (8, 64, 512)
+    }
+    (_, right), _ = drawn_lines(monkeypatch, found, tmp_path)
+    assert right.get_ylabel() == "messages/s" and list(right.lines[0].get_ydata()) == [1 / 4e-7] * 3
+
+
 def test_what_an_earlier_run_measured_is_shown_drawn_and_written_again(tmp_path, capsys):
     record.write_all(str(tmp_path / "run.json"), [record.as_json(run())])
     again = tmp_path / "again.json"
