@@ -23,7 +23,7 @@ RUNS = [
     for command, shown in RUN.findall(page.read_text())
     if "examples/" not in command
 ]
-COMPLETE = ["README.md", "tutorial.md", "howto.md"]  # every program has its run
+COMPLETE = [page for page, programs in PROGRAMS.items() if programs and page != "torch.md"]  # started by torchrun there
 
 
 def run(command, folder):
