@@ -193,6 +193,7 @@ def _signal(routine: str, there: tuple[Heap, Any, int], update: tuple[str, int, 
     if engine == "stream":
         gpu.driver.write_value(stream, place, number)
         return
+    heap.near.publish(stream)
     key = ("signal_on_stream", operation, job.generation)
     plan = known.get(key) or remember(key, _kernels().update(operation == "add"))
     plan.launch(routine, stream, place, number, at)

@@ -64,12 +64,15 @@ class Flags:
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
         self._team, self._flags = team, flags
         self._epoch = words[protocol.STAMP.value : protocol.STAMP.value + 1]
+        self._near = default().near
         self._ordered = default().streams  # copies on a stream follow each other
 
     def tell(self, pe: int, chunk: int) -> None:
         """Set the flag of ``chunk`` on ``pe`` of the team, behind the copies on the current stream."""
         if not self._ordered:
             shmem.fence()
+        elif self._near.moves_words:
+            self._near.publish(self._near.use_stream())
         put(self._team, self._flags[self._team.me, chunk, :1], self._epoch, pe)
 
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pyshmem.ops import streams
+from pyshmem.host import signals_on_stream
+from pyshmem.ops import copies, streams
 from pyshmem.ops.gemm import graphs
 from pyshmem.runtime import interpreter
 from pyshmem.transport.far.gpu import FromGpu
@@ -175,3 +176,57 @@ def test_hip_is_told_of_more_queues_before_it_starts_unless_the_user_did(hip, gi
     interpreter.choose()
     assert seen == [wanted]
     monkeypatch.delenv("GPU_MAX_HW_QUEUES", raising=False)
+
+
+# ---- a flag behind other work of its stream ----
+
+
+@pytest.fixture
+def done(heap, queues, monkeypatch):
+    """The calls of the driver and the kernels of atomics, in their order."""
+    calls = []
+    heap.released, queues.apply = 640, lambda *arguments: calls.append(("atomic", arguments[-1]))
+    queues.write_value = lambda stream, address, value: calls.append(("write", address))
+    queues.copy = lambda dest, source, nbytes, stream: calls.append(("copy", nbytes))
+    queues.read = lambda source, nbytes, dest, stream, device: calls.append(("word", nbytes))
+    monkeypatch.setattr(near_gpu._native, "wait_uint32", lambda *arguments: None)
+    return calls
+
+
+def test_the_stream_releases_to_the_system_before_a_kernel_sets_a_flag(heap, done):
+    """HIP ends a dispatch with a release for one GPU, and the flag's kernel releases one chiplet: a copy before it has run on all."""
+    near, place = heap.near, word().data_ptr()
+    near.put(place, place, 64)
+    near.signal("set", place, 1)
+    assert done == [("copy", 64), ("write", 640), ("atomic", True)]
+    done.clear()
+    near.atomics["add"][torch.int64](place, 1)
+    assert done == [("atomic", False)], "an atomic without a fence orders nothing"
+    near._fenced = True
+    near.atomics["add"][torch.int64](place, 1)
+    near.atomics["fetch_add"][torch.int64](place, 1)
+    assert done[1:] == [("write", 640), ("atomic", True)] * 2
+
+
+def test_the_stream_releases_to_the_system_before_flags_of_chunks_and_signals_on_streams(heap, done, monkeypatch):
+    monkeypatch.setattr(copies, "default", lambda: heap)
+    monkeypatch.setattr(copies, "put", lambda team, target, source, pe: done.append("flag"))
+    words, flags = torch.zeros(64, dtype=torch.uint64), torch.zeros(1, 1, 1, dtype=torch.uint64)
+    copies.Flags(SimpleNamespace(me=0, size=1), words, flags).tell(0, 0)
+    assert done == [("write", 640), "flag"]
+    done.clear()
+    plan = SimpleNamespace(launch=lambda routine, stream, *words: done.append("signal"))
+    monkeypatch.setattr(
+        signals_on_stream, "known", {("signal_on_stream", "add", signals_on_stream.job.generation): plan}
+    )
+    signals_on_stream._signal("signal_on_stream", (heap, heap.near, 0), ("add", 1, 0), "kernel")
+    assert done == [("write", 640), "signal"]
+
+
+def test_nothing_is_written_on_cuda_nor_while_a_graph_is_captured(heap, done, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    heap.near.publish(0)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    heap.near.moves_words = False
+    heap.near.publish(0)
+    assert done == []

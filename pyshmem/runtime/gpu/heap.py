@@ -83,8 +83,9 @@ class GpuHeap(Heap):
         """Allocate the memory at ``table`` and ``record``, which kernels use."""
         reached = self.far_deltas | self.deltas  # with a far PE's distance, an address becomes a place
         distances = [reached[pe] for pe in range(job.n_pes)]
-        self._table = torch.tensor(distances, device=f"cuda:{self.index}")
+        self._table = torch.tensor([*distances, 0], device=f"cuda:{self.index}")
         self.table = self._table.data_ptr()
+        self.released = self.table + 8 * job.n_pes  # a word that streams write for the release before it
         # a kernel writes here when a wait times out, see pyshmem.runtime.kernel_timeouts
         self._record = torch.zeros(16, dtype=torch.int64, device="cpu", pin_memory=True)
         self.record = self._record.data_ptr()

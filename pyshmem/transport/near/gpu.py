@@ -194,7 +194,10 @@ class GpuNear(Near):
             if low is not None and not low <= value <= high:
                 raise OverflowError  # a kernel would wrap the value
             stream = self.use_stream()
-            _host_atomics().apply(op, dtype, place, value, 0, 0, stream, heap.index, ordered or self._fenced)
+            ordered = ordered or self._fenced
+            if ordered:
+                self.publish(stream)
+            _host_atomics().apply(op, dtype, place, value, 0, 0, stream, heap.index, ordered)
 
         return update
 
@@ -208,6 +211,8 @@ class GpuNear(Near):
         self.refuse_capture("an atomic that returns what it finds")
         at = self._landing(8)
         _native.set_uint64(at, _UNLIKELY)
+        if self._fenced:
+            self.publish(stream)
         _host_atomics().apply(op, dtype, place, value, cond, at, stream, self.heap.index, self._fenced)
         self._await_landing(at, stream)
         return LOAD[dtype](at)
@@ -268,6 +273,15 @@ class GpuNear(Near):
         return thread.at
 
     # ---- order ----
+
+    def publish(self, stream: int) -> None:
+        """Let the other GPUs see the stream's earlier work before its later work, a kernel that sets a flag.
+
+        HIP ends a dispatch with a release for this GPU alone, and a kernel's own release covers the L2 of its chiplet.
+        Before a stream writes a word, HIP releases all to the system; it refuses that while the stream captures a graph.
+        """
+        if self.moves_words and not torch.cuda.is_current_stream_capturing():
+            self.heap.driver.write_value(stream, self.heap.released, 0)
 
     def order(self) -> None:
         """Order operations: a single stream keeps its order if later atomics are releases; several streams are completed."""
