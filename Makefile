@@ -4,6 +4,7 @@ PES ?= 1 2 3 4
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := pyshmem/runtime/_native.c $(wildcard pyshmem/runtime/_*.h)
+LIBRARY := $(wildcard pyshmem/capi/*.[ch])
 RUN := $(BIN)/pyshmemrun
 # torch's own wheels for CPUs, a tenth of those with CUDA that the package index has
 CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
@@ -50,7 +51,7 @@ help:
 	@echo "make bench-gpu    the same on GPUs: three suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(NATIVE)
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(wildcard launch/osh*) $(NATIVE) $(LIBRARY) pyshmem/capi/generate.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"
@@ -114,8 +115,8 @@ check: $(VENV)/.installed
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(NATIVE) tests/jobs/standin.c
-	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/shmem.py launch
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.c examples/*.c)
+	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/sizes.py
 

@@ -1,4 +1,7 @@
-"""The packages, their stubs, and the one C extension, pyshmem.runtime._native; everything else is in pyproject.toml."""
+"""The packages, their stubs, the C extension pyshmem.runtime._native and the C library libpyshmem, which shares its code.
+
+Everything else is in pyproject.toml.
+"""
 
 import runpy
 import sys
@@ -10,16 +13,32 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
+LIBRARY = "pyshmem.capi.libpyshmem"
+VERSION = runpy.run_path("pyshmem/version.py")["__version__"]
+FLAGS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off", "-pthread"]
+
+
+def generate():
+    runpy.run_path("pyshmem/capi/generate.py")["write"](Path("pyshmem/capi"))
+
 
 class BuildModules(build_py):
     def run(self):
+        generate()
         super().run()
         stubs = runpy.run_path("packaging/stubs.py")
         stubs["write"](Path("" if self.editable_mode else self.build_lib, "pyshmem"))
 
 
 class BuildNative(build_ext):
+    def get_ext_filename(self, name):
+        """The C library is no module: it has the name under which the linker finds it."""
+        if name.endswith("libpyshmem"):
+            return f"{name.replace('.', '/')}.so"
+        return super().get_ext_filename(name)
+
     def run(self):
+        generate()
         header = Path(sysconfig.get_path("include"), "Python.h")
         if not header.is_file():
             sys.exit(
@@ -43,16 +62,18 @@ setup(
             ["pyshmem/runtime/_native.c"],
             depends=sorted(map(str, Path("pyshmem/runtime").glob("_*.h"))),
             py_limited_api=True,
-            extra_compile_args=[
-                "-std=gnu11",
-                "-O3",
-                "-Wall",
-                "-Wextra",
-                "-fno-strict-aliasing",
-                "-ffp-contract=off",
-                "-pthread",
-            ],
-        )
+            extra_compile_args=FLAGS,
+        ),
+        Extension(
+            LIBRARY,
+            ["pyshmem/capi/libpyshmem.c"],
+            depends=sorted(map(str, [*Path("pyshmem/runtime").glob("_*.h"), *Path("pyshmem/capi").glob("*.[ph]*")])),
+            py_limited_api=True,
+            define_macros=[("PYSHMEM_VERSION", f'"{VERSION}"')],
+            extra_compile_args=[*FLAGS, "-fvisibility=hidden", "-Wno-unused-function", "-O2", "-g0"],
+            extra_link_args=["-Wl,-soname,libpyshmem.so"],
+            libraries=["dl", "pthread"],
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

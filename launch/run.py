@@ -91,8 +91,8 @@ def _launch(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise LaunchError(str(error)) from None
     program = _program(options)
-    # output arrives as it is printed, also before a crash
-    environment = {"PYTHONUNBUFFERED": "1", **os.environ}
+    # output arrives as it is printed, also before a crash; C programs use this Python
+    environment = {"PYTHONUNBUFFERED": "1", "PYSHMEM_PYTHON": sys.executable, **os.environ}
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     if options.dump_after or options.timeout:

@@ -25,7 +25,7 @@ _interpreter.choose()
 if _interpreter.active():
     _requirements.check_interpreter()
 
-from pyshmem.host.addresses import heap_bases, peer_addresses
+from pyshmem.host.addresses import c_address, from_address, heap_bases, peer_addresses
 from pyshmem.host.amo import (
     atomic_add,
     atomic_and,
@@ -301,6 +301,7 @@ __all__ = [
     "barrier_on_stream",
     "broadcast",
     "broadcast_on_stream",
+    "c_address",
     "calloc",
     "clear_lock",
     "collect",
@@ -312,6 +313,7 @@ __all__ = [
     "fence",
     "finalize",
     "free",
+    "from_address",
     "full",
     "full_like",
     "g",

@@ -12,10 +12,16 @@ _MAJOR, _MINOR = OPENSHMEM
 
 
 class Api(NamedTuple):
-    """A value of the Python API: its name in pyshmem, and its type."""
+    """A value of the Python API: its name in pyshmem, its value in C, and its type."""
 
     path: str
+    c: str
     kind: str = "int"
+
+
+def _numbered(c: str, path: str, names: tuple[str, ...], value: str = "{}", kind: str = "int") -> dict[str, Api]:
+    """Names that are numbered in C from 0 on."""
+    return {c + each: Api(path.format(each), value.format(code), kind) for code, each in enumerate(names)}
 
 
 _BOTH: dict[str, int | str | Api] = {  # these also have a form with an underscore, from OpenSHMEM 1.0
@@ -26,17 +32,19 @@ _BOTH: dict[str, int | str | Api] = {  # these also have a form with an undersco
     "MINOR_VERSION": _MINOR,
     "MAX_NAME_LEN": 256,
     "VENDOR_STRING": f"pyshmem {__version__}",
-    **{f"CMP_{each}": Api(f"CMP.{each}") for each in ("EQ", "NE", "GT", "GE", "LT", "LE")},
+    **{f"CMP_{each}": Api(f"CMP.{each}", str(code)) for code, each in enumerate(("EQ", "NE", "GT", "GE", "LT", "LE"))},
 }
 CONSTANTS: dict[str, int | str | Api] = {
-    **{f"SHMEM_{each}": Api(each, "Team") for each in ("TEAM_WORLD", "TEAM_SHARED", "TEAM_INVALID")},
-    **{f"SHMEM_{each}": Api(each, "Ctx") for each in ("CTX_DEFAULT", "CTX_INVALID")},
-    **{f"SHMEM_THREAD_{each}": Api(f"THREAD.{each}") for each in ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")},
-    **{f"SHMEM_SIGNAL_{each}": Api(f"SIGNAL.{each}") for each in ("SET", "ADD")},
-    **{f"SHMEM_CTX_{each}": Api(f"CTX.{each}") for each in ("SERIALIZED", "PRIVATE", "NOSTORE")},
+    **_numbered("SHMEM_TEAM_", "TEAM_{}", ("INVALID", "WORLD", "SHARED"), "((shmem_team_t){})", "Team"),
+    **_numbered("SHMEM_CTX_", "CTX_{}", ("INVALID", "DEFAULT"), "((shmem_ctx_t){})", "Ctx"),
+    **_numbered("SHMEM_THREAD_", "THREAD.{}", ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")),
+    **_numbered("SHMEM_SIGNAL_", "SIGNAL.{}", ("SET", "ADD")),
+    "SHMEM_CTX_SERIALIZED": Api("CTX.SERIALIZED", "1"),
+    "SHMEM_CTX_PRIVATE": Api("CTX.PRIVATE", "2"),
+    "SHMEM_CTX_NOSTORE": Api("CTX.NOSTORE", "4"),
     "SHMEM_TEAM_NUM_CONTEXTS": NUM_CONTEXTS,
     "SHMEM_CTX_SESSION_TOTAL_OPS": TOTAL_OPS,
-    "SHMEM_CTX_SESSION_BATCH": Api("SESSION.BATCH"),
+    "SHMEM_CTX_SESSION_BATCH": Api("SESSION.BATCH", "1"),
     "SHMEM_MALLOC_ATOMICS_REMOTE": 1,
     "SHMEM_MALLOC_SIGNAL_REMOTE": 2,
     **{f"SHMEM_{each}": SYNC_SIZE for each in ("SYNC_SIZE", "ALLTOALL_SYNC_SIZE", "ALLTOALLS_SYNC_SIZE")},

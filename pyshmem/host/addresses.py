@@ -1,15 +1,21 @@
-"""Tables of addresses, for kernels written for Iris or torch's symmetric memory, which translate addresses themselves."""
+"""Addresses of symmetric memory: tables for kernels that translate addresses themselves, and arrays of C programs.
+
+The kernels are those written for Iris or torch's symmetric memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
 from pyshmem.host.memory import heap_for
 from pyshmem.host.teams import Team, member
-from pyshmem.runtime.arguments import Array, describe, require_init, require_symmetric
-from pyshmem.runtime.heap import Heap
+from pyshmem.runtime.arguments import Array, as_dtype, count_of, describe, require_init, require_symmetric
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.errors import ArgumentError, NotSymmetricError, refuse
+from pyshmem.runtime.heap import Heap, heaps
 from pyshmem.runtime.job import job
 
 
@@ -42,6 +48,43 @@ def peer_addresses(target: Array, team: Team | None = None) -> torch.Tensor:
     operand = describe("peer_addresses", "target", target)
     require_symmetric("peer_addresses", "target", operand, operand.nelems * operand.itemsize)
     return _table(operand.heap, operand.address, group._world_pes())
+
+
+def from_address(address: int, shape: int | Sequence[int], dtype: Any) -> torch.Tensor:
+    """Return a tensor on symmetric memory that C code has allocated, or on static data of a C program.
+
+    address: C's pointer, as an int: of shmem_malloc, or into its memory; or of a variable that is symmetric.
+    shape, dtype: of the tensor, which is contiguous.
+    Returns: a symmetric tensor, which does not keep the memory alive.
+    Order: the call is local.
+    Errors: NotSymmetricError, ArgumentError, DtypeError, OutOfRangeError, NotInitializedError.
+    """
+    require_init("from_address")
+    if isinstance(address, bool) or not isinstance(address, int):
+        refuse(ArgumentError, "from_address", "address", repr(address), "an int")
+    extents = [shape] if isinstance(shape, int) else list(shape)
+    extents, kind = [count_of("from_address", "shape", each) for each in extents], as_dtype("from_address", dtype)
+    nbytes = kind.itemsize
+    for extent in extents:
+        nbytes *= extent
+    place = cpu.unaliased(address)
+    for heap in heaps.values():
+        if place % kind.itemsize == 0 and heap.allocator.covers(place - heap.base, nbytes):
+            return heap.tensor(place, extents, kind)
+    got, wants = f"{nbytes} bytes at {address:#x}", "live symmetric memory that holds them, aligned for the dtype"
+    refuse(NotSymmetricError, "from_address", "address", got, wants)
+
+
+def c_address(array: Array) -> int:
+    """Return the address of a symmetric array as an int, which C code takes for a symmetric pointer.
+
+    array: symmetric, contiguous, of any shape and dtype, or a view of one. It must be alive while C uses the address.
+    Order: the call is local.
+    Errors: NotSymmetricError, ArgumentError, NotInitializedError.
+    """
+    operand = describe("c_address", "array", array)
+    require_symmetric("c_address", "array", operand, operand.nelems * operand.itemsize)
+    return operand.address
 
 
 def _table(heap: Heap, address: int, pes: Iterable[int]) -> torch.Tensor:

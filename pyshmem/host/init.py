@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
     from pyshmem.runtime.descriptors import Mailbox
 
+listeners: list[Callable[[bool], None]] = []  # called with True when a job has begun, and with False before it ends
+
 
 class THREAD(IntEnum):
     """The thread levels of MPI and OpenSHMEM. A higher level allows more."""
@@ -95,6 +98,8 @@ def init(
     _announce(mpi)
     if reports:
         _report()
+    for listener in listeners:
+        listener(True)
     members.Barrier()
 
 
@@ -242,6 +247,7 @@ def _open_heaps(comm: Comm, answers: list[census.Answer], mailbox: Mailbox) -> N
     job.device = opening.decide([(answer.wish, answer.why_no_gpu) for answer in answers])
     job.scratch = census.one_size("PYSHMEM_SCRATCH", [answer.scratch for answer in answers])
     job.staging = census.one_size("PYSHMEM_STAGING", [answer.staging for answer in answers])
+    census.one_size("static data", [answer.statics for answer in answers])
     size = census.heap_bytes(answers)
     driver = opening.find(comm) if job.device == "cuda" else None
     job.set_spins()
@@ -267,7 +273,8 @@ def _announce(mpi: Any) -> None:
     if environment.read("SHMEM_VERSION"):
         print(f"{info_get_name()}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}", flush=True)
     if environment.read("SHMEM_INFO"):
-        settled = {"SHMEM_SYMMETRIC_SIZE": str(default().size), "PYSHMEM_HEAP": job.device}
+        size = default().size - (job.statics if default() is cpu else 0)
+        settled = {"SHMEM_SYMMETRIC_SIZE": str(size), "PYSHMEM_HEAP": job.device}
         if cpu.far_deltas:
             settled["PYSHMEM_FAR"] = carrier.name
         if gpu.size:
@@ -292,6 +299,8 @@ def _report() -> None:
 
 
 def _release() -> None:
+    for listener in listeners:
+        listener(False)
     _list_leaks()
     _close_heaps()
     TEAM_WORLD._leave()
@@ -310,6 +319,8 @@ def _close_heaps() -> None:
 def _list_leaks() -> None:
     for heap in heaps.values() if job.debug else ():
         for start, end in heap.allocator.live():
+            if heap is cpu and job.statics and cpu.base + start == cpu.statics:
+                continue
             where = f"heap offset {start} on {heap.device}, from {heap.sites.get(start, '?')}"
             print(f"PE {job.my_pe}: never freed: {end - start} bytes at {where}", file=sys.stderr, flush=True)
 

@@ -31,6 +31,7 @@ class Answer(NamedTuple):
     heap_size: int | None
     scratch: int | None
     staging: int | None
+    statics: int  # bytes of a C program's static data
     wish: str | None  # the default heap
     why_no_gpu: str
     report: bool
@@ -80,6 +81,7 @@ def _settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...
     return (
         environment.read("PYSHMEM_NODE_SIZE"),
         *sizes,
+        job.statics,
         wish,
         opening.why_not(wish),
         environment.read("PYSHMEM_REPORT"),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from pyshmem.runtime.allocator import Allocator
+from pyshmem.runtime.environment import PAGE
 from pyshmem.runtime.far import SHIFT
 from pyshmem.runtime.heap import Heap, heaps
 from pyshmem.runtime.job import job
@@ -27,9 +28,11 @@ class CpuHeap(Heap):
     """The heap in CPU memory, one per process, named ``cpu``. Its size is fixed."""
 
     device = "cpu"
+    statics = 0  # the address of the block for the static data of a C program
 
     def __init__(self) -> None:
         self.segment: Segment | None = None
+        self.aliases: list[tuple[int, int, int]] = []  # the static data: address, bytes, distance to their place here
         super().__init__()
 
     def open(
@@ -40,6 +43,7 @@ class CpuHeap(Heap):
         neighbours: this PE's mailbox, and the places of the mailboxes of all of the node.
         """
         self._reserve()
+        size += job.statics
         stride = -(-(size + self.system_bytes) // _HUGE_PAGE) * _HUGE_PAGE
         self.alignment = max(1 << (size - 1).bit_length(), _HUGE_PAGE)
         segment = Segment(
@@ -56,11 +60,14 @@ class CpuHeap(Heap):
         self._table = np.array([distances[pe] for pe in range(job.n_pes)], np.int64)
         self.table = self._table.ctypes.data
         self.adopt(Allocator(size), _DL_CPU, 0)
+        if job.statics:
+            self.statics = self.base + (self.allocator.allocate(job.statics, PAGE) or 0)
 
     def close(self) -> None:
         if self.segment is not None:
             self.segment.discard()
         self.segment = None
+        self.aliases, self.statics = [], 0
         self._clear()
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
@@ -69,6 +76,10 @@ class CpuHeap(Heap):
             return torch.empty(0, dtype=torch.uint8, device="cpu")
         offset = address - self.base + self.segment.own
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
+
+    def unaliased(self, address: int) -> int:
+        """Return the address in the heap of static data; any other address as it is."""
+        return address + next((away for start, size, away in self.aliases if 0 <= address - start < size), 0)
 
     def grow(self, routine: str, nbytes: int, alignment: int) -> bool:
         return False

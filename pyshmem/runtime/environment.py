@@ -156,6 +156,13 @@ VARIABLES = {
         ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),
+        Variable(
+            "PYSHMEM_CHECK", parse_flag, True, "C programs: refuse PEs out of range and memory that is not symmetric"
+        ),
+        Variable(
+            "PYSHMEM_SYMMETRIC_LIBS", str, None, "C programs: the libraries with symmetric static data, libx:liby"
+        ),
+        Variable("PYSHMEM_PYTHON", str, None, "C programs: the Python in which pyshmem is installed; pyshmemrun's own"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
     )
 }

@@ -37,6 +37,7 @@ class Job:
         "size_setting",
         "spins",
         "staging",
+        "statics",
         "thread_level",
         "timeout",
         "why_no_gpu",
@@ -65,6 +66,7 @@ class Job:
         self.size_setting = "SHMEM_SYMMETRIC_SIZE"  # what sets the size of the heap
         self.scratch: int | None = None  # PYSHMEM_SCRATCH
         self.staging: int | None = None  # PYSHMEM_STAGING
+        self.statics = 0  # bytes of the heap for the static data of a C program
         self.timeout = 300.0  # the most seconds that a wait lasts; 0: no limit
         self.spins = 0  # polls before a wait yields its core for the first time
 

@@ -110,6 +110,9 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_FAR": "auto",
         "PYSHMEM_REPORT": False,
         "PYSHMEM_NVTX": False,
+        "PYSHMEM_CHECK": True,
+        "PYSHMEM_SYMMETRIC_LIBS": None,
+        "PYSHMEM_PYTHON": None,
         "PYSHMEM_QUIET": False,
     }
 

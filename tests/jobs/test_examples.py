@@ -18,6 +18,12 @@ LINES, LONGER = 60, {"llama_decode.py": 100}  # of code
 
 # What an example prints on n PEs, a pattern a line, and the pictures it draws.
 EXAMPLES = {
+    "c_stencil.py": (
+        lambda n: [
+            rf"{n} PEs: 60 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to \d\.\de[-+]\d\d"
+        ],
+        [],
+    ),
     "conjugate_gradients.py": (
         lambda n: [
             rf"{n} PEs: 256 unknowns, {16 * (n > 1)} elements from others for each product, \d+ iterations, relative residual \d\.\de-1[01]"

@@ -96,3 +96,30 @@ def test_addr_accessible_answers_for_any_address_and_any_pe(npes):
     for each in rubbish:
         assert shmem.is_symmetric(each) is False
         assert not any(shmem.addr_accessible(each, pe) for pe in (*range(npes), -1, None))
+
+
+def test_an_address_for_c_and_the_array_at_it_are_the_same_memory(npes):
+    block = shmem.arange(2 * npes, dtype=torch.int32)
+    address = shmem.c_address(block[npes:])
+    assert address == block.data_ptr() + 4 * npes
+    again = shmem.from_address(address, (1, npes), torch.int32)
+    assert shmem.is_symmetric(again) and again.tolist() == [list(range(npes, 2 * npes))]
+    again[0, 0] = 7
+    assert block[npes] == 7
+    shmem.barrier_all()
+    shmem.free(block)
+
+
+def test_what_c_cannot_take_for_symmetric_memory_is_refused():
+    block, private = shmem.zeros(4), torch.zeros(4)
+    with refuses("c_address", "array: got .* that is not symmetric: private memory", shmem.NotSymmetricError):
+        shmem.c_address(private)
+    for address, size in ((private.data_ptr(), 4), (block.data_ptr(), 5), (block.data_ptr() + 2, 1)):
+        with refuses(
+            "from_address", f"address: got {4 * size} bytes at {address:#x}; wants live", shmem.NotSymmetricError
+        ):
+            shmem.from_address(address, size, torch.float32)
+    for address, shape, error in ((1.5, 4, shmem.ArgumentError), (block.data_ptr(), -1, shmem.OutOfRangeError)):
+        with pytest.raises(error, match="^from_address: PE "):
+            shmem.from_address(address, shape, torch.float32)
+    shmem.free(block)

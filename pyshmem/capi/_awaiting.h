@@ -1,0 +1,90 @@
+/* Waits for words in this PE's memory, and tests of them. */
+#pragma once
+#include "_state.h"
+
+/* Python's handlers of signals run where Python has called C: it would do so after the call only. */
+static int run_handlers(spin_t *unused) {
+    (void)unused;
+    RARE("handle_signals");
+    return 0;
+}
+
+static spin_t begin_wait(void) {
+    spin_t s = spin_begin(state.timeout, state.spins);
+    if (!state.embedded) s.interrupted = run_handlers;
+    return s;
+}
+
+/* The next index of a Weyl sequence, with which *_any and *_some begin: so no index starves. */
+static uint64_t next_first(uint64_t count) {
+    static _Thread_local uint64_t turn;
+    turn += UINT64_C(0x9E3779B97F4A7C15); /* 2**64 over the golden ratio */
+    return (uint64_t)((unsigned __int128)turn * count >> 64);
+}
+
+static uint64_t count_included(uint64_t count, const int *status) {
+    uint64_t included = 0;
+    for (uint64_t i = 0; i < count; i++) included += !status || !status[i];
+    return included;
+}
+
+/* Ends the job for a wait of `size` bytes that has timed out. many: whether any of several words would do. */
+static RARELY void time_out(const char *routine, const char *argument, const void *word, int cmp, int64_t value,
+                            int64_t seen, int many) {
+    RARE("timed_out", (int64_t)routine, (int64_t)argument, (int64_t)word, cmp, value, seen, many);
+}
+
+/* v: one value for all words, or with `each` as many. wait: 0 for a test. Without a word that counts, nothing is
+ * waited for. */
+#define AWAITING(T)                                                                                                  \
+    static RARELY T##_t wait_slowly_##T(const char *routine, const T##_t *ivar, int cmp, T##_t v) {                  \
+        T##_t seen;                                                                                                  \
+        for (spin_t s = begin_wait(); !holds_##T(seen = look_##T(ivar), cmp, v);)                                    \
+            if (!spin_pause(&s)) time_out(routine, "ivar", ivar, cmp, (int64_t)v, (int64_t)seen, 0);                 \
+        return seen;                                                                                                 \
+    }                                                                                                                \
+    static inline T##_t wait_##T(const char *routine, const void *where, int cmp, T##_t v) {                         \
+        const T##_t *ivar = where;                                                                                   \
+        symmetric(routine, "ivar", ivar, sizeof *ivar);                                                              \
+        T##_t seen = look_##T(ivar);                                                                                 \
+        return LIKELY(holds_##T(seen, cmp, v)) ? seen : wait_slowly_##T(routine, ivar, cmp, v);                      \
+    }                                                                                                                \
+    static inline int test_##T(const char *routine, const void *ivar, int cmp, T##_t v) {                            \
+        symmetric(routine, "ivar", ivar, sizeof v);                                                                  \
+        return holds_##T(look_##T(ivar), cmp, v);                                                                    \
+    }                                                                                                                \
+    static int every_##T(const char *routine, const void *where, size_t count, const int *status, int cmp,           \
+                         const T##_t *v, int each, int wait) {                                                       \
+        const T##_t *ivars = where;                                                                                  \
+        symmetric(routine, "ivars", ivars, count * sizeof *ivars);                                                   \
+        for (size_t i = 0; i < count; i++) {                                                                         \
+            if (status && status[i]) continue;                                                                       \
+            if (wait)                                                                                                \
+                wait_##T(routine, ivars + i, cmp, v[each ? i : 0]);                                                  \
+            else if (!holds_##T(look_##T(ivars + i), cmp, v[each ? i : 0]))                                          \
+                return 0;                                                                                            \
+        }                                                                                                            \
+        return 1;                                                                                                    \
+    }                                                                                                                \
+    static size_t first_##T(const char *routine, const void *where, size_t count, const int *status, int cmp,        \
+                            const T##_t *v, int each, int wait) {                                                    \
+        const T##_t *ivars = where;                                                                                  \
+        symmetric(routine, "ivars", ivars, count * sizeof *ivars);                                                   \
+        if (!count_included(count, status)) return SIZE_MAX;                                                         \
+        int64_t found = find_##T(ivars, count, cmp, v, each, status, next_first(count));                             \
+        if (found < 0 && !wait) return SIZE_MAX;                                                                     \
+        for (spin_t s = begin_wait(); found < 0;                                                                     \
+             found = find_##T(ivars, count, cmp, v, each, status, next_first(count)))                                \
+            if (!spin_pause(&s)) time_out(routine, "ivars", ivars, cmp, (int64_t)v[0], 0, 1);                        \
+        return (size_t)found;                                                                                        \
+    }                                                                                                                \
+    static size_t some_##T(const char *routine, const void *where, size_t count, size_t *indices, const int *status, \
+                           int cmp, const T##_t *v, int each, int wait) {                                            \
+        const T##_t *ivars = where;                                                                                  \
+        size_t first = first_##T(routine, where, count, status, cmp, v, each, wait), found = 0;                      \
+        for (size_t i = 0; first != SIZE_MAX && i < count; i++)                                                      \
+            if (i == first || (!(status && status[i]) && holds_##T(look_##T(ivars + i), cmp, v[each ? i : 0])))      \
+                indices[found++] = i;                                                                                \
+        return found;                                                                                                \
+    }
+POLLED(AWAITING)

@@ -1,0 +1,116 @@
+/* Puts, gets, their strided forms, signals and atomics. */
+#pragma once
+#include "_state.h"
+
+static inline void put(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes, int pe) {
+    uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
+    if (is_near(place))
+        copy_item((char *)place, source, nbytes);
+    else if (nbytes)
+        complete(routine, state.calls->put(place, source, nbytes), NULL);
+}
+#define put_nbi put
+
+static inline void get_by(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes, int pe,
+                          int wait) {
+    uint64_t place = reach(routine, ctx, "source", source, nbytes, pe);
+    if (is_near(place))
+        copy_item(dest, (const char *)place, nbytes);
+    else if (nbytes)
+        complete(routine, state.calls->get(dest, place, nbytes, wait), NULL);
+}
+static inline void get(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes, int pe) {
+    get_by(routine, ctx, dest, source, nbytes, pe, 1);
+}
+static inline void get_nbi(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes,
+                           int pe) {
+    get_by(routine, ctx, dest, source, nbytes, pe, 0);
+}
+
+/* ---- strided: `count` items of `item` bytes, which are `dst` and `sst` elements of `size` bytes apart ---- */
+
+typedef struct {
+    ptrdiff_t dst, sst;
+    uint64_t item, count, size;
+} strides_t;
+
+static uint64_t span(const char *routine, const char *argument, ptrdiff_t step, const strides_t *s) {
+    if (step < 1) refuse("ArgumentError", routine, argument, "1 or more", "%ld", (long)step);
+    return s->count ? (s->count - 1) * (uint64_t)step * s->size + s->item : 0;
+}
+
+static RARELY void iput(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, strides_t s, int pe) {
+    uint64_t to_step = (uint64_t)s.dst * s.size, own_step = (uint64_t)s.sst * s.size;
+    uint64_t nbytes = span(routine, "dst", s.dst, &s);
+    span(routine, "sst", s.sst, &s);
+    uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
+    if (!is_near(place) && s.count && s.item)
+        complete(routine, state.calls->put_strided(place, source, to_step, own_step, s.item, s.count), NULL);
+    for (uint64_t i = 0; is_near(place) && i < s.count; i++)
+        copy_item((char *)place + i * to_step, (const char *)source + i * own_step, s.item);
+}
+
+static RARELY void iget(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, strides_t s, int pe) {
+    uint64_t own_step = (uint64_t)s.dst * s.size, from_step = (uint64_t)s.sst * s.size;
+    uint64_t nbytes = span(routine, "sst", s.sst, &s);
+    span(routine, "dst", s.dst, &s);
+    uint64_t place = reach(routine, ctx, "source", source, nbytes, pe);
+    if (!is_near(place) && s.count && s.item)
+        complete(routine, state.calls->get_strided(dest, place, own_step, from_step, s.item, s.count), NULL);
+    for (uint64_t i = 0; is_near(place) && i < s.count; i++)
+        copy_item((char *)dest + i * own_step, (const char *)place + i * from_step, s.item);
+}
+
+/* ---- atomics: amo_<operator>_<type> returns what was there before, if `fetches` ---- */
+
+static RARELY uint64_t far_amo(const char *routine, uint64_t place, uint32_t detail, uint64_t value, uint64_t cond,
+                               int fetches) {
+    uint64_t old = 0;
+    complete(routine, state.calls->atomic(place, detail, value, cond, fetches ? &old : NULL), NULL);
+    return old;
+}
+#define AMO(OP, N, T, B)                                                                                             \
+    static inline T##_t amo_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, const void *dest, \
+                                       T##_t value, T##_t cond, int pe, int fetches) {                               \
+        uint64_t place = reach(routine, ctx, argument, dest, sizeof(T##_t), pe);                                     \
+        if (is_near(place)) return seq_##OP##_##T((B##_t *)place, value, cond);                                      \
+        return value_##T(                                                                                            \
+            (B##_t)far_amo(routine, place, OP_##OP * 16 + TYPE_##T, bits_##T(value), bits_##T(cond), fetches));      \
+    }
+#define AMOS_OF_NUMBER(T, B) OF_NUMBERS(AMO, T, B)
+#define AMOS_OF_INTEGER(T, B) OF_INTEGERS(AMO, T, B)
+ATOMIC_TYPES(AMOS_OF_NUMBER)
+INTEGERS(AMOS_OF_INTEGER)
+
+/* ---- signals ---- */
+
+static RARELY void refuse_operation(const char *routine, int operation) {
+    refuse("ArgumentError", routine, "sig_op", "SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD", "%d", operation);
+}
+
+static inline void put_signal(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes,
+                              uint64_t *sig_addr, uint64_t signal, int sig_op, int pe) {
+    uint64_t word = reach(routine, ctx, "sig_addr", sig_addr, sizeof *sig_addr, pe);
+    uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
+    if (sig_op != SHMEM_SIGNAL_SET && sig_op != SHMEM_SIGNAL_ADD) refuse_operation(routine, sig_op);
+    int set = sig_op == SHMEM_SIGNAL_SET;
+    if (!is_near(word)) {
+        uint32_t detail = (uint32_t)(set ? OP_set : OP_add) * 16 + TYPE_uint64;
+        complete(routine,
+                 nbytes ? state.calls->put_signal(place, source, nbytes, word, detail, signal)
+                        : state.calls->atomic(word, detail, signal, 0, NULL),
+                 NULL);
+        return;
+    }
+    copy_item((char *)place, source, nbytes);
+    if (set)
+        __atomic_store_n((uint64_t *)word, signal, __ATOMIC_SEQ_CST);
+    else
+        __atomic_fetch_add((uint64_t *)word, signal, __ATOMIC_SEQ_CST);
+}
+#define put_signal_nbi put_signal
+
+static inline uint64_t signal_fetch(const char *routine, const uint64_t *sig_addr) {
+    symmetric(routine, "sig_addr", sig_addr, sizeof *sig_addr);
+    return look_uint64(sig_addr);
+}

@@ -1,0 +1,183 @@
+/* What the library knows of the job, and where a symmetric address is on another PE.
+ *
+ * pyshmem.capi.bridge writes the state: when the job begins, when it ends, and when a team begins. A symmetric address
+ * is in the CPU heap, or in the static data of the program (_statics.h), which are a part of the heap at another
+ * address. `away` has the distance to the memory of each PE; what results for a far PE is a place of _links.h. */
+#pragma once
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../runtime/_interface.h"
+#include "../runtime/_items.h"
+#include "../runtime/_loops.h"
+#include "../runtime/_spins.h"
+#include "../runtime/_words.h"
+#include "include/shmem.h"
+
+enum { MOST_TEAMS = 1000, MOST_STATICS = 16, ARGUMENTS = 8 };
+
+/* handle: that of the program; 0 for none. native: for the calls of _interface.h. */
+typedef struct {
+    uint64_t handle;
+    void *native;
+    int64_t me, start, stride, size, contexts;
+} team_t;
+
+/* away: the distance to the same bytes in the heap */
+typedef struct {
+    uint64_t start, bytes, away;
+} static_t;
+
+/* checked: the bytes of the heap for which one comparison is enough; 0 in debug mode. check: PYSHMEM_CHECK. */
+typedef struct {
+    const native_calls_t *calls;
+    uint64_t base, bytes, checked;
+    const int64_t *away;
+    int64_t my_pe, n_pes, spans, check, debug, embedded, level;
+    double timeout;
+    uint64_t spins, n_statics;
+    static_t statics[MOST_STATICS];
+    team_t teams[MOST_TEAMS];
+} state_t;
+static state_t state;
+
+/* Calls a function of pyshmem.capi.bridge by its name, with up to ARGUMENTS integers, which it may replace. */
+static int64_t rare(const char *name, int64_t *arguments);
+#define RARE(NAME, ...) rare(NAME, (int64_t[ARGUMENTS]){__VA_ARGS__})
+/* Finds the job that Python has begun in this process. Returns whether there is one. */
+static int attach(void);
+
+#define LIKELY(CONDITION) __builtin_expect(!!(CONDITION), 1)
+#define RARELY __attribute__((noinline, cold))
+
+/* Ends the job with an error of Python's form. kind: the name of the exception that it is in Python. */
+static RARELY _Noreturn void refuse(const char *kind, const char *routine, const char *argument, const char *wants,
+                                    const char *format, ...) {
+    char got[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(got, sizeof got, format, values);
+    va_end(values);
+    fflush(NULL);
+    if (state.calls) RARE("refuse", (int64_t)kind, (int64_t)routine, (int64_t)argument, (int64_t)got, (int64_t)wants);
+    fprintf(stderr, "%s: PE ?: %s: got %s; wants %s\n", routine, argument, got, wants);
+    _exit(1);
+}
+
+static RARELY void require_job(const char *routine) {
+    if (!state.calls && !attach())
+        refuse("NotInitializedError", routine, "state", "shmem_init() first",
+               "no shmem_init, or shmem_finalize before");
+}
+
+/* ---- addresses ---- */
+
+/* The address in the heap of static data, or 0. */
+static uint64_t in_statics(uint64_t address, uint64_t nbytes) {
+    for (uint64_t i = 0; i < state.n_statics; i++) {
+        uint64_t offset = address - state.statics[i].start;
+        if (offset < state.statics[i].bytes && nbytes <= state.statics[i].bytes - offset)
+            return address + state.statics[i].away;
+    }
+    return 0;
+}
+
+/* The address in the heap of symmetric memory, or 0. */
+static uint64_t in_heap(uint64_t address, uint64_t nbytes) {
+    uint64_t offset = address - state.base;
+    uint64_t found = offset < state.bytes && nbytes <= state.bytes - offset ? address : in_statics(address, nbytes);
+    return found && state.debug && !RARE("is_live", (int64_t)found, (int64_t)nbytes) ? 0 : found;
+}
+
+static RARELY uint64_t symmetric_slowly(const char *routine, const char *argument, const void *where, uint64_t nbytes) {
+    require_job(routine);
+    uint64_t found = in_heap((uint64_t)where, nbytes);
+    if (found) return found;
+    if (!nbytes) return state.base;
+    if (!state.check) return (uint64_t)where;
+    if (RARE("is_on_gpu", (int64_t)where))
+        refuse("ArgumentError", routine, argument, "memory of the CPU heap: from C, GPU memory goes to kernels alone",
+               "%lu bytes of the GPU heap", nbytes);
+    refuse("NotSymmetricError", routine, argument,
+           state.n_statics
+               ? "memory of shmem_malloc, or static data of the program or of PYSHMEM_SYMMETRIC_LIBS"
+               : "memory of shmem_malloc; static data are symmetric where the program calls shmem_init first",
+           "%lu bytes at %p, which are not symmetric", nbytes, where);
+}
+
+/* The address in this PE's heap of `nbytes` at a symmetric address. */
+static inline uint64_t symmetric(const char *routine, const char *argument, const void *where, uint64_t nbytes) {
+    uint64_t offset = (uint64_t)where - state.base;
+    if (LIKELY(offset < state.checked && nbytes <= state.checked - offset)) return (uint64_t)where;
+    return symmetric_slowly(routine, argument, where, nbytes);
+}
+
+/* ---- teams, contexts and PEs ---- */
+
+struct pyshmem_ctx {
+    uint64_t team; /* its handle; 0 after destroy */
+    int64_t start, stride, size;
+};
+
+static RARELY team_t *find_team(const char *routine, shmem_team_t team) {
+    require_job(routine);
+    uint64_t handle = (uint64_t)team, index = (handle & 0xffff) - 1;
+    if (index < MOST_TEAMS && state.teams[index].handle == handle) return &state.teams[index];
+    refuse("ArgumentError", routine, "team", "a team this PE is in",
+           handle ? "a team that has ended" : "SHMEM_TEAM_INVALID");
+}
+
+static inline team_t *team_of(const char *routine, shmem_team_t team) {
+    uint64_t handle = (uint64_t)team, index = (handle & 0xffff) - 1;
+    return LIKELY(index < MOST_TEAMS && state.teams[index].handle == handle) ? &state.teams[index]
+                                                                             : find_team(routine, team);
+}
+
+/* The team, or NULL for SHMEM_TEAM_INVALID. */
+static team_t *team_or_none(const char *routine, shmem_team_t team) {
+    require_job(routine);
+    return team == SHMEM_TEAM_INVALID ? NULL : team_of(routine, team);
+}
+
+static RARELY int64_t refuse_pe(const char *routine, int64_t size, int pe) {
+    require_job(routine);
+    if (!state.check) return pe;
+    char wants[64];
+    snprintf(wants, sizeof wants, "a PE from 0 to %ld", (long)size - 1);
+    refuse("OutOfRangeError", routine, "pe", wants, "%d", pe);
+}
+
+static RARELY int64_t pe_of_context(const char *routine, shmem_ctx_t ctx, int pe) {
+    require_job(routine);
+    if (ctx == SHMEM_CTX_DEFAULT) return pe >= 0 && pe < state.n_pes ? pe : refuse_pe(routine, state.n_pes, pe);
+    if (ctx == SHMEM_CTX_INVALID || !ctx->team || state.teams[(ctx->team & 0xffff) - 1].handle != ctx->team)
+        refuse("ArgumentError", routine, "ctx", "a context that is not destroyed, nor its team", "%s",
+               ctx ? "a context that has ended" : "SHMEM_CTX_INVALID");
+    if (pe < 0 || pe >= ctx->size) return refuse_pe(routine, ctx->size, pe);
+    return ctx->start + pe * ctx->stride;
+}
+
+static inline int64_t world_pe(const char *routine, shmem_ctx_t ctx, int pe) {
+    if (LIKELY(ctx == SHMEM_CTX_DEFAULT && (uint64_t)pe < (uint64_t)state.n_pes)) return pe;
+    return pe_of_context(routine, ctx, pe);
+}
+
+/* The place on a PE of a symmetric address. */
+static inline uint64_t reach(const char *routine, shmem_ctx_t ctx, const char *argument, const void *where,
+                             uint64_t nbytes, int pe) {
+    uint64_t here = symmetric(routine, argument, where, nbytes);
+    return here + (uint64_t)state.away[world_pe(routine, ctx, pe)];
+}
+static inline int is_near(uint64_t place) { return LIKELY(place >> PLACE_SHIFT == 0); }
+
+/* ---- what a call of _interface.h returned ---- */
+
+static RARELY void fail(const char *routine, int outcome, team_t *team) {
+    RARE("failed", (int64_t)routine, outcome, team ? team - state.teams : -1);
+}
+static inline void complete(const char *routine, int outcome, team_t *team) {
+    if (!LIKELY(outcome == CALL_DONE)) fail(routine, outcome, team);
+}

@@ -1,0 +1,18 @@
+/* What ports of programs meet beside OpenSHMEM: names of other libraries that have a meaning here. The linker reports
+ * all others by their names. */
+#ifndef PYSHMEM_SHMEMX_H
+#define PYSHMEM_SHMEMX_H
+#include <shmem.h>
+#include <time.h>
+
+/* of shmem_malloc_with_hints: memory of the GPU heap, for kernels and for calls from Python */
+#define PYSHMEM_HINT_GPU (1L << 16)
+
+/* Sandia's and Cray's: seconds since some time in the past */
+static inline double shmemx_wtime(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* The table of _interface.h, by which the C library calls what this module has, and its teams. */
+#pragma once
+#include "_collectives.h"
+#include "_interface.h"
+#include "_reductions.h"
+
+/* A team of the library: as the calls of Python describe it, but without a GIL to release. wires: keeps its tables. */
+typedef struct {
+    team_t team;
+    PyObject *wires;
+} library_team_t;
+
+static _Thread_local link_t *lost; /* by the last call of this thread that has returned CALL_LOST */
+
+static int outcome(link_t *failed) {
+    lost = failed;
+    return failed ? CALL_LOST : CALL_DONE;
+}
+
+static team_t begin_team(const void *team, uint64_t word) {
+    team_t t = ((const library_team_t *)team)->team;
+    begin(&t, word);
+    return t;
+}
+
+static int end_team(const team_t *t) {
+    if (t->failed) return outcome(t->failed);
+    if (t->spin.failed) return t->spin.failed;
+    return t->left == DONE ? CALL_DONE : t->left == DIFFERENT ? CALL_DIFFERENT : CALL_MIXED;
+}
+
+static int library_sync(void *team) {
+    team_t t = begin_team(team, 0);
+    disseminate(&t);
+    return end_team(&t);
+}
+static int library_share(void *team, uint64_t word, const void *note, uint64_t nbytes, void *all) {
+    team_t t = begin_team(team, word);
+    share(&t, note, nbytes, all);
+    return end_team(&t);
+}
+static int library_broadcast(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes) {
+    team_t t = begin_team(team, word);
+    broadcast(&t, root, dest, source, nbytes, 0);
+    return end_team(&t);
+}
+static int library_scatter(void *team, uint64_t word, void *dest, const void *source, const uint64_t blocks[5]) {
+    team_t t = begin_team(team, word);
+    scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
+    return end_team(&t);
+}
+/* how: mode, operator and kind */
+static int library_fold(void *team, uint64_t word, const int how[3], void *dest, const void *source, uint64_t count) {
+    team_t t = begin_team(team, word);
+    fold_t f;
+    to_fold(&t, how[0], how[1], how[2], &f);
+    reduce(&t, &f, dest, source, count, 0);
+    return end_team(&t);
+}
+
+static int library_put(uint64_t place, const void *source, uint64_t nbytes) {
+    return outcome(far_put(place, source, nbytes));
+}
+static int library_get(void *dest, uint64_t place, uint64_t nbytes, int wait) {
+    return outcome(far_get(dest, place, nbytes, wait));
+}
+static int library_put_strided(uint64_t place, const void *source, uint64_t step, uint64_t own, uint64_t item,
+                               uint64_t count) {
+    return outcome(far_put_strided(place, source, step, own, item, count));
+}
+static int library_get_strided(void *dest, uint64_t place, uint64_t own, uint64_t step, uint64_t item, uint64_t count) {
+    return outcome(far_get_strided(dest, place, own, step, item, count));
+}
+static int library_atomic(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, uint64_t *old) {
+    return outcome(far_atomic(place, detail, value, cond, old));
+}
+static int library_put_signal(uint64_t place, const void *source, uint64_t nbytes, uint64_t word, uint32_t detail,
+                              uint64_t value) {
+    return outcome(far_put_signal(place, source, nbytes, word, detail, value));
+}
+static int library_quiet(void) { return outcome(far ? far_quiet() : NULL); }
+static int library_quiet_pe(int pe) { return outcome(far ? quiet_pe((uint64_t)pe) : NULL); }
+
+static const native_calls_t library_calls = {
+    sizeof library_calls, library_sync,       library_share, library_broadcast,   library_scatter,
+    library_fold,         library_put,        library_get,   library_put_strided, library_get_strided,
+    library_atomic,       library_put_signal, library_quiet, library_quiet_pe,
+};
+
+/* library_calls() -> the address of the table */
+static PyObject *py_library_calls(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyLong_FromVoidPtr((void *)&library_calls);
+}
+
+/* library_team(wires, timeout, spins) -> the address of a team for the library, until library_team_end(address) */
+static PyObject *py_library_team(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    library_team_t *made = arity("library_team", n, 3) ? calloc(1, sizeof *made) : NULL;
+    if (!made) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    if (!to_team(args, &made->team)) {
+        free(made);
+        return NULL;
+    }
+    made->team.bare = 1;
+    made->team.spin.interrupted = NULL;
+    made->wires = args[0];
+    Py_INCREF(made->wires);
+    return PyLong_FromVoidPtr(made);
+}
+
+static PyObject *py_library_team_end(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t address;
+    if (!arity("library_team_end", n, 1) || !to_u64(args[0], &address)) return NULL;
+    Py_DECREF(((library_team_t *)address)->wires);
+    free((void *)address);
+    Py_RETURN_NONE;
+}
+
+/* library_lost(routine) raises the error of the far PE that the last call of this thread has lost. */
+static PyObject *py_library_lost(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    const char *routine = arity("library_lost", n, 1) ? PyUnicode_AsUTF8AndSize(args[0], NULL) : NULL;
+    if (!routine) return NULL;
+    begin_call();
+    return far_result(caller.released, lost, routine);
+}
+
+static PyMethodDef library_methods[] = {METHOD_NO_ARGUMENTS(library_calls), METHOD(library_team),
+                                        METHOD(library_team_end), METHOD(library_lost), LAST_METHOD};

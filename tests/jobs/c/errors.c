@@ -1,0 +1,29 @@
+/* One error of each kind. */
+#include <shmem.h>
+#include <string.h>
+
+void begin(void) { shmem_init(); }
+
+void fail(const char *what) {
+    double private[4] = {0};
+    shmem_team_t team;
+    if (!strcmp(what, "before")) shmem_barrier_all();
+    shmem_init();
+    long *words = shmem_calloc(2, sizeof *words);
+    if (!strcmp(what, "pe")) shmem_long_p(words, 1, 5);
+    if (!strcmp(what, "private")) shmem_double_put(private, private, 4, 0);
+    if (!strcmp(what, "lock")) shmem_clear_lock(words);
+    if (!strcmp(what, "stride")) shmem_long_iput(words, words, 0, 1, 2, 0);
+    if (!strcmp(what, "wait")) shmem_long_wait_until(words, SHMEM_CMP_EQ, 3);
+    if (!strcmp(what, "team")) {
+        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, 1, NULL, 0, &team);
+        shmem_team_destroy(team);
+        shmem_int_sum_reduce(team, (int *)words, (int *)words, 1);
+    }
+}
+
+int accepts_private_memory(void) {
+    shmem_init();
+    long private = 0;
+    return shmem_long_atomic_fetch_inc(&private, 0) == 0 && private == 1;
+}

@@ -1,0 +1,180 @@
+"""libpyshmem: C programs, and C libraries under Python, on one job; what they are compiled with; how they end."""
+
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from jobs import mpiexec, python
+from launching import PYSHMEMRUN
+
+SOURCES = pathlib.Path(__file__).with_name("c")
+BIN = pathlib.Path(sys.executable).parent
+FOLDER = tempfile.TemporaryDirectory()
+AS_LIBRARY = ("-fPIC", "-shared", "-Wl,-Bsymbolic")
+
+# Calls the main function of a C program that is compiled as a library, in a process of Python.
+CALLER = """
+import ctypes, os, sys
+library = ctypes.CDLL(sys.argv[1])
+status = library.main(1, (ctypes.c_char_p * 2)(b"program", None))
+ctypes.CDLL(None).fflush(None)
+sys.exit(status)
+"""
+
+
+@functools.cache
+def compiled(name, *options):
+    """A program of the folder c, compiled by oshcc."""
+    path = f"{FOLDER.name}/{name}{len(options)}.so"
+    command = [
+        BIN / "oshcc",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *options,
+        SOURCES / f"{name}.c",
+        "-o",
+        path,
+        "-lpthread",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def run(name, n, tmp_path, environment=None):
+    path = compiled(name, *AS_LIBRARY)
+    variables = {"PYSHMEM_SYMMETRIC_LIBS": os.path.basename(path), **(environment or {})}
+    return mpiexec(n, CALLER, path, tmp_path=tmp_path, environment=variables)
+
+
+@pytest.mark.parametrize(
+    ("n", "environment"),
+    [(1, {}), (2, {"SHMEM_DEBUG": "1"}), (3, {}), (4, {"PYSHMEM_NODE_SIZE": "2", "PYSHMEM_FAR": "tcp"}),
+     (4, {"PYSHMEM_NODE_SIZE": "3", "PYSHMEM_FAR": "tcp"})],
+    ids=["1", "2, debug", "3", "2 + 2", "3 + 1"],
+)  # fmt: skip
+def test_a_call_of_each_kind_does_what_the_specification_says(n, environment, tmp_path):
+    status, out, err = run("families", n, tmp_path, environment)
+    assert (status, sorted(out.split("\n"))[1:]) == (0, [f"PE {pe} of {n}: all families" for pe in range(n)]), err
+
+
+def test_a_c_program_starts_the_job_itself_and_its_static_data_are_symmetric(tmp_path):
+    done = subprocess.run([*PYSHMEMRUN, "-n", "2", compiled("families")], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n"))[1:] == [f"PE {pe} of 2: all families" for pe in range(2)]
+
+
+MIXED = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+import torch
+import pyshmem as shmem
+C_FIRST = sys.argv[2] == "C first"
+library.begin() if C_FIRST else shmem.init()
+shmem.init() if C_FIRST else library.begin()
+me, n = shmem.my_pe(), shmem.n_pes()
+assert (library.number(), library.count()) == (me, n)
+library.make.restype = library.sum.restype = ctypes.c_long
+mine = shmem.from_address(library.make(n), n, torch.int64)  # C's memory, as a tensor
+assert shmem.is_symmetric(mine) and mine.tolist() == [-1] * n
+shmem.barrier_all()
+shmem.p(mine[me], 10 * me, (me + 1) % n)
+shmem.barrier_all()
+assert mine[(me - 1) % n] == 10 * ((me - 1) % n)
+theirs = shmem.full(4, me, dtype=torch.int64)  # Python's memory, as a pointer
+library.shift(ctypes.c_void_p(shmem.c_address(theirs)), 4)
+assert theirs.tolist() == [(me - 1) % n] * 4
+assert library.sum(ctypes.c_long(me + 1)) == n * (n + 1) // 2
+library.end()
+shmem.barrier_all()  # the other init still counts
+assert mine[(me - 1) % n] == 10 * ((me - 1) % n)
+shmem.finalize()
+assert not library.has_begun()
+shmem.init()  # another job, which the library finds
+assert library.number() == me
+shmem.finalize()
+print("mixed")
+"""
+
+
+@pytest.mark.parametrize("order", ["C first", "Python first"])
+def test_c_and_python_are_in_one_job_on_one_heap(order, tmp_path):
+    status, out, err = mpiexec(2, MIXED, compiled("mixed", *AS_LIBRARY), order, tmp_path=tmp_path)
+    assert (status, out.split()) == (0, ["mixed"] * 2), err
+
+
+ERRORS = {
+    "pe": r"shmem_long_p: PE 0: pe: got 5; wants a PE from 0 to 0",
+    "private": r"shmem_double_put: PE 0: dest: got 32 bytes at 0x",
+    "before": r"shmem_barrier_all: PE \?: state: got no shmem_init, or shmem_finalize before; wants shmem_init\(\) first",
+    "lock": r"shmem_clear_lock: PE 0: lock: got a lock that is free; wants one that this PE has set",
+    "team": r"shmem_int_sum_reduce: PE 0: team: got a team that has ended; wants a team this PE is in",
+    "stride": r"shmem_long_iput: PE 0: dst: got 0; wants 1 or more",
+    "wait": r"shmem_long_wait_until: PE 0: ivar: got 0 at heap offset \d+ in 0.1 s; wants a value == 3; PYSHMEM_WAIT_TIMEOUT",
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_of_a_c_program_is_one_line_and_ends_the_job(case, tmp_path):
+    library, program = (
+        compiled("errors", *AS_LIBRARY),
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1]).fail(sys.argv[2].encode())",
+    )
+    status, out, err = python(program, library, case, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "0.1"})
+    assert status == 1 and "Traceback" not in err and out == ""
+    assert re.search(ERRORS[case], err), err
+
+
+def test_without_checks_a_pe_out_of_range_is_not_refused(tmp_path):
+    library = compiled("errors", *AS_LIBRARY)
+    program = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).accepts_private_memory())"
+    for check, answer in (("0", "1"), ("1", "")):
+        status, out, err = python(program, library, tmp_path=tmp_path, environment={"PYSHMEM_CHECK": check})
+        assert (status, out.strip()) == (int(check), answer), err
+
+
+def test_a_library_of_another_version_is_refused_by_both_versions(tmp_path):
+    library = compiled("errors", *AS_LIBRARY)
+    program = "import ctypes, sys\nfrom pyshmem.capi import bridge\nbridge.__version__ = '0.0.1'\nctypes.CDLL(sys.argv[1]).begin()"
+    status, _, err = python(program, library, tmp_path=tmp_path)
+    assert status == 1 and "got libpyshmem of pyshmem 0.1.0, and the package of 0.0.1" in err
+
+
+def test_oshcc_compiles_with_the_header_and_links_with_the_library(tmp_path):
+    shown = subprocess.run([BIN / "oshcc", "--show", "x.c", "-o", "x"], capture_output=True, text=True).stdout
+    object_ = subprocess.run([BIN / "oshcc", "--show", "-c", "x.c"], capture_output=True, text=True).stdout
+    assert "-lpyshmem" in shown and "-Wl,-rpath" in shown and "x.c -o x" in shown
+    assert "-lpyshmem" not in object_ and "-I" in object_
+    missing = tmp_path / "missing.c"
+    missing.write_text(
+        "#include <shmem.h>\nvoid shmem_no_such_routine(void);\nint main(void) { shmem_no_such_routine(); }\n"
+    )
+    done = subprocess.run([BIN / "oshcc", missing, "-o", tmp_path / "missing"], capture_output=True, text=True)
+    assert done.returncode and "undefined reference to `shmem_no_such_routine'" in done.stderr
+
+
+def test_cpp_programs_have_the_same_header(tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text("#include <shmem.h>\nint main() { long x = 0; return shmem_long_g(&x, 0) + SHMEM_CMP_EQ; }\n")
+    command = [BIN / "oshc++", "-Wall", "-Wextra", "-Werror", source, "-o", tmp_path / "program"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_has_every_name_of_the_table_and_its_profiling_name():
+    import ctypes
+
+    from pyshmem.c_names.rows import names
+    from pyshmem.c_names.table import ROWS
+    from pyshmem.capi.compiler import HERE
+
+    library = ctypes.CDLL(str(HERE / "libpyshmem.so"))
+    missing = [prefix + name for name in names(ROWS) for prefix in ("", "p") if not hasattr(library, prefix + name)]
+    assert missing == []
