@@ -25,7 +25,7 @@ MINUTES_test-nodes := 3
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
+	@echo "make test-c-suites SUITES=FOLDER   OpenSHMEM programs in C of other projects, unmodified, on 1 to 4 PEs: a table"
 	@echo "make check        ruff, clang-format, mypy --strict, import-linter, and the sizes of modules and functions"
 	@echo "make -j test-gpu  all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
@@ -111,11 +112,15 @@ $(VENV)/mpi-%: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --prefix $@ $*
 	touch $@
 
+# SUITES=folders with C programs of other projects, such as a checkout of openshmem-org/tests-sos. --library in SUITE: see run.py
+test-c-suites: $(VENV)/.installed
+	$(BIN)/python tests/suites/run.py $(SUITES) $(SUITE)
+
 check: $(VENV)/.installed
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.c examples/*.c)
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.c examples/*.c)
 	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/sizes.py

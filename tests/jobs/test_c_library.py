@@ -132,6 +132,29 @@ def test_an_error_of_a_c_program_is_one_line_and_ends_the_job(case, tmp_path):
     assert re.search(ERRORS[case], err), err
 
 
+@pytest.mark.parametrize(
+    ("what", "status", "printed", "said"),
+    [("return", 0, ["PE 0 ends", "PE 1 ends"], ""), ("exit", 7, [], "PE 1: exited with status 7\n")],
+)
+def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, printed, said):
+    command = [*PYSHMEMRUN, "-n", "2", compiled("ends"), what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (status, printed), done.stderr
+    assert done.stderr.endswith(said) and (said or not done.stderr)
+
+
+def test_different_collective_calls_in_c_are_refused_on_all_pes(tmp_path):
+    library = compiled("errors", *AS_LIBRARY)
+    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).differ()"
+    status, _, err = mpiexec(2, program, library, tmp_path=tmp_path)
+    assert status and "Traceback" not in err
+    for pe in range(2):
+        assert (
+            f"shmem_long_fcollect: PE {pe}: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; wants"
+            in err
+        )
+
+
 def test_without_checks_a_pe_out_of_range_is_not_refused(tmp_path):
     library = compiled("errors", *AS_LIBRARY)
     program = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).accepts_private_memory())"

@@ -22,6 +22,13 @@ void fail(const char *what) {
     }
 }
 
+void differ(void) {
+    shmem_init();
+    long *words = shmem_calloc(8, sizeof *words);
+    shmem_long_fcollect(SHMEM_TEAM_WORLD, words, words + 4, (size_t)shmem_my_pe() + 1);
+    shmem_barrier_all();
+}
+
 int accepts_private_memory(void) {
     shmem_init();
     long private = 0;
