@@ -36,7 +36,7 @@ class Experts(Together):
 
         def ours(schedule: str) -> Case:
             def step() -> Any:
-                return ops.moe_dispatch(*operands[self.me], experts, room, schedule=schedule)
+                return ops.moe_dispatch(*operands[self.me], experts, room, schedule=schedule, reuse=True)
 
             def right() -> str:
                 for _ in range(2):
@@ -78,7 +78,7 @@ class Experts(Together):
             return check
 
         def ours(schedule: str) -> Case:
-            found = ops.moe_dispatch(*operands[self.me], experts, room, schedule=schedule)
+            found = ops.moe_dispatch(*operands[self.me], experts, room, schedule=schedule, reuse=True)
             rows, out = found.rows.clone(), torch.empty_like(x)
 
             def step() -> torch.Tensor:

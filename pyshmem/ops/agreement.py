@@ -34,6 +34,7 @@ def require_alike(
 ) -> None:
     """Compare the ``text`` that describes a call on all PEs of ``team``. Collective.
 
+    text: of lines "argument: what", of which an error names the first that differs; a single line is compared as a whole.
     error: why this PE refuses the call; all others refuse it then too.
     Errors: ``error``; ArgumentError, on all PEs, for a refusal of another PE or texts that differ.
     """
@@ -53,7 +54,22 @@ def require_alike(
             accepted = f"arguments that this PE also accepts: {texts[pe]}"
             refuse(ArgumentError, routine, "team", f"a refusal of PE {pe} of the team", accepted)
         if each[_REFUSES + 1 : _TEXT] != records[0][_REFUSES + 1 : _TEXT]:
-            refuse(ArgumentError, routine, argument, f"{texts[0]} on PE 0 and {texts[pe]} on PE {pe}", wants)
+            refuse(ArgumentError, routine, *_difference(argument, texts[0], texts[pe], pe), wants)
+
+
+def _difference(argument: str, first: str, other: str, pe: int) -> tuple[str, str]:
+    """Return an argument of which PE 0 and ``pe`` have not the same, and what each has. argument: of a single line."""
+    if "\n" not in first or "\n" not in other:
+        return argument, f"{first} on PE 0 and {other} on PE {pe}"
+    for one, two in zip(first.split("\n"), other.split("\n"), strict=False):
+        name, _, value = one.partition(": ")
+        its_name, _, its = two.partition(": ")
+        if one != two and name == its_name:
+            number, _, unit = value.partition(" ")
+            if number.isdecimal() and its.endswith(f" {unit}"):  # 8 rows and 11
+                its = its.partition(" ")[0]
+            return name, f"{value} on PE 0 and {its} on PE {pe}"
+    return argument, f"other arguments on PE {pe} than on PE 0"
 
 
 def on_all(routine: str, team: Team, condition: bool) -> bool:

@@ -60,6 +60,24 @@ def refused_on_all_pes(operator, given, name, got="got torch.float16", wrong=Non
         getattr(ops, operator)(**given)
 
 
+def of_the_caller(call, results=lambda given: (given,)):
+    """Assert that results of ``call`` stay while later ones are made, and that reuse=True gives two in turn.
+
+    call: with more keywords.  results: the tensors of what it returns.
+    """
+    kept = [results(call()) for _ in range(3)]
+    before = [[each.clone() for each in one] for one in kept]
+    places = {each.data_ptr() for one in kept for each in one if each.numel()}
+    assert len(places) == sum(each.numel() > 0 for one in kept for each in one), "each has memory of its own"
+    turns = [results(call(reuse=True)) for _ in range(3)]
+    for one, other in zip(turns[0], turns[2], strict=True):
+        assert one.data_ptr() == other.data_ptr()
+    for one, other in zip(turns[0], turns[1], strict=True):
+        assert not one.numel() or one.data_ptr() != other.data_ptr()
+    for one, copies in zip((*kept, turns[1]), (*before, before[0]), strict=True):
+        assert all(map(torch.equal, one, copies))
+
+
 def replayed(call):
     """Return what the last two of three calls in a graph have returned, after 20 replays. The call is made once before."""
     call()

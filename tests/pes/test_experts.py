@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, odd, placed, refused_on_all_pes
+from operands import close_to, odd, of_the_caller, placed, refused_on_all_pes
 from pyshmem import ops
 from pyshmem.ops.machine import Machine
 from pyshmem.ops.experts import schedules
@@ -198,13 +198,21 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
             work(20000 if GPU else 3_000_000)  # longer than its part of an interpreted kernel
         for one, other in zip(mine, case.every[case.me], strict=True):
             one.copy_(other)
-        found = ops.moe_dispatch(*mine, case.experts, tokens=5, schedule=schedule)
+        found = ops.moe_dispatch(*mine, case.experts, tokens=5, schedule=schedule, reuse=True)
         results = found.rows * (1.0 if turn % 2 else 2.0)
-        sums = ops.moe_combine(results, found.handle)
+        sums = ops.moe_combine(results, found.handle, reuse=True)
         if turn < 10 or turn % 37 == 0:
             case.check(found, turn)
             x, _, weights = case.every[case.me]
             close_to(sums, weights.double().sum(1, keepdim=True) * x.double() * (2 - turn % 2), 1e-5, turn)
+
+
+def test_results_are_the_callers_or_two_of_the_plan_in_turn():
+    case = Case()
+    of_the_caller(case.dispatch, lambda found: (found.rows[: sum(case.counts)], *found[1:3]))
+    found = case.dispatch()
+    results = case.applied(found)
+    of_the_caller(lambda **more: ops.moe_combine(results, found.handle, **more))
 
 
 @one_kernel

@@ -3,7 +3,7 @@
 import pyshmem as shmem
 import pytest
 import torch
-from operands import close_to, equal_on_all_pes, odd, placed, random, refused_on_all_pes, replayed
+from operands import close_to, equal_on_all_pes, odd, of_the_caller, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops.attention import decode_schedules
 from pyshmem.ops import plans as plans_of_models
@@ -189,9 +189,13 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
             work(20000)
         for mine, its in ((q, case.q), (k, case.k), (v, case.v)):
             mine.copy_(its)
-        result = ops.flash_decode(q, k, v, case.lengths, schedule=schedule)
+        result = ops.flash_decode(q, k, v, case.lengths, schedule=schedule, reuse=True)
         if turn < 10 or turn % 97 == 0:
             case.check(result, turn)
+
+
+def test_results_are_the_callers_or_two_of_the_plan_in_turn():
+    of_the_caller(Case().call)
 
 
 def test_the_parts_of_two_calls_lie_in_different_slots():

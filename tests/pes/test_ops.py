@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, refused_on_all_pes
+from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, of_the_caller, refused_on_all_pes
 from pyshmem import ops
 from pyshmem.ops import machine
 from pyshmem.ops import plans
@@ -179,7 +179,7 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operato
         case = cases[turn % 3]
         if shmem.my_pe() == turn // 7 % shmem.n_pes():
             work(2000)
-        result = case.call(schedule=schedule)
+        result = case.call(schedule=schedule, reuse=True)
         if before is not None and (turn < 10 or turn % 97 == 0):
             before[0].check(before[1], turn - 1)
         before = case, result
@@ -207,6 +207,11 @@ def test_what_peers_have_sent_stays_until_this_pe_has_read_it(operator, schedule
     found = [case.call(schedule=schedule).clone() for case in cases]
     for case, result in zip(cases, found, strict=True):
         case.check(result)
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_results_are_the_callers_or_two_of_the_plan_in_turn(operator, split, schedule, few_pes):
+    of_the_caller(lambda **more: Case(operator, split).call(schedule=schedule, **more))
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)
@@ -424,9 +429,14 @@ def test_empty_products_are_zeros_or_empty(operator):
 def test_pes_that_call_differently_are_refused_on_all():
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
-    a = torch.ones(4 + (shmem.my_pe() == 1), 8, device=here())
-    with refuses("gemm_all_gather", "a: got .* on PE 0 and .* on PE 1"):
-        ops.gemm_all_gather(a, torch.ones(8, 8, device=here()))
+    one = shmem.my_pe() == 1
+    a, b = torch.ones(4 + one, 8, device=here()), torch.ones(8, 8 + one, device=here())
+    with refuses("gemm_all_gather", "a: got 4 rows on PE 0 and 5 on PE 1; wants the same call"):
+        ops.gemm_all_gather(a, b[:, :8])
+    with refuses("gemm_all_gather", "b: got 8 columns on PE 0 and 9 on PE 1; wants the same call"):
+        ops.gemm_all_gather(torch.ones(4, 8, device=here()), b)
+    with refuses("gemm_all_gather", "order: got auto on PE 0 and streamed on PE 1; wants the same call"):
+        ops.gemm_all_gather(b[:, :8].clone(), b[:, :8], order="streamed" if one else "auto")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to capture graphs")

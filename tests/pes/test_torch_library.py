@@ -8,6 +8,7 @@ from torch_graphs import backends, compiled, near, numbers
 import pyshmem as shmem
 from pyshmem.ops import torch as tp
 from pyshmem.ops.gemm.operators import REFERENCES
+from pyshmem.ops.gemm.problem import SHARED
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.torch.team_names import handle_of, team_of
 from support import here, refuses
@@ -150,20 +151,22 @@ def whole_gradients(name, npes, weights, rows):
     "which, backend",
     [("a", None), ("b", None), ("ab", None), ("a", "aot_eager"), ("ab", "aot_eager"), ("ab", "inductor")],
 )
-@pytest.mark.parametrize("name", ["all_gather_gemm", "gemm_reduce_scatter"])
+@operators
 def test_gradients_are_those_of_the_whole_product(name, which, backend, me, npes):
     """For one PE more rows than for the others, as far as the operator has such operands."""
-    uneven = name == "all_gather_gemm"
+    if name in SHARED and (which, backend) != ("ab", "aot_eager"):
+        pytest.skip("products that all PEs have differ in their formulas alone")
+    uneven = name in ("all_gather_gemm", "gemm_all_gather")
 
     def rows(pe):
         return ROWS + (uneven and pe == 0)
 
     total = ROWS * npes + 1 if uneven else None
-    shape = (total, COLUMNS) if uneven else (len(torch.arange(ROWS).tensor_split(npes)[me]), COLUMNS)
-    heights = [(total if uneven else len(part), COLUMNS) for part in torch.arange(ROWS).tensor_split(npes)]
+    parts = torch.arange(ROWS).tensor_split(npes) if name == "gemm_reduce_scatter" else [torch.arange(ROWS)] * npes
+    heights = [(total if uneven else len(part), COLUMNS) for part in parts]
     weights = [numbers(pe + 50, height) for pe, height in enumerate(heights)]
     gradients, shapes = whole_gradients(name, npes, weights, rows)
-    assert shapes[me] == shape
+    assert shapes[me] == heights[me]
     a, b = (
         each.requires_grad_(letter in which) for each, letter in zip(operands(me, rows=rows(me)), "ab", strict=True)
     )
@@ -212,11 +215,25 @@ def test_gradient_of_a_plain_sum_is_taken(me, npes):
     near(b.grad, gradients[me][1])
 
 
-@pytest.mark.parametrize("name", ["gemm_all_gather", "gemm_all_reduce"])
-def test_operators_without_gradients_say_so(name, me):
-    a, b = (each.requires_grad_() for each in operands(me))
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+@pytest.mark.parametrize("split", ["rows", "columns"])
+def test_a_replicated_gradient_is_that_of_one_loss(split, backend, me, npes):
+    """Each PE has all of it, and nothing crosses."""
+    a, b = (each.requires_grad_() for each in operands(0))
+
+    def loss(a, b):
+        return tp.gemm_all_gather(a, b, split, gradient="replicated").square().sum() / 2
+
+    (compiled(loss, backend, []) if backend else loss)(a, b).backward()
+    product = (a @ b).detach().double()
+    near(a.grad, product @ b.detach().double().T)
+    near(b.grad, a.detach().double().T @ product)
+
+
+def test_operators_without_gradients_say_so(me):
+    q = torch.ones(1, 2, 4, device=here(), requires_grad=True)
     with pytest.raises(RuntimeError, match="autograd"):
-        getattr(tp, name)(a, b).sum().backward()
+        tp.flash_decode(q, *[torch.ones(1, 3, 2, 4, device=here())] * 2).sum().backward()
 
 
 def test_team_goes_by_its_name(me, npes, reserve):
@@ -388,3 +405,31 @@ def test_gather_rows_of_matrices_without_rows(me, npes):
     assert tp.gather_rows(torch.zeros(0, 3, device=here())).shape == (0, 3)
     every = [numbers(pe, (2 - (pe > 0), 3)) for pe in range(npes)]
     torch.testing.assert_close(tp.gather_rows(every[me], size=npes + 1), torch.cat(every), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_rows_that_are_gathered_or_summed_have_the_transposed_gradients(backend, me, npes):
+    """Of the sum of all losses: rows of PE p count p + 1 times."""
+    a, size = numbers(me, (2 - (me > 0), 3)).requires_grad_(), npes + 1
+
+    def gathered(a):
+        return tp.gather_rows(a, size).sum() * (me + 1)
+
+    def shared(a):
+        return tp.reduce_scatter_rows(a).sum() * (me + 1)
+
+    def summed(a):
+        return tp.all_reduce(a).sum() * (me + 1)
+
+    losses = npes * (npes + 1) // 2
+    (compiled(gathered, backend, []) if backend else gathered)(a).backward()
+    assert (a.grad == losses).all()
+    whole = numbers(me, (npes + 1, 3)).requires_grad_()
+    (compiled(shared, backend, []) if backend else shared)(whole).backward()
+    assert whole.grad[:, 0].tolist() == [1, *range(1, npes + 1)]
+    whole.grad = None
+    (compiled(summed, backend, []) if backend else summed)(whole).backward()
+    assert (whole.grad == losses).all()
+    every = [numbers(pe, (npes + 1, 3)) for pe in range(npes)]
+    torch.testing.assert_close(tp.all_reduce(whole), sum(every))
+    torch.testing.assert_close(tp.reduce_scatter_rows(whole), sum(every).tensor_split(npes)[me])

@@ -17,6 +17,7 @@ from pyshmem.ops import plans
 from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.attention.decode_kernels import Operands
 from pyshmem.ops.attention.decode_schedules import SCHEDULES
+from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_dtype, require_own, shared
 from pyshmem.ops.workspace import Workspace
@@ -32,7 +33,7 @@ PAGES = 16  # tokens of a page are a multiple of it
 def flash_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None = None, scale: float | None = None,
     out: torch.Tensor | None = None, team: Team | None = None, schedule: str = "auto",
-    block_table: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None, *, reuse: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return softmax(``q`` @ keysᵀ * scale) @ values, (batch, heads, dim), over the keys and values of all PEs, on all PEs.
 
@@ -42,18 +43,20 @@ def flash_decode(
     block_table: None, or (batch, pages), int32: the pages of this PE that have each sequence's tokens, in their order. Then
         k and v are (all pages, page_size, kv_heads, dim), page_size a multiple of 16, and tokens is pages * page_size.
         Numbers of pages are not checked; those behind the tokens are not read. Idea: vLLM's paged attention.
-    scale: None is 1 / sqrt(dim).  out: like q; None: one of two arrays of the plan in turn.  team: None is TEAM_WORLD.
+    scale: None is 1 / sqrt(dim).  out: like q; None: a new tensor.  team: None is TEAM_WORLD.
     schedule: "auto", "fused" or "bulk_synchronous".
+    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
     Order: collective over team, on torch's current stream. All PEs get the same bits; a sequence without tokens gets zeros.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds = described(*given)
     plan = plans.call(
         NAME, team, kinds, (*shared(q), _kv_heads(k), scale, schedule), partial(_prepare, given, scale, schedule)
     )
-    return plan(kinds, *given)  # type: ignore[no-any-return]
+    return plan(kinds, given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -98,13 +101,15 @@ class Plan:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
         self._epochs = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
-        self._results = InTurn(lambda parity: torch.empty(shape, dtype=problem.dtype, device=device()))
+        self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
+        self._results = InTurn(lambda parity: self._new())
         self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
 
-    def __call__(self, kinds: Any, q: Any, k: Any, v: Any, lengths: Any, table: Any, out: Any) -> torch.Tensor:
-        """kinds: what describes all of them."""
+    def __call__(self, kinds: Any, given: tuple[Any, ...], reuse: bool) -> torch.Tensor:
+        """kinds: what describes all of ``given``."""
+        q, k, v, lengths, table, out = given
         if out is None:
-            out = self._results.take()
+            out = self._results.take() if reuse else self._new()
         else:
             require_own(NAME, out, q=q, k=k, v=v)
         if kinds not in self._steps:
@@ -140,7 +145,10 @@ def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> t
     chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
     (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], plans.factor_of(NAME, scale, q.shape[2])
     problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
-    text = f"q {tuple(q.shape)} in {q.dtype}, {kv_heads} heads of keys, scale {factor}, by {chosen}"
+    text = (
+        f"q: {sequences} sequences\nq: {heads} heads\nq: {width} elements\nq: {q.dtype}\nk: {kv_heads} heads\n"
+        f"scale: {factor}\nschedule: {chosen}"
+    )
     return text, partial(Plan, problem, chosen, q.shape)
 
 

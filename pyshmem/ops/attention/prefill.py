@@ -17,6 +17,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, segments_of, tokens_at
+from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own, shared
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -27,13 +28,14 @@ OPTIONS: dict[str, Any] = {"schedule": "auto", "order": "contiguous", "size": No
 
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None,
-    out: torch.Tensor | None = None, team: Team | None = None, **options: Any,
+    out: torch.Tensor | None = None, team: Team | None = None, *, reuse: bool = False, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Return softmax(``q`` @ keysᵀ * scale) @ values, like ``q``, for this PE's tokens, over the keys and values of all PEs.
 
     q: (batch, tokens, heads, dim).  k, v: (batch, tokens, kv_heads, dim); kv_heads divides heads. All are contiguous and of
         one dtype: float32, float16 or bfloat16.  causal: a query sees no key behind its own place in the sequence.
-    scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: one of two arrays of the plan in turn.
+    scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
+    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
     options: schedule, "auto", "copy_engine" or "bulk_synchronous"; size, the tokens of a sequence on all n PEs, where n does
         not divide it; order, "contiguous": PE p has segment p of n, or "zigzag": segments p and 2 n - 1 - p of 2 n, one
         behind the other, which makes work even under a causal mask. The first segments are longer by one.
@@ -41,10 +43,11 @@ def attention(
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, out)
     asked = (*shared(q, k), causal, scale, *options.items())
     make = partial(_prepare, given, causal, scale, options)
-    return plans.call(NAME, team, described(*given), asked, make)(*given)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, described(*given), asked, make)(*given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -73,13 +76,14 @@ class Plan:
     def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
         """shape: of the result."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self._results = InTurn(lambda parity: torch.empty(shape, dtype=problem.dtype, device=device()))
+        self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
+        self._results = InTurn(lambda parity: self._new())
         self._step = SCHEDULES[schedule](problem)
         self.space = self._step.space
 
-    def __call__(self, q: Any, k: Any, v: Any, out: Any) -> torch.Tensor:
+    def __call__(self, q: Any, k: Any, v: Any, out: Any, reuse: bool) -> torch.Tensor:
         if out is None:
-            out = self._results.take()
+            out = self._results.take() if reuse else self._new()
         else:
             require_own(NAME, out, q=q, k=k, v=v)
         if self._step.room:
@@ -108,8 +112,8 @@ def _prepare(
     factor = plans.factor_of(NAME, scale, width)
     problem = Problem(team, sequences, whole, heads, k.shape[2], width, q.dtype, factor, causal, ORDERS[order])
     text = (
-        f"{sequences} sequences of {whole} tokens in {order} order, {heads} heads of {width} in {q.dtype}, "
-        f"{k.shape[2]} heads of keys, scale {factor}, causal {causal}, by {chosen}"
+        f"q: {sequences} sequences\nsize: {whole} tokens\norder: {order}\nq: {heads} heads\nq: {width} elements\n"
+        f"q: {q.dtype}\nk: {k.shape[2]} heads\nscale: {factor}\ncausal: {causal}\nschedule: {chosen}"
     )
     return text, partial(Plan, problem, chosen, q.shape)
 

@@ -19,6 +19,7 @@ from pyshmem.ops import plans
 from pyshmem.ops.experts.faults import faults
 from pyshmem.ops.experts.schedules import SCHEDULES, Routing, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
+from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own
 from pyshmem.runtime.arguments import is_int
@@ -50,7 +51,8 @@ class Dispatched(NamedTuple):
 
 def moe_dispatch(
     x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, experts: int, capacity: int | None = None,
-    tokens: int | None = None, overflow: str = "error", team: Team | None = None, schedule: str = "auto",
+    tokens: int | None = None, overflow: str = "error", team: Team | None = None, schedule: str = "auto", *,
+    reuse: bool = False,
 ) -> Dispatched:  # fmt: skip
     """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
 
@@ -61,23 +63,28 @@ def moe_dispatch(
         "error", which a later call of moe_dispatch or moe_combine, or finalize, raises, or "drop". Rows beyond are left out.
     tokens: the most that a PE has, in all calls; None: T of this call, which all PEs keep.  team: None is TEAM_WORLD.
     schedule: "auto", "words", "fused" or "bulk_synchronous".
+    reuse: return one of two sets of arrays of the plan in turn, which the next call but one overwrites.
     rows: (capacity, hidden), a copy for each expert, by PE and token for one.  counts, offsets: int32, (E,) and (E + 1,) of
-        this PE's E experts. They live until the next call but one; rows behind the last offset hold anything.
+        this PE's E experts. Rows behind the last offset hold anything.
     Order: collective over team, on torch's current stream. The host does not wait for the counts.
     Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel, HeapExhaustedError, UnreachableError,
         NotInitializedError.
     Spec: none.
     """
+    require_none(NAME, "it has no backward", x=x, weights=weights)
     given = (x, indices, weights)
-    return plan_of(given, experts, capacity, tokens, overflow, team, schedule).dispatch(*given)
+    return plan_of(given, experts, capacity, tokens, overflow, team, schedule).dispatch(*given, reuse=reuse)
 
 
-def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None) -> torch.Tensor:
+def moe_combine(
+    rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = None, *, reuse: bool = False
+) -> torch.Tensor:
     """Return (T, hidden): for each token of moe_dispatch the sum of its experts' ``rows``, times its weights.
 
     rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 where x was a Scaled: what the experts made of those of the
         dispatch, at the same places.
-    handle: of a dispatch whose results still live.  out: (T, hidden); None: one of two arrays of the plan in turn.
+    handle: of a dispatch whose results still live.  out: (T, hidden); None: a new tensor.
+    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
     Order: collective over the team, on torch's current stream. The sums of a PE's rows are made in float32 in the order of
         experts and rounded where they cross; those of PEs are added in their order. The same call gives the same bits.
     Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel.
@@ -85,7 +92,8 @@ def moe_combine(rows: torch.Tensor, handle: Handle, out: torch.Tensor | None = N
     """
     if not isinstance(handle, Handle):
         refuse(ArgumentError, BACK, "handle", type(handle).__name__, "the handle that moe_dispatch returned")
-    return handle.plan.combine(rows, handle, out)
+    require_none(BACK, "it has no backward", rows=rows)
+    return handle.plan.combine(rows, handle, out, reuse)
 
 
 def plan_of(
@@ -156,19 +164,19 @@ class Plan:
         self._combined = InTurn(lambda parity: new(problem.dtype, problem.room, problem.hidden))
 
     def dispatch(
-        self, x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, arrays: tuple[Any, ...] = ()
+        self, x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, reuse: bool = False
     ) -> Dispatched:
-        """arrays: what results has returned, for this call alone. None: one of the plan's two in turn."""
+        """reuse: the results are one of the plan's two sets of arrays in turn."""
         faults.raise_recorded()
-        if not arrays:
-            arrays = self._dispatched.take()
-        rows, *numbers, routing = arrays
+        rows, *numbers, routing = self._dispatched.take() if reuse else self.results()
         tokens = len(indices)
         if self.problem.room:
             self._step.dispatch(tokens, _bits(x), indices, weights, _bits(rows), *numbers, *routing)
         return Dispatched(rows, *numbers, Handle(self, tokens, routing))
 
-    def combine(self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None) -> torch.Tensor:
+    def combine(
+        self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None, reuse: bool = False
+    ) -> torch.Tensor:
         faults.raise_recorded()
         problem, tokens = self.problem, handle.tokens
         if self.generation != job.generation or not self.team or self.space.closed:
@@ -178,7 +186,7 @@ class Plan:
             if array is not None or name == "rows":
                 require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
         if out is None:
-            out = self._combined.take()[:tokens]
+            out = self._combined.take()[:tokens] if reuse else new(problem.dtype, tokens, problem.hidden)
         else:
             require_own(BACK, out, rows=rows)
         if problem.room:
@@ -196,8 +204,11 @@ class Plan:
         rows = new(problem.kind, problem.capacity, problem.hidden)
         if problem.scales is not None:
             rows = Scaled(rows.view(KIND), new(torch.float32, problem.capacity, *problem.scales))
-        zeros = (torch.zeros(problem.local + more, dtype=torch.int32, device=device()) for more in (0, 1))
-        return rows, *zeros, routing
+        numbers = [new(torch.int32, problem.local + more) for more in (0, 1)]
+        if not problem.room:  # no kernel counts
+            for each in numbers:
+                each.zero_()
+        return rows, *numbers, routing
 
 
 def _bits(rows: torch.Tensor | Scaled) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -246,7 +257,8 @@ def _prepare(
         "strict": overflow == "error",
     }
     # PEs may have room for numbers of rows of their own
-    text = f"{tokens} tokens, {wanted} by {schedule} on {machine().programs} multiprocessors"
+    lines = {"tokens": tokens, "schedule": schedule, **wanted, "multiprocessors": machine().programs}
+    text = "\n".join(f"{name}: {value}" for name, value in lines.items())
     return text, partial(Plan, schedule, wanted, count if tokens is None else tokens, capacity, team)
 
 

@@ -15,54 +15,57 @@ Operands = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (a, b) of all PEs of t
 
 def gemm_all_gather(
     a: torch.Tensor, b: torch.Tensor, split: str = "rows", out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Return the product of all PEs' rows, (M, N), on all PEs. ``split`` "rows": ``a`` is (M/n_pes, K), this PE's, b (K, N).
 
     split "columns": a is (M, K), b (K, N/n_pes) this PE's columns.  a, b: of one dtype, with contiguous rows or columns.
-    out: symmetric, contiguous, (M, N), or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
+    out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
+        the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
         float32 tile to be stored; size, of the divided dimension where n_pes does not divide it; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends its block of the product to n_pes - 1 peers.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    return call("gemm_all_gather", a, b, out, team, plan, split, options)
+    return call("gemm_all_gather", a, b, out, team, plan, split, options, reuse)
 
 
 def all_gather_gemm(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Return the rows of ``a`` of all PEs, (M, K), times this PE's columns ``b``, (K, N/n_pes): (M, N/n_pes).
 
     a: this PE's rows, (M/n_pes, K), not necessarily symmetric.  a, b: of one dtype, with contiguous rows or columns.
-    out: contiguous, (M, N/n_pes), or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
+    out: contiguous, (M, N/n_pes), or None for a new tensor.  reuse: return one of the plan's two arrays in turn, which is
+        overwritten by the next call but one.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
         float32 tile to be stored; size, M, and columns, N, where n_pes does not divide them; tile, (BM, BN, BK).
         Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends its rows of a to n_pes - 1 peers.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    return call("all_gather_gemm", a, b, out, team, plan, "rows", options)
+    return call("all_gather_gemm", a, b, out, team, plan, "rows", options, reuse)
 
 
 def gemm_reduce_scatter(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Return this PE's rows, (M/n_pes, N), of the sum over all PEs of ``a`` @ ``b``. The first PEs have one row more.
 
     a: (M, K/n_pes).  b: (K/n_pes, N).  a, b: this PE's parts of K, of one dtype, with contiguous rows or columns.
-    out: contiguous, of the result's shape, or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
+    out: contiguous, of the result's shape, or None for a new tensor.  reuse: return one of the plan's two arrays in turn,
+        which is overwritten by the next call but one.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
         float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
@@ -70,21 +73,22 @@ def gemm_reduce_scatter(
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    return call("gemm_reduce_scatter", a, b, out, team, plan, "rows", options)
+    return call("gemm_reduce_scatter", a, b, out, team, plan, "rows", options, reuse)
 
 
 def gemm_all_reduce(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Return the sum over all PEs of ``a`` @ ``b``, (M, N), on all PEs, with equal bits.
 
     a: (M, K/n_pes).  b: (K/n_pes, N).  a, b: this PE's parts of K, of one dtype, with contiguous rows or columns.
-    out: symmetric, contiguous, (M, N), or None for one of the plan's two arrays in turn.  team: None is TEAM_WORLD.
+    out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
+        the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
         float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
@@ -92,11 +96,11 @@ def gemm_all_reduce(
         out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners, and its rows of the sum to n_pes - 1 peers.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    return call("gemm_all_reduce", a, b, out, team, plan, "rows", options)
+    return call("gemm_all_reduce", a, b, out, team, plan, "rows", options, reuse)
 
 
 def _gemm_all_gather(operands: Operands, me: int, split: str = "rows") -> torch.Tensor:

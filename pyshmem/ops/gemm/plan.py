@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
-from pyshmem.ops import plans
+from pyshmem.ops import gradients, plans, rows
 from pyshmem.ops.agreement import on_all, require_no_capture
+from pyshmem.ops.gemm.gradients import FORMULAS
+from pyshmem.ops.gemm.gradients import Options as OfGradients
 from pyshmem.ops.gemm.graphs import Replayed
 from pyshmem.ops.gemm.memory import RESULTS
-from pyshmem.ops.gemm.problem import Problem, operand_of, problem_of, require_matrix, require_out
+from pyshmem.ops.gemm.problem import Problem, is_lined, lengths_of, operand_of, problem_of, require_matrix, require_out
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, choose, require_known, steps_of
 from pyshmem.ops.machine import device
@@ -26,7 +29,7 @@ ONE_LAUNCH = ("fused", "workgroup_specialized")
 
 
 class Plan:
-    """An operator with its schedule, memory and kernels. ``plan(a, b, out=None, scale_a=None, scale_b=None)`` calls it.
+    """An operator with its schedule, memory and kernels: ``plan(a, b, out=None, scale_a=None, scale_b=None, reuse=False)``.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
     A plan serves operands of the shapes and types that it was made for; another layout compiles its kernels again, on this
@@ -45,12 +48,14 @@ class Plan:
         self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
         self._memory: Workspace | None = None
         self.steps(a, b)
+        self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=device())
+        self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
         self._results = plans.InTurn(self._result)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     def __call__(
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
-        scale_b: torch.Tensor | None = None,
+        scale_b: torch.Tensor | None = None, reuse: bool = False,
     ) -> torch.Tensor:  # fmt: skip
         """Enqueue a call on torch's current stream, and return its result. Errors: ArgumentError, DtypeError."""
         places = layout(views, out, a, b, scale_a, scale_b)
@@ -61,7 +66,7 @@ class Plan:
             steps = self.steps(a, b)
             if places is not None:
                 self._accepted[places] = steps
-        return self.enqueue(steps, a, b, out, scales)
+        return self.perform(steps, a, b, out, scales, reuse)
 
     @property
     def space(self) -> Workspace:
@@ -103,21 +108,42 @@ class Plan:
             found = self._steps[places] = made if self.schedule in ONE_LAUNCH else Replayed(made)
         return found
 
-    def enqueue(
-        self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales
+    def perform(
+        self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool
     ) -> torch.Tensor:
-        """Perform a call by ``steps``, and return its result."""
+        """Perform a call by ``steps``, and return its result: out, or the plan's array, or a new one."""
+        if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
+            return self._differentiable(steps, a, b, out, scales, reuse)
+        copied = out is None and self._copied and not reuse
         if out is None:
-            out = self._results.take()
+            out = self._results.take() if reuse or copied else self._new()
         steps(a, b, out, *scales)
-        return out
+        return out.clone() if copied else out
+
+    def _differentiable(
+        self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool
+    ) -> torch.Tensor:
+        """As perform, for operands that require gradients. Errors: ArgumentError where there is no formula."""
+        problem = self.problem
+        for name, given in (("out", out), ("reuse", reuse or None), ("epilogue", problem.options.epilogue)):
+            if given is not None:
+                gradients.require_none(problem.operator, f"with {name}= it has no gradients", a=a, b=b)
+        if scales:
+            gradients.require_none(problem.operator, "products of 8-bit floats have no gradients", a=a, b=b)
+        chosen = problem.options
+        options = OfGradients(chosen.size, chosen.columns, problem.split, chosen.gradient)
+        formula, performed = FORMULAS[problem.operator], _OnTeam(self.team)
+
+        def back(saved: Any, needed: Any, gradient: torch.Tensor) -> gradients.Gradients:
+            return formula(performed, saved, needed, _lined(gradient), options)
+
+        return gradients.differentiable(  # type: ignore[no-any-return]
+            lambda a, b: self.perform(steps, a, b, None, scales, False), back, a, b
+        )
 
     def _result(self, parity: int) -> torch.Tensor:
-        """Return the array that calls of this parity have without out."""
-        problem = self.problem
-        if problem.symmetric:
-            return self.space[RESULTS[parity]]
-        return torch.empty(problem.result, dtype=problem.dtype, device=device())
+        """Return the array that calls of this parity reuse."""
+        return self.space[RESULTS[parity]] if self.problem.symmetric else self._new()
 
     def close(self) -> None:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
@@ -134,16 +160,28 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
+class _OnTeam:
+    """Calls operators by their names, as the formulas of gradients do."""
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+
+    def __call__(self, name: str, *operands: Any, **options: Any) -> torch.Tensor:
+        if name in rows.OPERATORS:
+            return rows.OPERATORS[name](*operands, team=self.team, **options)
+        a, b = operands
+        return call(name, a, b, None, self.team, None, "rows", options)
+
+
+def _lined(matrix: torch.Tensor) -> torch.Tensor:
+    """Return a matrix as products take it: gradients are often expanded scalars."""
+    return matrix if is_lined(matrix) else matrix.contiguous()
+
+
 def call(
-    operator: str,
-    a: Any,
-    b: Any,
-    out: Any,
-    team: Team | None,
-    plan: Plan | None,
-    split: str,
-    options: dict[str, Any],
-) -> torch.Tensor:
+    operator: str, a: Any, b: Any, out: Any, team: Team | None, plan: Plan | None, split: str, options: dict[str, Any],
+    reuse: bool = False,
+) -> torch.Tensor:  # fmt: skip
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
@@ -152,7 +190,7 @@ def call(
     if known is None or (plan is not None and plan is not known[0]):
         found = _required(operator, a, b, out, group, plan, split, options, scales)
         known = plans.remember(asked, found, found.steps(a, b))
-    return known[0].enqueue(known[1], a, b, out, scales)  # type: ignore[no-any-return]
+    return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
 
 
 def _required(
@@ -226,14 +264,12 @@ def _asked(a: Any, b: Any, split: str, options: Mapping[str, Any], scales: Scale
 
 
 def _text_of(problem: Problem) -> str:
-    """What all PEs must have in common."""
+    """What all PEs must have in common: lines for require_alike, the lengths of operands first."""
     epilogue = problem.options.epilogue
     name = None if epilogue is None else epilogue.fn.__qualname__
-    options = problem.options._replace(epilogue=name)
-    return (
-        f"{problem.operator} {problem.split} of {problem.M} x {problem.N} x {problem.K} "
-        f"of {problem.a.dtype} and {problem.b.dtype}, {problem.scaling}, {options}"
-    )
+    lines = [*lengths_of(problem), f"a: {problem.a.dtype}", f"b: {problem.b.dtype}", f"split: {problem.split}"]
+    options = problem.options._replace(epilogue=name)._asdict()
+    return "\n".join([*lines, f"scale_a: {problem.scaling}", *(f"{each}: {options[each]}" for each in options)])
 
 
 def _spelled(operand: Any) -> str:

@@ -9,12 +9,14 @@ import torch
 
 from pyshmem.host.teams import Team, member
 from pyshmem.ops.gemm.scaling import Scales, form_of
+from pyshmem.ops.gradients import require_kind
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import default
 
+SHARED = ("gemm_all_gather", "gemm_all_reduce")  # all PEs have the result
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -29,6 +31,7 @@ class Options(NamedTuple):
     tile: tuple[int, int, int] | None = None  # BM, BN, BK of our kernels
     out_dtype: torch.dtype | None = None  # of the product of 8-bit floats
     use_fast_accum: bool = False  # as in torch._scaled_mm
+    gradient: str = "partial"  # of a result that all PEs have, see ops.gradients
 
 
 class Operand(NamedTuple):
@@ -75,7 +78,7 @@ class Problem(NamedTuple):
     @property
     def symmetric(self) -> bool:
         """Whether all PEs have the result, which peers then write."""
-        return self.operator in ("gemm_all_gather", "gemm_all_reduce")
+        return self.operator in SHARED
 
     @property
     def corner(self) -> tuple[int, int]:
@@ -171,6 +174,21 @@ def problem_of(
     )  # fmt: skip
 
 
+def lengths_of(problem: Problem) -> list[str]:
+    """Return lines with the lengths that all PEs know alike: of this PE's operands, or of the whole where it is given."""
+    options, divided = problem.options, _DIVIDED[problem.operator, problem.split]
+    whole = dict(zip(divided, (("size", options.size), ("columns", options.columns)), strict=False))
+    lines = []
+    for name, text in (
+        ("M", f"a: {problem.m} rows"),
+        ("K", f"a: {problem.k} columns"),
+        ("N", f"b: {problem.n} columns"),
+    ):
+        option, length = whole.get(name, ("", None))
+        lines.append(text if length is None else f"{option}: {length}")
+    return lines
+
+
 def _result_type(operator: str, given: torch.dtype, chosen: Options) -> torch.dtype:
     """The type of the result of operands of a type. Errors: DtypeError, ArgumentError."""
     wanted, eight = chosen.out_dtype, given.itemsize == 1
@@ -210,6 +228,9 @@ def _options(operator: str, given: Mapping[str, Any]) -> Options:
         refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")
     if type(chosen.use_fast_accum) is not bool:
         refuse(ArgumentError, operator, "use_fast_accum", repr(chosen.use_fast_accum), "True or False")
+    require_kind(operator, chosen.gradient)
+    if chosen.gradient != "partial" and operator not in SHARED:
+        refuse(ArgumentError, operator, "gradient", repr(chosen.gradient), "'partial': each PE has a result of its own")
     for name in ("schedule", "order"):
         if not isinstance(getattr(chosen, name), str):
             refuse(ArgumentError, operator, name, repr(getattr(chosen, name)), "'auto' or a name")

@@ -15,6 +15,7 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
+from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.schedules import SCHEDULES, has_words
@@ -32,24 +33,26 @@ READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 def all_reduce_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
     out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
-    schedule: str = "auto", out_dtype: torch.dtype | None = None,
+    schedule: str = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
 ) -> norm.Results:  # fmt: skip
     """Return (out, residual_out): h = ``residual`` + the sum of all PEs' ``x``, and h normalised by RMSNorm, as (norm, h).
 
     x, residual: contiguous, (tokens, hidden), of one dtype: float32, float16 or bfloat16. residual is the same on all PEs.
     weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.  team: None is TEAM_WORLD.
-    out, residual_out: like x, both or neither; residual_out may be residual. None: two arrays of the plan in turn.
+    out, residual_out: like x, both or neither; residual_out may be residual. None: new tensors.
+    reuse: return two arrays of the plan in turn, which the next call but one overwrites.
     out_dtype: torch.float8_e4m3fn makes out a Scaled: numbers of 8 bits and a scale for each row. None: that of x or out.
     schedule: "auto", "words", "push", "pull" or "bulk_synchronous"; pull copies an x that is not symmetric. All PEs get the
         same bits.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    require_none(NAME, "it has no backward", x=x, residual=residual, weight=weight)
     given = norm.given_of(x, residual, weight, out, residual_out)
     asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
     make = partial(_prepare, given, eps, schedule, out_dtype)
-    return plans.call(NAME, team, plans.described(*given), asked, make)(*given)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, plans.described(*given), asked, make)(given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(

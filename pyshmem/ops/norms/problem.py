@@ -79,18 +79,26 @@ class Plan:
         self.space = self._step.space
         self._results = InTurn(self._own)
 
-    def __call__(self, x: Any, residual: Any, weight: Any, out: Any, sums: Any, scales: Any) -> Results:
-        if out is None:
+    def __call__(self, given: Given, reuse: bool) -> Results:
+        """given: with the results, or without; then they are new arrays. reuse: they are two of the plan in turn."""
+        x, residual, weight, out, sums, scales = given
+        scaled, copied = self.problem.kind == KIND, False
+        if out is not None:
+            _require_apart(self.problem.routine, x, residual, out, sums)
+        elif reuse:
             out, sums, scales = self._results.take()
         else:
-            _require_apart(self.problem.routine, x, residual, out, sums)
-        scaled = self.problem.kind == KIND
+            copied = self.space.get("out 0") is not None  # peers write it
+            out, sums, scales = self._results.take() if copied else self._own(None)
+            sums = torch.empty_like(sums) if copied else sums
         if self.problem.tokens:
             self._step(x, residual, weight, _bits(out), sums, scales if scaled else self._none)
+        if copied:
+            out, scales = out.clone(), scales.clone() if scaled else None
         return Scaled(out, scales) if scaled else out, sums
 
-    def _own(self, parity: int) -> tuple[torch.Tensor, ...]:
-        """Return the arrays that calls of this parity have without out: symmetric ones where peers write them."""
+    def _own(self, parity: int | None) -> tuple[torch.Tensor, ...]:
+        """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""
         found = {}
         for name, (shape, kind) in self.problem.results.items():
             symmetric = self.space.get(f"{name} {parity}")
@@ -170,8 +178,9 @@ def pulled(x: Any, schedule: Any, reading: tuple[str, ...]) -> bool:
 def text_of(problem: Problem, given: Given, chosen: str, place: str) -> str:
     """What all PEs must have in common."""
     return (
-        f"x {tuple(given.x.shape)} in {problem.dtype}, weight in {given.weight.dtype}, eps {problem.eps}, "
-        f"out in {problem.kind}, by {chosen}{place}, out given: {problem.given}"
+        f"x: {problem.tokens} rows\nx: {problem.hidden} columns\nx: {problem.dtype}\nweight: {given.weight.dtype}\n"
+        f"eps: {problem.eps}\nout_dtype: {problem.kind}\nschedule: {chosen}{place}\n"
+        f"out: {'given' if problem.given else None}"
     )
 
 

@@ -17,6 +17,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
+from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import problem as norm
@@ -30,10 +31,11 @@ _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's sha
 
     x: contiguous, (tokens, hidden), of float32, float16 or bfloat16. The first tokens % n of n PEs have a row more.
     residual: those rows, of x's dtype.  weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.
-    out, residual_out: {out}, and (share, hidden), both or neither; residual_out may be residual. None: two arrays of the
-        plan in turn.  out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
+    out, residual_out: {out}, and (share, hidden), both or neither; residual_out may be residual. None: new tensors.
+    reuse: return two arrays of the plan in turn, which the next call but one overwrites.
+    out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
     schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
-    Order: collective over team, on torch's current stream. A result that is not in out lives until the next call but one.
+    Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
@@ -45,8 +47,9 @@ def _operator(name: str, **text: str) -> Callable[..., norm.Results]:
     def call(
         x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
         out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
-        schedule: str = "auto", out_dtype: torch.dtype | None = None,
+        schedule: str = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
     ) -> norm.Results:  # fmt: skip
+        require_none(name, "it has no backward", x=x, residual=residual, weight=weight)
         given = norm.given_of(x, residual, weight, out, residual_out)
         asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
         private = plans.described(*given)
@@ -54,7 +57,7 @@ def _operator(name: str, **text: str) -> Callable[..., norm.Results]:
             asked = *asked, given.out is not None
             private = private, *map(shmem.is_symmetric, given[3:])
         make = partial(_prepare, name, given, eps, schedule, out_dtype)
-        return plans.call(name, team, private, asked, make)(*given)  # type: ignore[no-any-return]
+        return plans.call(name, team, private, asked, make)(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(**text)

@@ -15,7 +15,7 @@ def flash_decode(
 ) -> Tensor:  # fmt: skip
     """ops.flash_decode into a new tensor. team: a name."""
     group = team_of("flash_decode", team)
-    return decode.flash_decode(q, k, v, lengths, scale, torch.empty_like(q), group, schedule, block_table)
+    return decode.flash_decode(q, k, v, lengths, scale, None, group, schedule, block_table)
 
 
 @register_fake("pyshmem::flash_decode")
@@ -30,8 +30,7 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """ops.attention into a new tensor. team: a name."""
     group = team_of("attention", team)
-    options = {"size": size, "order": order, "schedule": schedule}
-    return prefill.attention(q, k, v, causal, scale, torch.empty_like(q), group, **options)
+    return prefill.attention(q, k, v, causal, scale, None, group, size=size, order=order, schedule=schedule)
 
 
 @register_fake("pyshmem::attention")

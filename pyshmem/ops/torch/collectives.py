@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
-from torch.library import register_fake
+from torch.library import register_autograd, register_fake
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.ops.gemm import plan as plans
-from pyshmem.ops.shares import share_of
-from pyshmem.ops.torch.team_names import WORLD, operator, team_of
+from pyshmem.ops import plans, rows
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.job import job
 
@@ -146,23 +145,51 @@ def gather_rows(a: Tensor, size: int | None = None, *, team: str = WORLD) -> Ten
     a: this PE's rows, a matrix of any dtype, not necessarily symmetric.
     size: the number of all rows, where the team does not divide it: the first PEs have one more.
     """
-    group = team_of("gather_rows", team)
-    n, columns = group.size, a.shape[1]
-    rows = a.shape[0] * n if size is None else size
-    longest = -(-rows // n)
-    source = stage("gather_rows", "rows", group, torch.Size((longest, columns)), a.dtype)
-    target = stage("gather_rows", "gathered", group, torch.Size((n, longest, columns)), a.dtype)
-    source[: a.shape[0]].copy_(a)
-    if target.numel():
-        shmem.fcollect_on_stream(target, source, team=group)
-    if rows == longest * n:
-        return target.reshape(rows, columns).clone()
-    return torch.cat([target[pe, : share_of(rows, pe, n)] for pe in range(n)])
+    return rows.gather_rows(a, size, team_of("gather_rows", team))
+
+
+@operator()
+def reduce_scatter_rows(a: Tensor, *, team: str = WORLD) -> Tensor:
+    """Return this PE's rows of the sum over all PEs of ``a``, a matrix, in a new tensor. The first PEs have one more."""
+    return rows.reduce_scatter_rows(a, team_of("reduce_scatter_rows", team))
+
+
+@operator()
+def all_reduce(a: Tensor, *, team: str = WORLD) -> Tensor:
+    """Return the sum over all PEs of ``a``, a matrix, in a new tensor. Collective over the team."""
+    return rows.all_reduce(a, team_of("all_reduce", team))
 
 
 @register_fake("pyshmem::gather_rows")
 def _(a: Tensor, size: int | None = None, *, team: str) -> Tensor:
     return a.new_empty((a.shape[0] * team_of("gather_rows", team).size if size is None else size, a.shape[1]))
+
+
+@register_fake("pyshmem::reduce_scatter_rows")
+def _(a: Tensor, *, team: str) -> Tensor:
+    group = team_of("reduce_scatter_rows", team)
+    return a.new_empty(((a.shape[0] + group.size - 1 - group.me) // group.size, a.shape[1]))
+
+
+register_fake("pyshmem::all_reduce", lambda a, *, team: torch.empty_like(a, memory_format=torch.contiguous_format))
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    ctx.perform, ctx.rows, ctx.more = ByHandle(keyword_only_inputs["team"]), inputs[0].shape[0], len(inputs) - 1
+
+
+def _back(name: str, *size: str) -> Callable[..., Any]:
+    """Return the backward of an operator that ``name`` is. size: where it takes the number of rows."""
+
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return ctx.perform(name, gradient, *[ctx.rows] * len(size)), *[None] * ctx.more
+
+    return backward
+
+
+register_autograd("pyshmem::gather_rows", _back("reduce_scatter_rows"), setup_context=_remember)
+register_autograd("pyshmem::reduce_scatter_rows", _back("gather_rows", "size"), setup_context=_remember)
+register_autograd("pyshmem::all_reduce", _back("all_reduce"), setup_context=_remember)
 
 
 _NAMES = "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall alltoallv broadcast barrier"

@@ -44,9 +44,8 @@ def moe_dispatch(
     """
     given = x.contiguous(), indices.contiguous(), weights.contiguous()
     plan = _plan(routed.NAME, given, experts, capacity, tokens, (overflow, schedule, team))
-    *results, routing = plan.results()
-    plan.dispatch(*given, (*results, routing))
-    return (*results, *routing)
+    *results, handle = plan.dispatch(*given)
+    return (*results, *handle.routing)
 
 
 @register_fake("pyshmem::moe_dispatch")
@@ -63,9 +62,8 @@ def scaled_moe_dispatch(
     """moe_dispatch of ops.Scaled(*x): rows and their scales, and the same five tensors behind them."""
     given = Scaled(*(each.contiguous() for each in x)), indices.contiguous(), weights.contiguous()
     plan = _plan(routed.NAME, given, experts, capacity, tokens, (overflow, schedule, team))
-    *results, routing = plan.results()
-    plan.dispatch(*given, (*results, routing))
-    return (*results[0], *results[1:], *routing)
+    rows, *numbers, handle = plan.dispatch(*given)
+    return (*rows, *numbers, *handle.routing)
 
 
 @register_fake("pyshmem::scaled_moe_dispatch")
@@ -88,8 +86,7 @@ def moe_combine(
     operands = Scaled(*x) if len(x) == 2 else x[0], indices, weights
     plan = _plan(routed.BACK, operands, experts, capacity, tokens, (overflow, schedule, team))
     handle = routed.Handle(plan, len(indices), routed.Routing(*routing))
-    out = rows.new_empty((len(indices), x[0].shape[1]))
-    return plan.combine(rows.contiguous(), handle, out)  # type: ignore[no-any-return]
+    return plan.combine(rows.contiguous(), handle, None)  # type: ignore[no-any-return]
 
 
 @register_fake("pyshmem::moe_combine")

@@ -24,10 +24,8 @@ def _numbers(rows: Tensor) -> Scaled:
 def all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
-    """ops.all_reduce_rms_norm into new tensors. team: a name."""
-    results = torch.empty_like(x), torch.empty_like(x)
-    group = team_of(whole.NAME, team)
-    return whole.all_reduce_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
+    """ops.all_reduce_rms_norm. team: a name."""
+    return whole.all_reduce_rms_norm(x, residual, weight, eps, team=team_of(whole.NAME, team), schedule=schedule)
 
 
 @operator()
@@ -35,8 +33,8 @@ def scaled_all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor, Tensor]:
     """all_reduce_rms_norm with rows of 8 bits: their values, their scales, and the new residual."""
-    made, kept, group = _numbers(x), torch.empty_like(x), team_of(whole.NAME, team)
-    whole.all_reduce_rms_norm(x, residual, weight, eps, made, kept, group, schedule)
+    options: Any = {"team": team_of(whole.NAME, team), "schedule": schedule, "out_dtype": KIND}
+    made, kept = whole.all_reduce_rms_norm(x, residual, weight, eps, **options)
     return (*made, kept)
 
 
@@ -44,10 +42,8 @@ def scaled_all_reduce_rms_norm(
 def reduce_scatter_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
-    """ops.reduce_scatter_rms_norm into new tensors. team: a name."""
-    results = torch.empty_like(residual), torch.empty_like(residual)
-    group = team_of(shared.NAME, team)
-    return shared.reduce_scatter_rms_norm(x, residual, weight, eps, *results, team=group, schedule=schedule)
+    """ops.reduce_scatter_rms_norm. team: a name."""
+    return shared.reduce_scatter_rms_norm(x, residual, weight, eps, team=team_of(shared.NAME, team), schedule=schedule)
 
 
 @operator()
@@ -55,8 +51,8 @@ def scaled_reduce_scatter_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor, Tensor]:
     """reduce_scatter_rms_norm with rows of 8 bits: their values, their scales, and the new residual."""
-    made, kept, group = _numbers(residual), torch.empty_like(residual), team_of(shared.NAME, team)
-    shared.reduce_scatter_rms_norm(x, residual, weight, eps, made, kept, group, schedule)
+    options: Any = {"team": team_of(shared.NAME, team), "schedule": schedule, "out_dtype": KIND}
+    made, kept = shared.reduce_scatter_rms_norm(x, residual, weight, eps, **options)
     return (*made, kept)
 
 
@@ -64,10 +60,10 @@ def scaled_reduce_scatter_rms_norm(
 def reduce_scatter_rms_norm_all_gather(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
-    """ops.reduce_scatter_rms_norm_all_gather into new tensors, by copies of the plan's. team: a name."""
-    group = team_of(shared.GATHER, team)
-    made, kept = shared.reduce_scatter_rms_norm_all_gather(x, residual, weight, eps, team=group, schedule=schedule)
-    return made.clone(), kept.clone()
+    """ops.reduce_scatter_rms_norm_all_gather. team: a name."""
+    return shared.reduce_scatter_rms_norm_all_gather(
+        x, residual, weight, eps, team=team_of(shared.GATHER, team), schedule=schedule
+    )
 
 
 @operator()
@@ -77,7 +73,7 @@ def scaled_reduce_scatter_rms_norm_all_gather(
     """reduce_scatter_rms_norm_all_gather with rows of 8 bits: their values, their scales, and the new residual."""
     options: Any = {"team": team_of(shared.GATHER, team), "schedule": schedule, "out_dtype": KIND}
     made, kept = shared.reduce_scatter_rms_norm_all_gather(x, residual, weight, eps, **options)
-    return made.values.clone(), made.scales.clone(), kept.clone()
+    return (*made, kept)
 
 
 def _fake(name: str, gathered: bool) -> None:

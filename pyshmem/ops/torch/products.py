@@ -1,6 +1,6 @@
-"""The products of pyshmem.ops for torch's compilers: functions of tensors alone, two of them with gradients.
+"""The products of pyshmem.ops for torch's compilers: functions of tensors alone, with the gradients of ops.
 
-Gradients are those of the sum of all PEs' losses. all_gather_gemm and gemm_reduce_scatter are each other's backward.
+all_gather_gemm and gemm_reduce_scatter are each other's backward.
 """
 
 from collections.abc import Sequence
@@ -10,26 +10,22 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops.gemm import plan as plans
-from pyshmem.ops.gemm import scaling
+from pyshmem.ops.gemm import plan as products
+from pyshmem.ops.gemm.gradients import FORMULAS, Options
 from pyshmem.ops.gemm.problem import is_lined
-from pyshmem.ops.torch.team_names import WORLD, operator, team_of
+from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 
-_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None}
+_AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "gradient": "partial"}
 
 
 def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options: Any) -> Tensor:
-    group = team_of(operator, team)
-    scales = scaling.taken(options)
-    chosen = {name: value for name, value in options.items() if value != _AUTO.get(name)}
+    chosen = {name: value for name, value in options.items() if name not in _AUTO or value != _AUTO[name]}
     if "tile" in chosen:
         chosen["tile"] = tuple(chosen["tile"])
     # gradients are often expanded scalars
     a, b = (matrix if is_lined(matrix) else matrix.contiguous() for matrix in (a, b))
-    plan = plans.find(operator, a, b, group, split, chosen, scales)
-    if plan.problem.symmetric:  # the plan has the result, and the caller a copy
-        return plan(a, b, None, *scales).clone()
-    return plan(a, b, a.new_empty(plan.problem.result, dtype=plan.problem.dtype), *scales)
+    return products.call(operator, a, b, None, team_of(operator, team), None, split, chosen)
 
 
 def _fake(operator: str, scales: int) -> None:
@@ -48,15 +44,12 @@ def _fake(operator: str, scales: int) -> None:
     register_fake(f"pyshmem::{'scaled_' if scales else ''}{operator}", empty)
 
 
-# -- operators with gradients
-
-
 @operator()
 def all_gather_gemm(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     columns: int | None = None, tile: Sequence[int] | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.all_gather_gemm into a new tensor. team: a name."""
+    """ops.all_gather_gemm. team: a name."""
     sizes = {"size": size, "columns": columns}
     return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, tile=tile, **sizes)
 
@@ -66,59 +59,47 @@ def gemm_reduce_scatter(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     tile: Sequence[int] | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_reduce_scatter into a new tensor. team: a name."""
+    """ops.gemm_reduce_scatter. team: a name."""
     return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-    ctx.team, ctx.size = keyword_only_inputs["team"], keyword_only_inputs["size"]
-    ctx.columns = keyword_only_inputs.get("columns")
-
-
-def _backward_of_all_gather_gemm(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    a, b = ctx.saved_tensors
-    to_a = to_b = None
-    if ctx.needs_input_grad[0]:
-        to_a = torch.ops.pyshmem.gemm_reduce_scatter(gradient, b.T, size=ctx.columns, team=ctx.team)
-    if ctx.needs_input_grad[1]:
-        to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient
-    return to_a, to_b
-
-
-def _backward_of_gemm_reduce_scatter(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """If both operands want a gradient, all rows are needed twice, and gathered once."""
-    a, b = ctx.saved_tensors
-    if not ctx.needs_input_grad[1]:
-        to_a = torch.ops.pyshmem.all_gather_gemm(gradient, b.T, size=a.shape[0], columns=ctx.size, team=ctx.team)
-        return to_a, None
-    rows = torch.ops.pyshmem.gather_rows(gradient, a.shape[0], team=ctx.team)
-    return rows @ b.T if ctx.needs_input_grad[0] else None, a.T @ rows
-
-
-register_autograd("pyshmem::all_gather_gemm", _backward_of_all_gather_gemm, setup_context=_remember)
-register_autograd("pyshmem::gemm_reduce_scatter", _backward_of_gemm_reduce_scatter, setup_context=_remember)
-
-
-# -- operators without gradients: all PEs have the result, and torch cannot know whether all of them add to the loss
 
 
 @operator()
 def gemm_all_gather(
     a: Tensor, b: Tensor, split: str = "rows", *, schedule: str = "auto", order: str = "auto", size: int | None = None,
-    tile: Sequence[int] | None = None, team: str = WORLD,
+    tile: Sequence[int] | None = None, gradient: str = "partial", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_all_gather into a new tensor. team: a name."""
-    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, order=order, size=size, tile=tile)
+    """ops.gemm_all_gather. team: a name."""
+    more = {"order": order, "size": size, "tile": tile, "gradient": gradient}
+    return _call("gemm_all_gather", a, b, split, team, schedule=schedule, **more)
 
 
 @operator()
 def gemm_all_reduce(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
-    tile: Sequence[int] | None = None, team: str = WORLD,
+    tile: Sequence[int] | None = None, gradient: str = "partial", team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_all_reduce into a new tensor. team: a name."""
-    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
+    """ops.gemm_all_reduce. team: a name."""
+    more = {"order": order, "size": size, "tile": tile, "gradient": gradient}
+    return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, **more)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    a, b, *split = inputs
+    ctx.save_for_backward(a, b)
+    given = {name: value for name, value in keyword_only_inputs.items() if name in Options._fields}
+    ctx.options = Options(**given, **dict(zip(["split"], split, strict=False)))
+    ctx.team, ctx.more = keyword_only_inputs["team"], len(split)
+
+
+def _differentiable(operator: str) -> None:
+    """Give an operator its gradients."""
+
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        perform = ByHandle(ctx.team)
+        found = FORMULAS[operator](perform, ctx.saved_tensors, ctx.needs_input_grad, gradient, ctx.options)
+        return *found, *[None] * ctx.more
+
+    register_autograd(f"pyshmem::{operator}", backward, setup_context=_remember)
 
 
 # -- operators of 8-bit floats, without gradients: they have names of their own, as torch's fused operators have
@@ -129,7 +110,7 @@ def scaled_all_gather_gemm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
     schedule: str = "auto", size: int | None = None, columns: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.all_gather_gemm of 8-bit floats into a new tensor. team: a name."""
+    """ops.all_gather_gemm of 8-bit floats. team: a name."""
     scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
     return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, size=size, columns=columns, **scales)
 
@@ -139,7 +120,7 @@ def scaled_gemm_reduce_scatter(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
     schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_reduce_scatter of 8-bit floats into a new tensor. team: a name."""
+    """ops.gemm_reduce_scatter of 8-bit floats. team: a name."""
     scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
     return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, size=size, **scales)
 
@@ -149,7 +130,7 @@ def scaled_gemm_all_gather(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, split: str = "rows", *,
     out_dtype: torch.dtype = torch.bfloat16, schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_all_gather of 8-bit floats into a new tensor. team: a name."""
+    """ops.gemm_all_gather of 8-bit floats. team: a name."""
     scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
     return _call("gemm_all_gather", a, b, split, team, schedule=schedule, size=size, **scales)
 
@@ -159,11 +140,12 @@ def scaled_gemm_all_reduce(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, out_dtype: torch.dtype = torch.bfloat16,
     schedule: str = "auto", size: int | None = None, team: str = WORLD,
 ) -> Tensor:  # fmt: skip
-    """ops.gemm_all_reduce of 8-bit floats into a new tensor. team: a name."""
+    """ops.gemm_all_reduce of 8-bit floats. team: a name."""
     scales = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
     return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, size=size, **scales)
 
 
-for _operator in plans.ABLE:
+for _operator in ABLE:
+    _differentiable(_operator)
     _fake(_operator, scales=0)
     _fake(_operator, scales=2)

@@ -61,6 +61,20 @@ def _found(routine: str, name: str, given: str) -> Team:
     return member(routine, team)
 
 
+class ByHandle:
+    """Calls torch.ops.pyshmem.* by their names on a team, as the formulas of gradients do."""
+
+    def __init__(self, handle: str) -> None:
+        self._handle = handle
+
+    @property
+    def team(self) -> Team:
+        return team_of("backward", self._handle)
+
+    def __call__(self, name: str, *operands: Any, **options: Any) -> Any:
+        return getattr(torch.ops.pyshmem, name)(*operands, **options, team=self._handle)
+
+
 def operator(*mutated: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as operator pyshmem::<its name>. It gets ``team``, its last argument, by the handle.
 
