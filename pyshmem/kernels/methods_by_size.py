@@ -60,7 +60,15 @@ def open_tables(comm: Comm) -> None:
     for pe, text in enumerate(texts):
         if text != texts[0]:
             refuse(ArgumentError, "init", "PYSHMEM_TUNING", f"another file on PE {pe} than on PE 0", "one for all PEs")
-    use(parse(texts[0], str(_file(arch))))
+    path = _file(arch)
+    found = parse(texts[0], str(path))
+    borrowed = arch.startswith("gfx") and path.parent == SHIPPED and path.stem != arch
+    use(without_engines(found) if borrowed else found)
+
+
+def without_engines(found: Tables) -> Tables:
+    """Return tables in which engine="auto" takes no copy engine: for AMD GPUs, whose copies nobody has measured."""
+    return found._replace(copies=tuple(row._replace(kind="") for row in found.copies))
 
 
 def use(found: Tables) -> None:

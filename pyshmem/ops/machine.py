@@ -14,16 +14,21 @@ _OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _EIGHT_BITS = {"interpreter": _OCP, "gfx942": _FNUZ, "gfx950": _OCP}
 OLDEST_WITH_EIGHT_BITS = (8, 9)  # of NVIDIA's
+COPIES_BY_ENGINE = 71400000  # the version of HIP
 INTERPRETED_PROGRAMS = 1  # they run one after the other, so none may wait for a later one
 
 
 class Machine(NamedTuple):
-    """programs: as many as run at once.  chiplets: parts with an L2 of their own.  described: whether the GPU has TMA."""
+    """programs: as many as run at once.  chiplets: parts with an L2 of their own.  described: whether the GPU has TMA.
+
+    copies: whether copy engines copy to peers. ROCm before 7.14 may use kernels for that (rocm-systems#4784).
+    """
 
     arch: str
     programs: int
     chiplets: int
     described: bool
+    copies: bool = True
 
 
 def device() -> torch.device:
@@ -39,7 +44,8 @@ def machine() -> Machine:
     arch = default().arch
     properties = torch.cuda.get_device_properties()
     described = arch == "nvidia" and properties.major >= 9
-    return Machine(arch, properties.multi_processor_count, gpu.chiplets, described)
+    copies = arch == "nvidia" or gpu.driver.version >= COPIES_BY_ENGINE
+    return Machine(arch, properties.multi_processor_count, gpu.chiplets, described, copies)
 
 
 def warps_of(threads: int) -> int:

@@ -126,3 +126,20 @@ def test_all_pes_must_have_read_one_file(tmp_path, monkeypatch):
     methods_by_size.open_tables(Comm(None))
     assert methods_by_size.tables() == own
     methods_by_size.use(before)
+
+
+@pytest.mark.parametrize(("arch", "engines"), [("gfx942", False), ("sm_100", True)])
+def test_an_amd_gpu_that_was_not_measured_borrows_no_copy_engines(arch, engines, tmp_path, monkeypatch):
+    """On ROCm copies to peers may be kernels. What benchmarks.tune writes on the machine is taken as it is."""
+    monkeypatch.setattr(methods_by_size, "architecture", lambda: arch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = methods_by_size.tables()
+    try:
+        methods_by_size.open_tables(Comm(None))
+        assert by_copy("auto", 1 << 40) == engines
+        assert methods_by_size.tables()._replace(copies=()) == shipped()._replace(copies=())
+        methods_by_size.write(methods_by_size.cache_file(arch), "a GPU", shipped())
+        methods_by_size.open_tables(Comm(None))
+        assert by_copy("auto", 1 << 40)
+    finally:
+        methods_by_size.use(before)

@@ -1,5 +1,7 @@
 """What is chosen for a product: our kernels where they are not slower, alike on all PEs, and what a GPU cannot have."""
 
+from types import SimpleNamespace
+
 import pyshmem as shmem
 import pytest
 import torch
@@ -9,6 +11,7 @@ from pyshmem.ops.machine import Machine
 from pyshmem.ops.gemm.problem import problem_of
 from support import here
 
+BF16 = torch.bfloat16
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
 
@@ -27,7 +30,6 @@ def test_a_schedule_that_triton_cannot_compile_for_the_gpu_is_refused(arch, rele
             selection.require_known(problem)
 
 
-BF16 = torch.bfloat16
 CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and a part of the reason
     ("gemm_all_reduce", "rows", (4096, 512), 4096, BF16, "fused", "fastest"),
     ("gemm_all_reduce", "rows", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
@@ -42,6 +44,27 @@ CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and
     ("gemm_all_gather", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
     ("all_gather_gemm", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("arch", "copies", "n_pes", "least"),
+    [("gfx942", False, 8, 2912), ("gfx942", True, 2, 20384), ("gfx950", False, 8, 4271), ("nvidia", True, 8, 2500)],
+)
+def test_ratios_are_those_of_the_gpu_and_its_links(arch, copies, n_pes, least, monkeypatch):
+    """On MI300X each peer has a link of its own, so two PEs need seven times the product to hide what they send."""
+    monkeypatch.setattr(selection, "machine", lambda: Machine(arch, 304, 8, False, copies))
+    assert round(selection._least(SimpleNamespace(n_pes=n_pes, bytes_sent=1))) == least
+
+
+@pytest.mark.parametrize(("copies", "schedule"), [(False, "fused"), (True, "copy_engine")])
+def test_auto_takes_copy_engines_only_where_copies_are_theirs(copies, schedule, monkeypatch):
+    if shmem.n_pes() == 1:
+        pytest.skip("a team of one PE sends nothing")
+    for module in (selection, few_rows):
+        monkeypatch.setattr(module, "machine", lambda: Machine("gfx942", 8, 8, False, copies))
+    a, b = torch.empty(4096, 4096, dtype=BF16), torch.empty(4096, 4096, dtype=BF16)
+    problem = problem_of("all_gather_gemm", a.to(here()), b.to(here()), None, "rows", {})
+    assert selection._best(problem)[0] == schedule
 
 
 def chosen(operator, split, a, b):

@@ -36,6 +36,9 @@ LEAST_TILES = 1.5  # of a program, for the fused kernels
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
 OLDEST_FOR_AMD = (3, 7)
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
+# of AMD GPUs, of bfloat16: floating-point operations and bytes to one peer a second, and peers at this rate at once. None is
+# measured here: 0.6 of the data sheets' operations, and 0.78 of the links' rates, which other libraries reach (docs/amd.md)
+RATES = {"gfx90a": (115e12, 39e9, 3), "gfx942": (784e12, 50e9, 7), "gfx950": (1380e12, 60e9, 7)}
 
 
 def choose(problem: Problem) -> tuple[Problem, str]:
@@ -114,6 +117,8 @@ def _best(problem: Problem) -> tuple[str, str]:
     if problem.n_pes == 1:
         return "bulk_synchronous", "a team of one PE sends nothing"
     able, slow = _able(problem.operator), _slow(problem)
+    if not machine().copies:  # the library's product leaves no room for the kernels that copies are
+        able = tuple(name for name in able if name != "copy_engine")
     if few_rows.suits(problem) and few_rows.fills(problem) and "fused" in able and not slow:
         return "fused", "few rows: the product is bound by reading b, and one kernel exchanges the tiles"
     flops, side = problem.typical
@@ -125,9 +130,17 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "bulk_synchronous", slow
     if columns:
         return "fused", "only kernels store columns without another pass"
-    if problem.operator == "gemm_all_gather" and problem.flops < FLOPS_PER_BYTE * problem.bytes_sent and not slow:
+    if problem.operator == "gemm_all_gather" and problem.flops < _least(problem) and not slow:
         return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
     return able[0], "the fastest of the table for large products on this architecture"
+
+
+def _least(problem: Problem) -> float:
+    """Return the operations of a product that takes 1.3 times as long as its communication."""
+    if machine().arch not in RATES:
+        return FLOPS_PER_BYTE * problem.bytes_sent
+    flops, link, links = RATES[machine().arch]
+    return 1.3 * flops * problem.bytes_sent / (link * min(problem.n_pes - 1, links))
 
 
 def _slow(problem: Problem) -> str:
