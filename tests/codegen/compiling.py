@@ -57,6 +57,12 @@ def array(dtype, aligned=True):
     return torch.empty(32, dtype=dtype)[0 if aligned else 1 :]
 
 
+def operand(each):
+    if type(each) is tuple:  # not one with names, such as a partition
+        return tuple(map(operand, each))
+    return array(each) if isinstance(each, torch.dtype) else each
+
+
 def specialise(kernel, target, args, **options):
     """(ASTSource, options) of a launch with these arguments, by Triton's own reading of them."""
     backend = make_backend(TARGETS[target])
@@ -75,12 +81,11 @@ def cache_key(kernel, target, args):
 
 @functools.cache
 def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4, record=True):
-    """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it.
+    """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it, in tuples too.
 
     record: whether waits that give up leave one; without it, only what a wait does that ends well is compiled.
     """
-    args = [array(each) if isinstance(each, torch.dtype) else each for each in operands]
-    ctx = context(target, 0, n_pes, by_table)
+    ctx, args = context(target, 0, n_pes, by_table), map(operand, operands)
     if not record:
         ctx = ctx._replace(record=tl.constexpr(0))
     source, options = specialise(kernel, target, [ctx, *args], num_warps=num_warps)

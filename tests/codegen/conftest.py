@@ -24,11 +24,11 @@ if os.environ.get("PYSHMEM_SAVE_CODE"):  # before any module takes the function'
 from compiling import TARGETS
 
 AMD = [name for name in TARGETS if name != "nvidia"]
-# Files on registers, widths and matrix instructions, and on Gluon's forms of the kernels whose order of memory other files
-# test for all targets.
+# Besides the tests that nothing is spilled: files on registers, widths and matrix instructions, and on Gluon's forms of the
+# kernels whose order of memory other files test for all targets.
 IN_TURN = [
     "test_attention.py", "test_compiles.py", "test_gluon.py", "test_irregular.py", "test_models.py", "test_ops.py",
-    "test_partitioned.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
+    "test_partitioned.py", "test_reach.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
 ]  # fmt: skip
 
 
@@ -41,10 +41,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """In files of IN_TURN each case is compiled for NVIDIA and for one of AMD's GPUs in turn, unless all code is saved."""
+    """Cases of IN_TURN are compiled for NVIDIA and for one of AMD's GPUs in turn, unless all code is saved."""
     if config.getoption("everywhere") or os.environ.get("PYSHMEM_SAVE_CODE"):
         return
-    others = [item for item in items if item.path.name in IN_TURN and not is_turn(item)]
+    others = [
+        item for item in items if (item.path.name in IN_TURN or "spill" in item.originalname) and not is_turn(item)
+    ]
     config.hook.pytest_deselected(items=others)
     others = set(others)
     items[:] = [item for item in items if item not in others]

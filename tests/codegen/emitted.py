@@ -8,79 +8,14 @@ import pathlib
 import re
 
 import pyshmem.device as dev
-import torch
 import triton
 import triton.language as tl
 from compiling import assembly, instructions, places, spans
+from kernels import F32, I32, I64, U64, of
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/memory-model.md"
 COLUMNS = {"nvidia": "NVIDIA sm_90", "gfx90a": "AMD gfx90a", "gfx942": "AMD gfx942, gfx950"}
 TWIN = "gfx950"  # has gfx942's instructions: that is checked
-
-
-@triton.jit
-def wait_until(ctx, word, pe):
-    dev.wait_until(ctx, word, dev.CMP_GE, 12345)
-
-
-@triton.jit
-def test(ctx, word, pe):
-    dev.test(ctx, word, dev.CMP_GE, 12345)
-
-
-@triton.jit
-def signal_set(ctx, signal, pe):
-    dev.signal_set(ctx, signal, 7, pe)
-
-
-@triton.jit
-def signal_add(ctx, signal, pe):
-    dev.signal_add(ctx, signal, 7, pe)
-
-
-@triton.jit
-def put_signal(ctx, signal, pe):
-    dev.put_signal(ctx, signal, signal, 0, signal + 1, 1, dev.SIGNAL_ADD, pe)
-
-
-@triton.jit
-def fence(ctx, word, pe):
-    dev.fence(ctx)
-
-
-@triton.jit
-def quiet(ctx, word, pe):
-    dev.quiet(ctx)
-
-
-@triton.jit
-def barrier_all(ctx, word, pe):
-    dev.barrier_all(ctx)
-
-
-@triton.jit
-def sync_all(ctx, word, pe):
-    dev.sync_all(ctx)
-
-
-@triton.jit
-def put(ctx, dest, n, pe):
-    dev.put(ctx, dest, dest, n, pe)
-
-
-@triton.jit
-def get(ctx, dest, n, pe):
-    dev.get(ctx, dest, dest, n, pe)
-
-
-@triton.jit
-def p(ctx, word, pe):
-    dev.p(ctx, word, 7, pe)
-
-
-@triton.jit
-def g(ctx, word, pe):
-    dev.g(ctx, word, pe)
 
 
 @triton.jit
@@ -89,53 +24,44 @@ def tile(ctx, x, y, pe):
     dev.store(ctx, y + lane, dev.load(ctx, x + lane, pe), pe)
 
 
-@triton.jit
-def atomic_add(ctx, word, pe, SEM: tl.constexpr, SCOPE: tl.constexpr):
-    dev.atomic_add(ctx, word, 7, pe, sem=SEM, scope=SCOPE)
-
-
-@triton.jit
-def operator(ctx, word, pe, OP: tl.constexpr):
-    if OP == "set":
-        dev.atomic_set(ctx, word, 7, pe, sem="relaxed")
-    elif OP == "add":
-        dev.atomic_add(ctx, word, 7, pe, sem="relaxed")
-    elif OP == "compare_swap":
-        dev.atomic_compare_swap(ctx, word, 7, 8, pe, sem="relaxed")
-    elif OP == "and":
-        dev.atomic_and(ctx, word, 7, pe, sem="relaxed")
-    elif OP == "or":
-        dev.atomic_or(ctx, word, 7, pe, sem="relaxed")
-    elif OP == "xor":
-        dev.atomic_xor(ctx, word, 7, pe, sem="relaxed")
-
-
-F32, I32, I64, U64 = torch.float32, torch.int32, torch.int64, torch.uint64
+SEVEN = tl.constexpr(7)
 SEMS = [("relaxed", "sys"), ("acquire", "sys"), ("release", "sys"), ("acq_rel", "sys"), ("acq_rel", "gpu")]
-OPERATORS = ["set", "add", "compare_swap", "and", "or", "xor"]
+OPERATORS = {"set": (7,), "add": (7,), "compare_swap": (7, 8), "and": (7,), "or": (7,), "xor": (7,)}
+
+
+def atomic(op, dtype, sem, *scope):
+    behind = (sem, *scope) if op == "compare_swap" else (None, sem, *scope)  # all others take a mask
+    return of(getattr(dev, f"atomic_{op}"), dtype, *map(tl.constexpr, OPERATORS[op]), 3, *map(tl.constexpr, behind))
+
+
+COMPARED = (tl.constexpr(dev.CMP_GE), tl.constexpr(12345))
+ADDED = of(dev.put_signal, U64, U64, tl.constexpr(0), U64, tl.constexpr(1), tl.constexpr(dev.SIGNAL_ADD), 3)
+# A number is known when it is compiled, but for the PE, which is 3, and a size.
 # mark in the page: its rows (what, the cases that are emitted alike, whether only the loop of wide accesses is shown)
 TABLES = {
     "order": [
-        ("`wait_until`, int32", [(wait_until, I32, 3)], False),
-        ("`test`, int32", [(test, I32, 3)], False),
-        ("`signal_set`", [(signal_set, U64, 3)], False),
-        ("`signal_add`; `put_signal` after its copy", [(signal_add, U64, 3), (put_signal, U64, 3)], False),
-        ("`fence`", [(fence, I32, 3)], False),
-        ("`quiet`", [(quiet, I32, 3)], False),
-        ("`barrier_all`, `sync_all`", [(barrier_all, I32, 3), (sync_all, I32, 3)], False),
+        ("`wait_until`, int32", [of(dev.wait_until, I32, *COMPARED)], False),
+        ("`test`, int32", [of(dev.test, I32, *COMPARED)], False),
+        ("`signal_set`", [of(dev.signal_set, U64, SEVEN, 3)], False),
+        ("`signal_add`; `put_signal` after its copy", [of(dev.signal_add, U64, SEVEN, 3), ADDED], False),
+        ("`fence`", [of(dev.fence)], False),
+        ("`quiet`", [of(dev.quiet)], False),
+        ("`barrier_all`, `sync_all`", [of(dev.barrier_all), of(dev.sync_all)], False),
     ],
     "data": [
-        ("`put`, `get`, `put_signal`: the inner loop", [(each, F32, 1000, 3) for each in (put, get)], True),
+        (
+            "`put`, `get`, `put_signal`: the inner loop",
+            [of(each, F32, F32, 1000, 3) for each in (dev.put, dev.get)],
+            True,
+        ),
         ("`load` of a block, `store` of it", [(tile, F32, F32, 3)], False),
-        ("`p`, 4 bytes", [(p, F32, 3)], False),
-        ("`p`, 8 bytes", [(p, I64, 3)], False),
-        ("`g`, 4 bytes", [(g, F32, 3)], False),
+        ("`p`, 4 bytes", [of(dev.p, F32, SEVEN, 3)], False),
+        ("`p`, 8 bytes", [of(dev.p, I64, SEVEN, 3)], False),
+        ("`g`, 4 bytes", [of(dev.g, F32, 3)], False),
     ],
-    "semantics": [
-        (f'`sem="{sem}", scope="{scope}"`', [(atomic_add, I32, 3, sem, scope)], False) for sem, scope in SEMS
-    ],
+    "semantics": [(f'`sem="{sem}", scope="{scope}"`', [atomic("add", I32, sem, scope)], False) for sem, scope in SEMS],
     "operators": [
-        (f"`{op}`, {str(dtype)[6:]}", [(operator, dtype, 3, op)], False)
+        (f"`{op}`, {str(dtype)[6:]}", [atomic(op, dtype, "relaxed")], False)
         for op in OPERATORS
         for dtype in ((I32, I64, F32) if op == "add" else (I32,))
     ],

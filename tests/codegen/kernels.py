@@ -7,6 +7,17 @@ import triton.language as tl
 
 
 @triton.jit
+def call(ctx, arguments, routine: tl.constexpr):
+    """Any routine: what no kernel below is needed for."""
+    routine(ctx, *arguments)
+
+
+def of(routine, *arguments):
+    """The case of one call: kernel and operands."""
+    return call, arguments, routine
+
+
+@triton.jit
 def put(ctx, dest, source, n, pe):
     dev.put(ctx, dest, source, n, pe)
 

@@ -4,42 +4,13 @@ import pyshmem.device as dev
 import pytest
 import torch
 import triton
-from compiling import array, assembly, cache_key, context, in_order, instructions, loops, places, polling
+from compiling import assembly, cache_key, context, in_order, instructions, loops, operand, places, polling
+from kernels import of
 from test_compiles import refuse_spills
 from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE
 from test_widths import LOAD, STORE, WIDE, vendor, wide_loops
 
 BAR, TELL, HEAR = r"bar\.sync", r"st\.release\.sys\.global", r"ld\.acquire\.sys\.global"
-
-
-@triton.jit
-def broadcast(ctx, dest, source, n, root):
-    dev.broadcast_grid(ctx, dest, source, n, root)
-
-
-@triton.jit
-def collect(ctx, dest, source, n):
-    dev.collect(ctx, dest, source, n)
-
-
-@triton.jit
-def alltoalls(ctx, dest, source, dst, sst, n):
-    dev.alltoalls_grid(ctx, dest, source, dst, sst, n)
-
-
-@triton.jit
-def sum_reduce(ctx, dest, source, n):
-    dev.sum_reduce_grid(ctx, dest, source, n)
-
-
-@triton.jit
-def min_reduce(ctx, dest, source, n):
-    dev.min_reduce(ctx, dest, source, n)
-
-
-@triton.jit
-def sum_exscan(ctx, dest, source, n):
-    dev.sum_exscan(ctx, dest, source, n)
 
 
 @triton.jit
@@ -49,17 +20,26 @@ def barrier(ctx, x):
 
 
 I8, BF16, F32, F64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
-BROADCAST, COLLECT = (broadcast, F32, F32, 1000, 3), (collect, I8, I8, 1000)
-SUM, SCAN = (sum_reduce, BF16, BF16, 1000), (sum_exscan, F64, F64, 1000)
+BROADCAST, COLLECT = of(dev.broadcast_grid, F32, F32, 1000, 3), of(dev.collect, I8, I8, 1000)
+SUM, SCAN = of(dev.sum_reduce_grid, BF16, BF16, 1000), of(dev.sum_exscan, F64, F64, 1000)
 GRID = (barrier, F32)
-CASES = [BROADCAST, COLLECT, (alltoalls, F32, F32, 2, 3, 1000), SUM, (min_reduce, I8, I8, 1000), SCAN, GRID]
+ALLTOALLS, MIN = of(dev.alltoalls_grid, F32, F32, 2, 3, 1000), of(dev.min_reduce, I8, I8, 1000)
+CASES = {
+    "broadcast": BROADCAST,
+    "collect": COLLECT,
+    "alltoalls": ALLTOALLS,
+    "sum": SUM,
+    "min": MIN,
+    "scan": SCAN,
+    "grid": GRID,
+}
 
 
 def listing(case, target):
     return instructions(assembly(case[0], target, *case[1:]))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].fn.__name__)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_collectives_of_arrays_compile_and_spill_nothing(case, target):
     refuse_spills(assembly(case[0], target, *case[1:]), target)
 
@@ -148,5 +128,5 @@ def test_amd_programs_write_back_before_they_come_to_the_barrier_of_grids(amd):
 
 @pytest.mark.parametrize("case", [SUM, COLLECT, GRID], ids=["sum_reduce", "collect", "barrier_all_grid"])
 def test_one_binary_of_a_collective_serves_all_pes(case, target):
-    args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
+    args = [*map(operand, case[1:])]
     assert len({cache_key(case[0], target, [context(target, me, 32), *args]) for me in (0, 1, 2, 13, 16)}) == 1

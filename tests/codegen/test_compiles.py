@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 import torch
-from compiling import array, assembly, cache_key, context
+from compiling import assembly, cache_key, context, operand
 from kernels import EVERY, F32, I32, U64, name_of, put_to_all, ring, sync_twice, wait_until
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -66,7 +66,7 @@ def kernel_of(example, name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("case", EVERY[::6], ids=name_of)
 def test_one_binary_serves_all_pes(case, target):
     for by_table in (False, True):
-        args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
+        args = [*map(operand, case[1:])]
         keys = {cache_key(case[0], target, [context(target, me, 32, by_table), *args]) for me in (0, 1, 2, 13, 16)}
         assert len(keys) == 1
 
@@ -81,7 +81,7 @@ TEAMS = [
 @pytest.mark.parametrize("case", EVERY[::6], ids=name_of)
 def test_one_binary_serves_teams_of_other_starts_steps_and_scratch(case, target):
     for by_table in (False, True):
-        args = [array(each) if isinstance(each, torch.dtype) else each for each in case[1:]]
+        args = [*map(operand, case[1:])]
         contexts = [context(target, me, n_pes, by_table, **rest) for me, n_pes, rest in TEAMS]
         assert len({cache_key(case[0], target, [each, *args]) for each in contexts}) == 1
 

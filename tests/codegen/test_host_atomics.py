@@ -13,29 +13,26 @@ from pyshmem.kernels import host_atomics
 from pyshmem.runtime.far import OPERATORS
 from test_memory_model import ACQUIRE, DRAIN, RELEASE
 
-CASES = [(op, torch.uint64) for op in OPERATORS] + [("add", dtype) for dtype in host_atomics.TYPES]
-CASES += [("swap", torch.float32), ("fetch", torch.float64), ("xor", torch.int32), ("compare_swap", torch.float32)]
+CASES = [(op, torch.uint64, ordered) for op in OPERATORS for ordered in (False, True)]
+CASES += [("add", dtype, True) for dtype in host_atomics.TYPES if dtype != torch.uint64]
+CASES += [
+    ("swap", torch.float32, True),
+    ("fetch", torch.float64, False),
+    ("xor", torch.int32, True),
+    ("compare_swap", torch.float32, True),
+]
 INSTRUCTIONS = {
     "set": ("exch.b", "swap"), "swap": ("exch.b", "swap"), "fetch": ("add.", "add"), "compare_swap": ("cas.b", "cmpswap"),
     "add": ("add.", "add|cmpswap"), "and": ("and.b", "cmpswap"), "or": ("or.b", "cmpswap"), "xor": ("xor.b", "cmpswap"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["relaxed", "ordered"])
-@pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize(("op", "dtype", "ordered"), CASES, ids=str)
 def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_and_acquires(
     op, dtype, ordered, target
 ):
-    args = [
-        Target(tl.constexpr(NAMES.index(target))),
-        1 << 45,
-        5,
-        6,
-        1 << 46,
-        op,
-        host_atomics.TYPES[dtype][1],
-        host_atomics.ORDERS[ordered],
-    ]
+    on, order = Target(tl.constexpr(NAMES.index(target))), host_atomics.ORDERS[ordered]
+    args = [on, 1 << 45, 5, 6, 1 << 46, op, host_atomics.TYPES[dtype][1], order]
     source, options = specialise(host_atomics.operate, target, args, num_warps=1)
     asm = compile(source, target=TARGETS[target], options=options.__dict__).asm
     nvidia, amd = INSTRUCTIONS[op]
@@ -44,12 +41,7 @@ def test_a_host_atomic_is_one_atomic_at_system_scope_and_after_a_fence_releases_
         return
     if target == "nvidia":
         atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
-        assert (
-            len(atomics) == 1
-            and "sys" in atomics[0]
-            and nvidia in atomics[0]
-            and host_atomics.ORDERS[ordered] in atomics[0]
-        )
+        assert len(atomics) == 1 and all(text in atomics[0] for text in ("sys", nvidia, order))
         return
     lines = instructions(asm["amdgcn"])
     assert [bool(places(lines, each)) for each in ("buffer_wbl2", "buffer_inv")] == [ordered, ordered]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from compiling import assembly, in_order, instructions, loops, places, polling
 
-F32, I32, I64, U32, U64 = torch.float32, torch.int32, torch.int64, torch.uint32, torch.uint64
+F32, I32, I64, U64 = torch.float32, torch.int32, torch.int64, torch.uint64
 DRAIN, BARRIER = r"s_waitcnt vmcnt\(0\)", "s_barrier"
 STORE = {"nvidia": r"st\.global", "amd": r"(global|buffer)_store"}
 RELEASE = {"gfx90a": r"buffer_wbl2$", "gfx942": "buffer_wbl2 sc0 sc1$", "gfx950": "buffer_wbl2 sc0 sc1$"}
@@ -34,7 +34,7 @@ SIGNALS = [
 WAITS = [
     (kernels.wait_then_read, U64, F32, F32, 3),
     (kernels.wait_then_read, U64, F32, F32, 0),
-    *[(kernels.wait_until, dtype, 1) for dtype in (I32, U32, I64, U64)],
+    *[(kernels.wait_until, dtype, 1) for dtype in (I32, U64)],
 ]
 
 

@@ -5,10 +5,9 @@ import re
 import kernels
 import pyshmem.device as dev
 import pytest
-import torch
 import triton
 import triton.language as tl
-from compiling import TARGETS, array, assembly, compile, context, in_order, instructions, places, specialise
+from compiling import TARGETS, assembly, compile, context, in_order, instructions, operand, places, specialise
 from kernels import F32, I32, U64
 from pyshmem.device.arch.targets import FAR
 from triton.compiler.errors import CompilationError
@@ -69,7 +68,7 @@ REQUESTED = [
 
 def compiled(kernel, target, operands):
     """What the kernel compiles to for the context of a team with PEs on other nodes."""
-    args = [array(each) if isinstance(each, torch.dtype) else each for each in operands]
+    args = [*map(operand, operands)]
     far = context(target, by_table=True)._replace(reach=tl.constexpr(FAR), ring=0x7D00_0000_0000)
     source, options = specialise(kernel, target, [far, *args])
     return compile(source, target=TARGETS[target], options=options.__dict__)
@@ -99,6 +98,7 @@ def test_other_calls_write_requests(kernel, operands, target):
     assert [step for step in steps if not places(lines, step)] == []
 
 
+@pytest.mark.all_targets
 def test_a_request_is_released_after_what_all_threads_have_stored(target):
     """Between the last word of the request and the word that makes it ready: all threads are done, and a release."""
     lines = instructions(compiled(kernels.signal_set, target, (U64, 1)).asm["ptx" if target == "nvidia" else "amdgcn"])

@@ -5,16 +5,11 @@ import pyshmem.device as dev
 import torch
 import triton
 import triton.language as tl
-from compiling import array, assembly
-from kernels import F32, I32, I64, U64
+from compiling import assembly
+from kernels import F32, I32, I64, U64, call
 from triton.compiler.errors import CompilationError
 
 I16 = torch.int16
-
-
-@triton.jit
-def call(ctx, arguments, routine: tl.constexpr):
-    routine(ctx, *arguments)
 
 
 @triton.jit
@@ -85,7 +80,7 @@ def said_by(kernel, *operands):
 
 @pytest.mark.parametrize(("routine", "arguments", "words"), REFUSED, ids=[each[2].split(":")[0] for each in REFUSED])
 def test_the_compiler_says_what_is_wrong(routine, arguments, words):
-    given = tuple(array(each) if isinstance(each, torch.dtype) else tl.constexpr(each) for each in arguments)
+    given = tuple(each if isinstance(each, torch.dtype) else tl.constexpr(each) for each in arguments)
     assert f"kernel call: {words}" in said_by(call, given, routine)[1]
 
 

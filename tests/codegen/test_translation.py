@@ -3,10 +3,10 @@
 import pytest
 import torch
 from compiling import assembly, instructions, places
-from kernels import F32, put, tiles
+from kernels import put, tiles
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.float16, F32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.int64], ids=str)
 @pytest.mark.parametrize("case", [(put, 1, 3), (put, 1000, 3), (tiles, 1000, 3, 4096)], ids=str)
 def test_a_peer_may_be_below_or_further_away_than_an_array_can_be_large(case, dtype, amd):
     """AMD's compiler adds to an array in 32 bits; a buffer access outside of them would load zeros and store nothing."""

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pyshmem.ops.workspace import lowest_common_gap
 from pyshmem.runtime.allocator import ALIGNMENT, Allocator
 
 SIZE = 64 * 64  # small, so that it fills up
@@ -136,3 +137,9 @@ def test_an_empty_heap_allocates_nothing():
     assert allocator.allocate(1) is None
     assert not allocator.covers(0, 1)
     assert allocator.largest_hole() == 0
+
+
+def test_a_plan_of_a_team_lies_where_all_its_pes_have_room():
+    taken = [[(0, 100)], [(100, 300)], [(400, 500)]]
+    assert [lowest_common_gap(taken, nbytes, 1000) for nbytes in (100, 101, 500, 501)] == [300, 500, 500, None]
+    assert lowest_common_gap([[], []], 10, 10) == 0

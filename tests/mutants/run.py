@@ -94,7 +94,7 @@ def command_of(tests: str) -> tuple[list[str], dict[str, str]]:
 def outcome_of(name: str, tests: str) -> str:
     """Run the tests, and say what came of it. Errors: Unfit if they do not run."""
     command, environment = command_of(tests)
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYSHMEM_TEST_ALL_CASES": "1", **environment}
     with open(LOGS / f"{name}.log", "w") as log:
         run = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

@@ -9,6 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from pyshmem.device.collectives import scratch
 
 ME, N = shmem.my_pe, shmem.n_pes
 UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum,
@@ -70,6 +71,18 @@ def test_all_programs_of_a_grid_reduce_at_once_call_after_call(programs):
         x, y = tensor(values("float32", shape, ME(), turn)), tensor(np.zeros(shape, "float32"))
         reducing[(programs,)](shmem.device_context(), x, y, 2, 16, "sum")
         np.testing.assert_array_equal(y.cpu().numpy(), every("float32", shape, turn).sum(axis=0))
+
+
+@triton.jit
+def slots(ctx, places):
+    tl.store(places + scratch.program(), scratch.slot_of(ctx, "all_reduce"))
+
+
+def test_each_program_of_a_grid_has_a_slot_of_its_own():
+    """In the interpreter, where one program runs after the other, one slot would serve all."""
+    context, places = shmem.device_context(), tensor(np.zeros(6, "int64"))
+    slots[(2, 3)](context, places)
+    assert places.diff().tolist() == [context.slot] * 5
 
 
 @triton.jit
