@@ -19,6 +19,7 @@ NAME = "flash_decode"
 LOG2_E = 1.4426950408889634
 WARPS, MERGING_WARPS = 4, 8
 RESIDENT = 2  # programs that a multiprocessor runs at once, with the shared memory of their stages
+RESIDENT_ON_AMD = 1  # 264 registers on gfx942 leave no room for another one
 MOST_SPLITS = 64
 LEAST_BLOCKS = 4  # of tokens in a split
 # tokens of a block, stages of its loop, and parts that are combined at once
@@ -130,7 +131,7 @@ def splits_of(groups: int, tokens: int, block: int) -> int:
 
 def slots() -> int:
     """Return the programs that run at once. The interpreter runs one, but splits as for a few."""
-    return 5 if interpreter.active() else RESIDENT * machine().programs
+    return 5 if interpreter.active() else resident() * machine().programs
 
 
 def power(size: int, least: int = 1) -> int:
@@ -139,3 +140,8 @@ def power(size: int, least: int = 1) -> int:
 
 def new(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=device())
+
+
+def resident() -> int:
+    """Return the programs of a multiprocessor, which must all run, because they wait for those of other PEs."""
+    return RESIDENT_ON_AMD if machine().arch.startswith("gfx") else RESIDENT

@@ -236,6 +236,7 @@ class BulkSynchronous:
         out.copy_(sums.sum(0))
 
 
+SPILLING_PES = 8  # of a team for which the kernel of "words" spills on AMD GPUs, and has 105 KB of code
 SCHEDULES = {"words": Words, "fused": Fused, "bulk_synchronous": BulkSynchronous}
 
 
@@ -243,6 +244,8 @@ def schedule_of(asked: str, problem: Any) -> str:
     """Return the schedule of a plan: tiles do not reach PEs on other nodes, and the interpreter is slow."""
     if asked == "auto" and (problem.team.meeting.spans or machine().arch == "interpreter"):
         return "bulk_synchronous"
+    if asked == "auto" and machine().arch.startswith("gfx") and problem.team.size >= SPILLING_PES:
+        return "fused"
     if asked in ("auto", "words"):
         return "words" if has_words(problem) else "fused"
     return asked
