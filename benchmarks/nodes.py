@@ -2,8 +2,8 @@
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.nodes [--quick] [--only TEXT ...] [--json FILE]
 PE 0 acts on PE 1, which sleeps, computes in Python or waits in C; mpi4py's target is always inside MPI. Hosts need root.
-Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, MPI's messages too;
-only with "all by MPI" (PYSHMEM_FAR=mpi) they go through MPI's shared memory, as there is no faster fabric.
+Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, those of MPI and of
+libfabric too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from benchmarks.runner import Effort
 ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
 MPI, TCP, ALONE = "mpi4py", "TCP", "one-node job"
-MIXED, BY_TCP = "pyshmem, mixed", "pyshmem, tcp"  # PYSHMEM_FAR
+FABRIC = "pyshmem, fabric"  # PYSHMEM_FAR
 PRETENDED, HOST, NEAR, BARRIER = "Pretended nodes", "Two hosts", "Near", "Barrier"
-BY_MPI = "All by MPI"
 STATES = ("in a wait", "asleep", "in Python")  # of the target
 SMALL = ("put", "get", "p", "g", "atomic_fetch_add")
 # mpi4py's data must not take the shared memory of this machine
@@ -54,20 +53,9 @@ def _far(place: str) -> Iterator[Row]:
     yield Row(place, f"{place}: idle, of a core", "idle", unit="s/s", rounds=5)
 
 
-def _by_mpi() -> Iterator[Row]:
-    for name in SMALL:
-        yield Row(BY_MPI, f"{BY_MPI}: {name}", "far", 8, (name, STATES[0]))
-    for name in ("put", "get"):
-        yield Row(BY_MPI, f"{BY_MPI}: {name}", "far", 4 * MIB, (name, STATES[0]), bus=once)
-    yield Row(BY_MPI, f"{BY_MPI}: flood of puts", "far", 8, ("flood", STATES[0]), steps=FLOOD)
-    yield Row(BY_MPI, f"{BY_MPI}: put_signal, round trip", "ping_pong_put_signal", 8)
-    yield Row(BY_MPI, f"{BY_MPI}: idle, of a core", "idle", unit="s/s", rounds=5)
-
-
 ROWS = (
     *_far(PRETENDED),
     *_far(HOST),
-    *_by_mpi(),
     *(Row(NEAR, f"near {name}", name, n) for name in ("put", "get") for n in (8, 8192)),
     *(Row(NEAR, f"near {name}", name) for name in ("p", "g", "atomic_fetch_add", "quiet", "fence")),
     Row(NEAR, "near ping-pong: p", "ping_pong_p", steps=2),
@@ -87,15 +75,12 @@ def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
     if group == NEAR:
         yield peer("pyshmem", "pyshmem", here, PYSHMEM_NODE_SIZE="2"), 4
         yield peer(ALONE, "pyshmem", here), 4
-    elif group == BY_MPI:
-        yield peer("pyshmem", "nodes", here, PYSHMEM_NODE_SIZE="1", PYSHMEM_FAR="mpi"), 2
-        yield peer(BY_TCP, "nodes", here, PYSHMEM_NODE_SIZE="1", PYSHMEM_FAR="tcp"), 2
     elif group == HOST:
         launcher = ["unshare", "--mount", "sh", "-ec", IN_HOSTS, "hosts", *here]
         launcher += ["-launcher", "rsh", "-launcher-exec", str(HOSTS.with_name("rsh.sh"))]
         launcher += ["-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-iface", "eth0"]
         yield peer("pyshmem", "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="tcp"), 2
-        yield peer(MIXED, "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="mixed"), 2
+        yield peer(FABRIC, "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="fabric", PYSHMEM_FABRIC="tcp;ofi_rxm"), 2
         yield peer(MPI, "mpi_calls", launcher, **OVER_TCP), 2
         yield peer(TCP, "tcp", launcher, **OVER_TCP, BENCHMARKS_ADDRESS="10.77.0.2"), 2
     else:
@@ -124,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         return SUITE.print_list(options.only)
     command.check_files(options, SUITE.name)
     mpiexec = peers.find(options.mpiexec)
-    report = Report(SUITE.name, ["pyshmem", MIXED, BY_TCP, MPI, TCP, ALONE], 2, record.facts())
+    report = Report(SUITE.name, ["pyshmem", FABRIC, MPI, TCP, ALONE], 2, record.facts())
     clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
     return cpu.run(SUITE, clock, options, report)
 

@@ -110,7 +110,7 @@ static int fold(const char *routine, shmem_team_t of, int mode, int operator, in
 
 /* ---- order, and barriers ---- */
 
-static inline void fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); } /* a far PE executes requests in order */
+static inline void fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 static inline void quiet(const char *routine) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

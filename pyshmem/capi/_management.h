@@ -253,6 +253,7 @@ static void manage_barrier(const char *routine, int start, int log_stride, int s
 static void manage_fence(const char *routine) {
     require_job(routine);
     fence();
+    if (state.spans) complete(routine, state.calls->fence(), NULL);
 }
 static void manage_quiet(const char *routine) {
     require_job(routine);

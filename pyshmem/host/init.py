@@ -42,7 +42,7 @@ from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import default, heaps
 from pyshmem.runtime.job import job
-from pyshmem.transport.far.carriers import carrier
+from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
@@ -276,7 +276,7 @@ def _announce(mpi: Any) -> None:
         size = default().size - (job.statics if default() is cpu else 0)
         settled = {"SHMEM_SYMMETRIC_SIZE": str(size), "PYSHMEM_HEAP": job.device}
         if cpu.far_deltas:
-            settled["PYSHMEM_FAR"] = carrier.name
+            settled["PYSHMEM_FAR"] = fabric.name
         if gpu.size:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")
@@ -287,7 +287,7 @@ def _announce(mpi: Any) -> None:
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
         if cpu.far_deltas:
-            print(f"Data to other nodes: {carrier.name}: {carrier.why}", flush=True)
+            print(f"Data to other nodes: {fabric.name}: {fabric.why}", flush=True)
 
 
 def _report() -> None:
@@ -339,7 +339,6 @@ def _at_exit() -> None:
         host_timeouts.leave()
         _list_leaks()
         proxy.stop(default())
-        exits.before_mpi_ends()
 
 
 _pid = os.getpid()

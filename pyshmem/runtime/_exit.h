@@ -1,6 +1,6 @@
 /* The end of the process: an exit handler knows the status, after Python's own clean-up. */
 #pragma once
-#include "_polling.h"
+#include "_opening.h"
 
 typedef struct {
     int (*finalize)(void);
@@ -19,7 +19,6 @@ static void at_exit(int status, void *arg) {
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     if (status == 0) {
         if (far) allow_ends();
-        end_polling();
         e->finalize();
         return;
     }

@@ -1,32 +1,31 @@
 /* Calls on the memory of far PEs, by requests (_links.h). */
 #pragma once
 #include "_atomics.h"
-#include "_links.h"
+#include "_fabric.h"
 
 /* Sends a put with its data. The link is locked. */
 static int send_put(link_t *l, uint64_t place, const char *source, uint64_t nbytes) {
-    request_t r = {.op = PUT, .detail = is_large(nbytes) ? BY_MPI : 0, .offset = offset_of(place), .nbytes = nbytes};
-    if (!r.detail) return request(l, &r, source, nbytes);
-    return request(l, &r, NULL, 0) || carry(l, PUT, (char *)source, nbytes);
+    request_t r = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
+    return request(l, &r, source, nbytes);
 }
 
 static link_t *far_put(uint64_t place, const char *source, uint64_t nbytes) {
     link_t *l = link_to(place);
+    if (by_fabric(place, nbytes)) return fabric_put(place, source, nbytes);
     if (link_enter(l)) return l;
     return link_leave(l, send_put(l, place, source, nbytes));
 }
 
-/* Sends a request for data, and does not wait for them; but data that travel as messages have come on return, because
- * MPI would not move them meanwhile. The link is locked. */
+/* Sends a request for data, and does not wait for them. The link is locked. */
 static int ask_for(link_t *l, uint64_t place, char *dest, uint64_t nbytes) {
-    request_t r = {.op = GET, .detail = is_large(nbytes) ? BY_MPI : 0, .offset = offset_of(place), .nbytes = nbytes};
-    if (r.detail) return request(l, &r, NULL, 0) || carry(l, GET, dest, nbytes);
+    request_t r = {.op = GET, .offset = offset_of(place), .nbytes = nbytes};
     return expect(l, (expected_t){.seq = l->sent + 1, .nbytes = nbytes, .dest = dest}) || request(l, &r, NULL, 0);
 }
 
 /* wait: 0 for a get that quiet completes */
 static link_t *far_get(char *dest, uint64_t place, uint64_t nbytes, int wait) {
     link_t *l = link_to(place);
+    if (by_fabric(place, nbytes)) return fabric_get(dest, place, nbytes, wait);
     if (link_enter(l)) return l;
     int failed = ask_for(l, place, dest, nbytes);
     uint64_t number = l->sent;
@@ -45,6 +44,7 @@ static link_t *far_ask(char *dest, uint64_t place, uint64_t nbytes, uint64_t *nu
 /* next: another number, of a request whose reply an exception drops too */
 static link_t *await_request(uint64_t place, uint64_t number, uint64_t next) {
     link_t *l = link_to(place);
+    if (!number) return fabric_settle(l) ? l : NULL; /* it goes by the fabric */
     if (!link_await(l, number, number)) return NULL;
     if (!link_enter(l)) abandon(l, next, next), link_leave(l, 0);
     return l;
@@ -65,8 +65,11 @@ static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step
     link_t *l = link_to(place);
     char packed[CHUNK];
     uint64_t at_once = item <= CHUNK ? CHUNK / item : 1;
+    int failed = 0, apart = item > CHUNK && by_fabric(place, item);
+    for (uint64_t i = 0; apart && i < count; i++)
+        if (fabric_put(place + i * step, source + i * own_step, item)) return l;
+    if (apart) return NULL;
     if (link_enter(l)) return l;
-    int failed = 0;
     for (uint64_t i = 0; i < count && !failed; i += at_once) {
         uint64_t n = count - i < at_once ? count - i : at_once;
         if (item > CHUNK) {
@@ -88,7 +91,10 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
                                uint64_t count) {
     link_t *l = link_to(place);
     uint64_t at_once = item <= CHUNK ? CHUNK / item : 1;
-    if (!count) return NULL; /* no reply would come */
+    int apart = item > CHUNK && by_fabric(place, item);
+    for (uint64_t i = 0; apart && i < count; i++)
+        if (fabric_get(dest + i * own_step, place + i * step, item, i + 1 == count)) return l;
+    if (!count || apart) return NULL; /* no reply would come */
     if (link_enter(l)) return l;
     uint64_t first = l->sent + 1, last;
     int failed = 0;
@@ -128,19 +134,23 @@ static link_t *far_atomic(uint64_t place, uint32_t detail, uint64_t value, uint6
     return link_leave(l, failed) || (old && link_await(l, number, number)) ? l : NULL;
 }
 
-/* Puts, and then updates a uint64 there, by one message. */
+/* Whether a put goes by the fabric although a request follows it: up to CHUNK bytes travel with the request. */
+static int goes_apart(uint64_t place, uint64_t nbytes) { return nbytes > CHUNK && by_fabric(place, nbytes); }
+
+/* Puts, and then updates a uint64 there, by one message, or by the fabric and then a request. */
 static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbytes, uint64_t word, uint32_t detail,
                               uint64_t value) {
     link_t *l = link_to(place);
-    if (link_enter(l)) return l;
+    int apart = goes_apart(place, nbytes);
+    if ((apart && fabric_put(place, source, nbytes)) || link_enter(l)) return l;
     request_t put = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
     request_t update = {.op = UPDATE, .detail = detail, .offset = offset_of(word), .value = value};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&update, sizeof update}};
-    if (is_large(nbytes)) return link_leave(l, send_put(l, place, source, nbytes) || request(l, &update, NULL, 0));
-    l->sent += 2;
+    int skipped = apart ? 2 : 0;
+    l->sent += apart ? 1 : 2;
     update.asks = l->asked <= l->executed;
     if (update.asks) l->asked = l->sent;
-    return link_leave(l, link_write(l, v, 3));
+    return link_leave(l, link_write(l, v + skipped, 3 - skipped));
 }
 
 /* Puts, and by the same message then stores an epoch into a word of an area, see post in _barriers.h. nbytes may be 0.
@@ -148,16 +158,13 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
 static link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, uint64_t word, uint64_t epoch,
                         uint64_t asleep) {
     link_t *l = link_to(word);
-    if (link_enter(l)) return l;
+    int apart = goes_apart(place, nbytes);
+    if ((apart && fabric_put(place, source, nbytes)) || link_enter(l)) return l;
     request_t put = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
     request_t post = {.op = POST, .offset = offset_of(word), .value = epoch, .cond = offset_of(asleep)};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&post, sizeof post}};
-    if (is_large(nbytes)) {
-        if (send_put(l, place, source, nbytes)) return link_leave(l, -1);
-        nbytes = 0;
-    }
-    int skipped = nbytes ? 0 : 2;
-    l->sent += nbytes ? 2 : 1;
+    int skipped = apart || !nbytes ? 2 : 0;
+    l->fenced = l->sent += skipped ? 1 : 2;
     return link_leave(l, link_write(l, v + skipped, 3 - skipped));
 }
 
@@ -181,7 +188,22 @@ static link_t *far_quiet(void) {
     pthread_mutex_lock(&far->lock);
     int n = far->n_open;
     pthread_mutex_unlock(&far->lock);
-    return complete_links(far->open, n);
+    link_t *failed = fabric_quiet();
+    return failed ? failed : complete_links(far->open, n);
+}
+
+/* Later writes and reads by the fabric wait for the requests so far; requests are in order anyway. */
+static link_t *far_fence(void) {
+    pthread_mutex_lock(&far->lock);
+    int n = far->fabric ? far->n_open : 0;
+    pthread_mutex_unlock(&far->lock);
+    for (int i = 0; i < n; i++) {
+        link_t *l = far->open[i];
+        if (pthread_mutex_lock(&l->lock)) return l;
+        l->fenced = l->sent;
+        pthread_mutex_unlock(&l->lock);
+    }
+    return NULL;
 }
 
 /* Ends the links that expect data: an exception has ended a call whose arrays they would be written into. */
@@ -239,6 +261,41 @@ FAR_METHOD(far_put_strided, "iput", 6, far_put_strided(a[0], (char *)a[1], a[2],
 FAR_METHOD(far_get_strided, "iget", 6, far_get_strided((char *)a[0], a[1], a[2], a[3], a[4], a[5]))
 FAR_METHOD(far_put_signal, "put_signal", 6, far_put_signal(a[0], (char *)a[1], a[2], a[3], (uint32_t)a[4], a[5]))
 FAR_METHOD(far_quiet, "quiet", 0, far_quiet())
+/* Writes a word while the target's service stands still for `ms`. A provider that says meanwhile that the word is in
+ * place must be right at the end. verdict: 0 if it lies. */
+static link_t *fabric_trial(uint64_t place, uint64_t ms, uint64_t value, uint64_t *verdict) {
+    link_t *l = link_to(place);
+    uint64_t found = 0, number;
+    request_t hold = {.op = HOLD, .offset = offset_of(place), .value = ms};
+    if (link_enter(l)) return l;
+    int failed = expect(l, (expected_t){.seq = l->sent + 1, .value = &found}) || request(l, &hold, NULL, 0);
+    number = l->sent;
+    if (link_leave(l, failed)) return l;
+    usleep((useconds_t)ms * 250); /* now it stands still */
+    if (fabric_put(place, (char *)&value, 8) || fabric_settle(l)) {
+        link_await(l, number, number);
+        return l;
+    }
+    int early = !look_for(l, number, now_ns());
+    if (link_await(l, number, number)) return l;
+    *verdict = !early || found == value;
+    return NULL;
+}
+
+/* fabric_trial(place, ms, value) -> whether the provider has told the truth */
+static PyObject *py_fabric_trial(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t a[4], verdict = 0;
+    if (!words_of("fabric_trial", args, n, 3, a)) return NULL;
+    begin_call();
+    link_t *failed = fabric_trial(a[0], a[1], a[2], &verdict);
+    PyObject *done = far_result(caller.released, failed, "init");
+    if (!done) return NULL;
+    Py_DECREF(done);
+    return PyBool_FromLong(verdict != 0);
+}
+
+FAR_METHOD(far_fence, "fence", 0, far_fence())
 FAR_METHOD(far_await, "get", 3, await_request(a[0], a[1], a[2]))
 
 /* far_ask(dest, place, nbytes) -> the number of a request for data, which are in dest after far_await(place, number,
@@ -249,7 +306,8 @@ static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n)
     uint64_t a[4], number = 0;
     if (!words_of("far_ask", args, n, 3, a)) return NULL;
     begin_call();
-    link_t *failed = far_ask((char *)a[0], a[1], a[2], &number);
+    link_t *failed =
+        by_fabric(a[1], a[2]) ? fabric_get((char *)a[0], a[1], a[2], 0) : far_ask((char *)a[0], a[1], a[2], &number);
     PyObject *done = far_result(caller.released, failed, "get");
     if (!done) return NULL;
     Py_DECREF(done);
@@ -259,7 +317,7 @@ static PyObject *py_far_ask(PyObject *self, PyObject *const *args, Py_ssize_t n)
 /* far_quiet_pe(pe) */
 static link_t *quiet_pe(uint64_t pe) {
     link_t *l = far->links[pe];
-    return l ? complete_links(&l, 1) : NULL; /* one without a wire has nothing to complete */
+    return l && (fabric_settle(l) || complete_links(&l, 1)) ? l : NULL; /* without a connection nothing is under way */
 }
 FAR_METHOD(far_quiet_pe, "pe_quiet", 1, a[0] < (uint64_t)far->n_pes ? quiet_pe(a[0]) : NULL)
 
@@ -296,15 +354,8 @@ ATOMIC_TYPES(FAR_ATOMICS)
 #define FAR_ATOMIC_METHODS(T, B) METHOD(far_fetch_##T), METHOD(far_update_##T),
 static PyMethodDef far_atomic_methods[] = {ATOMIC_TYPES(FAR_ATOMIC_METHODS) LAST_METHOD};
 static PyMethodDef far_methods[] = {
-    METHOD(far_put),
-    METHOD(far_get),
-    METHOD(far_get_nbi),
-    METHOD(far_ask),
-    METHOD(far_await),
-    METHOD(far_put_strided),
-    METHOD(far_get_strided),
-    METHOD(far_put_signal),
-    METHOD(far_quiet),
-    METHOD(far_quiet_pe),
+    METHOD(far_put),   METHOD(far_get),         METHOD(far_get_nbi),     METHOD(far_ask),
+    METHOD(far_await), METHOD(far_put_strided), METHOD(far_get_strided), METHOD(far_put_signal),
+    METHOD(far_quiet), METHOD(far_fence),       METHOD(fabric_trial),    METHOD(far_quiet_pe),
     LAST_METHOD,
 };

@@ -18,7 +18,7 @@ typedef struct far_gpu {
     uint64_t attach, device, relax, copy, query, stream;
     uint64_t scratch; /* 32 bytes of GPU memory, for warm_gpu */
     int is_hip, entered, warm, code;
-    char *staging; /* pinned memory: STAGE bytes for data, 64 for the result of an atomic, and those of a message */
+    char *staging;        /* pinned memory: STAGE bytes for data, and 64 for the result of an atomic */
     const peer_t *holder; /* the peer whose data, from `held` to `held_end` of the heap, it still holds, or NULL */
     const char *held, *held_end;
     uint64_t plans[PLANS][HEAD];
@@ -35,7 +35,6 @@ static char *gpu_staging(void) {
     far->gpu->holder = NULL;
     return far->gpu->staging;
 }
-static char *gpu_room(void) { return far->gpu->staging + STAGE + 64; } /* for MESSAGE bytes */
 static char *gpu_address(uint64_t offset) { return far->gpu->base + (offset & ~FAR_GPU); }
 
 /* Makes the GPU current in the service thread, before its first call. Another thread may capture a graph meanwhile. */
@@ -47,13 +46,13 @@ static int gpu_enter(far_gpu_t *g) {
     return handled(code ? code : ((int (*)(int *))g->relax)(&relaxed));
 }
 
-/* Waits for the stream, and serves others meanwhile; a service that polls MPI does not. */
+/* Waits for the stream, and serves others meanwhile. */
 static int gpu_finish(far_gpu_t *g, int code) {
     service_t *s = far->service;
     if (code) return handled(code);
     s->gpu_busy = 1;
     while ((code = ((int (*)(void *))g->query)((void *)g->stream)) == NOT_READY) {
-        if (!far->polls) go_round(s, 0);
+        go_round(s, 0);
         if (far->spins <= CROWDED) sched_yield();
     }
     s->gpu_busy = 0;

@@ -25,6 +25,7 @@ typedef struct {
                       uint64_t value);
     int (*quiet)(void);
     int (*quiet_pe)(int pe);
+    int (*fence)(void); /* later operations on a PE take effect after earlier ones */
 } native_calls_t;
 
 enum { PLACE_SHIFT = 48 }; /* places from 1 << 48 on are far */

@@ -3,10 +3,10 @@
  *
  * A place is the address of memory on a far PE: (PE + 1) << FAR_SHIFT, plus the offset in that PE's part of the CPU
  * heap, or plus FAR_GPU and the offset in its part of the GPU heap. All other addresses here are of CPU memory. Each PE
- * has one wire to each far PE that it uses (_wire.h). The far PE executes the requests of a wire in order, so requests
- * to one PE are always ordered as by a fence. Every reply says how many requests have been executed, which completes
- * all of these. All functions but the Python methods are called without the GIL. They return NULL, or the link that
- * failed. */
+ * has one connection to each far PE that it uses. The far PE executes the requests of a connection in order, so
+ * requests to one PE are always ordered as by a fence. Every reply says how many requests have been executed, which
+ * completes all of these. All functions but the Python methods are called without the GIL. They return NULL, or the
+ * link that failed. */
 #pragma once
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,28 +22,23 @@
 #include "_copies.h"
 #include "_greeting.h"
 #include "_waits.h"
-#include "_wire.h"
 
 enum {
     FAR_SHIFT = 48,
     STAGE = 1 << 18,
     CHUNK = 8192,
     SPIN_NS = 50000,
-    LONG_SPIN_NS = 500000,
     QUEUE = 16,
     PATIENCE_MS = 30000,
-    SLICE_MS = 20, /* the longest sleep between two looks at signals */
-    NAP_US = 20
+    SLICE_MS = 20 /* the longest sleep between two looks at signals */
 };
 
-enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE }; /* operations of requests */
+enum { PUT = 1, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE, HOLD }; /* operations of requests */
 
-enum { BY_MPI = 1 };
 #define FAR_GPU (UINT64_C(1) << 47) /* of an offset: it is in the GPU heap */
 
 /* offset, nbytes: the memory at the target. asks: whether the target acknowledges the request at once. PUT: nbytes
- * follow. If detail is BY_MPI, the data of a PUT or a GET travel as messages of MPI, see _messages.h, and a GET is
- * acknowledged too. PUT_STRIDED: nbytes of items follow, which are `value` bytes apart at the target; detail: bytes of
+ * follow. PUT_STRIDED: nbytes of items follow, which are `value` bytes apart at the target; detail: bytes of
  * an item. GET_STRIDED likewise, but the items follow in the reply. UPDATE, FETCH: detail is operator * 16 + type.
  * POST: cond is the offset of the word that tells whether the target sleeps. */
 typedef struct {
@@ -66,8 +61,8 @@ typedef struct {
 
 typedef struct {
     pthread_mutex_t lock;
-    int pe, error; /* error: the errno that ended the wire, or 0 */
-    wire_t wire;   /* open since the first request */
+    int pe, error; /* error: the errno that ended the connection, or 0 */
+    int fd;        /* of the connection, since the first request; or -1 */
     /* numbers of requests: the last one sent; the last for which a reply was asked; the last known to be executed */
     uint64_t sent, asked, executed;
     expected_t *queue;
@@ -77,6 +72,8 @@ typedef struct {
     char in[CHUNK];
     struct sockaddr_storage address;
     socklen_t address_bytes;
+    uint64_t fenced;         /* the last request before a fence */
+    int64_t flying, reading; /* writes and reads by the fabric that are under way; reads alone */
     pthread_cond_t moved;
     int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */
     int64_t progress;   /* when something last came */
@@ -84,7 +81,8 @@ typedef struct {
 
 typedef struct {
     int my_pe, n_pes, spins;
-    int polls, naps; /* polls: MPI carries everything. naps: the service sleeps between two polls, as cores are few */
+    int wake, epoll; /* of the service */
+    int trial;       /* whether requests to HOLD are executed, see fabric_trial */
     char *base;
     uint64_t length; /* of this PE's part of the CPU heap, with the areas */
     int64_t limit;   /* of a wait without progress, in nanoseconds; 0: none */
@@ -96,10 +94,25 @@ typedef struct {
     char **hosts;     /* by PE */
     PyObject *refuse; /* refuse(routine, pe, errno) raises the error of a failed request */
     struct service *service;
-    struct far_gpu *gpu; /* the GPU heap, or NULL; see _far_gpu.h */
-    struct proxy *proxy; /* of this process's kernels, or NULL; see _proxy.h */
+    struct far_gpu *gpu;             /* the GPU heap, or NULL; see _far_gpu.h */
+    struct proxy *proxy;             /* of this process's kernels, or NULL; see _proxy.h */
+    struct fabric *fabric, *opening; /* or NULL; see _fabric.h */
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
+
+static int fabric_settle(link_t *l); /* of _fabric.h */
+
+/* Sends what fits into the socket, and returns what sendmsg does. */
+static ssize_t send_parts(int fd, struct iovec *v, int n) {
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
+    return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A forked process may hold the connection too. */
+static void end_connection(int *fd) {
+    if (*fd >= 0) shutdown(*fd, SHUT_RDWR), close(*fd);
+    *fd = -1;
+}
 
 /* A call of a thread of Python, which has released the GIL: while it waits, signal handlers run. raised: one has raised
  * an exception. */
@@ -138,7 +151,7 @@ static void copy_bytes(char *to, const char *from, uint64_t nbytes) {
 }
 
 static int link_fail(link_t *l, int error) {
-    if (l->wire.fd >= 0) shutdown(l->wire.fd, SHUT_RDWR);
+    if (l->fd >= 0) shutdown(l->fd, SHUT_RDWR);
     l->error = error ? error : ECONNRESET;
     return -1;
 }
@@ -204,10 +217,10 @@ static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, ui
     return (int64_t)now;
 }
 
-/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the wire has ended. The link is locked. */
+/* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the connection has ended. The link is locked. */
 static int link_read(link_t *l) {
-    ssize_t k =
-        l->rest ? wire_take(&l->wire, l->into, l->rest) : wire_take(&l->wire, l->in + l->have, sizeof l->in - l->have);
+    char *to = l->rest ? l->into : l->in + l->have;
+    ssize_t k = recv(l->fd, to, l->rest ? l->rest : sizeof l->in - l->have, MSG_DONTWAIT);
     if (k == 0) return link_fail(l, ECONNRESET);
     if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : link_fail(l, errno);
     l->progress = now_ns();
@@ -242,11 +255,8 @@ static int is_late(link_t *l, int64_t since) {
 
 /* Sleeps until the connection can be read, or written if `events` has POLLOUT, but not for long. */
 static void link_sleep(link_t *l, short events) {
-    struct pollfd p = {l->wire.fd, events, 0};
-    if (l->wire.packets)
-        usleep(NAP_US);
-    else
-        poll(&p, 1, SLICE_MS);
+    struct pollfd p = {l->fd, events, 0};
+    poll(&p, 1, SLICE_MS);
 }
 
 /* As link_sleep, with the link locked: a handler that calls this PE is refused (EDEADLK). Returns -1 for a failure,
@@ -275,7 +285,7 @@ static int link_rest(link_t *l, int64_t begun) {
     l->reads = 1;
     pthread_mutex_unlock(&l->lock);
     int64_t since = l->progress > begun ? l->progress : begun;
-    if (now_ns() - since > (far->polls ? LONG_SPIN_NS : SPIN_NS))
+    if (now_ns() - since > SPIN_NS)
         link_sleep(l, POLLIN);
     else if (far->spins <= CROWDED)
         sched_yield();
@@ -313,7 +323,7 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
 static int link_write(link_t *l, struct iovec *v, int n) {
     int64_t since = now_ns();
     while (n) {
-        ssize_t k = wire_send(&l->wire, v, n);
+        ssize_t k = send_parts(l->fd, v, n);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k < 0) {
             int read = link_read(l);
@@ -350,7 +360,7 @@ static void set_options(int fd) {
 static int receive_greeting(link_t *l, void *data, size_t n) {
     int64_t since = now_ns();
     for (size_t have = 0; have < n;) {
-        ssize_t k = recv(l->wire.fd, (char *)data + have, n - have, MSG_DONTWAIT);
+        ssize_t k = recv(l->fd, (char *)data + have, n - have, MSG_DONTWAIT);
         if (k == 0 || (k < 0 && errno == ECONNRESET)) return link_fail(l, EACCES); /* it has hung up */
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k > 0) have += (size_t)k;
@@ -379,34 +389,33 @@ static int link_dial(link_t *l) {
     socklen_t n = sizeof(int);
     int error = 0;
     int64_t begun = now_ns();
-    l->wire.fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (l->wire.fd < 0) return link_fail(l, errno);
-    set_options(l->wire.fd);
-    if (connect(l->wire.fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS)
+    l->fd = socket(l->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (l->fd < 0) return link_fail(l, errno);
+    set_options(l->fd);
+    if (connect(l->fd, (struct sockaddr *)&l->address, l->address_bytes) && errno != EINPROGRESS)
         return link_fail(l, errno);
-    while (poll(&(struct pollfd){l->wire.fd, POLLOUT, 0}, 1, SLICE_MS) == 0) {
+    while (poll(&(struct pollfd){l->fd, POLLOUT, 0}, 1, SLICE_MS) == 0) {
         if (check_signals()) return link_fail(l, EINTR);
         if (now_ns() - begun > patience_ms() * INT64_C(1000000)) return link_fail(l, ETIMEDOUT);
     }
-    if (getsockopt(l->wire.fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
+    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &n) || error) return link_fail(l, error ? error : errno);
     return link_greet(l);
 }
 
-/* Opens the wire. MPI knows who sends a packet, so packets need no greeting. */
+/* Opens the connection. */
 static int link_connect(link_t *l) {
-    int error = far->polls ? open_packets(&l->wire, l->pe, REQUESTS, REPLIES) : 0;
-    if (error) return link_fail(l, error);
-    if (!far->polls && link_dial(l)) return -1;
+    if (link_dial(l)) return -1;
     pthread_mutex_lock(&far->lock);
     far->open[far->n_open++] = l;
     pthread_mutex_unlock(&far->lock);
     return 0;
 }
 
-/* Locks the link, and connects it if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
+/* Waits for writes and reads by the fabric, which nothing else orders before a request. Locks the link, and connects it
+ * if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
 static int link_enter(link_t *l) {
-    if (pthread_mutex_lock(&l->lock)) return -1;
-    if (l->error || (!wire_is_open(&l->wire) && link_connect(l))) {
+    if (fabric_settle(l) || pthread_mutex_lock(&l->lock)) return -1;
+    if (l->error || (l->fd < 0 && link_connect(l))) {
         pthread_mutex_unlock(&l->lock);
         return -1;
     }
@@ -427,21 +436,4 @@ static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
     l->sent++;
     if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
     return link_write(l, v, nbytes ? 2 : 1);
-}
-
-/* Sends or receives the data of a request as messages. Replies are read meanwhile, which also detects that the PE has
- * ended. */
-static int carry(link_t *l, int op, char *data, uint64_t nbytes) {
-    while (nbytes) {
-        int64_t since = now_ns();
-        message_t m;
-        int ended = message_begin(&m, op == PUT ? SEND : RECEIVE, data, nbytes < MESSAGE ? nbytes : MESSAGE, l->pe, op);
-        while (!ended && !(ended = message_ended(&m))) {
-            if (link_read(l) < 0 || is_late(l, since)) return -1;
-            if (far->spins <= CROWDED) sched_yield();
-        }
-        if (ended < 0) return link_fail(l, EIO);
-        data += m.nbytes, nbytes -= m.nbytes;
-    }
-    return 0;
 }

@@ -8,14 +8,13 @@
 #include "_collectives.h"
 #include "_copies.h"
 #include "_exit.h"
+#include "_fabric.h"
 #include "_far.h"
 #include "_far_gpu.h"
 #include "_kernel_calls.h"
 #include "_launch.h"
 #include "_library.h"
-#include "_messages.h"
 #include "_opening.h"
-#include "_polling.h"
 #include "_proxy.h"
 #include "_quick.h"
 #include "_reductions.h"
@@ -24,10 +23,9 @@
 #include "_waits.h"
 
 static PyMethodDef *const parts[] = {
-    atomic_methods,     wait_methods,        copy_methods,    tensor_methods,     team_methods,
-    collective_methods, reduction_methods,   quick_methods,   far_atomic_methods, far_methods,
-    message_methods,    service_methods,     polling_methods, far_gpu_methods,    proxy_methods,
-    launch_methods,     kernel_call_methods, exit_methods,    library_methods,
+    atomic_methods,    wait_methods,  copy_methods,       tensor_methods,      team_methods,   collective_methods,
+    reduction_methods, quick_methods, far_atomic_methods, far_methods,         fabric_methods, service_methods,
+    far_gpu_methods,   proxy_methods, launch_methods,     kernel_call_methods, exit_methods,   library_methods,
 };
 
 static int fill(PyObject *module) {

@@ -16,7 +16,7 @@ static void free_service(service_t *s) {
     int fds[] = {s->listener, s->epoll, s->wake};
     for (int i = 0; i < 3; i++)
         if (fds[i] >= 0) close(fds[i]);
-    free(s->by_pe), free(s->spare), free(s);
+    free(s);
 }
 
 /* Starts the service, which owns the listener if it is a socket. Returns an errno. */
@@ -27,16 +27,11 @@ static int start_service(int listener) {
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
                        waking = {.events = EPOLLIN, .data.ptr = &s->wake};
     int failed = s->epoll < 0 || s->wake < 0 || pthread_mutex_init(&s->lock, NULL) ||
-                 epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking);
-    if (far->polls) {
-        s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe), s->spare = malloc(sizeof *s->spare);
-        if (!s->by_pe || !s->spare) failed = 1, errno = ENOMEM;
-    } else if (!failed) {
-        failed = epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
-    }
+                 epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking) ||
+                 epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
     int error = failed ? errno : 0;
-    far->service = s;
-    if (!error) error = start_thread(&s->thread, far->polls ? run_polling_service : run_service, s);
+    far->service = s, far->wake = s->wake, far->epoll = s->epoll;
+    if (!error) error = start_thread(&s->thread, run_service, s);
     if (!error) return 0;
     far->service = NULL;
     free_service(s);
@@ -82,13 +77,13 @@ static void after_fork_in_child(void) {
     for (int i = 0; i < 3; i++)
         if (mine[i] >= 0) close(mine[i]);
     for (peer_t *p = s->peers; p; p = p->next)
-        if (p->wire.fd >= 0) close(p->wire.fd);
-    far->service = NULL, far->proxy = NULL; /* their threads are the parent's */
+        if (p->fd >= 0) close(p->fd);
+    far->service = NULL, far->proxy = NULL, far->fabric = NULL; /* their threads are the parent's */
     for (int pe = 0; pe < far->n_pes; pe++) {
         link_t *l = far->links[pe];
         if (!l) continue;
-        if (l->wire.fd >= 0) close(l->wire.fd);
-        l->wire.fd = -1, l->error = ECHILD;
+        if (l->fd >= 0) close(l->fd);
+        l->fd = -1, l->error = ECHILD, l->flying = 0;
         init_locks(l); /* another thread may have held them */
     }
     pthread_mutex_init(&far->lock, NULL);
@@ -97,7 +92,7 @@ static void after_fork_in_child(void) {
 static link_t *new_link(int pe, const char *address, Py_ssize_t length) {
     link_t *l = calloc(1, sizeof *l);
     if (!l) return NULL;
-    l->pe = pe, l->wire.fd = -1, l->address_bytes = (socklen_t)length;
+    l->pe = pe, l->fd = -1, l->address_bytes = (socklen_t)length;
     memcpy(&l->address, address, (size_t)length);
     init_locks(l);
     return l;
@@ -105,8 +100,8 @@ static link_t *new_link(int pe, const char *address, Py_ssize_t length) {
 
 static void say_goodbye(link_t *l) {
     request_t bye = {.op = BYE};
-    if (l->wire.fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
-    wire_close(&l->wire);
+    if (l->fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
+    end_connection(&l->fd);
 }
 
 static void link_free(link_t *l) {
@@ -143,9 +138,9 @@ static int name_pes(far_t *f, PyObject *addresses, PyObject *hosts) {
     return 0;
 }
 
-/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts, naps): starts
- * the service. listener: a socket, or -1 when MPI carries everything. addresses: by PE, a sockaddr as bytes, or None
- * for near PEs. hosts: by PE, as bytes. naps: whether a service that polls sleeps meanwhile. */
+/* far_open(my_pe, n_pes, base, length, timeout, spins, job, token, listener, refuse, addresses, hosts): starts
+ * the service. listener: a socket. addresses: by PE, a sockaddr as bytes, or None
+ * for near PEs. hosts: by PE, as bytes. */
 static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     static int forks;
@@ -153,9 +148,9 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     double timeout;
     char *token;
     Py_ssize_t length;
-    int64_t listener, naps;
-    if (!arity("far_open", n, 13) || !to_i64(args[12], &naps) || !to_f64(args[4], &timeout) ||
-        !to_i64(args[8], &listener) || PyBytes_AsStringAndSize(args[7], &token, &length))
+    int64_t listener;
+    if (!arity("far_open", n, 12) || !to_f64(args[4], &timeout) || !to_i64(args[8], &listener) ||
+        PyBytes_AsStringAndSize(args[7], &token, &length))
         return NULL;
     for (int i = 0; i < 7; i++)
         if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
@@ -167,7 +162,7 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     }
     f->my_pe = (int)number[0], f->n_pes = (int)number[1], f->base = (char *)number[2], f->length = number[3],
     f->spins = (int)number[5];
-    f->limit = (int64_t)(timeout * 1e9), f->polls = listener < 0, f->naps = naps != 0;
+    f->limit = (int64_t)(timeout * 1e9);
     f->hello = (hello_t){.job = number[6], .pe = f->my_pe, .n_pes = f->n_pes};
     memcpy(f->hello.magic, MAGIC, sizeof MAGIC);
     memcpy(f->token, token, TOKEN);
@@ -204,6 +199,7 @@ static PyObject *py_far_close(PyObject *self, PyObject *unused) {
         for (int pe = 0; pe < f->n_pes; pe++)
             if (f->links[pe]) say_goodbye(f->links[pe]);
         stop_service(f->service);
+        close_fabric(f->fabric), close_fabric(f->opening);
     }
     PyEval_RestoreThread(released);
     far = NULL;

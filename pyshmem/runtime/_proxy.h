@@ -9,12 +9,14 @@
  * A kernel cannot wake a thread. The proxy polls for a while after a request or a wake, and then less and less often.
  * The proxies of NVSHMEM and MSCCL++ are also rings with a host thread. */
 #pragma once
-#include "_polling.h"
+#include <sys/prctl.h>
+
+#include "_opening.h"
 
 /* as in pyshmem.runtime.far: the slots of the ring, and the bytes of a slot's words and of its data */
 enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 };
 enum { MOST_ASKED = 16 }; /* gets at once: the data of the next ones travel while the kernel takes those of the first */
-enum { BUSY_NS = 200000 };
+enum { BUSY_NS = 200000, SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000 };
 
 /* Numbers are those of requests, from 1, in words that only grow. ready: the kernel has written a request. done: its
  * reply is here. free: the slot may be used again; a kernel says so itself for a request with a reply. The other words
@@ -40,6 +42,16 @@ typedef struct proxy {
     int wake, leaving;
 } proxy_t;
 
+/* Sleeps for a hundredth of the time since something last came, so that what comes next is delayed by at most 1 % of
+ * that time. A wake ends the sleep. Returns whether a wake has come. */
+static int nap(int wake, int64_t idle_ns) {
+    int64_t ns = idle_ns / 100;
+    struct timespec length = {0, ns < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : ns < LONGEST_NAP_NS ? ns : LONGEST_NAP_NS};
+    uint64_t count;
+    struct pollfd woken = {wake, POLLIN, 0};
+    return ppoll(&woken, 1, &length, NULL) > 0 && read(wake, &count, sizeof count) > 0;
+}
+
 static slot_t *slot_of(proxy_t *x, uint64_t number) {
     return (slot_t *)(x->ring + number % SLOTS * (SLOT_HEAD + PIECE));
 }
@@ -55,6 +67,7 @@ static int is_sound(const slot_t *s) {
 
 static link_t *perform_request(slot_t *s) {
     char *data = (char *)s + SLOT_HEAD;
+    if (far->fabric) far_fence(); /* requests are executed in the order of their tickets */
     switch (s->op) {
     case PUT: return far_put(s->place, data, s->nbytes);
     case PUT_STRIDED: return far_put_strided(s->place, data, s->value, s->detail, s->detail, s->nbytes / s->detail);

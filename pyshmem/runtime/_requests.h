@@ -12,12 +12,12 @@ enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_N
 /* connections without a greeting beside those of the job's PEs; how long none is accepted for want of descriptors */
 enum { STRANGERS = 64, PAUSE_NS = 100000000 };
 
-/* The wire from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out: replies
- * that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into and tail
- * are in GPU memory. */
+/* The connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out:
+ * replies that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into
+ * and tail are in GPU memory. */
 typedef struct peer {
     struct peer *next, *after; /* after: in the list of those to free */
-    wire_t wire;
+    int fd;
     /* pe: -1 before its greeting. left: it has said goodbye. gone: it is to be freed. waits: for the GPU */
     int pe, writing, asks, left, on_gpu, tail_on_gpu, gone, waits;
     hello_t hello;
@@ -26,9 +26,6 @@ typedef struct peer {
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
     const char *tail;
-    /* the operation whose data now travel as messages, or 0: they use `into` and `rest`, and later requests wait */ int
-        moves;
-    message_t message;
     char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
 } peer_t;
 
@@ -41,13 +38,7 @@ typedef struct service {
     int gpu_busy, waits;    /* a request waits for the GPU; others wait until it has been executed */
     peer_t *serving, *gone; /* the peer whose request is being executed; those to free */
     int leaving;            /* this PE is about to end, and connections may end */
-    int moving;             /* peers whose data now travel as messages */
-    peer_t *room_of;        /* the peer whose message is in the pinned memory for messages, or NULL */
     peer_t *peers;
-    peer_t **by_pe;  /* those with packets */
-    packet_t *spare; /* the next packet comes into it */
-    int unfinished,
-        full; /* whether there are peers whose packets or messages it goes on with; with a packet that waits */
 } service_t;
 
 /* ---- execution of one request ---- */
@@ -58,9 +49,8 @@ static int gpu_copy(void *to, const void *from, uint64_t nbytes);
 static int gpu_hold(peer_t *p, const char **from, uint64_t *nbytes);
 static void warm_gpu(void);
 static int execute_on_gpu(peer_t *p, const request_t *r, const char *payload);
-static char *gpu_address(uint64_t offset), *gpu_staging(void), *gpu_room(void);
-static void *run_polling_service(void *arg); /* of _polling.h */
-static void stop_proxy(void);                /* of _proxy.h */
+static char *gpu_address(uint64_t offset), *gpu_staging(void);
+static void stop_proxy(void); /* of _proxy.h */
 
 /* Whether the bytes are in this PE's part of the GPU heap or, for other offsets, of the CPU heap. */
 static int is_within(uint64_t offset, uint64_t nbytes) {
@@ -73,7 +63,7 @@ static int is_valid(const request_t *r) {
     uint64_t item = r->detail, type = r->detail % 16;
     switch (r->op) {
     case PUT:
-    case GET: return is_within(r->offset, r->nbytes) && (!r->detail || (r->detail == BY_MPI && mpi.open && r->nbytes));
+    case GET: return is_within(r->offset, r->nbytes) && !r->detail;
     case PUT_STRIDED:
     case GET_STRIDED:
         return item && r->nbytes && r->nbytes <= CHUNK && r->nbytes % item == 0 && r->value < FAR_GPU &&
@@ -85,6 +75,7 @@ static int is_valid(const request_t *r) {
     case POST:
         return !((r->offset | r->cond) & FAR_GPU) && is_within(r->offset, 8) && is_within(r->cond, 8) &&
                r->offset % 8 == 0 && r->cond % 8 == 0;
+    case HOLD: return far->trial && r->value <= 100 && r->offset % 8 == 0 && is_within(r->offset, 8);
     default: return (r->op == FLUSH || r->op == BYE) && !r->offset;
     }
 }
@@ -114,12 +105,8 @@ static void reply_bytes(peer_t *p, const char *at, uint64_t nbytes) {
     p->out_end += nbytes;
 }
 
-/* Ends this PE, without locks that another thread may hold, such as those of stdio. When MPI carries everything, no
- * connection ends with it, and a launcher may notice nothing but a signal. */
-static void end_pe(void) {
-    if (far->polls) kill(getpid(), SIGKILL);
-    _exit(1);
-}
+/* Ends this PE, without locks that another thread may hold, such as those of stdio. */
+static void end_pe(void) { _exit(1); }
 
 /* Ends this PE if the code of the GPU driver is an error. */
 static void gpu_result(const peer_t *p, int code) {
@@ -165,6 +152,10 @@ static void execute(peer_t *p, const request_t *r, const char *payload) {
         }
         break;
     case POST: store_epoch(r); break;
+    case HOLD:
+        usleep((useconds_t)r->value * 1000);
+        reply(p, *(volatile uint64_t *)at, 0);
+        return;
     case BYE: p->left = 1; break;
     }
     if (r->asks) reply(p, 0, 0);
@@ -179,45 +170,4 @@ static void store_part(peer_t *p, const char *data, uint64_t nbytes) {
     if (p->rest) return;
     request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
     execute(p, &end, NULL);
-}
-
-/* ---- data that travel as messages ---- */
-
-static void begin_move(peer_t *p, const request_t *r) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    p->on_gpu = (r->offset & FAR_GPU) != 0;
-    p->into = p->on_gpu ? gpu_address(r->offset) : far->base + r->offset;
-    p->rest = r->nbytes, p->asks = r->asks || r->op == GET, p->moves = r->op, p->message.nbytes = 0;
-    far->service->moving++;
-}
-
-/* Ends a message whose data have all come or gone. */
-static void end_message(service_t *s, peer_t *p) {
-    uint64_t nbytes = p->message.nbytes;
-    if (p->on_gpu && p->moves == PUT) gpu_result(p, gpu_copy(p->into, gpu_room(), nbytes));
-    if (s->room_of == p) s->room_of = NULL;
-    p->into += nbytes, p->rest -= nbytes, p->message.nbytes = 0;
-    if (p->rest) return;
-    request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
-    p->moves = 0, s->moving--;
-    execute(p, &end, NULL);
-}
-
-/* Moves the messages of a request as far as possible now. Returns -1 for a failure. */
-static int move(service_t *s, peer_t *p) {
-    while (p->moves) {
-        if (p->on_gpu && s->gpu_busy) return 0;
-        if (!p->message.nbytes) {
-            char *data = p->on_gpu ? gpu_room() : p->into;
-            uint64_t nbytes = p->rest < MESSAGE ? p->rest : MESSAGE;
-            if (p->on_gpu && s->room_of) return 0;
-            if (p->on_gpu) s->room_of = p;
-            if (p->on_gpu && p->moves == GET) gpu_result(p, gpu_copy(data, p->into, nbytes));
-            if (message_begin(&p->message, p->moves == GET ? SEND : RECEIVE, data, nbytes, p->pe, p->moves)) return -1;
-        }
-        int ended = message_ended(&p->message);
-        if (ended <= 0) return ended;
-        end_message(s, p);
-    }
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* The service thread, which executes the requests of far PEs (_requests.h).
  *
- * It sleeps in epoll, or polls MPI when MPI carries everything. It never takes the GIL and never blocks on one wire:
+ * It sleeps in epoll. It never takes the GIL and never blocks on one wire, as the connection of a peer is called here:
  * while a reply does not fit into a wire, the requests of that wire wait. While one waits for the GPU, others that need
  * no GPU are executed. */
 #pragma once
@@ -25,7 +25,7 @@ static int flush_out(peer_t *p) {
             gpu_result(p, gpu_hold(p, &tail, &most));
         }
         struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
-        ssize_t k = wire_send(&p->wire, v, 2);
+        ssize_t k = send_parts(p->fd, v, 2);
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         uint64_t head = (uint64_t)k < v[0].iov_len ? (uint64_t)k : v[0].iov_len;
         p->out_at += head, p->tail += (uint64_t)k - head, p->tail_left -= (uint64_t)k - head;
@@ -84,11 +84,6 @@ static int execute_all(peer_t *p) {
             if (!sent) break;
         }
         const char *payload = p->in + at + sizeof r;
-        if ((r.op == PUT || r.op == GET) && r.detail == BY_MPI) {
-            begin_move(p, &r);
-            at += sizeof r;
-            continue;
-        }
         uint64_t here = p->have - at - sizeof r, data = r.op == PUT || r.op == PUT_STRIDED ? r.nbytes : 0;
         if (data > CHUNK) {
             uint64_t now = here < data ? here : data;
@@ -120,11 +115,11 @@ static int serve(service_t *s, peer_t *p) {
         p->writing = 0;
         if (p->have && p->pe >= 0 && execute_all(p)) return -1;
         if (p->tail_left || p->out_end) continue;
-        if (!budget || p->moves || p->waits || (p->rest && p->on_gpu && must_wait(p))) return 1;
+        if (!budget || p->waits || (p->rest && p->on_gpu && must_wait(p))) return 1;
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
         char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
         if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
-        ssize_t k = wire_take(&p->wire, into, room < budget ? room : budget);
+        ssize_t k = recv(p->fd, into, room < budget ? room : budget, MSG_DONTWAIT);
         if (k == 0) return -1;
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         budget -= (uint64_t)k;
@@ -138,16 +133,15 @@ static int serve(service_t *s, peer_t *p) {
 }
 
 static void watch(service_t *s, peer_t *p, int op) {
-    if (p->wire.fd < 0) return;
     struct epoll_event e = {.events = (p->writing ? EPOLLOUT : EPOLLIN) | EPOLLRDHUP, .data.ptr = p};
-    epoll_ctl(s->epoll, op, p->wire.fd, &e);
+    epoll_ctl(s->epoll, op, p->fd, &e);
 }
 
 static peer_t *new_peer(service_t *s, int fd, int pe) {
     peer_t *p = malloc(sizeof *p);
     if (!p) return NULL;
     memset(p, 0, offsetof(peer_t, in));
-    p->wire.fd = fd, p->pe = pe, p->since = now_ns();
+    p->fd = fd, p->pe = pe, p->since = now_ns();
     pthread_mutex_lock(&s->lock);
     p->next = s->peers, s->peers = p;
     pthread_mutex_unlock(&s->lock);
@@ -163,12 +157,10 @@ static void dismiss(service_t *s, peer_t *p) {
             *at = p->next;
             break;
         }
-    if (p->wire.fd >= 0) epoll_ctl(s->epoll, EPOLL_CTL_DEL, p->wire.fd, NULL);
-    wire_close(&p->wire);
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, p->fd, NULL);
+    end_connection(&p->fd);
     pthread_mutex_unlock(&s->lock);
-    s->strangers -= p->pe < 0, s->moving -= p->moves != 0;
-    if (s->room_of == p) s->room_of = NULL;
-    if (s->by_pe) s->by_pe[p->pe] = NULL;
+    s->strangers -= p->pe < 0;
     p->gone = 1, p->after = s->gone, s->gone = p;
 }
 
@@ -224,23 +216,18 @@ static void lose(service_t *s, const peer_t *p) {
     end_pe();
 }
 
-/* Serves a wire on which something has happened, or whose messages may move. Returns whether it still exists. */
-static int attend(service_t *s, peer_t *p, uint32_t events) {
+/* Serves a wire on which something has happened, or whose requests have waited for the GPU. */
+static void attend(service_t *s, peer_t *p) {
     int writing = p->writing;
     peer_t *outer = s->serving;
     s->serving = p, p->waits = 0;
-    int ended = p->moves && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
-                    ? -1
-                    : move(s, p); /* its end is not read while data go as messages */
-    ended = ended < 0 || serve(s, p) < 0;
+    int ended = serve(s, p) < 0;
     s->serving = outer;
     if (ended) {
         if (p->pe >= 0 && !p->left) lose(s, p);
         dismiss(s, p);
-        return 0;
-    }
-    if (p->writing != writing) watch(s, p, EPOLL_CTL_MOD);
-    return 1;
+    } else if (p->writing != writing)
+        watch(s, p, EPOLL_CTL_MOD);
 }
 
 /* Attends to all wires on which something happens within so many milliseconds. Returns whether the service is woken. */
@@ -253,20 +240,20 @@ static int go_round(service_t *s, int timeout) {
             woken = 1;
         else if ((void *)p == (void *)&s->listener)
             admit(s);
+        else if ((void *)p == (void *)far->fabric)
+            continue; /* fabric_serve does what there is */
         else if (!p->gone && p != s->serving)
-            attend(s, p, events[i].events);
+            attend(s, p);
     }
     if (s->strangers) expel(s);
     if (s->paused && now_ns() - s->paused > PAUSE_NS) pause_admission(s, 0);
     return woken;
 }
 
-/* Goes on with peers whose messages may move, or whose requests have waited for the GPU. */
-static void go_on_with_waiting(service_t *s) {
-    s->waits = 0;
-    for (peer_t *p = s->peers; p; p = p->next) /* also of a peer that is gone, next is valid */
-        if (!p->gone && (p->moves || p->waits)) attend(s, p, 0);
-    if (s->moving && far->spins <= CROWDED) sched_yield();
+/* How long the service may sleep, in milliseconds; -1: until something happens. */
+static int rest_of(service_t *s) {
+    int most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1, fabric = fabric_serve();
+    return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
 }
 
 static void *run_service(void *arg) {
@@ -274,11 +261,13 @@ static void *run_service(void *arg) {
     uint64_t count;
     for (;;) {
         free_gone(s);
-        int busy = s->moving || s->waits;
-        if (go_round(s, busy ? 0 : s->paused ? 100 : s->strangers ? 500 : -1)) {
+        if (go_round(s, rest_of(s))) {
             if (read(s->wake, &count, sizeof count) < 0 || __atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) return NULL;
             warm_gpu();
         }
-        if (s->moving || s->waits) go_on_with_waiting(s);
+        if (!s->waits) continue;
+        s->waits = 0;
+        for (peer_t *p = s->peers; p; p = p->next) /* also of a peer that is gone, next is valid */
+            if (!p->gone && p->waits) attend(s, p);
     }
 }

@@ -72,7 +72,7 @@ def _settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...
     job.debug = environment.read("SHMEM_DEBUG")
     if heap_size is not None:
         job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
-    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR"):
+    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR", "PYSHMEM_FABRIC"):
         environment.read(name)  # refused here, on all PEs
     ranges.check()
     pool.open(environment.read("PYSHMEM_MAX_TEAMS"))

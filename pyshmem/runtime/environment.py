@@ -58,6 +58,12 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def parse_far(text: str) -> str:
+    if text in ("mixed", "mpi"):
+        raise ValueError("fabric, which carries data without MPI's messages, or tcp, or auto")
+    return one_of("auto", "tcp", "fabric")(text)
+
+
 def parse_signal(text: str) -> signal.Signals:
     name = text.upper()
     try:
@@ -150,9 +156,15 @@ VARIABLES = {
         ),
         Variable(
             "PYSHMEM_FAR",
-            one_of("auto", "tcp", "mixed", "mpi"),
+            parse_far,
             "auto",
-            "what carries data to other nodes; mixed: TCP, MPI for large data; auto: tcp or mixed, as a measurement says",
+            "what carries data to other nodes: tcp, or fabric; auto: a fabric of hardware if there is one, else tcp",
+        ),
+        Variable(
+            "PYSHMEM_FABRIC",
+            str,
+            None,
+            "the provider of libfabric, such as cxi or tcp;ofi_rxm; unset: the first fabric",
         ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),

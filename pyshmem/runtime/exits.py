@@ -22,7 +22,6 @@ from pyshmem.runtime.job import job
 from pyshmem.runtime.tracebacks import origin
 
 _mpi: Any = None
-_owned = False  # whether pyshmem started MPI
 
 
 def watch(mpi: Any) -> None:
@@ -47,8 +46,6 @@ def watch(mpi: Any) -> None:
 
 def own_mpi(mpi: Any) -> None:
     """Finalise MPI when the process ends with status 0, and abort the job when it ends with another status."""
-    global _owned
-    _owned = True
     library = ctypes.CDLL(mpi.__file__)  # already loaded; it gives access to the libmpi that it is linked to
 
     def address(name: str) -> int:
@@ -58,12 +55,6 @@ def own_mpi(mpi: Any) -> None:
     finalize, finalized, abort_job = address("MPI_Finalize"), address("MPI_Finalized"), address("MPI_Abort")
     report = _job_file("reported", world.rank)
     _native.watch_exit(finalize, finalized, abort_job, mpi._handleof(world), world.rank, report)
-
-
-def before_mpi_ends() -> None:
-    """End what polls MPI, as a program ends that has started MPI itself. Waits for the other PEs, as MPI_Finalize would."""
-    if not _owned and not _mpi.Is_finalized():
-        _native.far_end_polling()
 
 
 def abort(status: int) -> NoReturn:

@@ -47,26 +47,20 @@ def code_of(side, caller_nonce, service_nonce, target, pe, token=TOKEN, job=JOB)
 
 
 class Service:
-    """PE 0, which serves a heap of 1 MiB. The other PEs are played by the test, or are other services.
+    """PE 0, which serves a heap of 1 MiB. The other PEs are played by the test, or are other services."""
 
-    polls: it has no socket and polls MPI, which is loaded; with naps if it is "with naps".
-    """
-
-    def __init__(self, me=0, addresses=(None,) * N_PES, listener=None, timeout=20.0, refuse=None, polls=""):
-        number = -1
-        if not polls:
-            listener = listener or socket.create_server(("127.0.0.1", 0), backlog=16)
-            self.port = listener.getsockname()[1]
-            listener.setblocking(False)
-            number = listener.detach()
+    def __init__(self, me=0, addresses=(None,) * N_PES, listener=None, timeout=20.0, refuse=None):
+        listener = listener or socket.create_server(("127.0.0.1", 0), backlog=16)
+        self.port = listener.getsockname()[1]
+        listener.setblocking(False)
         self._map = mmap.mmap(-1, 1 << 20)
         self.heap = np.frombuffer(self._map, np.uint8)
         self.words = self.heap.view(np.uint64)
         self.base = self.heap.ctypes.data
         hosts = tuple(f"host{pe}".encode() for pe in range(N_PES))
         _native.far_open(
-            *(me, N_PES, self.base, 1 << 20, timeout, 50, JOB, TOKEN, number),
-            *(refuse or self.refuse, addresses, hosts, polls == "with naps"),
+            *(me, N_PES, self.base, 1 << 20, timeout, 50, JOB, TOKEN, listener.detach()),
+            *(refuse or self.refuse, addresses, hosts),
         )
 
     @staticmethod

@@ -108,6 +108,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_NODE_SIZE": 0,
         "PYSHMEM_INTERFACE": None,
         "PYSHMEM_FAR": "auto",
+        "PYSHMEM_FABRIC": None,
         "PYSHMEM_REPORT": False,
         "PYSHMEM_NVTX": False,
         "PYSHMEM_CHECK": True,

@@ -293,9 +293,9 @@ def test_an_open_that_fails_keeps_nothing_and_the_next_one_succeeds():
     os.close(reading)  # a number that no descriptor has
     before = descriptors()
     with pytest.raises(OSError):
-        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (None,) * N_PES, (b"",) * N_PES, False)
+        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (None,) * N_PES, (b"",) * N_PES)
     with pytest.raises(IndexError):
-        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (), (b"",) * N_PES, False)
+        _native.far_open(0, N_PES, 4096, 0, 1.0, 50, JOB, TOKEN, reading, None, (), (b"",) * N_PES)
     assert descriptors() == before
     service = Service()
     Peer(service.port).reply()

@@ -11,6 +11,7 @@ from hosts import MPIS, NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, sta
 from surroundings import until
 
 SOON = {"PYSHMEM_WAIT_TIMEOUT": "5"}
+FABRIC = {"PYSHMEM_FAR": "fabric", "PYSHMEM_FABRIC": "tcp;ofi_rxm"}
 pytestmark = [pytest.mark.timeout(2 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]
 
 
@@ -68,11 +69,9 @@ def test_a_pe_killed_in_the_middle_of_a_call_ends_the_job(call, mpi, start):
     ends(start(ONE, KILLED.format(call=call), stack=mpi), "PE 1 on pyhost1")
 
 
-@of_each_mpi
-def test_a_pe_killed_while_all_goes_by_mpi_ends_the_job(mpi, start):
-    """No connection of pyshmem ends then: the launcher must notice."""
+def test_a_pe_killed_while_a_fabric_carries_its_data_ends_the_job(start):
     call = "shmem.put(x, source, 1 - me)"
-    ends(start(ONE, KILLED.format(call=call), stack=mpi, PYSHMEM_FAR="mpi"), "PE 1 on pyhost1")
+    ends(start(ONE, KILLED.format(call=call), **FABRIC), "PE 1 on pyhost1")
 
 
 ENDLESS = """
@@ -89,10 +88,9 @@ while True:
 """
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "mpi"])
-@of_each_mpi
+@pytest.mark.parametrize("mpi, carrier", [*((mpi, {"PYSHMEM_FAR": "tcp"}) for mpi in MPIS), ("ofi", FABRIC)])
 def test_a_link_that_goes_down_ends_the_job(mpi, carrier, start):
-    job = start(ONE, ENDLESS, stack=mpi, PYSHMEM_FAR=carrier, **SOON)
+    job = start(ONE, ENDLESS, stack=mpi, **carrier, **SOON)
     job.reach("begun", 2)
     ask("link", 1, "down")
     try:

@@ -5,7 +5,7 @@ import mmap
 
 import numpy as np
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import MESSAGE, OPERATORS, STAGE
+from pyshmem.runtime.far import OPERATORS, STAGE
 from standin_driver import LAUNCH
 
 COPY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_uint64)
@@ -27,7 +27,7 @@ class Gpu:
     def __init__(self, nbytes=1 << 20, length=None, is_hip=False):
         self.done, self.fails, self.is_hip, self.length = [], {}, is_hip, length or nbytes
         self.on_idle, self.busy = lambda: None, False
-        self._maps = [mmap.mmap(-1, nbytes), mmap.mmap(-1, STAGE + 4096 + MESSAGE), mmap.mmap(-1, 4096)]
+        self._maps = [mmap.mmap(-1, nbytes), mmap.mmap(-1, STAGE + 4096), mmap.mmap(-1, 4096)]
         self.heap, self.staging, self.scratch = (np.frombuffer(each, np.uint8) for each in self._maps)
         self.words = self.heap.view(np.uint64)
         self._waiting = []

@@ -1,1 +1,1 @@
-"""Routes to far PEs, those on other nodes: cpu and gpu by memory; carriers, interfaces and the proxy of kernels."""
+"""Routes to far PEs, those on other nodes: cpu and gpu by memory; the fabric, interfaces and the proxy of kernels."""

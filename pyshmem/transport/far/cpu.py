@@ -1,9 +1,10 @@
 """The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
 
-Requests and data travel over TCP connections or as messages of MPI, see carriers. See also _links.h and _service.h.
+Requests travel over TCP, and so do data, unless a fabric carries those of puts and gets, see fabric. See also _links.h and
+_service.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
-the data. The requests of one PE to another are executed in order.
+the data. The requests of one PE to another are executed in order; the native functions order what the fabric carries.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 from pyshmem.runtime import _native, descriptors
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import UnreachableError, refuse
+from pyshmem.runtime.errors import ShmemError, UnreachableError, refuse
 from pyshmem.runtime.far import ATOMICS as NUMBERS
 from pyshmem.runtime.far import OPERATORS
 from pyshmem.runtime.heap import default
@@ -32,7 +33,7 @@ from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import native
 from pyshmem.transport.far import interfaces
-from pyshmem.transport.far.carriers import carrier
+from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.near import Near, atomics_of
 
@@ -91,9 +92,10 @@ class Far(Near):
             super().put_signal(place, source, nbytes, home, update, word, value)
 
     def order(self) -> None:
-        """Send the requests of this PE's kernels: later requests to the same PE are executed after them."""
+        """Send the requests of this PE's kernels. Later operations on the same PE take effect after what is sent."""
         if proxy.memory:
             proxy.drain(default())
+        _native.far_fence()
 
     def settle(self, ctx: Any = None) -> None:
         """Wait until every request has been executed, also those of other contexts and of kernels that have ended."""
@@ -115,29 +117,31 @@ def open_service() -> None:
     Errors: UnreachableError, ArgumentError, LaunchError, OSError.
     """
     assert job.comm is not None
-    wish = carrier.agree()
-    listener, addresses = (-1, [b""] * job.n_pes) if wish == "mpi" else _listen()
+    wishes = fabric.agree()
+    listener, addresses, places = _listen()
     token, number = job.comm.bcast((secrets.token_bytes(16), secrets.randbits(64)))
-    known = tuple(addresses[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
+    known = tuple(places[pe] if pe in cpu.far_deltas else None for pe in range(job.n_pes))
     whole = cpu.base, cpu.size + cpu.system_bytes
-    naps = job.host_cores < 2 * job.host_pes  # a service that polls needs a core of its own
-    carrier.load(wish)
     _native.far_open(
         *(job.my_pe, job.n_pes, *whole, job.timeout, job.spins, number, token),
-        *(listener, _refuse, known, tuple(map(os.fsencode, job.hosts)), naps),
+        *(listener, _refuse, known, tuple(map(os.fsencode, job.hosts))),
     )  # fmt: skip
-    carrier.choose(wish)
+    try:
+        fabric.open(*wishes, addresses)
+    except ShmemError:
+        close_service()
+        raise
 
 
 def close_service() -> None:
     """Stop the service thread. Every PE has completed its requests and then passed a barrier."""
     _native.far_close()
-    carrier.close()
+    fabric.close()
     proxy.close()
 
 
-def _listen() -> tuple[int, list[bytes]]:
-    """Return this PE's listening socket and the addresses of all PEs' sockets. Collective over the job."""
+def _listen() -> tuple[int, list[str], list[bytes]]:
+    """Return this PE's listening socket, and the address of each PE and of its socket. Collective over the job."""
     assert job.comm is not None
     offers = gather(job.comm, _offer)
     addresses = ["127.0.0.1"] * job.n_pes if job.on_one_host else interfaces.choose(offers, job.hosts)
@@ -145,7 +149,7 @@ def _listen() -> tuple[int, list[bytes]]:
         listener = socket.create_server((addresses[job.my_pe], 0), backlog=_BACKLOG)
         listener.setblocking(False)
     ports = job.comm.allgather(listener.getsockname()[1])
-    return listener.detach(), [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
+    return listener.detach(), addresses, [_sockaddr(*each) for each in zip(addresses, ports, strict=True)]
 
 
 def _offer() -> list[interfaces.Interface]:

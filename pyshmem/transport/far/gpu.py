@@ -15,7 +15,7 @@ import torch
 from pyshmem.runtime import _native
 from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.far import MESSAGE, STAGE
+from pyshmem.runtime.far import STAGE
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import refuse_launch
 from pyshmem.runtime.job import job
@@ -92,7 +92,7 @@ class FromGpu(FromCpu):
         assert job.comm is not None
         heap = self.heap
         self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
-        self._service = torch.zeros(STAGE + 64 + MESSAGE, dtype=torch.uint8, device="cpu", pin_memory=True)
+        self._service = torch.zeros(STAGE + 64, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._scratch = torch.zeros(4, dtype=torch.int64, device=heap.device)
         heap.synchronize()
         gather(job.comm, lambda: self._open_native(requests.plans()))

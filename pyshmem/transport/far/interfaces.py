@@ -80,5 +80,5 @@ def choose(offers: list[list[Interface]], hosts: tuple[str, ...]) -> list[str]:
         if "" not in addresses and len(set(addresses)) == len(set(zip(hosts, addresses, strict=True))):
             return addresses
     names = {f"{host}: {', '.join(f'{i.name} {i.network}' for i in o)}" for host, o in zip(hosts, offers, strict=True)}
-    wants = "a network that all nodes share, an interface for each in PYSHMEM_INTERFACE, or PYSHMEM_FAR=mpi"
+    wants = "a network that all nodes share, or an interface for each in PYSHMEM_INTERFACE"
     refuse(UnreachableError, "init", "network", "; ".join(sorted(names)), wants)

@@ -14,8 +14,10 @@ def join(ctx: Any) -> None:
 
 
 def fence(ctx: Any) -> None:
-    """Order stores. Requests to one PE are always ordered."""
+    """Order stores. Requests to one PE are always ordered, but not with what a fabric carries."""
     _native.fence()
+    if not is_direct(number(ctx.reach)):
+        _native.far_fence()
 
 
 def quiet(ctx: Any) -> None:
