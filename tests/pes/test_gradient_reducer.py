@@ -7,6 +7,7 @@ import pyshmem as shmem
 import pytest
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from operands import close_to, equal_on_all_pes, random
 from pyshmem import ops
 from pyshmem.ops.training import schedules as gradient_schedules
@@ -109,6 +110,30 @@ def test_parameters_without_elements_are_left_out(schedule):
         assert reducer.buckets == (("bias", "weight"),)
         assert model.none.grad is None or model.none.grad.shape == (0,)
         equal_on_all_pes(shmem.array(model.weight.grad))
+
+
+@every_schedule
+def test_sums_of_several_backwards_count_each_gradient_once(schedule):
+    """Also of a parameter that a later backward does not use, after no_sync, and of the parts that checkpoints run."""
+    n = shmem.n_pes()
+    model = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)]).to(here())
+    x = torch.ones(1, 1, device=here())
+    with reducing(model, average=False, schedule=schedule, bucket_bytes=4) as reducer:
+        for each in model:
+            each.weight.data.fill_(1)
+        model[1](model[0](x)).backward()
+        model[0](x).backward()
+        assert [each.weight.grad.item() for each in model] == [2 * n, n]
+        with reducer.no_sync():
+            model[0](x).backward()
+        model[0](x).backward()
+        assert [each.weight.grad.item() for each in model] == [4 * n, n]
+        torch.autograd.grad(model[0](x), model[0].weight)  # adds to no .grad
+        assert [each.weight.grad.item() for each in model] == [4 * n, n]
+        model.zero_grad()
+        inner = torch.utils.checkpoint.checkpoint(model[1], x.clone().requires_grad_(), use_reentrant=True)
+        model[0](inner).backward()
+        assert [each.weight.grad.item() for each in model] == [n, n]
 
 
 @every_schedule

@@ -22,10 +22,16 @@ Named = tuple[str, torch.nn.Parameter]
 
 
 class Bucket:
-    """Parameters of one dtype whose gradients are reduced at once. flat: the gradients' place in symmetric memory."""
+    """Parameters of one dtype whose gradients are reduced at once. flat: the gradients' place in symmetric memory.
 
-    def __init__(self, parameters: Sequence[Named], flat: torch.Tensor) -> None:
-        self.parameters, self.flat = parameters, flat
+    A view that has been reduced already holds the sums of all PEs. Before a gradient is added to it, or it is reduced again,
+    it is divided by ``parts``, so that each PE has its part of these sums, and they count once.
+    """
+
+    def __init__(self, parameters: Sequence[Named], flat: torch.Tensor, parts: int) -> None:
+        """parts: 1 if gradients are averaged, which leaves equal ones as they are; else the number of PEs."""
+        self.parameters, self.flat, self.parts = parameters, flat, parts
+        self.reduced = [False] * len(parameters)
         self.views = []
         start = 0
         for _, each in parameters:
@@ -38,6 +44,14 @@ class Bucket:
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.parameters)
 
+    def divide(self, place: int, *_: Any) -> None:
+        """Leave this PE's part of sums that the view of a parameter holds."""
+        (_, parameter), view = self.parameters[place], self.views[place]
+        if self.reduced[place] and self.parts > 1 and parameter.grad is view:
+            with torch.no_grad():
+                view.div_(self.parts)
+        self.reduced[place] = False
+
     def collect(self, side: Side) -> torch.Tensor:
         """Return this PE's gradients as one array, on the current stream; each parameter's becomes its view of the bucket.
 
@@ -45,7 +59,9 @@ class Bucket:
         side: the current stream.
         """
         source = self.flat
-        for (name, parameter), view in zip(self.parameters, self.views, strict=True):
+        for place, ((name, parameter), view) in enumerate(zip(self.parameters, self.views, strict=True)):
+            self.divide(place)
+            self.reduced[place] = True
             grad = parameter.grad
             if grad is view:
                 continue

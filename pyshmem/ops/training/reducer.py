@@ -59,8 +59,9 @@ class GradientReducer:
         wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
         wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
         self._space, self._generation = Workspace(NAME, group, wanted), job.generation
-        self._buckets = [Bucket(each, self._space[f"bucket {i}"]) for i, each in enumerate(held)]
-        slots, divisor = [self._space["slots 0"], self._space["slots 1"]], group.size if average else 1
+        divisor, parts = (group.size, 1) if average else (1, group.size)
+        self._buckets = [Bucket(each, self._space[f"bucket {i}"], parts) for i, each in enumerate(held)]
+        slots = [self._space["slots 0"], self._space["slots 1"]]
         make = SCHEDULES[_chosen(schedule, group)]
         self._steps = [
             make(self._team, each.flat, divisor, slots, self._space[f"words {i}"])
@@ -72,11 +73,10 @@ class GradientReducer:
         for bucket, step in zip(self._buckets, self._steps, strict=True):  # compiles; a capture cannot
             step(bucket.flat)
         shmem.barrier_on_stream(self._team)
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket))
-            for bucket in self._buckets
-            for _, parameter in bucket.parameters
-        ]
+        self._adders: list[Any] = []  # of gradients to .grad: torch keeps them only while there is a graph
+        self._hooks = list[Any]()
+        for bucket in self._buckets:
+            self._hook(bucket)
 
     @property
     def buckets(self) -> tuple[tuple[str, ...], ...]:
@@ -98,10 +98,19 @@ class GradientReducer:
             hook.remove()
         for bucket in self._buckets:
             bucket.detach()
-        self._hooks, self._buckets, self._steps = [], [], []
+        self._hooks, self._adders, self._buckets, self._steps = [], [], [], []
         if self._generation == job.generation and self._team:
             self._space.close()
             self._team.destroy()
+
+    def _hook(self, bucket: Bucket) -> None:
+        """Let backward say when it adds a gradient of the bucket, and when it has."""
+        for place, (_, parameter) in enumerate(bucket.parameters):
+            function: Any = parameter.view_as(parameter).grad_fn
+            adder = function.next_functions[0][0]
+            self._adders.append(adder)
+            self._hooks.append(adder.register_prehook(partial(bucket.divide, place)))
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket)))
 
     def _broadcast(self, model: torch.nn.Module) -> None:
         with torch.no_grad():
