@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import io
 
 import pyshmem as shmem
 import pytest
@@ -154,6 +155,26 @@ def test_training_gives_what_distributed_data_parallel_gives(schedule, dtype, gr
                 assert torch.equal(mine, other) and torch.equal(mine.grad, other.grad), name
             else:
                 close_to(mine.detach(), other.detach().double(), BOUNDS[dtype], name)
+
+
+def test_a_model_whose_parameters_are_no_longer_those_of_the_reducer_is_refused():
+    """Their gradients would stay on this PE. Copies and files have no reducer."""
+    model, x = network(), data(shmem.my_pe())
+    with reducing(model):
+        other, saved = copy.deepcopy(model), io.BytesIO()
+        torch.save(model, saved)
+        saved.seek(0)
+        assert torch.load(saved, weights_only=False)(x).requires_grad
+        loss_of(other.half().float(), x).backward()
+        kept = [each.dtype for each in model.parameters()]
+        with refuses("GradientReducer", r"model, 0.weight: got torch.float16, changed from torch.float32"):
+            model.half()(x.half())
+        model.float()
+        assert [each.dtype for each in model.parameters()] == kept
+        loss_of(model, x).backward()
+        model.load_state_dict(model.state_dict(), assign=True)
+        with refuses("GradientReducer", "model, 0.weight: got another parameter"):
+            model(x)
 
 
 def test_parameters_and_buffers_become_those_of_pe_0():

@@ -20,6 +20,7 @@ from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.training.schedules import SCHEDULES, slot_bytes, words_of
+from pyshmem.ops.training.watch import Watch
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
@@ -74,7 +75,7 @@ class GradientReducer:
             step(bucket.flat)
         shmem.barrier_on_stream(self._team)
         self._adders: list[Any] = []  # of gradients to .grad: torch keeps them only while there is a graph
-        self._hooks = list[Any]()
+        self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters))]
         for bucket in self._buckets:
             self._hook(bucket)
 
