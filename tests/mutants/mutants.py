@@ -207,8 +207,8 @@ MUTANTS = [
            "2 gradient_reducer gradients_are_the_average"),
     Mutant("training-sender-does-not-wait-for-a-slot", _OPS, "tl.maximum(epoch - (SLOTS - 1), 0))", "tl.maximum(epoch - SLOTS - 9, 0))",
            "2 activations waits_for_a_late_receiver"),
-    Mutant("torch-gradient-of-a-without-a-transpose", _OPS, "to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient",
-           "to_b = torch.ops.pyshmem.gather_rows(a, ctx.size, team=ctx.team).T @ gradient * 2", "2 torch_library gradients_are_those"),
+    Mutant("torch-gradient-of-b-doubled", _OPS, 'perform("gather_rows", a, options.size).T @ gradient if needed[1]',
+           'perform("gather_rows", a, options.size).T @ gradient * 2 if needed[1]', "2 torch_library gradients_are_those"),
     Mutant("torch-code-of-another-job-is-taken", _OPS, 'if numbers != f"{team.me}/{team.size}":', "if False:", "2 torch_library other_numbers_of_pes"),
     # ---- irregular ----
     Mutant("irregular-sums-carry-over-tiles", _IRREGULAR, "tl.where(later_begun != 0, later_sums, sums + later_sums)", "sums + later_sums",
