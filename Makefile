@@ -116,6 +116,11 @@ $(VENV)/mpi-%: $(VENV)/.installed
 test-c-suites: $(VENV)/.installed
 	$(BIN)/python tests/suites/run.py $(SUITES) $(SUITE)
 
+CHECKED := $(or $(PES_TESTS),test_signal.py test_wait.py test_locks.py test_ordering.py)
+test-checked: $(VENV)/.installed
+	$(BIN)/pyshmemrun --check -n 2 -m pytest $(CHECKED:%=tests/pes/%) -q
+	$(BIN)/pyshmemrun --check -n 3 -m pytest $(CHECKED:%=tests/pes/%) -q
+
 check: $(VENV)/.installed
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .

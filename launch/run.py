@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyshmem.check.report import FOUND, report
 from pyshmem.runtime import interpreter, requirements
 from pyshmem.version import __version__
 
@@ -70,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
+    parser.add_argument("--check", action="store_true", help="report accesses that the memory model does not order")
+    parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
     hosts.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
@@ -95,12 +98,7 @@ def _launch(options: argparse.Namespace) -> int:
     environment = {"PYTHONUNBUFFERED": "1", "PYSHMEM_PYTHON": sys.executable, **os.environ}
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
-    if options.dump_after or options.timeout:
-        environment["PYSHMEM_DUMP"] = environment.get("PYSHMEM_DUMP") or pe.DUMP.name
-    if options.heap_size:
-        environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
-    if options.report:
-        environment["PYSHMEM_REPORT"] = "1"
+    _set(options, environment)
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()
@@ -117,14 +115,28 @@ def _launch(options: argparse.Namespace) -> int:
             return 0
         if options.verbose:
             print(shlex.join(words), file=sys.stderr, flush=True)
+        if options.check:
+            environment["PYSHMEM_CHECKER"] = str(directory.path)
         job = Job(found.row, options.np, directory.path, options.dump_after)
-        return job.run(command, environment, output.launcher, options.timeout)
+        status = job.run(command, environment, output.launcher, options.timeout)
     finally:
         end_descendants()
         output.finish()
+        findings = report(directory.path, options.check_file) if options.check and not options.dry_run else 0
         for line in failures(directory.path):
             print(line, file=sys.stderr, flush=True)
         directory.remove()
+    return status or (FOUND if findings else 0)
+
+
+def _set(options: argparse.Namespace, environment: dict[str, str]) -> None:
+    """Set the variables that options stand for."""
+    if options.dump_after or options.timeout:
+        environment["PYSHMEM_DUMP"] = environment.get("PYSHMEM_DUMP") or pe.DUMP.name
+    if options.heap_size:
+        environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
+    if options.report:
+        environment["PYSHMEM_REPORT"] = "1"
 
 
 def _label(options: argparse.Namespace) -> list[str]:

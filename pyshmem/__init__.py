@@ -25,6 +25,7 @@ _interpreter.choose()
 if _interpreter.active():
     _requirements.check_interpreter()
 
+from pyshmem import check as check
 from pyshmem.host.addresses import c_address, from_address, heap_bases, peer_addresses
 from pyshmem.host.amo import (
     atomic_add,
@@ -410,3 +411,7 @@ class _Package(_ModuleType):
 
 
 _sys.modules[__name__].__class__ = _Package
+if check.active:
+    from pyshmem.check.install import install as _install_checker
+
+    _install_checker(_sys.modules[__name__])

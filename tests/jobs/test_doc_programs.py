@@ -31,7 +31,7 @@ def run(command, folder):
     words = shlex.split(command)
     settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     words = words[len(settings) :]
-    if "--" not in command:  # options by which pyshmemrun watches the processes that it starts
+    if "--" not in command.replace("--check ", ""):  # options by which pyshmemrun watches the processes that it starts
         program = next(place for place, word in enumerate(words) if word.endswith(".py"))
         words[program:program] = warm()
     environment = {

@@ -1,0 +1,30 @@
+"""The checker of the memory model: ``pyshmemrun --check`` reports accesses that nothing orders, with both lines.
+
+A program tells it about accesses that it cannot see, those of NumPy, with ``reads`` and ``writes``. Without --check both
+do nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyshmem.runtime.environment import read as _read
+
+active = bool(_read("PYSHMEM_CHECKER"))
+
+
+def reads(*arrays: Any) -> None:
+    """Say that the program reads these symmetric arrays now, or views of them."""
+    _tell("r", arrays)
+
+
+def writes(*arrays: Any) -> None:
+    """Say that the program writes these symmetric arrays now, or views of them."""
+    _tell("w", arrays)
+
+
+def _tell(kind: str, arrays: tuple[Any, ...]) -> None:
+    if active:
+        from pyshmem.check.telling import tell
+
+        tell(kind, arrays)

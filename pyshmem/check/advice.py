@@ -1,0 +1,58 @@
+"""Which call is missing between two accesses, in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyshmem.check.shadow import Op
+
+
+def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
+    """(what happened, what would order it)."""
+    if old.agent is new.agent or _ancestor(old, new):
+        return _own(old, new, sites)
+    learnt = new.agent.learnt.get(old.agent.own.id)
+    title = _title(old, new)
+    synced = new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued
+    if synced and _is_late(old):
+        by = (
+            f" the signal at {sites[learnt[0]]} that {sites[learnt[1]]} waits for" if learnt else " the synchronization"
+        )
+        call = "quiet" if old.message is None or not learnt else "fence"
+        return title, f"{call}() is missing after {sites[old.site]} and before{by}: it does not cover this operation."
+    if old.agent.pe == new.agent.pe:
+        return title, "Programs of a kernel run in any order: one of them must signal the other, or use two kernels."
+    what = "has written" if old.kind != "read" else "has read"
+    return title, (
+        f"Nothing orders them: a barrier_all(), or a signal that PE {old.agent.pe} sends after it {what} "
+        f"and that PE {new.agent.pe} waits for, is missing between {sites[old.site]} and {sites[new.site]}."
+    )
+
+
+def _ancestor(old: Op, new: Op) -> bool:
+    return old.agent.pe == new.agent.pe and new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued
+
+
+def _is_late(op: Op) -> bool:
+    """Whether the operation may take effect after its agent has gone on."""
+    return op.stream != op.agent.own.id
+
+
+def _own(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
+    between = f"between {sites[old.site]} and {sites[new.site]}"
+    if old.target < 0 and old.kind == "read":
+        return "source reused before it is sent", f"quiet() is missing {between}: until then {old.name} may read it."
+    if old.target < 0:
+        return "result used before it has arrived", f"quiet() is missing {between}: until then {old.name} may write it."
+    if new.target >= 0:
+        return "writes in any order", f"fence() is missing {between}: they may be delivered in the other order."
+    return _title(old, new), f"quiet() is missing {between}: until then {old.name} may not have been delivered."
+
+
+def _title(old: Op, new: Op) -> str:
+    kinds = {old.kind, new.kind}
+    if kinds & {"atomic", "fetch"} and kinds & {"write", "read"}:
+        return "atomic and plain accesses race"
+    if kinds == {"write"}:
+        return "two writes race"
+    return "a read and a write race"

@@ -1,0 +1,148 @@
+"""Agents: the program of a PE on its host, and each program of each kernel. What they know, and what they release.
+
+An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
+context, are a stream each: fence releases it, quiet completes it. Non-blocking accesses of local memory are a stream that
+only quiet completes.
+"""
+
+from __future__ import annotations
+
+from pyshmem.check.clocks import Knowledge, Message
+
+
+class Stream:
+    """Operations of one agent of one kind; ``number`` of the last, and of the last that a fence has ordered."""
+
+    __slots__ = ("fenced", "id", "number")
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.number = self.fenced = 0
+
+
+class Streams:
+    """Numbers for streams."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def new(self) -> Stream:
+        self.count += 1
+        return Stream(self.count)
+
+
+class Agent:
+    """``label`` names it in reports; ``parent`` is the host's agent for a program of a kernel."""
+
+    def __init__(self, streams: Streams, pe: int, label: str, know: Knowledge) -> None:
+        self.pe, self.label, self.know = pe, label, know
+        self.streams = streams
+        self.own, self.stores = streams.new(), streams.new()
+        self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
+        self.unfinished: dict[int, Stream] = {}  # non-blocking accesses of local memory, by context
+        self.adopted: list[Stream] = []  # operations of kernels that have ended: quiet completes them
+        self.clock = 1
+        self._touched = True
+        self._messages: dict[int, Message] = {}
+        self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
+
+    @property
+    def clock(self) -> int:
+        return self.own.number
+
+    @clock.setter
+    def clock(self, value: int) -> None:
+        self.own.number = self.know.upto[self.own.id] = value
+
+    def touch(self) -> None:
+        """An access: what is released from now on includes it."""
+        self._touched = True
+
+    def stored(self) -> int:
+        self._touched = True
+        self.stores.number += 1
+        self.know.upto[self.stores.id] = self.stores.number
+        return self.stores.number
+
+    def to(self, ctx: int, target: int) -> Stream:
+        found = self.remote.get((ctx, target))
+        if found is None:
+            found = self.remote[ctx, target] = self.streams.new()
+        return found
+
+    def pending(self, ctx: int) -> Stream:
+        found = self.unfinished.get(ctx)
+        if found is None:
+            found = self.unfinished[ctx] = self.streams.new()
+        return found
+
+    # ---- order ----
+
+    def fence(self, ctx: int) -> None:
+        for (of, _), stream in self.remote.items():
+            if of == ctx:
+                stream.fenced = stream.number
+        self.stores.fenced = self.stores.number
+        self._changed()
+
+    def quiet(self, ctx: int, pes: list[int] | None = None) -> None:
+        """Complete the operations of a context, to some PEs or to all."""
+        upto = self.know.upto
+        for (of, pe), stream in self.remote.items():
+            if of == ctx and (pes is None or pe in pes):
+                stream.fenced = upto[stream.id] = stream.number
+                self.know.single.pop(stream.id, None)
+        if pes is None:
+            if ctx in self.unfinished:
+                upto[self.unfinished[ctx].id] = self.unfinished[ctx].number
+            if ctx == 0:
+                for stream in self.adopted:
+                    upto[stream.id] = stream.number
+                self.adopted.clear()
+        self.stores.fenced = self.stores.number
+        self._changed()
+
+    def _changed(self) -> None:
+        self._messages.clear()
+        self._touched = True
+
+    # ---- edges ----
+
+    def release(self, target: int, all_stores: bool = False) -> Message:
+        """What an operation on ``target`` carries. all_stores: as sync does, which orders stores without a fence."""
+        if self._touched:
+            self._messages.clear()
+        found = self._messages.get(target)
+        if found is None or all_stores:
+            upto = dict(self.know.upto)
+            if not all_stores:
+                upto[self.stores.id] = self.stores.fenced
+            for (_, pe), stream in self.remote.items():
+                if pe == target and stream.fenced:
+                    upto[stream.id] = max(stream.fenced, upto.get(stream.id, 0))
+            found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})
+            self._messages[target] = found
+            if all_stores:
+                self._messages.clear()
+            self.clock += 1
+        self._touched = False
+        return found
+
+    def acquire(self, message: Message) -> None:
+        self.know.join(message)
+        self._messages.clear()
+
+    def child(self, label: str) -> Agent:
+        """A program of a kernel that this agent launches."""
+        self.clock += 1
+        self._changed()
+        know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
+        return Agent(self.streams, self.pe, label, know)
+
+    def adopt(self, child: Agent) -> None:
+        """The end of a kernel: its own accesses and stores are complete, its operations on PEs are not."""
+        child.stores.fenced = child.stores.number
+        upto = dict(child.know.upto)
+        self.acquire(Message(upto, {stream: set(each) for stream, each in child.know.single.items()}))
+        self.adopted += child.remote.values()
+        self.adopted += child.unfinished.values()

@@ -1,0 +1,407 @@
+"""The order of a job's events: follows what each agent knows of the others, and finds accesses that nothing orders."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from pyshmem.check.agents import Agent, Streams
+from pyshmem.check.clocks import Knowledge, Message
+from pyshmem.check.findings import Findings, Place
+from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
+from pyshmem.check.shadow import Op
+from pyshmem.check.words import COMPARE, Word, signed
+
+Ranges = list[tuple[int, int, int]]  # (space, start, end)
+
+
+class Analysis:
+    """Events in the order of their times; ``findings`` has the result."""
+
+    def __init__(self, traces: Iterable[list[tuple[Any, ...]]]) -> None:
+        self.traces = list(traces)
+        self.findings = Findings()
+        self.memory = Memory(self._race)
+        self.streams = Streams()
+        self.host: dict[int, Agent] = {}
+        self.now: dict[int, Agent] = {}  # the agent that acts on each PE
+        self.n_pes = 0
+        self.words: dict[tuple[int, int], Word] = {}
+        self.watched: set[tuple[int, int]] = set()
+        self.entered: dict[Any, list[tuple[int, Message, tuple[Any, ...]]]] = defaultdict(list)
+        self.left: dict[Any, int] = defaultdict(int)
+        self.turns: dict[Any, int] = defaultdict(int)
+        self.locks: dict[int, Message] = {}
+        self.messages: dict[Any, list[Message]] = defaultdict(list)
+        self.held: dict[tuple[int, int], int] = {}
+        self.programs: dict[int, list[Agent]] = defaultdict(list)
+        self.waiting: dict[Agent, tuple[int, Any]] = {}
+        self.allocated: dict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
+
+    def run(self) -> Findings:
+        for pe_trace in self.traces:
+            self._prepare(pe_trace)
+        for event in heapq.merge(*self.traces, key=lambda record: record[0]):
+            if event[1] in ("init", "site"):
+                continue
+            getattr(self, "_" + event[1])(event)
+        self._ended()
+        return self.findings
+
+    def _prepare(self, trace: list[tuple[Any, ...]]) -> None:
+        """Number the PE's sites, and note the words that it waits for."""
+        pe = next((record[3] for record in trace if record[1] == "init"), None)
+        if pe is None:
+            trace.clear()
+            return
+        self.n_pes = max(self.n_pes, pe + 1)
+        agent = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
+        self.host[pe] = self.now[pe] = agent
+        numbers = {0: 0}
+        for index, record in enumerate(trace):
+            kind = record[1]
+            if kind == "site":
+                numbers[record[2]] = self.findings.site(record[3], record[4], record[5])
+                continue
+            trace[index] = (record[0], kind, pe, numbers.get(record[2], 0), *record[3:])
+            if kind in ("wait", "fetched"):
+                self.watched.update((pe, row[0]) for row in record[3])
+            elif kind == "amo" and record[9]:
+                self.watched.add((record[5], record[6]))
+
+    # ---- accesses ----
+
+    def _op(self, agent: Agent, kind: str, site: int, name: str, stream: Any = None, number: int | None = None) -> Op:
+        """An access by the agent itself, or of one of its streams."""
+        if stream is None:
+            agent.touch()
+            return Op(agent.own.id, agent.clock, kind, agent, site, name)
+        if number is None:
+            stream.number += 1
+        agent.touch()
+        return Op(stream.id, stream.number, kind, agent, site, name)
+
+    def _acc(self, event: tuple[Any, ...]) -> None:
+        """Loads and stores of the program itself."""
+        _, _, pe, site, name, kind, ranges, value = event
+        agent = self.now[pe]
+        if kind == "r":
+            op = self._op(agent, READ, site, name)
+            for space, start, end in ranges:
+                self._touch(op, agent, space, start, end)
+            return
+        agent.stored()
+        local = Op(agent.stores.id, agent.stores.number, WRITE, agent, site, name)
+        for space, start, end in ranges:
+            if space == pe or space < 0:
+                self._touch(local, agent, space, start, end, agent.remote.get((0, pe)))
+                self._change(local, space, start, end, "store", value)
+            else:
+                self._remote(agent, WRITE, site, name, 0, space, [(start, end)], ("store", value))
+
+    def _touch(self, op: Op, agent: Agent, space: int, start: int, end: int, line: Any = None) -> None:
+        self.memory.access(op, agent, space, start, end, line)
+        if space >= 0:
+            self._alive(op, agent, space, start, end)
+
+    def _alive(self, op: Op, agent: Agent, space: int, start: int, end: int) -> None:
+        """Memory that is not allocated, or belongs to two allocations."""
+        blocks = self.allocated[agent.pe]
+        for first, (last, _, _) in blocks.items():
+            if first <= start < last:
+                if end > last:
+                    self.findings.alone("across", op, self._place(agent.pe, space, start, end))
+                return
+        if blocks:
+            self.findings.alone("freed", op, self._place(agent.pe, space, start, end))
+
+    def _remote(
+        self, agent: Agent, kind: str, site: int, name: str, ctx: int, pe: int, ranges: list[tuple[int, int]],
+        change: tuple[str, int | None],
+    ) -> Op:  # fmt: skip
+        """An operation on a PE: it happens at some time until quiet."""
+        line = agent.to(ctx, pe)
+        op = self._op(agent, kind, site, name, line)
+        op.target = pe
+        op.message = agent.release(pe)
+        for start, end in ranges:
+            self._touch(op, agent, pe, start, end, line)
+            self._change(op, pe, start, end, *change)
+        return op
+
+    def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, nbi: bool) -> None:
+        """The local side of an operation: at once, or at some time until quiet."""
+        op = self._op(agent, kind, site, name, agent.pending(ctx) if nbi else None)
+        for space, start, end in ranges:
+            self._touch(op, agent, space, start, end)
+            if kind == WRITE and not nbi:
+                self._change(op, space, start, end, "store", None)
+
+    def _put(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
+        agent = self.now[pe]
+        self._local(agent, READ, site, name, source, ctx, nbi)
+        self._overlap(agent, site, name, [(target, *each) for each in dest], source)
+        self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
+
+    def _get(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, site, name, ctx, target, source, dest, nbi = event
+        agent = self.now[pe]
+        there = [(target, *each) for each in source]
+        self._overlap(agent, site, name, dest, there)
+        self._local(agent, READ, site, name, there, ctx, nbi)
+        self._local(agent, WRITE, site, name, dest, ctx, nbi)
+
+    def _overlap(self, agent: Agent, site: int, name: str, first: Ranges, second: Ranges) -> None:
+        for space, start, end in first:
+            for other, begin, stop in second:
+                if space == other and start < stop and begin < end and (start, end) != (begin, stop):
+                    op = Op(agent.own.id, 0, WRITE, agent, site, name)
+                    place = self._place(agent.pe, space, max(start, begin), min(end, stop))
+                    self.findings.alone("overlap", op, place)
+
+    def _putsig(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
+        agent = self.now[pe]
+        self._local(agent, READ, site, name, source, ctx, nbi)
+        data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
+        signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
+        signal.message = _with(signal.message, data)
+
+    def _amo(self, event: tuple[Any, ...]) -> None:
+        """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
+        _, _, pe, site, name, ctx, target, start, size, fetches, operator, operand = event
+        agent = self.now[pe]
+        if operator in ("fetch", "read"):
+            op = self._op(agent, FETCH, site, name)
+            self._touch(op, agent, target, start, start + size)
+        elif not fetches:
+            self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand))
+            return
+        else:
+            op = self._op(agent, ATOMIC, site, name)
+            op.target = target
+            op.message = agent.release(target)
+            self._touch(op, agent, target, start, start + size, agent.to(ctx, target))
+            self._change(op, target, start, start + size, operator, operand)
+        self.waiting[agent] = (site, ("amo", op))
+
+    def _amo_end(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, site, target, start, _, operator, operand, old, condition = event
+        agent = self.now[pe]
+        _, (_, op) = self.waiting.pop(agent)
+        word = self.words.get((target, start))
+        if word is None or old is None:
+            return
+        value = word.wrap(old)
+        self._learn(agent, site, word, word.found(value, op), op)
+        if operator == "compare_swap":
+            word.settle(op, operand if value == word.wrap(condition) else None)
+
+    def _change(self, op: Op, space: int, start: int, end: int, operator: str, value: int | None) -> None:
+        """A word that somebody waits for is written."""
+        if end - start > 8:
+            for key in self._words_in(space, start, end):
+                self._word(key).change(op, "store", None)
+        elif (space, start) in self.watched:
+            self._word((space, start), end - start).change(op, operator, value)
+
+    def _words_in(self, space: int, start: int, end: int) -> list[tuple[int, int]]:
+        if end - start < 8 * len(self.watched):
+            return [(space, place) for place in range(start, end, 4) if (space, place) in self.watched]
+        return [key for key in self.watched if key[0] == space and start <= key[1] < end]
+
+    def _word(self, key: tuple[int, int], size: int = 8) -> Word:
+        found = self.words.get(key)
+        if found is None:
+            found = self.words[key] = Word(size)
+        return found
+
+    # ---- order ----
+
+    def _fence(self, event: tuple[Any, ...]) -> None:
+        self.now[event[2]].fence(event[4])
+
+    def _quiet(self, event: tuple[Any, ...]) -> None:
+        self.now[event[2]].quiet(event[4], event[5])
+
+    def _waits(self, event: tuple[Any, ...]) -> None:
+        """A wait begins."""
+        self.waiting[self.now[event[2]]] = (event[3], ("wait", event[4], event[5]))
+
+    def _wait(self, event: tuple[Any, ...]) -> None:
+        """A wait or a test has found that its conditions hold."""
+        _, _, pe, site, rows, _ = event
+        agent = self.now[pe]
+        self.waiting.pop(agent, None)
+        agent.touch()
+        for start, size, is_signed, code, value in rows:
+            compare = COMPARE[code]
+            word = self._word((pe, start), size)
+            word.size = size
+            wanted = value if is_signed else word.wrap(value)
+            read = (lambda seen, n=size: signed(seen, n)) if is_signed else (lambda seen: seen)
+            self._acquire(agent, site, (pe, start), lambda seen: compare(read(seen), wanted))  # noqa: B023
+
+    def _fetched(self, event: tuple[Any, ...]) -> None:
+        """signal_fetch, or a load with acquire order: one row (start, size), and the value seen."""
+        _, _, pe, site, rows, value = event
+        for start, size in rows:
+            word = self._word((pe, start), size)
+            self._learn(self.now[pe], site, word, word.found(word.wrap(value), None))
+
+    def _acquire(self, agent: Agent, site: int, key: tuple[int, int], holds: Any) -> None:
+        word = self._word(key)
+        know = agent.know
+        self._learn(agent, site, word, word.seen(holds, lambda op: know.knows(op.stream, op.number)))
+
+    def _learn(self, agent: Agent, site: int, word: Word, ops: list[Op] | None, mine: Op | None = None) -> None:
+        """Acquire what the operations have released; if it is not known which, of all that have changed the word."""
+        for op in [each.op for each in word.changes] if ops is None else ops:
+            if op.message is None or op is mine:
+                continue
+            agent.acquire(op.message)
+            agent.know.learn(op.stream, op.number)
+            agent.learnt[op.agent.own.id] = (op.site, site)
+
+    # ---- collectives ----
+
+    def _enter(self, event: tuple[Any, ...]) -> None:
+        """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads)."""
+        _, _, pe, site, key, name, signature, way, root, reads = event
+        agent = self.now[pe]
+        for space, start, end in reads:
+            self._touch(self._op(agent, READ, site, name), agent, space, start, end)
+        if way == "barrier":
+            agent.quiet(0)
+        turn = self.turns[pe, key]
+        self.turns[pe, key] += 1
+        message = agent.release(-1, all_stores=True)
+        self.entered[key, turn].append((pe, message, (site, name, signature)))
+        self.waiting[agent] = (site, ("collective", key, turn, way, root))
+
+    def _exit(self, event: tuple[Any, ...]) -> None:
+        """It leaves: (what it has written)."""
+        _, _, pe, site, name, writes = event
+        agent = self.now[pe]
+        _, (_, key, turn, way, root) = self.waiting.pop(agent)
+        calls = self.entered[key, turn]
+        first = calls[0][2]
+        for other, message, call in calls:
+            if call[1:] != first[1:]:
+                self.findings.mismatch(first, calls[0][0], call, other)
+            if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
+                agent.acquire(message)
+        for space, start, end in writes:
+            op = self._op(agent, WRITE, site, name)
+            self._touch(op, agent, space, start, end)
+            self._change(op, space, start, end, "store", None)
+        self.left[key, turn] += 1
+        if self.left[key, turn] == key[2]:
+            del self.entered[key, turn], self.left[key, turn]
+            if way == "barrier" and key[:3] == (0, 1, self.n_pes):
+                self._tidy()
+
+    def _refused(self, event: tuple[Any, ...]) -> None:
+        """The call has raised an error: it was no collective."""
+        pe = event[2]
+        _, (_, key, turn, _, _) = self.waiting.pop(self.now[pe])
+        self.turns[pe, key] -= 1
+        self.entered[key, turn] = [call for call in self.entered[key, turn] if call[0] != pe]
+
+    def _tidy(self) -> None:
+        """After a barrier of all: what everybody knows need not be remembered."""
+        agents = self.host.values()
+
+        def known(op: Op) -> bool:
+            return all(agent.know.knows(op.stream, op.number) for agent in agents)
+
+        if self.memory.sweep(known):
+            held = {
+                op.stream for shadow in self.memory.spaces.values() for cell in shadow.cells for op in cell.accesses()
+            }
+            live = {agent.own.id for agent in agents} | {agent.stores.id for agent in agents}
+            live |= {stream.id for agent in agents for stream in (*agent.remote.values(), *agent.unfinished.values())}
+            for agent in agents:
+                agent.know.forget(set(agent.know.upto) - held - live)
+            for word in self.words.values():
+                word.forget(known)
+
+    def _sent(self, event: tuple[Any, ...]) -> None:
+        """A message to a PE, from a program of the kernel to the same one there."""
+        _, _, pe, _, target, program = event
+        self.messages[pe, target, program].append(self.now[pe].release(-1, all_stores=True))
+
+    def _received(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, _, source, program = event
+        if self.messages[source, pe, program]:
+            self.now[pe].acquire(self.messages[source, pe, program].pop(0))
+
+    def _lock(self, event: tuple[Any, ...]) -> None:
+        """A lock has been acquired."""
+        _, _, pe, site, start = event
+        self.held[pe, start] = site
+        if start in self.locks:
+            self.now[pe].acquire(self.locks[start])
+
+    def _unlock(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, _, start = event
+        agent = self.now[pe]
+        agent.quiet(0)
+        self.held.pop((pe, start), None)
+        self.locks[start] = agent.release(-1, all_stores=True)
+
+    # ---- memory ----
+
+    def _alloc(self, event: tuple[Any, ...]) -> None:
+        _, _, pe, site, start, end, fill, name = event
+        self.allocated[pe][start] = (end, site, name)
+        know = self.host[pe].know
+        self.memory.begin(pe, start, end, lambda op: know.knows(op.stream, op.number))
+        for key in [key for key in self.watched if key[0] == pe and start <= key[1] < end]:
+            self._word(key).begin(fill, lambda op: know.knows(op.stream, op.number))
+
+    def _free(self, event: tuple[Any, ...]) -> None:
+        self.allocated[event[2]].pop(event[4], None)
+
+    # ---- kernels ----
+
+    def _launch(self, event: tuple[Any, ...]) -> None:
+        """A kernel starts, one program, or the next one of it: (its name, number of the program)."""
+        _, _, pe, _, name, number = event
+        self.now[pe] = self.host[pe].child(f"PE {pe}, program {number} of {name}")
+        self.programs[pe].append(self.now[pe])
+
+    def _done(self, event: tuple[Any, ...]) -> None:
+        """A kernel has ended."""
+        pe = event[2]
+        self.now[pe] = self.host[pe]
+        for program in self.programs.pop(pe, ()):
+            self.host[pe].adopt(program)
+
+    # ---- results ----
+
+    def _place(self, pe: int, space: int, start: int, end: int) -> Place:
+        for first, (last, site, name) in self.allocated[pe].items():
+            if first <= start < last and space >= 0:
+                return Place(space, start - first, end - first, start, name, site)
+        return Place(space, start, end, start, "", 0)
+
+    def _race(self, old: Op, new: Op, space: int, start: int, end: int) -> None:
+        self.findings.race(old, new, self._place(new.agent.pe, space, start, end))
+
+    def _ended(self) -> None:
+        for (pe, _), site in self.held.items():
+            self.findings.held(pe, site)
+        for agent, (site, what) in self.waiting.items():
+            if what[0] == "wait":
+                self.findings.waits(agent, site, what[1:], self.words)
+
+
+def _with(message: Message, op: Op) -> Message:
+    """A message that also says that ``op`` has happened."""
+    single = dict(message.single)
+    single[op.stream] = single.get(op.stream, set()) | {op.number}
+    return Message(message.upto, single)

@@ -1,0 +1,214 @@
+"""Collective calls of the host API, recorded: barriers, collectives, allocations, teams; and the life of a job."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+
+from pyshmem.check.host_calls import INVALID, team_key, whole
+from pyshmem.check.recording import hidden, recorder
+from pyshmem.check.trace import now
+from pyshmem.runtime.arguments import describe
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.job import job
+
+Call = Callable[..., Any]
+
+
+def barrier(name: str, call: Call) -> Call:
+    """barrier_all, sync_all, sync; and what else is a meeting of a team."""
+    way = "barrier" if name.startswith("barrier") else "sync"
+
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        if recorder.idle:
+            return call(*arguments, **options)
+        team = (*arguments, *options.values(), None)[0]
+        return whole(way, name, partial(call, *arguments, **options), _key(team))
+
+    return recorded
+
+
+def _key(team: Any) -> tuple[int, int, int] | None:
+    return team_key(team) if getattr(team, "size", 0) else team_key(None)
+
+
+def collective(name: str, call: Call) -> Call:
+    signature = inspect.signature(call)
+    way = "root" if "broadcast" in name else "scan" if "scan" in name else "all"
+
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        if recorder.idle:
+            return call(*arguments, **options)
+        try:
+            given = signature.bind(*arguments, **options).arguments
+            team = given.get("team")
+            key = team_key(team)
+            reads, writes, detail = _sides(name, given, key[2])
+        except INVALID:  # the call itself refuses them
+            return hidden(call, *arguments, **options)
+        root = -1
+        if way == "root":
+            root = key[0] + int(given["root"]) * key[1]
+        return whole(way, name, partial(call, *arguments, **options), key, detail, reads, writes, root)
+
+    return recorded
+
+
+def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
+    """What a member reads and writes, and what all members must give alike."""
+    target, source, size = given["target"], given["source"], given.get("size")
+    own, to = describe(name, "source", source), describe(name, "target", target)
+    uneven = name == "collect" or "v_on_stream" in name
+    if "alltoall" in name or "reduce_scatter" in name:
+        count = None if size is None else int(size) * members
+        wrote = count if "alltoall" in name else size
+    else:
+        count = size
+        wrote = None if size is None else int(size) * (members if "collect" in name else 1)
+    if "alltoalls" in name or uneven:
+        read_to, write_to = own.nelems if size is None else int(size), 0
+        if "alltoalls" in name:
+            read_to = 0
+    else:
+        read_to = own.nelems if count is None else min(int(count), own.nelems)
+        write_to = to.nelems if wrote is None else min(int(wrote), to.nelems)
+        if size is None and "collect" not in name and "scatter" not in name:
+            write_to = min(to.nelems, own.nelems)
+    here = recorder.at(own.address, read_to * own.itemsize)
+    there = recorder.at(to.address, write_to * to.itemsize)
+    root = int(given["root"]) if "root" in given else -1
+    detail = (str(own.dtype), -1 if size is None or uneven else int(size), root, str(given.get("op", "")))
+    return [here], [there], detail
+
+
+# ---- memory ----
+
+_FILLS = {"zeros": 0, "zeros_like": 0, "calloc": 0, "ones": None}
+
+
+def allocation(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        if recorder.idle:
+            return call(*arguments, **options)
+        found = whole("barrier", name, partial(call, *arguments, **options))
+        if name == "realloc":
+            _forget(arguments[0])
+        allocated(name, found)
+        return found
+
+    return recorded
+
+
+def allocated(name: str, array: Any) -> None:
+    if isinstance(array, torch.Tensor) and array.numel() and array.device.type == "cpu":
+        space, start, end = recorder.array(array)
+        if space >= 0:
+            block = cpu.allocator.nearest(start)  # the array may be less than its allocation
+            start, end = block if block is not None else (start, end)
+            recorder.write(now(), "alloc", start, end, _FILLS.get(name), name)
+
+
+def _forget(array: Any) -> None:
+    recorder.write(now(), "free", recorder.array(array)[1])
+
+
+def free(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(array: Any) -> None:
+        if recorder.idle:
+            return call(array)
+        whole("barrier", name, partial(call, array))
+        if array is not None and getattr(array, "size", 1):
+            _forget(array)
+        return None
+
+    return recorded
+
+
+def method(way: str, owner: str) -> Callable[[str, Call], Call]:
+    """A collective method: of a team, or of all."""
+
+    def made(name: str, call: Call) -> Call:
+        @wraps(call)
+        def recorded(self: Any, *arguments: Any, **options: Any) -> Any:
+            if recorder.idle:
+                return call(self, *arguments, **options)
+            key = _key(self if owner == "Team" else getattr(self, "team", None))
+            return whole(way, f"{owner}.{name}", partial(call, self, *arguments, **options), key)
+
+        return recorded
+
+    return made
+
+
+def lock_life(name: str, call: Call) -> Call:
+    """Lock() allocates its word, destroy frees it."""
+
+    @wraps(call)
+    def recorded(self: Any) -> None:
+        if recorder.idle or getattr(self, "_destroyed", False):
+            return call(self)
+        whole("barrier", f"Lock.{name}", partial(call, self))
+        if name == "__init__":
+            allocated("zeros", self.word)
+        else:
+            _forget(self.word)
+        return None
+
+    return recorded
+
+
+def lock_use(name: str, call: Call, set_lock: Call, test_lock: Call, clear_lock: Call) -> Call:
+    """The methods of Lock, through the recorded functions."""
+    del call
+
+    def acquire(self: Any, blocking: bool = True) -> bool:
+        if not blocking:
+            return not test_lock(self.word)
+        set_lock(self.word)
+        return True
+
+    def enter(self: Any) -> Any:
+        set_lock(self.word)
+        return self
+
+    uses: dict[str, Call] = {
+        "acquire": acquire,
+        "__enter__": enter,
+        "release": lambda self: clear_lock(self.word),
+        "__exit__": lambda self, *exception: clear_lock(self.word),
+    }
+    return uses[name]
+
+
+# ---- the life of a job ----
+
+
+def init(name: str, call: Call, begin: Callable[[], None]) -> Call:
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        found = hidden(call, *arguments, **options)
+        if job.inits == 1 and len(cpu.deltas):
+            recorder.start(str(read("PYSHMEM_CHECKER")))
+            begin()
+        return found
+
+    return recorded
+
+
+def finalize(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded() -> None:
+        if recorder.idle or job.inits > 1:
+            return hidden(call)
+        return whole("barrier", name, call)
+
+    return recorded

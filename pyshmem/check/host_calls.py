@@ -1,0 +1,394 @@
+"""The calls of the host API, recorded: each makes the call itself, then writes what it has done."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.check.recording import hidden, recorder
+from pyshmem.check.trace import now
+from pyshmem.host.amo import _ROWS as ATOMICS
+from pyshmem.host.contexts import CTX_DEFAULT
+from pyshmem.host.signal import SIGNAL
+from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.host.wait import comparison
+from pyshmem.runtime.arguments import describe
+from pyshmem.runtime.errors import ShmemError
+from pyshmem.runtime.job import job
+
+Call = Callable[..., Any]
+INVALID = (ShmemError, AttributeError, IndexError, KeyError, TypeError, ValueError)  # what invalid arguments lead to
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+
+
+def context(ctx: Any) -> int:
+    return 0 if ctx is None or ctx is CTX_DEFAULT else id(ctx)
+
+
+def world(pe: Any, ctx: Any) -> int:
+    return int(pe) if ctx is None else int(ctx.team._world_pe("check", int(pe)))
+
+
+def value_at(address: int, nbytes: int) -> int | None:
+    """What a word holds, without its sign."""
+    return int.from_bytes(ctypes.string_at(address, nbytes), "little") if 0 < nbytes <= 8 else None
+
+
+def bits(value: Any, dtype: Any) -> int | None:
+    """A number as the word that holds it; None for floats, for which nobody waits."""
+    return None if dtype in _FLOATS or isinstance(value, float) else int(value)
+
+
+# ---- copies ----
+
+
+def put(name: str, call: Call) -> Call:
+    nbi = name.endswith("_nbi")
+
+    @wraps(call)
+    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> None:
+        if recorder.idle:
+            return call(target, source, pe, size, ctx)
+        time = now()
+        hidden(call, target, source, pe, size, ctx)
+        own = describe(name, "source", source)
+        count = own.nelems if size is None else int(size)
+        there = recorder.symmetric(target, count)
+        here = recorder.at(own.address, count * own.itemsize)
+        if nbi:
+            recorder.keep(here)
+        value = value_at(own.address, count * own.itemsize)
+        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [here], nbi, value)
+        return None
+
+    return recorded
+
+
+def get(name: str, call: Call) -> Call:
+    nbi = name.endswith("_nbi")
+
+    @wraps(call)
+    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> None:
+        if recorder.idle:
+            return call(target, source, pe, size, ctx)
+        time = now()
+        hidden(call, target, source, pe, size, ctx)
+        own = describe(name, "target", target)
+        count = own.nelems if size is None else int(size)
+        here = recorder.at(own.address, count * own.itemsize)
+        if nbi:
+            recorder.keep(here)
+        there = recorder.symmetric(source, count)
+        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], [here], nbi)
+        return None
+
+    return recorded
+
+
+def p(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(target: Any, value: Any, pe: int, ctx: Any = None) -> None:
+        if recorder.idle:
+            return call(target, value, pe, ctx)
+        time = now()
+        hidden(call, target, value, pe, ctx)
+        word = bits(value, target.dtype) if isinstance(value, (int, np.integer)) else None
+        there = recorder.symmetric(target)
+        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [], False, word)
+        return None
+
+    return recorded
+
+
+def g(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(source: Any, pe: int, ctx: Any = None) -> Any:
+        if recorder.idle:
+            return call(source, pe, ctx)
+        time = now()
+        found = hidden(call, source, pe, ctx)
+        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [recorder.symmetric(source)], [], False)
+        return found
+
+    return recorded
+
+
+def blocks(name: str, call: Call) -> Call:
+    """iput and iget are the block forms with blocks of one element."""
+    is_put, strided = "put" in name, name[1] != "b"
+
+    def sides(target: Any, source: Any, tst: int, sst: int, size: int, count: int) -> list[Any]:
+        both = []
+        for array, step in ((target, tst), (source, sst)):
+            operand = describe(name, "array", array)
+            item = operand.itemsize
+            space, start, _ = recorder.at(operand.address, 0)
+            begins = [(start, start + count * size * item)] if step == size else [
+                (start + i * step * item, start + (i * step + size) * item) for i in range(count)
+            ]  # fmt: skip
+            both.append((space, begins))
+        return both
+
+    @wraps(call)
+    def recorded(target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, *rest: Any, **options: Any) -> None:
+        if recorder.idle:
+            return call(target, source, pe, tst, sst, *rest, **options)
+        time = now()
+        hidden(call, target, source, pe, tst, sst, *rest, **options)
+        given = dict(zip(("size", "ctx") if strided else ("bsize", "nblocks", "ctx"), rest, strict=False)) | options
+        ctx = given.get("ctx")
+        if strided:
+            size, count = 1, given.get("size")
+            if count is None:
+                count = -(-describe(name, "source", source).nelems // int(sst))
+        else:
+            size, count = int(given["bsize"]), given["nblocks"]
+        (to, dest), (of, src) = sides(target, source, int(tst), int(sst), size, int(count))
+        if not int(count) * size:
+            return None
+        if is_put:
+            recorder.write(time, "put", name, context(ctx), world(pe, ctx), dest, [(of, *r) for r in src], False, None)
+        else:
+            recorder.write(time, "get", name, context(ctx), world(pe, ctx), src, [(to, *r) for r in dest], False)
+        return None
+
+    return recorded
+
+
+def put_signal(name: str, call: Call) -> Call:
+    nbi = name.endswith("_nbi")
+
+    @wraps(call)
+    def recorded(
+        target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: Any = None, ctx: Any = None
+    ) -> None:
+        if recorder.idle:
+            return call(target, source, pe, signal, value, sigop, size, ctx)
+        time = now()
+        hidden(call, target, source, pe, signal, value, sigop, size, ctx)
+        own = describe(name, "source", source)
+        count = own.nelems if size is None else int(size)
+        here = recorder.at(own.address, count * own.itemsize)
+        if nbi:
+            recorder.keep(here)
+        there, word = recorder.symmetric(target, count), recorder.symmetric(signal)[0]
+        operator = "add" if int(sigop) == SIGNAL.ADD else "set"
+        rest = [there], [here], nbi, word, 8, operator, int(value)
+        recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
+        return None
+
+    return recorded
+
+
+def signal_update(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(signal: Any, value: int, pe: int, ctx: Any = None) -> None:
+        if recorder.idle:
+            return call(signal, value, pe, ctx)
+        time = now()
+        hidden(call, signal, value, pe, ctx)
+        word = recorder.symmetric(signal)[0]
+        rest = word, 8, False, name.removeprefix("signal_"), int(value)
+        recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
+        return None
+
+    return recorded
+
+
+# ---- atomics ----
+
+
+def atomic(name: str, call: Call) -> Call:
+    row = ATOMICS[name.removesuffix("_nbi")]
+    nbi = name.endswith("_nbi")
+    alone = "inc" in name or row.operator == "fetch"
+    operands = ("cond", "value") if row.operator == "compare_swap" else () if alone else ("value",)
+
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        if recorder.idle:
+            return call(*arguments, **options)
+        time = now()
+        old = hidden(call, *arguments, **options)
+        word = "source" if row.operator == "fetch" else "target"
+        names = (*(("fetch",) if nbi else ()), word, *operands, "pe", "ctx")
+        given = dict(zip(names, arguments, strict=False)) | options
+        there, ctx = recorder.symmetric(given[word]), given.get("ctx")
+        value = given.get("value", 1)
+        value = None if row.operator == "fetch" else bits(value, given[word].dtype)
+        key = world(given["pe"], ctx), there[0], there[1] - there[0]
+        fetches = row.fetches and not nbi
+        operator = "update" if nbi else row.operator
+        recorder.write(time, "amo", name, context(ctx), *key, fetches, operator, value)
+        if nbi:
+            fetched = recorder.keep(recorder.array(given["fetch"]))
+            recorder.write(time, "get", name, context(ctx), key[0], [], [fetched], True)
+        elif fetches:
+            condition = bits(given["cond"], given[word].dtype) if "cond" in given else None
+            seen = None if isinstance(old, float) else old
+            recorder.write(now(), "amo_end", *key, row.operator, value, seen, condition)
+        return old
+
+    return recorded
+
+
+# ---- waits ----
+
+
+def wait(name: str, call: Call) -> Call:
+    blocks, many = name.startswith(("wait", "signal")), "_all" in name or "_any" in name or "_some" in name
+
+    @wraps(call)
+    def recorded(ivars: Any = None, cmp: Any = None, value: Any = None, status: Any = None, **options: Any) -> Any:
+        ivars = options.pop("ivar", options.pop("signal", ivars))
+        given = (ivars, cmp, options.get("cmp_values", value), *((status,) if many else ()))
+        if recorder.idle:
+            return call(*given)
+        try:
+            rows = _rows(name, *given)
+        except INVALID:  # the call itself refuses them
+            return hidden(call, *given)
+        if blocks and rows:
+            recorder.write(now(), "waits", name, rows)
+        found = hidden(call, *given)
+        if found is None or found is False:
+            held = rows if found is None and ("_all" in name or not many) else []
+        elif found is True or name == "signal_wait_until":
+            held = rows
+        else:
+            places = {int(each) for each in (found if isinstance(found, list) else [found])}
+            first, size = describe(name, "ivars", ivars).address, describe(name, "ivars", ivars).itemsize
+            start = recorder.at(first, 0)[1]
+            held = [row for row in rows if (row[0] - start) // size in places]
+        if held or blocks:
+            recorder.write(now(), "wait", held, name)
+        return found
+
+    return recorded
+
+
+def _rows(name: str, ivars: Any, cmp: Any, value: Any, status: Any = None) -> list[tuple[int, int, bool, int, int]]:
+    """The words of a wait: (start, size, is signed, comparison, value)."""
+    operand = describe(name, "ivars", ivars)
+    start, size = recorder.at(operand.address, 0)[1], operand.itemsize
+    signed, code = operand.dtype not in _UNSIGNED, comparison(name, cmp)
+    if name.endswith("_vector"):
+        values = [int(each) for each in (value.tolist() if hasattr(value, "tolist") else value)]
+    else:
+        values = [int(value)] * operand.nelems
+    ignored = [False] * operand.nelems if status is None else [bool(each) for each in np.asarray(status).reshape(-1)]
+    return [
+        (start + i * size, size, signed, int(code), each)
+        for i, (each, skip) in enumerate(zip(values, ignored, strict=True))
+        if not skip
+    ]
+
+
+def signal_fetch(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(signal: Any) -> int:
+        if recorder.idle:
+            return int(call(signal))
+        found = int(hidden(call, signal))
+        recorder.write(now(), "fetched", [(recorder.symmetric(signal)[0], 8)], found)
+        return found
+
+    return recorded
+
+
+# ---- on streams: work of the CPU heap is done at once ----
+
+
+def on_stream(name: str, call: Call) -> Call:
+    plain = name.removesuffix("_on_stream")
+    if plain == "quiet":
+        return ordering(plain, call)
+    if plain == "put":
+        return put(plain, lambda target, source, pe, size, ctx: call(target, source, pe, size))
+    if plain == "put_signal":
+        return put_signal(plain, lambda *given: call(*given[:-1]))
+    if plain == "signal_wait_until":
+        waits = wait(plain, call)
+        return lambda signal, cmp, value, engine="kernel": waits(signal, cmp, value)
+    signals = {sigop: signal_update(f"signal_{sigop.name.lower()}", _with_sigop(call, sigop)) for sigop in SIGNAL}
+    return lambda signal, value, sigop, pe, engine="kernel": signals[sigop](signal, value, pe)
+
+
+def _with_sigop(call: Call, sigop: Any) -> Call:
+    def update(signal: Any, value: Any, pe: int, ctx: Any) -> Any:
+        return call(signal, value, sigop, pe)
+
+    return update
+
+
+# ---- order ----
+
+
+def ordering(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> None:
+        if recorder.idle:
+            return call(*arguments, **options)
+        hidden(call, *arguments, **options)
+        if name == "pe_quiet":
+            pes, ctx = (*arguments, *options.values(), None)[:2]
+            recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
+            return None
+        ctx = context((*arguments, *options.values(), None)[0])
+        if name == "fence":
+            recorder.write(now(), "fence", ctx)
+        else:
+            recorder.quiet()
+            recorder.write(now(), "quiet", ctx, None)
+        return None
+
+    return recorded
+
+
+def lock(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(lock: Any) -> Any:
+        if recorder.idle:
+            return call(lock)
+        time = now()
+        found = hidden(call, lock)
+        start = recorder.symmetric(lock)[0]
+        if name == "clear_lock":
+            recorder.quiet()
+            recorder.write(time, "unlock", start)
+        elif not found:
+            recorder.write(now(), "lock", start)
+        return found
+
+    return recorded
+
+
+def team_key(team: Any) -> tuple[int, int, int]:
+    team = TEAM_WORLD if team is None else team
+    return int(team.start), int(team.stride), int(team.size)
+
+
+def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any, ...] = (), reads: Any = (),
+          writes: Any = (), root: int = -1) -> Any:  # fmt: skip
+    """Make a collective call. way: whose knowledge a member gets: all's, the "root"'s, lower PEs' for "scan"."""
+    recorder.write(now(), "enter", key or team_key(None), name, signature, way, root, list(reads))
+    try:
+        found = hidden(call)
+    except BaseException as error:
+        if isinstance(error, Exception):
+            recorder.write(now(), "refused")
+        raise
+    if way == "barrier":
+        recorder.quiet()
+    recorder.write(now(), "exit", name, list(writes))
+    return found
+
+
+def me() -> int:
+    return int(job.my_pe)

@@ -1,0 +1,117 @@
+"""What a PE records: where its accesses lie, and whether the library itself makes them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from pyshmem.check.trace import Trace, now
+from pyshmem.runtime.arguments import describe
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.far import SHIFT
+from pyshmem.runtime.job import job
+
+Range = tuple[int, int, int]  # (PE whose heap it is, start, end); for private memory the negative of this PE + 1
+
+
+class _Depth(threading.local):
+    inside = 0  # calls of the library that this thread is in: what they do themselves is not recorded
+
+
+class Recorder:
+    """Writes the trace of this PE from init on."""
+
+    def __init__(self) -> None:
+        self.depth = _Depth()
+        self.trace: Trace | None = None
+        self.watched: list[tuple[int, int]] = []  # private memory that non-blocking operations use
+        self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
+        self._pes: dict[int, int] = {}
+
+    def start(self, directory: str) -> None:
+        """After init: this process knows its PE and its heap."""
+        if self.trace is None:
+            self.trace = Trace(directory)
+            self.trace.write((now(), "init", 0, job.my_pe, job.n_pes))
+        self._heaps = sorted((cpu.base + away, pe) for pe, away in cpu.deltas.items())
+        self._pes = dict(self._heaps)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is recorded now."""
+        return self.trace is None or self.depth.inside > 0 or not job.inits
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        self.depth.inside += 1
+        try:
+            yield
+        finally:
+            self.depth.inside -= 1
+
+    def write(self, time: int, kind: str, *rest: Any) -> None:
+        trace = self.trace
+        if trace is not None:
+            trace.write((time, kind, trace.site(), *rest))
+
+    def quiet(self) -> None:
+        self.watched.clear()
+
+    def at(self, address: int, nbytes: int) -> Range:
+        """Name a range of memory."""
+        if address >> SHIFT:  # a place on a far PE
+            pe = (address >> SHIFT) - 1
+            start = address - (pe + 1 << SHIFT)
+            return pe, start, start + nbytes
+        stride = cpu.stride
+        if stride and self._heaps:
+            first = self._heaps[0][0]
+            if first <= address < self._heaps[-1][0] + cpu.size:
+                base = address - (address - first) % stride
+                start = address - base
+                if start < cpu.size and base in self._pes:
+                    return self._pes[base], start, start + nbytes
+        return -1 - job.my_pe, address, address + nbytes
+
+    def symmetric(self, array: Any, nelems: int | None = None) -> tuple[int, int]:
+        """(start, end) of elements of a symmetric array, alike on all PEs."""
+        _, start, end = self.array(array, nelems)
+        return start, end
+
+    def array(self, array: Any, nelems: int | None = None) -> Range:
+        """The range of the first elements of a contiguous array of any library."""
+        if type(array) is torch.Tensor:
+            address, count, item = array.data_ptr(), array.numel(), array.element_size()
+        else:
+            operand = describe("check", "array", array)
+            address, count, item = operand.address, operand.nelems, operand.itemsize
+        return self.at(address, (count if nelems is None else nelems) * item)
+
+    def is_seen(self, address: int) -> bool:
+        """Whether accesses to this address are recorded."""
+        if self._heaps and self._heaps[0][0] <= address < self._heaps[-1][0] + cpu.size:
+            return True
+        return any(start <= address < end for start, end in self.watched)
+
+    def keep(self, where: Range) -> Range:
+        """Watch private memory until quiet."""
+        if where[0] < 0:
+            self.watched.append((where[1], where[2]))
+        return where
+
+
+recorder = Recorder()
+
+
+def hidden(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function of the library; what it does itself is not recorded."""
+    depth = recorder.depth
+    depth.inside += 1
+    try:
+        return call(*arguments, **options)
+    finally:
+        depth.inside -= 1

@@ -1,0 +1,93 @@
+"""The trace of one PE: what its program did, when and on which line, in a file that outlives the process.
+
+A record is a tuple of marshal: time in nanoseconds of the machine's one monotonic clock, kind, number of the source line,
+and what the kind says (pyshmem.check.events reads it). The file is mapped, so that a PE that is killed loses nothing.
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+import sys
+import threading
+from pathlib import Path
+from time import monotonic_ns as now
+from typing import Any
+
+_CHUNK = 1 << 20
+_LIBRARY = str(Path(__file__).parent.parent) + os.sep
+_OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
+_FOREIGN = (f"{os.sep}triton{os.sep}", f"{os.sep}torch{os.sep}")
+
+
+def _is_hidden(file: str) -> bool:
+    """Whether a file is none of the user's program nor of the operators."""
+    if file.startswith(_LIBRARY):
+        return not file.startswith(_OPERATORS)
+    return file[:1] == "<" or any(part in file for part in _FOREIGN)
+
+
+class Trace:
+    """The file of this process; records are written by any thread."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = Path(directory) / f"trace-{os.getpid()}"
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._size = self._at = 0
+        self._lock = threading.RLock()
+        self._sites: dict[Any, int] = {}
+        self._ids: dict[tuple[str, int], int] = {}
+        self._room(0)
+
+    def _room(self, nbytes: int) -> None:
+        while self._at + nbytes + 1 > self._size:
+            self._size += _CHUNK
+        os.ftruncate(self._file, self._size)
+        self._map = mmap.mmap(self._file, self._size)
+
+    def write(self, record: tuple[Any, ...]) -> None:
+        data = marshal.dumps(record)
+        with self._lock:
+            end = self._at + len(data)
+            if end >= self._size:
+                self._room(len(data))
+            self._map[self._at : end] = data
+            self._at = end
+
+    def site(self) -> int:
+        """The number of the line of the user's program that is being executed; 0 if there is none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            found = self._sites.get((frame.f_code, frame.f_lasti))
+            if found is None:
+                found = self._new_site(frame)
+            if found >= 0:
+                return found
+            frame = frame.f_back  # type: ignore[assignment]
+        return 0
+
+    def _new_site(self, frame: Any) -> int:
+        code = frame.f_code
+        name = code.co_filename
+        found = -1
+        if not _is_hidden(name):
+            key = (name, frame.f_lineno)
+            if key not in self._ids:
+                self._ids[key] = len(self._ids) + 1
+                self.write((now(), "site", self._ids[key], os.path.abspath(name), frame.f_lineno, code.co_name))
+            found = self._ids[key]
+        self._sites[(code, frame.f_lasti)] = found
+        return found
+
+
+def read(path: Path) -> list[tuple[Any, ...]]:
+    """All records of a file, up to the first that is not whole."""
+    records = []
+    with path.open("rb") as file:
+        while file.peek(1)[:1] not in (b"", b"\0"):
+            try:
+                records.append(marshal.load(file))
+            except (EOFError, ValueError, TypeError):
+                break
+    return records

@@ -1,0 +1,145 @@
+"""Words that PEs wait for: who has changed them, in which order, and which changes a wait must have seen.
+
+A wait acquires from the earliest changes after which its condition held: another execution may have waited no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from pyshmem.check.shadow import Op
+
+COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
+    eq,
+    ne,
+    gt,
+    ge,
+    lt,
+    le,
+)  # by the codes of pyshmem.runtime.comparisons
+_MOST = 4096  # changes that are remembered
+_REPLACES = ("set", "swap", "store")
+
+
+class Change:
+    """``value`` is the word's after it, None if that is not known."""
+
+    __slots__ = ("op", "operand", "operator", "value")
+
+    def __init__(self, op: Op, operator: str, operand: int | None) -> None:
+        self.op, self.operator, self.operand = op, operator, operand
+        self.value: int | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether it is based on the value before it."""
+        return self.operator not in _REPLACES
+
+
+class Word:
+    """One aligned word; values are unsigned."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.value: int | None = None
+        self.before: int | None = None  # the value before the first change that is remembered
+        self.changes: list[Change] = []
+
+    def wrap(self, value: int) -> int:
+        return value & (1 << 8 * self.size) - 1
+
+    def change(self, op: Op, operator: str, operand: int | None) -> None:
+        change = Change(op, operator, operand)
+        self.value = change.value = self._after(change, self.value)
+        if len(self.changes) >= _MOST:
+            self.before = self.changes[_MOST // 2].value
+            del self.changes[: _MOST // 2 + 1]
+        self.changes.append(change)
+
+    def _after(self, change: Change, old: int | None) -> int | None:
+        """The value after a change; that of a compare_swap is known when it has returned."""
+        if change.operand is None or change.operator == "compare_swap":
+            return None
+        if not change.adds:
+            return self.wrap(change.operand)
+        return None if old is None else self.wrap(_APPLY[change.operator](old, change.operand))
+
+    def begin(self, value: int | None, known: Callable[[Op], bool]) -> None:
+        """The word is allocated anew, with this value, and changes that are not known have come since."""
+        self.forget(known)
+        self.before = self.value = value
+        for change in self.changes:
+            self.value = change.value = self._after(change, self.value)
+
+    def settle(self, op: Op, value: int | None) -> None:
+        """What a compare_swap has left, now that its result is known; None if it has changed nothing."""
+        index = next((i for i in range(len(self.changes) - 1, -1, -1) if self.changes[i].op is op), None)
+        if index is None:
+            return
+        if value is None:
+            del self.changes[index]
+        else:
+            self.changes[index].value = self.wrap(value)
+        if index >= len(self.changes) - 1:
+            self.value = self.changes[-1].value if self.changes else self.before
+
+    def forget(self, known: Callable[[Op], bool]) -> None:
+        """Drop the first changes, as long as all agents know them."""
+        while self.changes and known(self.changes[0].op):
+            self.before = self.changes.pop(0).value
+
+    def found(self, value: int, mine: Op | None) -> list[Op] | None:
+        """The changes that an operation acquires which has found ``value``: the last that left it.
+
+        mine: the change that the operation itself makes.  None: it cannot be told.
+        """
+        changes = [each for each in self.changes if each.op is not mine]
+        for index in range(len(changes) - 1, -1, -1):
+            if changes[index].value == value:
+                return _chain(changes, index)
+            if changes[index].value is None:
+                return None
+        return []
+
+    def seen(self, holds: Callable[[int], bool], known: Callable[[Op], bool]) -> list[Op] | None:
+        """The changes that a wait acquires which has found that its condition holds; ``known`` are those it knows already.
+
+        None: it cannot be told.
+        """
+        changes = self.changes
+        first = next((i + 1 for i in range(len(changes) - 1, -1, -1) if known(changes[i].op)), 0)
+        if not first and self.before is not None and holds(self.before):
+            return []
+        for index in range(max(first - 1, 0), len(changes)):
+            value = changes[index].value
+            if value is None:
+                return None
+            if holds(value):
+                return _chain(changes, index)
+        return None
+
+
+def _chain(changes: list[Change], last: int) -> list[Op]:
+    """A change and those before it that it was based on."""
+    start = last
+    while start > 0 and changes[start].adds:
+        start -= 1
+    return [each.op for each in changes[start : last + 1]]
+
+
+def signed(value: int, size: int) -> int:
+    return value - (1 << 8 * size) if value >> 8 * size - 1 else value
+
+
+_APPLY: dict[str, Callable[[int, int], int]] = {
+    "add": lambda old, new: old + new,
+    "fetch_add": lambda old, new: old + new,
+    "and": lambda old, new: old & new,
+    "fetch_and": lambda old, new: old & new,
+    "or": lambda old, new: old | new,
+    "fetch_or": lambda old, new: old | new,
+    "xor": lambda old, new: old ^ new,
+    "fetch_xor": lambda old, new: old ^ new,
+}
