@@ -19,5 +19,5 @@ module in operations/. To add a suite, add a module with the table and one with 
 suites on the CPU heap, add a module in peers/ and an entry in peers/__init__.py.
 
 Reports stand beside the suites: irregular.py, with its matrices in matrices.py and its bounds in floors.py; seer.py,
-which makes a decision tree of its times; and irregular_plans.py.
+which makes a decision tree of its times; irregular_plans.py; and sparsity.py, with its bounds in sparsity_model.py.
 """
