@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from .launchers import LaunchError
@@ -34,6 +36,16 @@ def words(options: argparse.Namespace, launcher: str) -> list[str]:
     if len(set(counts)) > 1:
         raise LaunchError(f"--hosts: got {placed}; wants equally many PEs on each host with srun")
     return [f"--nodes={len(names)}", f"--nodelist={','.join(names)}", f"--ntasks-per-node={counts[0]}"]
+
+
+def unknown(options: argparse.Namespace) -> Iterator[str]:
+    """Say which of the hosts have no address here. The launcher's ssh may know them by other names."""
+    option = "--hostfile" if options.hostfile else "--hosts"
+    for name in dict.fromkeys(name for name, _ in _listed(options)):
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            yield f"{option}: got {name}, whose address is not found: {error.strerror}; wants hosts that this one reaches"
 
 
 def _on_each(pes: int, launcher: str) -> list[str]:

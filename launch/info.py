@@ -56,6 +56,7 @@ def show() -> list[str]:
         for line in describe(missing):
             print(f"{title:10} {line}", flush=True)
             title = ""
+    missing = list(dict.fromkeys(missing))  # several sections may say the same
     for line in missing or ["nothing"]:
         print(f"{'missing' if line is (missing or [line])[0] else '':10} {line}", flush=True)
     return missing
@@ -77,6 +78,11 @@ def _mpi(missing: list[str]) -> Iterator[str]:
     library = libmpi.loaded(os.environ)
     if library is None:
         yield "no library that mpi4py can load"
+        try:
+            libmpi.refuse_chosen(os.environ)
+        except LaunchError as error:
+            missing.append(str(error))
+            return
         missing.append(
             "an MPI: pip install mpich, or load the module of your cluster's MPI and see MPI4PY_LIBMPI in mpi4py's manual"
         )

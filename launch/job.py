@@ -17,7 +17,7 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 from .input import Input
 from .launchers import Launcher
-from .output import OVERDUE, all_here
+from .output import OVERDUE, all_here, failures
 from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,7 +34,7 @@ _UNABLE = {
 
 
 class Job:
-    """``pes`` processes under ``launcher``; run() returns pyshmemrun's exit status."""
+    """``pes`` processes under ``launcher``; run() runs them."""
 
     def __init__(self, launcher: Launcher, pes: int, directory: Path, dump_after: float | None = None) -> None:
         self.launcher = launcher
@@ -50,7 +50,7 @@ class Job:
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], outputs: tuple[int, int], limit: float | None
-    ) -> int:
+    ) -> None:
         """Run the launcher, with ``outputs`` for it, to its end, or to the job's end after ``limit`` seconds."""
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of the job become children of this process
@@ -78,7 +78,6 @@ class Job:
             self._reap()
             self._pass_signals_on()
             self._watch(deadline)
-        return self._exit_status()
 
     def _receive(self, number: int) -> None:
         if number in FORWARDED:
@@ -171,21 +170,26 @@ class Job:
             if pid == self._process.pid:
                 self._status = self._process.returncode = os.waitstatus_to_exitcode(status)
 
-    def _exit_status(self) -> int:
-        failure = self.directory / "failure"
-        if failure.exists():
-            return int(failure.read_text().split()[0])
+    def exit_status(self) -> int:
+        """Return pyshmemrun's exit status. The job has run, and all that it has told has come."""
+        ends = failures(self.directory)
+        asked = self._told or self._timed_out
+        if ends and ((self.directory / "failure").exists() or (not asked and (self._status or self._aborting()))):
+            return ends[0].status
         if self._timed_out:
             return TIMED_OUT
         if self._status and self._told:
             return 128 + self._told
         assert self._status is not None  # run() has waited for it
-        if self._status <= 0 and self._aborting():
-            return 1
         if self._status < 0:
             _say(f"the launcher, {self.launcher.name}, was {describe(self._status)}")
             return 128 - self._status
         return self._status
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the launcher has failed, and neither a PE nor a signal nor a time limit is why."""
+        return bool(self._status) and not (failures(self.directory) or self._timed_out or self._told)
 
 
 def end_descendants() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, Signals
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -30,7 +31,10 @@ class Launcher(NamedTuple):
     end: Signals  # ends all processes on all nodes when sent to the launcher, even if they ignore SIGTERM
     always: tuple[str, ...] = ()
     as_root: tuple[str, ...] = ()
-    crowded: tuple[str, ...] = ()  # more PEs than cores
+    local: tuple[str, str] | None = None  # variables: the number of a process on its host, and of the processes there
+    bind: Mapping[str, tuple[str, ...]] = MappingProxyType(
+        {}
+    )  # its options for --bind, where it binds processes itself
     in_step: tuple[str, ...] = ()  # inside a Slurm step
     export: str = ""  # option that exports a variable to other nodes, if not all are exported
     leftovers: tuple[str, ...] = ()  # files that it leaves when it is killed
@@ -45,6 +49,7 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGUSR1)),  # SIGHUP and SIGUSR2 kill mpiexec
         end=SIGKILL,
+        local=("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
         leftovers=("/tmp/hydra_hwloc_xmlfile_*",),
     ),
     Launcher(
@@ -55,7 +60,8 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM)),
         end=SIGKILL,
-        crowded=("-genv", "I_MPI_PIN", "off"),
+        local=("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        always=("-genv", "I_MPI_PIN", "off"),
     ),
     Launcher(
         name="openmpi",
@@ -65,9 +71,9 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),  # the first three arrive as SIGTERM
         end=SIGKILL,
-        always=("--oversubscribe",),
+        always=("--oversubscribe", "--bind-to", "none"),
         as_root=("--allow-run-as-root",),
-        crowded=("--bind-to", "none"),
+        local=("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         export="-x",
         leftovers=("{tmp}/ompi.*/pid.{pid}",),
     ),
@@ -79,9 +85,14 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
         end=SIGKILL,  # after SIGTERM it waits forever for a process that ignores SIGTERM
-        always=("--map-by", "slot:OVERSUBSCRIBE"),  # without slot, two PEs on a:1,b:1 are both on a
+        always=(
+            "--map-by",
+            "slot:OVERSUBSCRIBE",
+            "--bind-to",
+            "none",
+        ),  # without slot, two PEs on a:1,b:1 are both on a
         as_root=("--allow-run-as-root",),
-        crowded=("--bind-to", "none"),
+        local=("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         export="-x",
         leftovers=("{tmp}/ompi.{pid}",),
     ),
@@ -94,6 +105,7 @@ LAUNCHERS = (
         passes=frozenset((SIGUSR1, SIGUSR2)),  # SIGTERM and SIGHUP make it kill all processes at once
         end=SIGTERM,  # killed itself, it would leave them running
         always=("--kill-on-bad-exit=1", "--input=0"),
+        bind={"core": ("--cpu-bind=cores",), "none": ("--cpu-bind=none",)},  # otherwise as the site has configured it
         in_step=("--overlap",),  # a new step would wait for the processors that the present one holds
     ),
 )
@@ -104,7 +116,7 @@ EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")
 # For each MPI, the values of srun's --mpi that connect its processes, the best first. Without one of them srun starts n
 # jobs of one PE. Seen with MPICH 5.0.2, Open MPI 4.1.4 and 5.0.11, and Intel MPI 2021.18 with pmix, under Slurm 22.05.
 SRUN_MPI = {
-    "mpich": ("pmi2", "pmix"),
+    "mpich": ("pmi2",),  # with pmix, MPICH 5.0.2 aborts in MPI_Init
     "intelmpi": ("pmix", "pmi2"),  # each wants its library in I_MPI_PMI_LIBRARY
     "openmpi": ("pmix", "pmi2"),
     "cray": ("cray_shasta", "pmi2"),
@@ -118,12 +130,12 @@ class Found(NamedTuple):
     command: tuple[str, ...]
     version: str
 
-    def line(self, pes: int, environment: Mapping[str, str]) -> list[str]:
+    def line(self, pes: int, environment: Mapping[str, str], bind: str = "share") -> list[str]:
         """The command line up to the program."""
         row = self.row
         words = [*self.command, *row.always]
         words += row.as_root if os.geteuid() == 0 else ()
-        words += row.crowded if pes > len(os.sched_getaffinity(0)) else ()
+        words += row.bind.get(bind, ())
         words += row.in_step if "SLURM_STEP_ID" in environment else ()
         if row.export:
             words += [word for name in sorted(environment) if name.startswith(EXPORTED) for word in (row.export, name)]

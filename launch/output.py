@@ -8,8 +8,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+from . import pe
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
+LOST = "whose connection has ended"  # in what a PE says that fails because another one is gone
 OVERDUE = "overdue"  # the file there with the line that ends a job whose time limit has passed
 
 
@@ -18,7 +22,8 @@ class Output:
 
     launcher: standard output and errors for the launcher. It passes on what PEs on other hosts write. If there are none, all
     that it writes is its own, such as Hydra's banner after a failure, and goes to the errors. A zero byte follows what
-    prterun says of a failure: it is dropped.
+    prterun says of a failure: it is dropped. What PEs on other hosts tell pyshmemrun, see pe.tell, is noted.
+    unheard: those PEs that have not told that they have ended, each with its host.
     """
 
     def __init__(self, directory: Path, pes: int) -> None:
@@ -26,16 +31,19 @@ class Output:
         saying, errors = os.pipe()
         self.launcher = (writing, errors)
         self._writing = [writing, errors]
-        sources: list[tuple[int, Callable[[], int], bytes]] = [
-            (reading, lambda: 2 if all_here(directory, pes) else 1, b""),
-            (saying, partial(int, 2), b"\0"),
+        self._directory = directory
+        self.unheard: dict[int, str] = {}
+        self.away = 0  # PEs that have started on other hosts
+        sources: list[tuple[int, Callable[[], int], Callable[[bytes], bytes]]] = [
+            (reading, lambda: 2 if all_here(directory, pes) else 1, bytes),
+            (saying, partial(int, 2), _Filter(directory.name, self._note)),
         ]
         for number, name in NAMES.items():
             os.mkfifo(directory / name, 0o600)
             reading = os.open(directory / name, os.O_RDONLY | os.O_NONBLOCK)
             self._writing.append(os.open(directory / name, os.O_WRONLY))  # the end comes when the last PE has closed it
             os.set_blocking(reading, True)
-            sources.append((reading, partial(int, number), b""))
+            sources.append((reading, partial(int, number), bytes))
         self._threads = [threading.Thread(target=_copy, args=source, daemon=True) for source in sources]
         for thread in self._threads:
             thread.start()
@@ -47,6 +55,43 @@ class Output:
         for thread in self._threads:
             thread.join()
 
+    def _note(self, number: int, word: str, rest: str) -> None:
+        """Note what PE ``number``, on another host, has told."""
+        if word == "on":
+            self.unheard[number] = rest
+            self.away += 1
+        else:
+            self.unheard.pop(number, None)
+        if word == "failed" and not (self._directory / f"failed-{number}").exists():
+            status, _, text = rest.partition(" ")
+            pe.record(str(self._directory), str(number), int(status), f"{text}\n")
+
+
+class _Filter:
+    """Takes what PEs tell out of a text that comes in pieces, and the zero bytes."""
+
+    def __init__(self, name: str, note: Callable[[int, str, str], None]) -> None:
+        self._mark, self._note, self._held = name.encode(), note, b""
+
+    def __call__(self, piece: bytes) -> bytes:
+        text, passed = self._held + piece.replace(b"\0", b""), b""
+        while (at := text.find(self._mark)) >= 0 and (end := text.find(b"\n", at)) >= 0:
+            told = re.fullmatch(r" (\d+) (\w+) ?(.*)", text[at + len(self._mark) : end].decode(errors="replace"))
+            if told:
+                self._note(int(told[1]), told[2], told[3])
+                passed += text[: text.rfind(b"\n", 0, at) + 1]  # without what the label has put before it
+            else:
+                passed += text[: end + 1]
+            text = text[end + 1 :]
+        keep = len(text) - (at if at >= 0 else _beginning(text, self._mark)) if piece else 0
+        self._held = text[len(text) - keep :]
+        return passed + text[: len(text) - keep]
+
+
+def _beginning(text: bytes, mark: bytes) -> int:
+    """Return where the longest end of ``text`` begins that is a beginning of ``mark``."""
+    return next((at for at in range(max(0, len(text) - len(mark)), len(text)) if mark.startswith(text[at:])), len(text))
+
 
 def all_here(directory: Path, pes: int) -> bool:
     """Whether the job's PEs have started, all of them on this machine."""
@@ -54,11 +99,12 @@ def all_here(directory: Path, pes: int) -> bool:
     return len(started) == pes
 
 
-def _copy(reading: int, sink: Callable[[], int], dropped: bytes) -> None:
+def _copy(reading: int, sink: Callable[[], int], passed: Callable[[bytes], bytes]) -> None:
     try:
-        while text := os.read(reading, 1 << 16):
-            number = sink()
-            text = text.replace(dropped, b"") if dropped else text
+        more = True
+        while more:
+            piece = os.read(reading, 1 << 16)
+            number, text, more = sink(), passed(piece), bool(piece)
             while text:
                 text = text[os.write(number, text) :]
     except OSError:  # nobody reads it any more, or the disk is full: PEs that go on writing find out
@@ -67,15 +113,33 @@ def _copy(reading: int, sink: Callable[[], int], dropped: bytes) -> None:
         os.close(reading)
 
 
-def failures(directory: Path) -> list[str]:
-    """Return what failed, the first failure first: the PEs' own words, or else how they ended. Equal ends share a line."""
-    told: dict[int, str] = {}
-    for file in sorted(
-        (*directory.glob("reported-*"), *directory.glob("failed-*")), key=lambda file: file.stat().st_mtime_ns
-    ):
-        kind, _, pe = file.name.partition("-")
-        if pe.isdecimal():
-            text = file.read_text()
-            told.setdefault(int(pe), text if kind == "reported" else text.partition("\n")[2])
+class End(NamedTuple):
+    """How a PE has failed."""
+
+    lost: bool  # because another one was gone
+    when: int
+    pe: int
+    status: int
+    text: str
+
+
+def failures(directory: Path) -> list[End]:
+    """Return what failed, the first failure first, but before others those PEs that did not fail for the loss of another."""
+    ends: dict[int, End] = {}
+    for file in (*directory.glob("reported-*"), *directory.glob("failed-*")):  # the PE's own words first
+        number, when = file.name.partition("-")[2], file.stat().st_mtime_ns
+        if number.isdecimal():
+            status, _, text = file.read_text().partition("\n")
+            end = End(LOST in text, when, int(number), int(status.split()[0]), text.rstrip("\n"))
+            ends[end.pe] = ends[end.pe]._replace(when=min(when, ends[end.pe].when)) if end.pe in ends else end
+    return sorted(ends.values())
+
+
+def told(directory: Path) -> list[str]:
+    """Return the last lines of the job: what failed. Equal ends share a line."""
     late = directory / OVERDUE
-    return [line.rstrip("\n") for line in (*told.values(), late.read_text() if late.exists() else "") if line]
+    return [
+        line
+        for line in (*(end.text for end in failures(directory)), late.read_text().rstrip("\n") if late.exists() else "")
+        if line
+    ]

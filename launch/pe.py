@@ -1,11 +1,12 @@
 """Starts the program of one PE, forwards signals to it, passes its output on in whole lines, and reports how it ended.
 
 Run by its path with ``python -I -S``, so that neither site nor pyshmem nor torch is imported: 10 ms a PE.
-Arguments: optionally --label=WIDTH, which puts the PE, in that many columns, before each line; the launcher's variable with
-the PE's number; the program.
+Arguments: optionally --label=WIDTH, which puts the PE, in that many columns, before each line; --bind=UNIT,RANK,SIZE, see
+bind below; the variable of the launcher that has the PE; the program.
 Files written to PYSHMEM_JOB_DIR: pe-<n> with the id of this process, renamed ended-<n> when the program has ended;
-failed-<n>, and for the first failure of the job a link to it named ``failure``. FIFOs there, read by pyshmemrun: input, and
-output and errors, through which lines bypass the launcher, which may split them or lose the last ones.
+failed-<n>. FIFOs there, read by pyshmemrun: input, and output and errors, through which lines bypass the launcher, which may
+split them or lose the last ones. On another host than pyshmemrun's, lines to the launcher's errors tell pyshmemrun the same:
+the name of that directory, the PE, and ``on HOST``, ``ended`` or ``failed STATUS TEXT``.
 """
 
 import ctypes
@@ -21,6 +22,7 @@ from contextlib import suppress
 DUMP = signal.SIGRTMAX  # PEs print where they are; programs do not use it
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, DUMP)
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+AGAIN = 5.0  # seconds in which a second SIGTERM is the first one, which came another way
 EXCUSED = 10.0  # seconds; a PE that ends this soon after an ending signal has not failed
 SILENCE = 0.1  # seconds until a line without an end is passed on; less than MPI_Abort waits, which kills this process
 PR_SET_PDEATHSIG = 1
@@ -34,6 +36,8 @@ def prefix() -> str:
 def main(arguments: list[str]) -> int:
     """Run the program to its end and return its status, 128 + n if signal n killed it."""
     label = arguments.pop(0) if arguments[0].startswith("--label=") else ""
+    if arguments[0].startswith("--bind="):
+        bind(*arguments.pop(0).removeprefix("--bind=").split(","))
     variable, *program = arguments
     pe = os.environ[variable]
     folder = os.environ["PYSHMEM_JOB_DIR"]
@@ -46,6 +50,8 @@ def main(arguments: list[str]) -> int:
     output.begin()
     if here:
         write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
+    else:
+        tell(folder, pe, f"on {os.uname().nodename}")
     excused = follow(child, launcher)
     status = reap(child)
     output.end()
@@ -58,10 +64,45 @@ def main(arguments: list[str]) -> int:
         if here:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:
-            os.write(2, line.encode())
+            tell(folder, pe, f"failed {code} {line[:-1]}")
             if status < 0:  # Hydra ends the job for a process that a signal has killed, not for its status
                 os.kill(os.getpid(), signal.SIGKILL)
+    elif not here:
+        tell(folder, pe, "ended")
     return code
+
+
+def bind(unit: str, rank: str, size: str) -> None:
+    """Keep this PE on its share of the host's cores, or on one of them if ``unit`` is core; nowhere if there are too few.
+
+    rank, size: the launcher's variables with the PE's number on its host, and the number of PEs there.
+    """
+    if rank not in os.environ or size not in os.environ:
+        return
+    pe, pes, cores = int(os.environ[rank]), int(os.environ[size]), processors()
+    if pes <= len(cores):
+        share = range(pe * len(cores) // pes, (pe + 1) * len(cores) // pes)
+        chosen = cores[pe : pe + 1] if unit == "core" else [cores[each] for each in share]
+        os.sched_setaffinity(0, {number for core in chosen for number in core})
+
+
+def processors() -> list[list[int]]:
+    """Return the cores that this process may use, each with the numbers of its hardware threads, socket by socket."""
+    cores: dict[tuple[int, str], list[int]] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        place = f"/sys/devices/system/cpu/cpu{number}/topology"
+        try:
+            with open(f"{place}/physical_package_id") as socket, open(f"{place}/thread_siblings_list") as siblings:
+                key = int(socket.read()), siblings.read()
+        except OSError:  # the system does not tell
+            key = -1, str(number)
+        cores.setdefault(key, []).append(number)
+    return [threads for _, threads in sorted(cores.items(), key=lambda core: (core[0][0], core[1]))]
+
+
+def tell(folder: str, pe: str, text: str) -> None:
+    """Tell pyshmemrun, on another host, by a line that it takes out of what the launcher passes on."""
+    os.write(2, f"{os.path.basename(folder)} {pe} {text}\n".encode())
 
 
 class Output:
@@ -178,6 +219,7 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)  # Python ignores these two, and exec would preserve that
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.environ["PYSHMEM_JOB_PE"] = f"{pe} {os.getpid()}"  # for what fails before MPI tells it; not for its children
     try:
         os.execvp(program[0], program)
     except OSError as error:
@@ -187,7 +229,7 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
 
 def follow(child: int, launcher: int) -> float:
     """Forward signals until the child has ended; return the time until which an end is excused because of a signal."""
-    excused = 0.0
+    excused = terminated = 0.0
     while True:
         # The time-out is for the check of the launcher. PDEATHSIG cannot replace it: it fires when the starting thread ends,
         # and Open MPI starts more than 32 processes from threads that end after the start.
@@ -197,10 +239,23 @@ def follow(child: int, launcher: int) -> float:
         if received and received.si_signo in FORWARDED:
             if received.si_signo in ENDING:
                 excused = time.monotonic() + EXCUSED
-            os.killpg(child, received.si_signo)
+            again = received.si_signo == signal.SIGTERM and time.monotonic() < terminated
+            if received.si_signo == signal.SIGTERM:
+                terminated = time.monotonic() + AGAIN
+            if not again and name_of(received.si_pid) != "slurmstepd":  # which signals all processes of a step
+                os.killpg(child, received.si_signo)
         elif os.getppid() != launcher:
             excused = time.monotonic() + EXCUSED
             os.killpg(child, signal.SIGKILL)
+
+
+def name_of(process: int) -> str:
+    """Return the name of a process; "" if it has ended or is in another container."""
+    try:
+        with open(f"/proc/{process}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def reap(child: int) -> int:

@@ -7,18 +7,19 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyshmem.check.report import FOUND, report
 from pyshmem.runtime import interpreter, requirements
+from pyshmem.runtime.errors import grouped, listed
 from pyshmem.version import __version__
 
 from . import hosts, libmpi, pe
 from .job import Job, end_descendants
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
-from .output import Output, failures
+from .output import Output, told
 
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
 DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that mpi4py loads.
@@ -73,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
     parser.add_argument("--check", action="store_true", help="report accesses that the memory model does not order")
     parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
+    parser.add_argument("--bind", choices=["share", "core", "none"], default="share",
+                        help="the cores of a PE: its share of the host's, one, or all")  # fmt: skip
     hosts.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
@@ -98,17 +101,16 @@ def _launch(options: argparse.Namespace) -> int:
     environment = {"PYTHONUNBUFFERED": "1", "PYSHMEM_PYTHON": sys.executable, **os.environ}
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
-    _set(options, environment)
+    environment.update(_asked(options))
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()
-    output = Output(directory.path, options.np)
     try:
         environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
         library = libmpi.loaded(environment) if found.row.name == "srun" else None
-        command = [*found.line(options.np, environment), *hosts.words(options, found.row.name)]
+        command = [*found.line(options.np, environment, options.bind), *hosts.words(options, found.row.name)]
         command += srun_mpi(found, library.kind) if library else []
-        command += [sys.executable, "-I", "-S", pe.__file__, *_label(options), found.row.pe, *program]
+        command += [sys.executable, "-I", "-S", pe.__file__, *_options(options, found), found.row.pe, *program]
         words = [*(f"{name}={value}" for name, value in extra.items()), *command]
         if options.dry_run:
             print(shlex.join(words))
@@ -118,29 +120,55 @@ def _launch(options: argparse.Namespace) -> int:
         if options.check:
             environment["PYSHMEM_CHECKER"] = str(directory.path)
         job = Job(found.row, options.np, directory.path, options.dump_after)
-        status = job.run(command, environment, output.launcher, options.timeout)
+        return _run(options, job, directory.path, command, environment)
+    finally:
+        directory.remove()
+
+
+def _run(
+    options: argparse.Namespace, job: Job, directory: Path, command: list[str], environment: dict[str, str]
+) -> int:
+    """Run the job, and print how it ended. Return its status."""
+    output = Output(directory, options.np)
+    try:
+        job.run(command, environment, output.launcher, options.timeout)
     finally:
         end_descendants()
         output.finish()
-        findings = report(directory.path, options.check_file) if options.check and not options.dry_run else 0
-        for line in failures(directory.path):
+        findings = report(directory, options.check_file) if options.check else 0
+        for line in told(directory):
             print(line, file=sys.stderr, flush=True)
-        directory.remove()
-    return status or (FOUND if findings else 0)
+    for line in _reasons(options, output) if job.unexplained else ():
+        print(f"pyshmemrun: {line}", file=sys.stderr, flush=True)
+    return job.exit_status() or (FOUND if findings else 0)
 
 
-def _set(options: argparse.Namespace, environment: dict[str, str]) -> None:
-    """Set the variables that options stand for."""
-    if options.dump_after or options.timeout:
-        environment["PYSHMEM_DUMP"] = environment.get("PYSHMEM_DUMP") or pe.DUMP.name
-    if options.heap_size:
-        environment["SHMEM_SYMMETRIC_SIZE"] = options.heap_size
-    if options.report:
-        environment["PYSHMEM_REPORT"] = "1"
+def _asked(options: argparse.Namespace) -> dict[str, str]:
+    """The variables that options stand for."""
+    dump = options.dump_after or options.timeout
+    values = {
+        "PYSHMEM_DUMP": dump and (os.environ.get("PYSHMEM_DUMP") or pe.DUMP.name),
+        "SHMEM_SYMMETRIC_SIZE": options.heap_size,
+        "PYSHMEM_REPORT": options.report and "1",
+    }
+    return {name: value for name, value in values.items() if value}
 
 
-def _label(options: argparse.Namespace) -> list[str]:
-    return [f"--label={len(str(options.np - 1))}"] if options.label else []
+def _reasons(options: argparse.Namespace, output: Output) -> Iterator[str]:
+    """Why the launcher may have failed where no PE has told of a failure."""
+    if not output.away:
+        yield from hosts.unknown(options)
+    lost = grouped(output.unheard)
+    if lost:
+        where = ", ".join(f"{listed(pes)} on {host}" for host, pes in lost.items())
+        yield f"the launcher has failed, and no PE tells why; no end was reported by {where}: that host may be lost"
+
+
+def _options(options: argparse.Namespace, found: Found) -> list[str]:
+    """The options of pe.py."""
+    label = [f"--label={len(str(options.np - 1))}"] if options.label else []
+    binds = found.row.local and options.bind != "none"
+    return [*label, f"--bind={','.join((options.bind, *found.row.local))}"] if found.row.local and binds else label
 
 
 def _program(options: argparse.Namespace) -> list[str]:

@@ -173,10 +173,12 @@ from pyshmem.runtime.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from pyshmem.runtime.exits import install as _install_exits
 from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.version import __version__
 
 _install()
+_install_exits()
 CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE = CMP.EQ, CMP.NE, CMP.GT, CMP.GE, CMP.LT, CMP.LE  # as in kernels
 SIGNAL_SET, SIGNAL_ADD = SIGNAL.SET, SIGNAL.ADD
 

@@ -12,9 +12,9 @@
 #flux: --queue=batch
 
 # SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
-module load mpi
+module load mpi || exit
 # SITE: the environment in which pyshmem is installed
-source "$HOME/shmem/bin/activate"
+source "$HOME/shmem/bin/activate" || exit
 
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE

@@ -9,12 +9,12 @@
 #PBS -q batch
 # SITE
 #PBS -A project
-cd "$PBS_O_WORKDIR"
+cd "$PBS_O_WORKDIR" || exit
 
 # SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
-module load mpi
+module load mpi || exit
 # SITE: the environment in which pyshmem is installed
-source "$HOME/shmem/bin/activate"
+source "$HOME/shmem/bin/activate" || exit
 
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE

@@ -1,6 +1,7 @@
 #!/bin/bash
 # one PE a core, under Slurm: sbatch slurm-core.sh program.py [argument ...]
 #SBATCH --job-name=pyshmem
+#SBATCH --export=NONE
 # SITE: see docs/clusters.md for what works between nodes
 #SBATCH --nodes=1
 # SITE: the cores of a node
@@ -13,10 +14,12 @@
 # SITE
 #SBATCH --account=project
 
+export SLURM_EXPORT_ENV=ALL        # the shell that submits gives the job no variables; this script gives srun all of its own
+
 # SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
-module load mpi
+module load mpi || exit
 # SITE: the environment in which pyshmem is installed
-source "$HOME/shmem/bin/activate"
+source "$HOME/shmem/bin/activate" || exit
 
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE

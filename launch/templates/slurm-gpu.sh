@@ -1,6 +1,7 @@
 #!/bin/bash
 # one PE a GPU of one node, under Slurm: sbatch slurm-gpu.sh program.py [argument ...]
 #SBATCH --job-name=pyshmem
+#SBATCH --export=NONE
 #SBATCH --nodes=1
 # SITE: the GPUs of a node
 #SBATCH --ntasks-per-node=4
@@ -17,12 +18,15 @@
 # SITE
 #SBATCH --account=project
 
+export SLURM_EXPORT_ENV=ALL        # the shell that submits gives the job no variables; this script gives srun all of its own
+
 # SITE: the cluster's MPI and compilers; leave it out where the environment has an MPI of its own (pip install mpich)
-module load mpi
+module load mpi || exit
 # SITE: the environment in which pyshmem is installed
-source "$HOME/shmem/bin/activate"
+source "$HOME/shmem/bin/activate" || exit
 
 export PYSHMEM_HEAP=cuda           # refuses to start where a PE has no GPU, instead of using CPU memory
+export OMP_NUM_THREADS=8           # SITE: the cores of a PE; by itself OpenMP may take all of the node's for each
 
 # SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
 pyshmemrun "$@"                    # one PE for each of the job's tasks

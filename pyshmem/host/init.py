@@ -203,6 +203,7 @@ def _start_mpi(thread_level: int) -> Any:
         refuse(LaunchError, "init", "MPI", "finalised", "MPI still up: it cannot be started twice in a process")
     if not MPI.Is_initialized():
         launcher.refuse_full_shared_memory()
+        launcher.choose_network(MPI.Get_library_version())
         MPI.Init_thread(thread_level)
         exits.own_mpi(MPI)
     launcher.refuse_split_job(MPI.COMM_WORLD.size)
@@ -228,6 +229,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     job.generation += 1
     job.inits = 1
     host_timeouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
+    exits.name_pe(mpi.COMM_WORLD.rank)
     return reports
 
 

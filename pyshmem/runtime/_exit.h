@@ -1,15 +1,14 @@
 /* The end of the process: an exit handler knows the status, after Python's own clean-up. */
 #pragma once
 #include "_opening.h"
+#include "_report.h"
 
 typedef struct {
     int (*finalize)(void);
     int (*finalized)(int *);
     int (*abort)(uintptr_t, int);
     uintptr_t world;
-    int pe;
     pid_t pid;
-    char report[]; /* the file that pyshmemrun prints at the end; empty: without pyshmemrun */
 } exit_t;
 
 /* Finalises MPI after status 0. Any other status aborts the job, because other PEs could wait for this one forever. */
@@ -22,32 +21,28 @@ static void at_exit(int status, void *arg) {
         e->finalize();
         return;
     }
-    FILE *f = e->report[0] ? fopen(e->report, "wx") : stderr;
-    if (f) fprintf(f, "PE %d: exited with status %d\n", e->pe, status);
-    fflush(NULL);   /* where the file exists, it has the exception */
+    char why[40];
+    snprintf(why, sizeof why, "exited with status %d", status);
+    fflush(NULL);
+    report_end(status, why);
     usleep(200000); /* MPICH's mpiexec loses output that it has not read before the abort */
     e->abort(e->world, status);
 }
 
-/* watch_exit(MPI_Finalize, MPI_Finalized, MPI_Abort, MPI_COMM_WORLD, pe, report_path) */
+/* watch_exit(MPI_Finalize, MPI_Finalized, MPI_Abort, MPI_COMM_WORLD) */
 static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t finalize, finalized, abort_job, world;
-    int32_t pe;
-    Py_ssize_t length;
-    if (!arity("watch_exit", n, 6) || !to_u64(args[0], &finalize) || !to_u64(args[1], &finalized) ||
-        !to_u64(args[2], &abort_job) || !to_u64(args[3], &world) || !to_int32(args[4], &pe))
+    if (!arity("watch_exit", n, 4) || !to_u64(args[0], &finalize) || !to_u64(args[1], &finalized) ||
+        !to_u64(args[2], &abort_job) || !to_u64(args[3], &world))
         return NULL;
-    const char *report = PyUnicode_AsUTF8AndSize(args[5], &length);
-    exit_t *e = report ? calloc(1, sizeof *e + (size_t)length + 1) : NULL;
-    if (!e) return report ? PyErr_NoMemory() : NULL;
+    exit_t *e = calloc(1, sizeof *e);
+    if (!e) return PyErr_NoMemory();
     e->finalize = (int (*)(void))finalize;
     e->finalized = (int (*)(int *))finalized;
     e->abort = (int (*)(uintptr_t, int))abort_job;
     e->world = world;
-    e->pe = pe;
     e->pid = getpid();
-    memcpy(e->report, report, (size_t)length);
     if (on_exit(at_exit, e)) {
         free(e);
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -55,4 +50,18 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-static PyMethodDef exit_methods[] = {METHOD(watch_exit), LAST_METHOD};
+/* name_exit(file, mark, who) */
+static PyObject *py_name_exit(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    char *places[] = {told.file, told.mark, told.who};
+    const size_t sizes[] = {sizeof told.file, sizeof told.mark, sizeof told.who};
+    if (!arity("name_exit", n, 3)) return NULL;
+    for (int i = 0; i < 3; i++) {
+        const char *text = PyUnicode_AsUTF8AndSize(args[i], NULL);
+        if (!text) return NULL;
+        snprintf(places[i], sizes[i], "%s", text);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef exit_methods[] = {METHOD(watch_exit), METHOD(name_exit), LAST_METHOD};

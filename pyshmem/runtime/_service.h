@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include "_report.h"
 #include "_requests.h"
 
 /* Whether the GPU is busy with a request of another peer. */
@@ -212,7 +213,10 @@ static void admit(service_t *s) {
 static void lose(service_t *s, const peer_t *p) {
     for (int ms = 0; ms < GRACE_MS && !__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE); ms += 10) usleep(10000);
     if (__atomic_load_n(&s->leaving, __ATOMIC_ACQUIRE)) return;
-    dprintf(2, "PE %d: lost PE %d on %s, whose connection has ended\n", far->my_pe, p->pe, far->hosts[p->pe]);
+    char why[400];
+    snprintf(why, sizeof why, "lost PE %d on %s, whose connection has ended", p->pe, far->hosts[p->pe]);
+    if (!told.who[0]) snprintf(told.who, sizeof told.who, "PE %d", far->my_pe);
+    report_end(1, why);
     end_pe();
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import threading
 import time
@@ -25,11 +26,13 @@ _mpi: Any = None
 
 
 def watch(mpi: Any) -> None:
-    """End the job by ``mpi`` from now on, mpi4py's module or what stands for it; install the hooks, once per process."""
+    """End the job by ``mpi`` from now on, mpi4py's module or what stands for it."""
     global _mpi
-    installed, _mpi = _mpi is not None, mpi
-    if installed:
-        return
+    _mpi = mpi
+
+
+def install() -> None:
+    """Install the hooks, once per process."""
     hook, thread_hook = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -52,9 +55,26 @@ def own_mpi(mpi: Any) -> None:
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
     world = mpi.COMM_WORLD
-    finalize, finalized, abort_job = address("MPI_Finalize"), address("MPI_Finalized"), address("MPI_Abort")
-    report = _job_file("reported", world.rank)
-    _native.watch_exit(finalize, finalized, abort_job, mpi._handleof(world), world.rank, report)
+    functions = address("MPI_Finalize"), address("MPI_Finalized"), address("MPI_Abort")
+    _native.watch_exit(*functions, mpi._handleof(world))
+    name_pe(world.rank)
+
+
+def name_pe(rank: int) -> None:
+    """Name this process, of this rank in MPI's world, for the line that says how it has ended."""
+    _native.name_exit(_job_file("reported", rank), _mark(rank), _who(rank))
+
+
+def _who(rank: int) -> str:
+    """Return the PE, with its host where that says more."""
+    pe = rank if job.my_pe < 0 else job.my_pe
+    return f"PE {pe}" if job.on_one_host and not _mark(rank) else f"PE {pe} on {os.uname().nodename}"
+
+
+def _mark(rank: int) -> str:
+    """Return how a line begins that tells pyshmemrun, on another host, of a failure; "" without it. See launch/pe.py."""
+    folder = os.environ.get("PYSHMEM_JOB_DIR", "")
+    return f"{os.path.basename(folder)} {rank} failed" if folder and not _job_file("reported", rank) else ""
 
 
 def abort(status: int) -> NoReturn:
@@ -67,33 +87,39 @@ def abort(status: int) -> NoReturn:
 
 
 def _end(kind: type[BaseException], error: BaseException | None) -> None:
-    if _mpi.Is_finalized() or hasattr(sys, "ps1"):
-        return  # this is an interactive session, which goes on
-    pe = _mpi.COMM_WORLD.rank if job.my_pe < 0 else job.my_pe
-    first = origin(error)
-    who = f"PE {pe}" if job.on_one_host else f"PE {pe} on {os.uname().nodename}"
-    told = str(first)
+    started = _mpi is not None and not _mpi.Is_finalized()
+    number, _, process = os.environ.get("PYSHMEM_JOB_PE", "").partition(" ")  # of launch/pe.py
+    if hasattr(sys, "ps1") or not (started or process == str(os.getpid())):
+        return  # this is an interactive session, which goes on; or nobody is told
+    rank, first = _mpi.COMM_WORLD.rank if started else int(number), origin(error)
+    said = str(first)
     if isinstance(first, ShmemError):
-        told = told.replace(f": PE {pe}: ", ": ", 1)  # the line begins with it
-    reason = f": {told}" if told else ""
-    line, report = f"{who}: {type(first).__name__}{reason}", _job_file("reported", _mpi.COMM_WORLD.rank)
+        said = re.sub(r": PE [\d?]+: ", ": ", said, count=1)  # the line begins with it
+    reason = f": {said}" if said else ""
+    line, report = f"{_who(rank)}: {type(first).__name__}{reason}", _job_file("reported", rank)
+    status, mark = 130 if issubclass(kind, KeyboardInterrupt) else 1, _mark(rank)
     if report:
         # pyshmemrun prints it last, after the launcher's words
         with (
             suppress(FileExistsError),
             open(report, "x") as file,
         ):
-            print(line, file=file)
-    if _mpi.COMM_WORLD.size == 1:
-        return  # there are no other PEs to end
+            print(f"{status}\n{line}", file=file)
+    if not started or _mpi.COMM_WORLD.size == 1:
+        if mark:
+            print(f"{mark} {status} {line.partition(chr(10))[0]}", file=sys.stderr)
+        return  # there are no other PEs to end, or pyshmemrun does it
     if not report:
-        print(line, file=sys.stderr)
-    abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+        said = f"{mark} {status} {line.partition(chr(10))[0]}" if mark else line
+        print(said, file=sys.stderr)
+    abort(status)
 
 
 def _job_file(kind: str, pe: int) -> str:
+    """Return a file for pyshmemrun in the job's directory; "" if pyshmemrun is on another host, or there is none."""
     folder = os.environ.get("PYSHMEM_JOB_DIR", "")
-    return os.path.join(folder, f"{kind}-{pe}") if folder and os.path.isdir(folder) else ""
+    here = os.path.isdir(folder) and os.path.basename(folder).startswith(f"pyshmemrun-{os.uname().nodename}-")
+    return os.path.join(folder, f"{kind}-{pe}") if here else ""
 
 
 def note_shared_files() -> None:

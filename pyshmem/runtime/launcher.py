@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import sys
 
 from pyshmem.runtime import bootstrap
@@ -50,6 +51,17 @@ def match_library() -> None:
         return  # not found; the library that mpi4py loads is checked after MPI_Init
     os.environ["MPI4PY_MPIABI"] = "openmpi"
     os.environ["MPI4PY_LIBMPI"] = _OPENMPI_LIBRARY
+
+
+def choose_network(version: str) -> None:
+    """Under srun --mpi=pmi2, have an MPICH that has UCX and libfabric take libfabric. Called before MPI_Init.
+
+    UCX's addresses are too long for Slurm's PMI-2: MPI_Init, or a later call, may end in `value not properly terminated`.
+    """
+    device = re.search(r"MPICH Device: *ch4:(.*)", version)
+    by_slurm = {"SLURM_STEP_ID", "PMI_FD"} <= os.environ.keys() and "MPI_LOCALRANKID" not in os.environ  # not by Hydra
+    if device and by_slurm and device[1].split()[:1] == ["ucx"] and "ofi" in device[1].split():
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
 
 
 def refuse_foreign_library(version: str) -> None:

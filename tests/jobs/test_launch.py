@@ -74,7 +74,7 @@ def test_job_ends_where_a_pe_has_reported_its_failure_and_cannot_end(start, idle
     prog = program("""
 if me == 1:
     wait_for("spins-0")
-    note(os.environ["PYSHMEM_JOB_DIR"] + "/reported-1", "PE 1: ValueError: why")
+    note(os.environ["PYSHMEM_JOB_DIR"] + "/reported-1", "1\\nPE 1: ValueError: why")
     note("fails", str(time.time()))
 spin()
 """)
@@ -98,7 +98,7 @@ sys.exit(6)
 
 
 def test_a_failure_that_the_program_reported_is_not_reported_twice(start, idle_launcher, program):
-    prog = program("note(os.environ['PYSHMEM_JOB_DIR'] + f'/reported-{me}'); sys.exit(1)")
+    prog = program("note(os.environ['PYSHMEM_JOB_DIR'] + f'/reported-{me}', '1\\n'); sys.exit(1)")
     job = start(*PYSHMEMRUN, "-n", 1, *idle_launcher, "python", prog)
     assert (job.wait(), job.errors) == (1, "")
 
@@ -156,20 +156,17 @@ def test_pes_end_with_a_launcher_that_does_not_end_them(start, idle_launcher, pr
 
 
 def test_pes_on_other_nodes_are_reported_and_pe_0_gets_its_input(start, idle_launcher, program, tmp_path):
-    """There the job's directory is absent or, on a shared file system, of another host; so the launcher's input is used."""
+    """There the job's directory is absent, so the launcher's input is used, and its errors tell pyshmemrun what failed."""
     script = pathlib.Path(idle_launcher[1])
-    elsewhere = tmp_path / "pyshmemrun-another-host-1"
-    elsewhere.mkdir()
-    lines = ["import os, signal, sys", f"os.environ['PYSHMEM_JOB_DIR'] = {str(elsewhere)!r}"]
-    script.write_text(script.read_text().replace(lines[0], "\n".join(lines)))
+    line = "os.environ['PYSHMEM_JOB_DIR'] = '/absent/' + os.path.basename(os.environ.get('PYSHMEM_JOB_DIR', ''))"
+    script.write_text(script.read_text().replace("import os, signal, sys", f"import os, signal, sys\n{line}"))
     (tmp_path / "input").write_text("from afar\n")
-    prog = program("note(f'read-{me}', sys.stdin.read()); sys.exit(me)")
+    prog = program("note(f'read-{me}', sys.stdin.read()); wait_for('read-0'); sys.exit(7 * me)")
     with open(tmp_path / "input") as file:
         job = start(*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", prog, stdin=file)
-    job.wait()
-    assert job.errors == f"PE 1 on {os.uname().nodename}: exited with status 1\n"
+    assert (job.wait(), job.errors) == (7, f"PE 1 on {os.uname().nodename}: exited with status 7\n")
     assert [(job.folder / f"read-{pe}").read_text() for pe in (0, 1)] == ["from afar\n", ""]
-    assert os.listdir(elsewhere) == [] and job.left() == NOTHING
+    assert job.left() == NOTHING
 
 
 def test_processes_that_a_pe_leaves_behind_end_with_the_job(start, idle_launcher, program):

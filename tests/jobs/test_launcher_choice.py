@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from pyshmem.launch import launchers, libmpi, run
+from pyshmem.launch import launchers, libmpi, pe, run
 from launching import MPI, PYSHMEMRUN
 
 
@@ -62,15 +62,13 @@ def test_launcher_is_the_environments_own_then_srun_in_an_allocation_then_that_o
 
 def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
 
-    def line(text, pes, environment):
+    def line(text, pes, environment, bind="share"):
         found = launchers.identify((str(fake(text.split()[-1], "launcher", text)),))
-        return found.line(pes, environment)[1:]
+        return found.line(pes, environment, bind)[1:]
 
     assert line("HYDRA build details: Version: 5.0.2", 4, {}) == ["-n", "4"]
-    assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.1", 2, {}) == ["-n", "2"]
-    assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.2", 4, {}) == [
+    assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.1", 4, {}) == [
         "-genv",
         "I_MPI_PIN",
         "off",
@@ -78,15 +76,16 @@ def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
         "4",
     ]
     root = "--allow-run-as-root"
-    assert line("mpirun (Open MPI) 4.1.6", 2, {}) == ["--oversubscribe", root, "-n", "2"]
+    assert line("mpirun (Open MPI) 4.1.6", 2, {}) == ["--oversubscribe", "--bind-to", "none", root, "-n", "2"]
     assert line("mpiexec (OpenRTE) 4.1.4", 4, {"SHMEM_DEBUG": "1", "HOME": "/"}) == [
-        *("--oversubscribe", root, "--bind-to", "none", "-x", "SHMEM_DEBUG", "-n", "4")
+        *("--oversubscribe", "--bind-to", "none", root, "-x", "SHMEM_DEBUG", "-n", "4")
     ]
     assert line("mpiexec (Open MPI) 5.0.11", 4, {}) == [
-        *("--map-by", "slot:OVERSUBSCRIBE", root, "--bind-to", "none", "-n", "4")
+        *("--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", root, "-n", "4")
     ]
     assert line("slurm 22.05.8", 4, {}) == ["--kill-on-bad-exit=1", "--input=0", "--ntasks", "4"]
     assert "--overlap" in line("slurm 22.05.9", 4, {"SLURM_STEP_ID": "0"})
+    assert "--cpu-bind=none" in line("slurm 22.05.9", 4, {}, "none")
 
 
 def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
@@ -96,7 +95,7 @@ def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
     assert launchers.srun_mpi(both, "mpich") == ["--mpi=pmi2"]
     assert launchers.srun_mpi(both, "openmpi") == launchers.srun_mpi(both, "intelmpi") == ["--mpi=pmix"]
     with pytest.raises(
-        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2, pmix; wants"
+        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2; wants"
     ):
         launchers.srun_mpi(none, "mpich")
     monkeypatch.setenv("SLURM_MPI_TYPE", "pmix_v5")
@@ -139,6 +138,63 @@ def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monke
     other = "openmpi 4.0.9" if library.family == "mpich" else "mpich 1.0"
     got = f"pyshmemrun: --mpiexec: got {path}, which is {other}, while mpi4py loads {library.version} from {library.path}; "
     assert line.startswith(got + "wants both from one MPI: ") and "MPI4PY_LIBMPI" in line
+
+
+def test_a_wrong_choice_of_mpi4pys_library_is_one_error_before_the_job_starts(program, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/absent/libmpi.so.12")
+    monkeypatch.chdir(tmp_path)
+    line = refusal(capsys, "-n", 2, program(""))
+    assert line.startswith("pyshmemrun: MPI4PY_LIBMPI: got /absent/libmpi.so.12, which mpi4py cannot load: ")
+    assert "No such file" in line and "; wants a library of MPI" in line
+
+
+def test_debians_mpich_is_explained(fake, tmp_path, monkeypatch):
+    """Its library has a name of its own, which mpi4py does not find."""
+    found = launchers.identify((str(fake("bin", "mpiexec.mpich", "HYDRA build details:")),))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmpich.so.12").touch()
+    monkeypatch.setattr(libmpi, "loaded", lambda environment: None)
+    with pytest.raises(
+        launchers.LaunchError, match=f"whose library {tmp_path}/lib/libmpich.so.12 .*; wants .*pip install mpich"
+    ):
+        libmpi.matching(found, {})
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of two sockets with three cores of two threads each; its numbers alternate between sockets."""
+    cores = [[0, 6], [2, 8], [4, 10], [1, 7], [3, 9], [5, 11]]
+    monkeypatch.setattr(pe, "processors", lambda: cores)
+    kept = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, numbers: kept.append(sorted(numbers)))
+    return kept
+
+
+@pytest.mark.parametrize("unit, rank, size, kept", [
+    ("share", 0, 2, [0, 2, 4, 6, 8, 10]), ("share", 1, 2, [1, 3, 5, 7, 9, 11]), ("share", 3, 4, [3, 5, 9, 11]),
+    ("share", 1, 4, [2, 4, 8, 10]), ("core", 1, 2, [2, 8]), ("share", 5, 6, [5, 11]), ("share", 0, 1, list(range(12))),
+])  # fmt: skip
+def test_a_pe_keeps_to_its_share_of_the_cores_or_to_one(unit, rank, size, kept, machine, monkeypatch):
+    monkeypatch.setenv("RANK_HERE", str(rank))
+    monkeypatch.setenv("PES_HERE", str(size))
+    pe.bind(unit, "RANK_HERE", "PES_HERE")
+    assert machine == [kept]
+
+
+def test_more_pes_than_cores_use_all(machine, monkeypatch):
+    monkeypatch.setenv("RANK_HERE", "3")
+    monkeypatch.setenv("PES_HERE", "7")
+    pe.bind("share", "RANK_HERE", "PES_HERE")
+    pe.bind("share", "UNSET", "PES_HERE")
+    assert machine == []
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_pes_are_bound_unless_the_user_wants_none(start, launcher, program):
+    for bind, pes in (("share", 1), ("none", 2)):
+        job = start(*PYSHMEMRUN, "-n", 2, *launcher, "--bind", bind, program("print(*sorted(os.sched_getaffinity(0)))"))
+        assert job.wait() == 0, job.errors
+        assert len(set(job.output.splitlines())) == 3 - pes, job.output
 
 
 def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys):

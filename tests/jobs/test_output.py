@@ -6,6 +6,7 @@ import re
 
 import pytest
 from launching import PYSHMEMRUN
+from pyshmem.launch import output
 from surroundings import until
 
 LENGTH = 100_000  # more than a pipe holds
@@ -99,10 +100,38 @@ def test_a_reader_that_goes_away_ends_the_job(start, idle_launcher, program, tmp
 
 
 def test_equal_failures_keep_their_order(tmp_path):
-    from pyshmem.launch.output import failures
 
-    for stamp, (name, text) in enumerate({"failed-2": "5 2\nPE 2: exited with status 5\n", "reported-0": "PE 0: ValueError: x\n",
+    for stamp, (name, text) in enumerate({"failed-2": "5 2\nPE 2: exited with status 5\n", "reported-0": "1\nPE 0: ValueError: x\n",
                                           "failed-0": "1 0\nPE 0: exited with status 1\n"}.items()):  # fmt: skip
         (tmp_path / name).write_text(text)
         os.utime(tmp_path / name, (stamp, stamp))
-    assert failures(tmp_path) == ["PE 2: exited with status 5", "PE 0: ValueError: x"]
+    assert output.told(tmp_path) == ["PE 2: exited with status 5", "PE 0: ValueError: x"]
+
+
+def test_a_pe_that_fails_for_the_loss_of_another_is_named_after_all_others(tmp_path):
+    for stamp, (name, text) in enumerate({"reported-0": "1\nPE 0: lost PE 3 on b, whose connection has ended\n",
+                                          "failed-3": "137 3\nPE 3 on b: killed by signal 9 (SIGKILL)\n"}.items()):  # fmt: skip
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (stamp, stamp))
+    ends = output.failures(tmp_path)
+    assert [(end.pe, end.status) for end in ends] == [(3, 137), (0, 1)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_what_pes_of_other_hosts_tell_is_taken_out_of_the_launchers_output(size, tmp_path):
+    """In pieces of any size, after a label, between other lines; a line that only looks alike is passed on."""
+    said = output.Output(tmp_path, 4)
+    name = tmp_path.name.encode()
+    text = b"".join((
+        b"before\n" + name + b" 3 on far\n[2] " + name + b" 2 on far\n" + name + b" is a folder\n",
+        name[:5] + b"\n\0" + name + b" 3 failed 7 PE 3 on far: exited with status 7\n",
+        name + b" 3 failed 1 PE 3 on far: later\nwithout an end",
+    ))  # fmt: skip
+    take = output._Filter(tmp_path.name, said._note)
+    passed = b"".join(take(text[i : i + size]) for i in range(0, len(text), size)) + take(b"")
+    said.finish()
+    assert passed.replace(b"[2] ", b"") == b"before\n" + name + b" is a folder\n" + name[:5] + b"\nwithout an end"
+    assert said.unheard == {2: "far"} and said.away == 2
+    assert [(end.pe, end.status, end.text) for end in output.failures(tmp_path)] == [
+        (3, 7, "PE 3 on far: exited with status 7")
+    ]

@@ -27,11 +27,12 @@ exec {BIN}/mpiexec -n 2 "$@"
 """
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_script_starts_the_program_on_the_pes_that_the_scheduler_gives(script, tmp_path):
+def submitted(script, tmp_path, lacks=""):
+    """The script as a scheduler runs it, where all that it needs is there but for ``lacks``."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "shmem" / "bin").mkdir(parents=True)
-    (tmp_path / "shmem" / "bin" / "activate").write_text(f'PATH="{BIN}:$PATH"\n')
+    if lacks != "activate":
+        (tmp_path / "shmem" / "bin" / "activate").write_text(f'PATH="{BIN}:$PATH"\n')
     (tmp_path / "flux").write_text(FLUX)
     (tmp_path / "flux").chmod(0o755)
     (tmp_path / "nodes").write_text("localhost\nlocalhost\n")
@@ -40,17 +41,48 @@ def test_script_starts_the_program_on_the_pes_that_the_scheduler_gives(script, t
         "pbs": {"PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": str(tmp_path / "nodes"), "PROGRAM": "program.py one"},
         "flux": {},
     }[script.partition("-")[0]]
-    site = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "BASH_FUNC_module%%": "() { :; }"}
+    path = f"{tmp_path}:{BIN if lacks else ''}:{os.environ['PATH']}"  # what is lacking must not keep the program from running
+    modules = {} if lacks == "module" else {"BASH_FUNC_module%%": "() { :; }"}
     words = [] if script.startswith("pbs") else ["program.py", "one"]
-    command = ["bash", str(FOLDER / script), *words]
     text = (FOLDER / script).read_text().replace("PYSHMEM_HEAP=cuda", "PYSHMEM_HEAP=cpu")  # there may be no GPU here
     (tmp_path / script).write_text(text)
-    command[1] = str(tmp_path / script)
-    environment = {**os.environ, **site, **scheduler, "SHMEM_SYMMETRIC_SIZE": "1m"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PATH": path,
+        **modules,
+        **scheduler,
+        "SHMEM_SYMMETRIC_SIZE": "1m",
+    }
+    command = ["bash", str(tmp_path / script), *words]
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_starts_the_program_on_the_pes_that_the_scheduler_gives(script, tmp_path):
+    done = submitted(script, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)
     assert sorted(lines) == [f"PE {pe} of 2: ['one'] cpu" for pe in range(2)], done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("lacks", ["module", "activate"])
+def test_script_stops_where_modules_or_the_environment_are_missing(script, lacks, tmp_path):
+    """Another Python, and another MPI, would run the program."""
+    done = submitted(script, tmp_path, lacks)
+    assert done.returncode != 0 and done.stdout == "", done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_says_how_many_threads_a_pe_has(script):
+    assert re.search(r"^export .*\bOMP_NUM_THREADS=\d", (FOLDER / script).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if script.startswith("slurm")])
+def test_a_slurm_script_takes_no_variables_of_the_shell_that_submits_it_and_gives_srun_its_own(script):
+    text = (FOLDER / script).read_text()
+    assert "\n#SBATCH --export=NONE\n" in text and "\nexport SLURM_EXPORT_ENV=ALL " in text
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -238,7 +238,7 @@ MUTANTS = [
            "jobs launch where_the_launcher_lets_it_run_on"),
     Mutant("launch-leaves-processes-behind", _LAUNCH, "_kill(left, SIGKILL)", "left = []", "jobs launch that_a_pe_leaves_behind"),
     Mutant("launch-leaves-shared-memory-behind", _LAUNCH, "os.unlink(names[-1], dir_fd=folder)", "pass", "jobs launch files_that_a_pe_noted"),
-    Mutant("launch-label-without-its-width", _LAUNCH, 'return [f"--label={len(str(options.np - 1))}"] if options.label else []',
-           'return ["--label=1"] if options.label else []', "jobs output label_puts"),
+    Mutant("launch-label-without-its-width", _LAUNCH, 'label = [f"--label={len(str(options.np - 1))}"] if options.label else []',
+           'label = ["--label=1"] if options.label else []', "jobs output label_puts"),
     Mutant("launch-input-goes-to-all", _LAUNCH, 'if pe != "0":', 'if pe == "9":', "jobs launch input_goes_to_pe_0"),
 ]  # fmt: skip

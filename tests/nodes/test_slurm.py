@@ -3,8 +3,10 @@
 Run by `make test-slurm`, as root.
 """
 
+import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
@@ -92,7 +94,9 @@ def submit(tmp_path, begin):
             text, count = re.subn(rf"(?m)^#SBATCH --{name}=.*", f"#SBATCH --{name}={value}", text)
             assert count == 1, name
         text = re.sub(r"(?m)^(#SBATCH --account|module load).*\n", "", text)
-        text = re.sub(r"(?m)^source .*", f"source {BIN}/activate", text).replace("SIZE=1g", "SIZE=64m")
+        variables = {**installed(mpi).chosen(), "PYSHMEM_QUIET": "1"}
+        site = "\n".join(f"export {name}='{value}'" for name, value in variables.items())
+        text = re.sub(r"(?m)^source .*", f"source {BIN}/activate\n{site}", text).replace("SIZE=1g", "SIZE=64m")
         text = re.sub(r"(?m)^pyshmemrun ", f"pyshmemrun --launcher {installed(mpi).launcher} ", text)
         (tmp_path / "job.sh").write_text(text)
         return begin(["sbatch", "--wait", "--output=said", "job.sh"], program, mpi)
@@ -155,21 +159,92 @@ def test_the_commands_of_the_documentation_run_on_both_nodes(line, jobs, tmp_pat
 
 
 FAILING = """
+import os, signal, sys
 import pyshmem as shmem
 
 shmem.init()
 shmem.barrier_all()
 if shmem.my_pe() == shmem.n_pes() - 1:
-    raise ValueError("the PE of the last node")
+    {failure}
 shmem.barrier_all()
+"""
+# how a PE of the other node fails: (the job's status by pyshmemrun, what it says last but for PEs that miss it)
+FAILURES = {
+    'raise ValueError("why")': (1, "PE 3 on pyhost1: ValueError: why"),
+    "sys.exit(7)": (7, "PE 3 on pyhost1: exited with status 7"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (137, "PE 3 on pyhost1: killed by signal 9 (SIGKILL)"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failing_pe_ends_the_job_with_its_status_and_leaves_nothing(way, failure, mpi, begin_by):
+    status, line = FAILURES[failure]
+    job = begin_by(way, mpi, FAILING.format(failure=failure))
+    if way == "srun":  # its status is the highest of all processes, those that it has killed with it
+        assert job.end() != 0 and ("SIGKILL" in line or line in job.err), job.err
+    else:
+        assert (job.end(), line in job.err) == (status, True), job.err
+        last = [line for line in job.err.splitlines() if "whose connection has ended" not in line][-1]
+        assert last == line, job.err
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+@pytest.mark.parametrize("way", ["pyshmemrun-by-srun", "srun"])
+def test_mpich_of_the_package_index_needs_no_variable_under_srun(way, jobs, tmp_path):
+    """Its default, UCX, has addresses that are too long for Slurm's PMI-2. The program prints what has been loaded."""
+    program = PROGRAM + "print(os.environ['MPIR_CVAR_CH4_NETMOD'])\n"
+    words = {"srun": ["srun", "-N", "2", "-n", "4", "--mpi=pmi2", "python"]}.get(
+        way, [*ALLOCATED, "pyshmemrun", "--launcher", "srun"]
+    )
+    jobs.append(Job(tmp_path, *words, write(tmp_path, program)))
+    assert jobs[-1].end() == 0, jobs[-1].err
+    assert jobs[-1].out.count("ofi\n") == 4 and jobs[-1].out.count(" of 4 on ") == 4
+    assert "value not properly terminated" not in jobs[-1].err
+
+
+COUNTING = """
+import os, signal, time
+import pyshmem as shmem
+
+heard = []
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: heard.append(number))
+shmem.init()
+shmem.barrier_all()
+print("begun", flush=True)
+while signal.SIGTERM not in heard:
+    time.sleep(0.01)
+print("heard", flush=True)
+while signal.SIGUSR1 not in heard:
+    time.sleep(0.01)
+shmem.barrier_all()
+print("SIGTERM:", heard.count(signal.SIGTERM), flush=True)
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_failing_pe_ends_the_job_and_leaves_nothing(way, mpi, begin_by):
-    job = begin_by(way, mpi, FAILING)
+def test_a_signal_of_slurm_reaches_each_pe_once(begin):
+    """Slurm signals every process of a step: the PE, and that which would forward the signal to it."""
+    job = begin([*ALLOCATED, "pyshmemrun", "--launcher", "srun"], COUNTING)
+    for name, text in (("TERM", "begun"), ("USR1", "heard")):
+        job.reach(text, 4)
+        number = ask("enter", 0, "squeue", "--noheader", "--format=%A").split()[0]
+        ask("enter", 0, "scancel", f"--signal={name}", number)
+    assert job.end() == 0, job.err
+    assert job.out.count("SIGTERM: 1\n") == 4, job.out
+
+
+def test_a_lost_node_is_named(begin):
+    """All processes of the job there end at once, as with the node. Its PEs were in no call."""
+    program = ENDLESS.replace("    shmem.barrier_all()", "    signal.sigtimedwait([], 1)")
+    job = begin([*ALLOCATED, "pyshmemrun", "--launcher", installed("ofi").launcher], program)
+    job.reach("begun", 4)
+    for pid in ask("processes", 1).split():
+        if pid not in job.before:
+            os.kill(int(pid), signal.SIGKILL)
     assert job.end() != 0
-    assert "PE 3 on pyhost1: ValueError: the PE of the last node" in job.out + job.err
+    last = job.err.splitlines()[-1]
+    assert re.search(r"PEs? [23 and]+ on pyhost1", last), job.err
     assert until(lambda: job.left() == NOTHING, 30), job.left()
 
 
