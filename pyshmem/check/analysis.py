@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyshmem.check.agents import Agent, Streams
@@ -41,35 +40,32 @@ class Analysis:
         self.allocated: dict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
 
     def run(self) -> Findings:
-        for pe_trace in self.traces:
-            self._prepare(pe_trace)
-        for event in heapq.merge(*self.traces, key=lambda record: record[0]):
-            if event[1] in ("init", "site"):
-                continue
+        events = [event for trace in self.traces for event in self._prepared(trace)]
+        # a call is written when it has returned, with the time at which it began, and so maybe behind later ones
+        for event in sorted(events, key=lambda event: event[0]):
             getattr(self, "_" + event[1])(event)
         self._ended()
         return self.findings
 
-    def _prepare(self, trace: list[tuple[Any, ...]]) -> None:
-        """Number the PE's sites, and note the words that it waits for."""
+    def _prepared(self, trace: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """The events of a PE, with its number and those of its sites. Notes the words that it waits for."""
         pe = next((record[3] for record in trace if record[1] == "init"), None)
         if pe is None:
-            trace.clear()
             return
         self.n_pes = max(self.n_pes, pe + 1)
         agent = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
         self.host[pe] = self.now[pe] = agent
         numbers = {0: 0}
-        for index, record in enumerate(trace):
+        for record in trace:
             kind = record[1]
             if kind == "site":
                 numbers[record[2]] = self.findings.site(record[3], record[4], record[5])
-                continue
-            trace[index] = (record[0], kind, pe, numbers.get(record[2], 0), *record[3:])
-            if kind in ("wait", "fetched"):
-                self.watched.update((pe, row[0]) for row in record[3])
-            elif kind == "amo" and record[9]:
-                self.watched.add((record[5], record[6]))
+            elif kind != "init":
+                if kind in ("wait", "fetched"):
+                    self.watched.update((pe, row[0]) for row in record[3])
+                elif kind == "amo" and record[9]:
+                    self.watched.add((record[5], record[6]))
+                yield record[0], kind, pe, numbers.get(record[2], 0), *record[3:]
 
     # ---- accesses ----
 

@@ -4,6 +4,7 @@ import random
 
 import litmus
 import pytest
+from pyshmem.check.analysis import Analysis
 from pyshmem.check.findings import Findings
 from pyshmem.check.words import Word
 
@@ -18,6 +19,17 @@ def test_checker_finds_a_race_exactly_where_two_executions_differ(n_pes):
             assert found == (len(results) > 1), program
             agreed[found] += 1
     assert min(agreed.values()) > 20
+
+
+@pytest.mark.parametrize("fences, races", [(True, 0), (False, 1)])
+def test_calls_are_in_the_order_of_their_starts_whenever_they_were_written(fences, races):
+    """PE 0 writes the place of its second put in the file before that put, at a time after PE 1 has seen its value."""
+    sender = [(0, "init", 0, 0, 2), (2, "put", 0, "put", 0, 1, [(0, 16)], [], False, None)]
+    sender += [(3, "fence", 0, 0)] if fences else []
+    sender += [(9, "site", 1, "program.py", 1, "f"), (6, "put", 1, "p", 0, 1, [(64, 72)], [], False, 1)]
+    reader = [(0, "init", 0, 1, 2), (1, "alloc", 0, 0, 128, 0, "zeros")]
+    reader += [(8, "wait", 0, [(64, 8, False, 0, 1)], "wait_until"), (10, "acc", 0, "sum", "r", [(1, 0, 16)], None)]
+    assert len(list(Analysis([sender, reader]).run())) == races
 
 
 def word_after(changes):
