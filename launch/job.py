@@ -36,9 +36,13 @@ _UNABLE = {
 class Job:
     """``pes`` processes under ``launcher``; run() runs them."""
 
-    def __init__(self, launcher: Launcher, pes: int, directory: Path, dump_after: float | None = None) -> None:
+    def __init__(
+        self, launcher: Launcher, pes: int, directory: Path, dump_after: float | None = None, interactive: bool = False
+    ) -> None:
+        """interactive: Ctrl-C ends a statement, however often it comes, and not the job."""
         self.launcher = launcher
         self.pes = pes
+        self.interactive = interactive
         self.directory = directory
         self._dump_time = time.monotonic() + dump_after if dump_after else float("inf")
         self._dumped: dict[int, str] = {}  # what has been done about the PEs since
@@ -86,7 +90,7 @@ class Job:
                     self._forced = True
                     self._end(time.monotonic(), ask=False)
                 return
-            if number in ENDING:
+            if number in ENDING and not (self.interactive and number == SIGINT):
                 self._told = Signals(number)
             self._waiting.append((time.monotonic(), Signals(number)))
 

@@ -37,7 +37,12 @@ INT, TERM, HUP, USR1 and USR2 are forwarded to the PEs; a second Ctrl-C kills th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.interactive == bool(options.program):
+        parser.error("wants either a PROGRAM or -i")
+    if options.interactive:
+        options.program, options.module = "pyshmem.launch.interactive", True
     try:
         return _launch(options)
     except LaunchError as error:
@@ -79,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     hosts.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
-    parser.add_argument("program", metavar="PROGRAM", help="the program that every PE runs")
+    parser.add_argument("-i", "--interactive", action="store_true", help="in place of PROGRAM: a prompt for all PEs")
+    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program that every PE runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
     return parser
 
@@ -119,7 +125,7 @@ def _launch(options: argparse.Namespace) -> int:
             print(shlex.join(words), file=sys.stderr, flush=True)
         if options.check:
             environment["PYSHMEM_CHECKER"] = str(directory.path)
-        job = Job(found.row, options.np, directory.path, options.dump_after)
+        job = Job(found.row, options.np, directory.path, options.dump_after, options.interactive)
         return _run(options, job, directory.path, command, environment)
     finally:
         directory.remove()

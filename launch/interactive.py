@@ -1,0 +1,127 @@
+"""pyshmemrun -i: a prompt whose statements run on all PEs. Run as a module, by every PE of the job.
+
+PE 0 reads statements and sends them to the others by MPI. Each PE runs them in a namespace of its own, with ``shmem``,
+``me`` and ``n_pes`` in it. An error or Ctrl-C ends the statement, not the session.
+"""
+
+from __future__ import annotations
+
+import codeop
+import sys
+import time
+import traceback
+from typing import IO, Any
+
+import pyshmem as shmem
+from pyshmem.runtime import tracebacks
+
+PAUSE = 0.01  # seconds between two looks for a message: a PE at the prompt takes no core
+TAG = 7
+
+
+class Labelled:
+    """A text file whose lines begin with the PE."""
+
+    def __init__(self, file: IO[str], label: str) -> None:
+        self._file, self._label, self._fresh = file, label, True
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines(keepends=True):
+            self._file.write(self._label * self._fresh + line)
+            self._fresh = line.endswith("\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def main() -> None:
+    """Run the session of this PE."""
+    from mpi4py import MPI
+
+    shmem.init()
+    comm, me, n_pes = MPI.COMM_WORLD.Dup(), shmem.my_pe(), shmem.n_pes()
+    names = {"__name__": "__main__", "shmem": shmem, "me": me, "n_pes": n_pes}
+    terminal = sys.stdout
+    sys.stdout, sys.stderr = (Labelled(file, f"[{me}] ") for file in (sys.stdout, sys.stderr))
+    if me == 0:
+        print(
+            f"pyshmem on {n_pes} PEs: lines run on all of them; shmem, me and n_pes are defined; Ctrl-D ends",
+            file=terminal,
+        )
+    statement = 0
+    while True:
+        try:
+            if me == 0:
+                statement, source = statement + 1, _read(terminal)
+                _send(comm, (statement, source), range(1, n_pes))
+            else:
+                statement, source = _receive(comm, 0)
+            if source is None:
+                return
+            run(source, names)
+            _meet(comm, me, n_pes, statement)
+        except KeyboardInterrupt:
+            if me == 0:
+                print("KeyboardInterrupt", file=terminal)
+
+
+def run(source: str, names: dict[str, Any]) -> None:
+    """Run one statement, and print its error."""
+    try:
+        exec(compile(source, "<prompt>", "single"), names)
+    except SystemExit:
+        print("Ctrl-D ends the session", file=sys.stderr)
+    except BaseException as error:  # noqa: BLE001 - whatever a statement raises, the next one runs
+        if isinstance(error, shmem.ShmemError):
+            sys.stderr.write(tracebacks.folded(error))
+            return
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without this function
+        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _read(terminal: IO[str]) -> str | None:
+    """The next complete statement, or None at the end of the input. A statement that is wrong is printed and left out."""
+    lines: list[str] = []
+    while True:
+        print("... " if lines else ">>> ", end="", file=terminal, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return None
+        lines.append(line.rstrip("\n"))
+        try:
+            if codeop.compile_command("\n".join(lines), "<prompt>", "single") is not None:
+                return "\n".join(lines) + "\n"
+        except (SyntaxError, ValueError, OverflowError) as error:
+            terminal.write("".join(traceback.format_exception_only(type(error), error)))
+            lines = []
+
+
+def _send(comm: Any, message: Any, pes: range) -> None:
+    for request in [comm.isend(message, dest=pe, tag=TAG) for pe in pes]:
+        while not request.Test():
+            time.sleep(PAUSE)
+
+
+def _receive(comm: Any, pe: int) -> Any:
+    while not comm.iprobe(source=pe, tag=TAG):
+        time.sleep(PAUSE)
+    return comm.recv(source=pe, tag=TAG)
+
+
+def _meet(comm: Any, me: int, n_pes: int, statement: int) -> None:
+    """PE 0 waits until all have run the statement, so that the prompt follows what they print."""
+    if me:
+        comm.send(statement, dest=0, tag=TAG)
+        return
+    for pe in range(1, n_pes):
+        while _receive(comm, pe) < statement:
+            pass  # of a statement whose end Ctrl-C did not let PE 0 wait for
+    time.sleep(5 * PAUSE)  # their lines come through processes of their own
+
+
+if __name__ == "__main__":
+    main()

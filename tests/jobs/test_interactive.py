@@ -1,0 +1,62 @@
+"""pyshmemrun -i: lines run on all PEs, errors and Ctrl-C end the line alone."""
+
+import os
+import pty
+import re
+import select
+import time
+
+from launching import PYSHMEMRUN
+
+LINES = """x = shmem.zeros(1)
+shmem.p(x, 10 + me, (me + 1) % n_pes)
+shmem.barrier_all()
+x.item()
+if me == 1: 1 / 0
+
+shmem.sum_reduce(x, x, 2)
+1 +* 2
+for i in range(2):
+    print("turn", i)
+
+"""
+
+
+def test_lines_run_on_all_pes_and_errors_do_not_end_the_session(start, tmp_path):
+    (tmp_path / "lines").write_text(LINES)
+    with open(tmp_path / "lines") as lines:
+        job = start(*PYSHMEMRUN, "-n", 2, "-i", stdin=lines)
+    assert job.wait() == 0, job.errors
+    said = [line for line in re.sub(r"(>>> |\.\.\. )", "", job.output).splitlines() if line.startswith("[")]
+    assert sorted(said) == ["[0] 11.0", "[0] turn 0", "[0] turn 1", "[1] 10.0", "[1] turn 0", "[1] turn 1"]
+    assert "[1] ZeroDivisionError: division by zero" in job.errors and "[0] ZeroDivisionError" not in job.errors
+    assert all(f"[{pe}] pyshmem.OutOfRangeError: sum_reduce: PE {pe}: size" in job.errors for pe in range(2))
+    assert "SyntaxError" in job.output
+
+
+def read_until(terminal, text, seconds=60):
+    """What the terminal shows, up to a text."""
+    seen, end = b"", time.monotonic() + seconds
+    while text not in seen:
+        assert select.select([terminal], [], [], max(end - time.monotonic(), 0))[0], seen.decode()
+        seen += os.read(terminal, 1)
+    return seen.decode()
+
+
+def test_ctrl_c_ends_the_line_on_all_pes_and_not_the_session():
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(PYSHMEMRUN[0], [*PYSHMEMRUN, "-n", "2", "-i"])
+    read_until(terminal, b">>> ")
+    os.write(terminal, b"x = shmem.zeros(1, dtype=shmem.arange(1).dtype)\n")
+    read_until(terminal, b">>> ")
+    for _ in range(2):
+        os.write(terminal, b"print('soon'); shmem.wait_until(x, '==', 5)\n")
+        read_until(terminal, b"1] soon")
+        os.write(terminal, b"\x03")
+        assert read_until(terminal, b">>> ").count("] KeyboardInterrupt") == 2
+    os.write(terminal, b"print(x.item() + 7)\n")
+    read_until(terminal, b"] 7")
+    read_until(terminal, b"] 7")
+    os.write(terminal, b"\x04")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
