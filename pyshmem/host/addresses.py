@@ -82,6 +82,7 @@ def c_address(array: Array) -> int:
     Order: the call is local.
     Errors: NotSymmetricError, ArgumentError, NotInitializedError.
     """
+    require_init("c_address")
     operand = describe("c_address", "array", array)
     require_symmetric("c_address", "array", operand, operand.nelems * operand.itemsize)
     return operand.address

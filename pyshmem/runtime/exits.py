@@ -23,28 +23,41 @@ from pyshmem.runtime.job import job
 from pyshmem.runtime.tracebacks import origin
 
 _mpi: Any = None
+_hook: Any = None  # the last that was installed
 
 
 def watch(mpi: Any) -> None:
     """End the job by ``mpi`` from now on, mpi4py's module or what stands for it."""
     global _mpi
     _mpi = mpi
+    if sys.excepthook is not _hook:
+        _install_hook()
 
 
 def install() -> None:
     """Install the hooks, once per process."""
-    hook, thread_hook = sys.excepthook, threading.excepthook
-
-    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        hook(kind, error, trace)
-        _end(kind, error)
+    _install_hook()
+    thread_hook = threading.excepthook
 
     def thread_excepthook(caught: threading.ExceptHookArgs) -> None:
         thread_hook(caught)
         if caught.exc_type is not SystemExit:
             _end(caught.exc_type, caught.exc_value)
 
-    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+    threading.excepthook = thread_excepthook
+
+
+def _install_hook() -> None:
+    """Install the hook of exceptions above all others: torch.distributed's loses what those below it print as they end."""
+    global _hook
+    below = sys.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        below(kind, error, trace)
+        if _hook is excepthook:
+            _end(kind, error)
+
+    _hook = sys.excepthook = excepthook
 
 
 def own_mpi(mpi: Any) -> None:

@@ -65,7 +65,7 @@ def wild(chance):
 @pytest.mark.parametrize("with_gpu", [False, True], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("first", range(0, 24, 8))
 def test_a_pe_that_sends_any_requests_reaches_only_the_heap(first, with_gpu):
-    """They are executed, or end this PE with a message; they never crash it."""
+    """They are executed, or end this PE with a message, if it does not end by itself meanwhile; they never crash it."""
 
     def program():
         service = Service()
@@ -82,7 +82,8 @@ def test_a_pe_that_sends_any_requests_reaches_only_the_heap(first, with_gpu):
 
     for seed in range(8):
         status, said = in_child(program)
-        assert (status, said) in ((0, ""), (1, "PE 0: invalid request from PE 1\n")), (first + seed, said)
+        invalid = said == "PE 0: invalid request from PE 1\n"
+        assert status in (0, int(invalid)) and (invalid or not said), (first + seed, status, said)
 
 
 def test_a_greeting_may_come_in_any_parts(service):
