@@ -27,8 +27,9 @@ class Labelled:
 
     def write(self, text: str) -> int:
         for line in text.splitlines(keepends=True):
-            self._file.write(self._label * self._fresh + line)
-            self._fresh = line.endswith("\n")
+            label = self._label * self._fresh
+            self._fresh = line.endswith("\n")  # before the write, as Ctrl-C may interrupt it
+            self._file.write(label + line)
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

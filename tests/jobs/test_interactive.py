@@ -1,12 +1,16 @@
 """pyshmemrun -i: lines run on all PEs, errors and Ctrl-C end the line alone."""
 
+import io
 import os
 import pty
 import re
 import select
 import time
 
+import pytest
 from launching import PYSHMEMRUN
+
+from pyshmem.launch.interactive import Labelled
 
 LINES = """x = shmem.zeros(1)
 shmem.p(x, 10 + me, (me + 1) % n_pes)
@@ -34,13 +38,29 @@ def test_lines_run_on_all_pes_and_errors_do_not_end_the_session(start, tmp_path)
     assert "SyntaxError" in job.output
 
 
-def read_until(terminal, text, seconds=60):
-    """What the terminal shows, up to a text."""
+class Interrupted(io.StringIO):
+    """A file in whose write Ctrl-C arrives, after the line."""
+
+    def write(self, text):
+        super().write(text)
+        raise KeyboardInterrupt
+
+
+def test_the_line_after_an_interrupted_one_has_its_label():
+    file = Interrupted()
+    labelled = Labelled(file, "[1] ")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            labelled.write("soon\n")
+    assert file.getvalue() == "[1] soon\n[1] soon\n"
+
+
+def read_until(terminal, *texts, seconds=60):
+    """Reads what the terminal shows, up to the last of these texts, in whatever order they come."""
     seen, end = b"", time.monotonic() + seconds
-    while text not in seen:
+    while any(seen.count(text) < texts.count(text) for text in texts):
         assert select.select([terminal], [], [], max(end - time.monotonic(), 0))[0], seen.decode()
         seen += os.read(terminal, 1)
-    return seen.decode()
 
 
 def test_ctrl_c_ends_the_line_on_all_pes_and_not_the_session():
@@ -54,9 +74,8 @@ def test_ctrl_c_ends_the_line_on_all_pes_and_not_the_session():
         os.write(terminal, b"print('soon'); shmem.wait_until(x, '==', 5)\n")
         read_until(terminal, b"1] soon")
         os.write(terminal, b"\x03")
-        assert read_until(terminal, b">>> ").count("] KeyboardInterrupt") == 2
+        read_until(terminal, b">>> ", b"[0] KeyboardInterrupt", b"[1] KeyboardInterrupt")
     os.write(terminal, b"print(x.item() + 7)\n")
-    read_until(terminal, b"] 7")
-    read_until(terminal, b"] 7")
+    read_until(terminal, b"[0] 7", b"[1] 7")
     os.write(terminal, b"\x04")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
