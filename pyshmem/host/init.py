@@ -148,7 +148,7 @@ def query_thread() -> THREAD:
 
 
 def global_exit(status: int = 0) -> NoReturn:
-    """End all PEs at once with exit status ``status``. Any one PE may call it; the call does not return.
+    """End all PEs at once with exit status ``status`` modulo 256. Any one PE may call it; the call does not return.
 
     Errors: NotInitializedError, ArgumentError.
     Spec: 9.1 SHMEM_GLOBAL_EXIT.
@@ -157,7 +157,7 @@ def global_exit(status: int = 0) -> NoReturn:
     number = integer_of(status)
     if not isinstance(number, int):
         refuse(ArgumentError, "global_exit", "status", repr(status), "an int")
-    exits.abort(number)
+    exits.abort(number & 255)
 
 
 def info_get_version() -> tuple[int, int]:

@@ -23,7 +23,7 @@ if shmem.my_pe() == 1:
     if kind == "sys.exit":
         sys.exit(3)
     if kind == "SystemExit":
-        raise SystemExit(4)
+        raise SystemExit(-2)
     if kind == "global_exit":
         print("last words", end="")
         shmem.global_exit(7)
@@ -39,7 +39,7 @@ ENDS = {
     "exception": (1, r"Traceback(.|\n)*ValueError: boom\nPE 1: ValueError: boom\n"),
     "thread": (1, r"PE 1: IndexError: list index out of range\n"),
     "sys.exit": (3, r"PE 1: exited with status 3\n"),
-    "SystemExit": (4, r"PE 1: exited with status 4\n"),
+    "SystemExit": (254, r"PE 1: exited with status 254\n"),
     "global_exit": (7, ""),
     "os._exit": (None, ""),
     "kill": (None, ""),
