@@ -118,15 +118,15 @@ test-c-suites: $(VENV)/.installed
 
 CHECKED := $(or $(PES_TESTS),test_signal.py test_wait.py test_locks.py test_ordering.py)
 test-checked: $(VENV)/.installed
-	$(BIN)/pyshmemrun --check -n 2 -m pytest $(CHECKED:%=tests/pes/%) -q
-	$(BIN)/pyshmemrun --check -n 3 -m pytest $(CHECKED:%=tests/pes/%) -q
+	$(BIN)/pyshmemrun --check=all -n 2 -m pytest $(CHECKED:%=tests/pes/%) -q
+	$(BIN)/pyshmemrun --check=all -n 3 -m pytest $(CHECKED:%=tests/pes/%) -q
 
 check: $(VENV)/.installed
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.c examples/*.c)
-	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/shmem.py launch
+	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/sizes.py
 

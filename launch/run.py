@@ -77,8 +77,7 @@ def _parser() -> argparse.ArgumentParser:
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
-    parser.add_argument("--check", action="store_true", help="report accesses that the memory model does not order")
-    parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
+    _add_check(parser)
     parser.add_argument("--bind", choices=["share", "core", "none"], default="share",
                         help="the cores of a PE: its share of the host's, one, or all")  # fmt: skip
     hosts.add_options(parser)
@@ -88,6 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program that every PE runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
     return parser
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", dest="check", action="store_const", const="program",
+                        help="report accesses that the memory model does not order")  # fmt: skip
+    parser.add_argument("--check=all", dest="check", action="store_const", const="all",
+                        help="also those between lines of pyshmem's operators")  # fmt: skip
+    parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
 
 
 def _positive(text: str) -> int:
@@ -124,7 +131,7 @@ def _launch(options: argparse.Namespace) -> int:
         if options.verbose:
             print(shlex.join(words), file=sys.stderr, flush=True)
         if options.check:
-            environment["PYSHMEM_CHECKER"] = str(directory.path)
+            environment["PYSHMEM_RACE_TRACES"] = str(directory.path)
         job = Job(found.row, options.np, directory.path, options.dump_after, options.interactive)
         return _run(options, job, directory.path, command, environment)
     finally:
@@ -141,7 +148,7 @@ def _run(
     finally:
         end_descendants()
         output.finish()
-        findings = report(directory, options.check_file) if options.check else 0
+        findings = report(directory, options.check_file, options.check == "all") if options.check else 0
         for line in told(directory):
             print(line, file=sys.stderr, flush=True)
     for line in _reasons(options, output) if job.unexplained else ():

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyshmem.runtime.environment import read as _read
 
-active = bool(_read("PYSHMEM_CHECKER"))
+active = bool(_read("PYSHMEM_RACE_TRACES"))
 
 
 def reads(*arrays: Any) -> None:

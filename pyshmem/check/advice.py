@@ -30,12 +30,12 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
 
 
 def _ancestor(old: Op, new: Op) -> bool:
-    return old.agent.pe == new.agent.pe and new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued
+    return bool(old.agent.pe == new.agent.pe and new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued)
 
 
 def _is_late(op: Op) -> bool:
     """Whether the operation may take effect after its agent has gone on."""
-    return op.stream != op.agent.own.id
+    return bool(op.stream != op.agent.own.id)
 
 
 def _own(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:

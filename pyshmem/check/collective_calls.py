@@ -122,13 +122,13 @@ def _forget(array: Any) -> None:
 
 def free(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded(array: Any) -> None:
+    def recorded(array: Any) -> Any:
         if recorder.idle:
             return call(array)
-        whole("barrier", name, partial(call, array))
-        if array is not None and getattr(array, "size", 1):
+        found = whole("barrier", name, partial(call, array))
+        if array is not None:
             _forget(array)
-        return None
+        return found
 
     return recorded
 
@@ -153,15 +153,15 @@ def lock_life(name: str, call: Call) -> Call:
     """Lock() allocates its word, destroy frees it."""
 
     @wraps(call)
-    def recorded(self: Any) -> None:
+    def recorded(self: Any) -> Any:
         if recorder.idle or getattr(self, "_destroyed", False):
             return call(self)
-        whole("barrier", f"Lock.{name}", partial(call, self))
+        found = whole("barrier", f"Lock.{name}", partial(call, self))
         if name == "__init__":
             allocated("zeros", self.word)
         else:
             _forget(self.word)
-        return None
+        return found
 
     return recorded
 
@@ -197,7 +197,7 @@ def init(name: str, call: Call, begin: Callable[[], None]) -> Call:
     def recorded(*arguments: Any, **options: Any) -> Any:
         found = hidden(call, *arguments, **options)
         if job.inits == 1 and len(cpu.deltas):
-            recorder.start(str(read("PYSHMEM_CHECKER")))
+            recorder.start(str(read("PYSHMEM_RACE_TRACES")))
             begin()
         return found
 
@@ -206,7 +206,7 @@ def init(name: str, call: Call, begin: Callable[[], None]) -> Call:
 
 def finalize(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded() -> None:
+    def recorded() -> Any:
         if recorder.idle or job.inits > 1:
             return hidden(call)
         return whole("barrier", name, call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from linecache import getline
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,12 +52,13 @@ class Finding:
     lines: list[str]
     sites: list[Site]
     cure: str
-    reason: str = field(default="")  # why it is suppressed
+    reason: str = ""  # why it is suppressed
+    inside: bool = False  # all its lines are pyshmem's own operators'
 
     def as_json(self) -> dict[str, Any]:
         sites = [{"file": site.file, "line": site.line, "function": site.function} for site in self.sites]
         return {"kind": self.kind, "title": self.title, "where": self.where, "sites": sites, "missing": self.cure,
-                "suppressed": self.reason}  # fmt: skip
+                "suppressed": self.reason, "inside_pyshmem": self.inside}  # fmt: skip
 
 
 class Findings:
@@ -90,11 +91,10 @@ class Findings:
         for site in sites:
             ignored = _QUIETED.search(getline(site.file, site.line)) if site.file else None
             if ignored:
-                found.reason = ignored[1].strip()
-                if not found.reason:
+                found.reason = found.reason or ignored[1].strip()
+                if not ignored[1].strip():
                     found.cure += " (The comment check: ignore gives no reason, so that it has no effect.)"
-        if sites and all(OPERATORS.search(site.file) for site in sites):
-            found.reason = found.reason or "inside an operator of pyshmem"
+        found.inside = bool(sites) and all(OPERATORS.search(site.file) for site in sites)
         self._found[key] = found
 
     def race(self, old: Op, new: Op, place: Place) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pyshmem.check.recording import hidden, recorder
+from pyshmem.check.recording import Range, hidden, recorder
 from pyshmem.check.trace import now
 from pyshmem.host.amo import _ROWS as ATOMICS
 from pyshmem.host.contexts import CTX_DEFAULT
@@ -48,24 +48,41 @@ def bits(value: Any, dtype: Any) -> int | None:
 # ---- copies ----
 
 
+class Copy(NamedTuple):
+    """Both sides of a copy, and where the private side lies."""
+
+    there: tuple[int, int]
+    here: Range
+    address: int
+
+    @property
+    def value(self) -> int | None:
+        return value_at(self.address, self.here[2] - self.here[1])
+
+
+def copied(name: str, argument: str, own: Any, symmetric: Any, size: Any) -> Copy:
+    """What a copy of ``size`` elements, by default of all of ``own``, accesses; of a non-blocking one, until quiet."""
+    operand = describe(name, argument, own)
+    count = operand.nelems if size is None else int(size)
+    here = recorder.at(operand.address, count * operand.itemsize)
+    if name.endswith("_nbi"):
+        recorder.keep(here)
+    return Copy(recorder.symmetric(symmetric, count), here, operand.address)
+
+
 def put(name: str, call: Call) -> Call:
     nbi = name.endswith("_nbi")
 
     @wraps(call)
-    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> None:
+    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> Any:
         if recorder.idle:
             return call(target, source, pe, size, ctx)
         time = now()
-        hidden(call, target, source, pe, size, ctx)
-        own = describe(name, "source", source)
-        count = own.nelems if size is None else int(size)
-        there = recorder.symmetric(target, count)
-        here = recorder.at(own.address, count * own.itemsize)
-        if nbi:
-            recorder.keep(here)
-        value = value_at(own.address, count * own.itemsize)
-        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [here], nbi, value)
-        return None
+        found = hidden(call, target, source, pe, size, ctx)
+        copy = copied(name, "source", source, target, size)
+        rest = [copy.there], [copy.here], nbi, copy.value
+        recorder.write(time, "put", name, context(ctx), world(pe, ctx), *rest)
+        return found
 
     return recorded
 
@@ -74,34 +91,29 @@ def get(name: str, call: Call) -> Call:
     nbi = name.endswith("_nbi")
 
     @wraps(call)
-    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> None:
+    def recorded(target: Any, source: Any, pe: int, size: int | None = None, ctx: Any = None) -> Any:
         if recorder.idle:
             return call(target, source, pe, size, ctx)
         time = now()
-        hidden(call, target, source, pe, size, ctx)
-        own = describe(name, "target", target)
-        count = own.nelems if size is None else int(size)
-        here = recorder.at(own.address, count * own.itemsize)
-        if nbi:
-            recorder.keep(here)
-        there = recorder.symmetric(source, count)
-        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], [here], nbi)
-        return None
+        found = hidden(call, target, source, pe, size, ctx)
+        copy = copied(name, "target", target, source, size)
+        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [copy.there], [copy.here], nbi)
+        return found
 
     return recorded
 
 
 def p(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded(target: Any, value: Any, pe: int, ctx: Any = None) -> None:
+    def recorded(target: Any, value: Any, pe: int, ctx: Any = None) -> Any:
         if recorder.idle:
             return call(target, value, pe, ctx)
         time = now()
-        hidden(call, target, value, pe, ctx)
+        found = hidden(call, target, value, pe, ctx)
         word = bits(value, target.dtype) if isinstance(value, (int, np.integer)) else None
         there = recorder.symmetric(target)
         recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [], False, word)
-        return None
+        return found
 
     return recorded
 
@@ -136,11 +148,11 @@ def blocks(name: str, call: Call) -> Call:
         return both
 
     @wraps(call)
-    def recorded(target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, *rest: Any, **options: Any) -> None:
+    def recorded(target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, *rest: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(target, source, pe, tst, sst, *rest, **options)
         time = now()
-        hidden(call, target, source, pe, tst, sst, *rest, **options)
+        found = hidden(call, target, source, pe, tst, sst, *rest, **options)
         given = dict(zip(("size", "ctx") if strided else ("bsize", "nblocks", "ctx"), rest, strict=False)) | options
         ctx = given.get("ctx")
         if strided:
@@ -151,12 +163,12 @@ def blocks(name: str, call: Call) -> Call:
             size, count = int(given["bsize"]), given["nblocks"]
         (to, dest), (of, src) = sides(target, source, int(tst), int(sst), size, int(count))
         if not int(count) * size:
-            return None
+            return found
         if is_put:
             recorder.write(time, "put", name, context(ctx), world(pe, ctx), dest, [(of, *r) for r in src], False, None)
         else:
             recorder.write(time, "get", name, context(ctx), world(pe, ctx), src, [(to, *r) for r in dest], False)
-        return None
+        return found
 
     return recorded
 
@@ -167,36 +179,31 @@ def put_signal(name: str, call: Call) -> Call:
     @wraps(call)
     def recorded(
         target: Any, source: Any, pe: int, signal: Any, value: int, sigop: int, size: Any = None, ctx: Any = None
-    ) -> None:
+    ) -> Any:
         if recorder.idle:
             return call(target, source, pe, signal, value, sigop, size, ctx)
         time = now()
-        hidden(call, target, source, pe, signal, value, sigop, size, ctx)
-        own = describe(name, "source", source)
-        count = own.nelems if size is None else int(size)
-        here = recorder.at(own.address, count * own.itemsize)
-        if nbi:
-            recorder.keep(here)
-        there, word = recorder.symmetric(target, count), recorder.symmetric(signal)[0]
+        found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
+        copy, word = copied(name, "source", source, target, size), recorder.symmetric(signal)[0]
         operator = "add" if int(sigop) == SIGNAL.ADD else "set"
-        rest = [there], [here], nbi, word, 8, operator, int(value)
+        rest = [copy.there], [copy.here], nbi, word, 8, operator, int(value)
         recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
-        return None
+        return found
 
     return recorded
 
 
 def signal_update(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded(signal: Any, value: int, pe: int, ctx: Any = None) -> None:
+    def recorded(signal: Any, value: int, pe: int, ctx: Any = None) -> Any:
         if recorder.idle:
             return call(signal, value, pe, ctx)
         time = now()
-        hidden(call, signal, value, pe, ctx)
+        found = hidden(call, signal, value, pe, ctx)
         word = recorder.symmetric(signal)[0]
         rest = word, 8, False, name.removeprefix("signal_"), int(value)
         recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
-        return None
+        return found
 
     return recorded
 
@@ -332,21 +339,21 @@ def _with_sigop(call: Call, sigop: Any) -> Call:
 
 def ordering(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded(*arguments: Any, **options: Any) -> None:
+    def recorded(*arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
-        hidden(call, *arguments, **options)
+        found = hidden(call, *arguments, **options)
         if name == "pe_quiet":
             pes, ctx = (*arguments, *options.values(), None)[:2]
             recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
-            return None
+            return found
         ctx = context((*arguments, *options.values(), None)[0])
         if name == "fence":
             recorder.write(now(), "fence", ctx)
         else:
             recorder.quiet()
             recorder.write(now(), "quiet", ctx, None)
-        return None
+        return found
 
     return recorded
 

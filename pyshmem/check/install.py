@@ -8,6 +8,8 @@ from typing import Any
 
 from pyshmem.check import collective_calls as collectives
 from pyshmem.check import host_calls as host
+from pyshmem.check.host_calls import team_key, whole
+from pyshmem.check.recording import recorder
 
 _COLLECTIVES = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce")
 _ALLOCATIONS = ("empty", "zeros", "ones", "full", "array", "as_symmetric", "arange", "linspace", "rand", "randn", "randint",
@@ -76,9 +78,9 @@ def _replace(owner: Any, name: str, made: Any) -> None:
 
 def _partitioned(call: Any) -> Any:
     def recorded(*arguments: Any, **options: Any) -> Any:
-        if collectives.recorder.idle:
+        if recorder.idle:
             return call(*arguments, **options)
-        found = collectives.whole("barrier", "partitioned", partial(call, *arguments, **options))
+        found = whole("barrier", "partitioned", partial(call, *arguments, **options))
         collectives.allocated("zeros", getattr(found, "local", None))
         return found
 
@@ -89,9 +91,9 @@ def _launch(call: Any) -> Any:
     """shmem.launch is a sync; the kernel that it starts is seen by itself."""
 
     def recorded(*arguments: Any, **options: Any) -> Any:
-        if not collectives.recorder.idle:
-            key = collectives.team_key(options.get("team"))
-            collectives.whole("sync", "launch", lambda: None, key)
+        if not recorder.idle:
+            key = team_key(options.get("team"))
+            whole("sync", "launch", lambda: None, key)
         return call(*arguments, **options)
 
     return recorded
@@ -106,7 +108,7 @@ def _begin() -> None:
 
     if not _watch:
         watch_lists()
-        _watch.append(Watch())
+        _watch.append(Watch())  # type: ignore[no-untyped-call]
         _watch[0].__enter__()
     from pyshmem.runtime import interpreter
 

@@ -35,7 +35,7 @@ def install() -> None:
     ):
         setattr(builder, name, made(getattr(builder, name)))
     interpreter.GridExecutor.__call__ = _kernel(interpreter.GridExecutor.__call__)
-    for name in dev.__all__:
+    for name in dev.__all__:  # type: ignore[attr-defined]
         made_call = made_for(name, getattr(dev, name))
         if made_call is not None:
             setattr(dev, name, made_call)

@@ -12,18 +12,25 @@ from pyshmem.check.trace import read
 FOUND = 3  # pyshmemrun's exit status if the program ended well and the checker has found something
 
 
-def report(directory: Path, into: str | None = None) -> int:
-    """Print the findings of the traces in ``directory``, write them to ``into`` as JSON, and return their number."""
+def report(directory: Path, into: str | None = None, everything: bool = False) -> int:
+    """Print the findings of the traces in ``directory``, write them to ``into`` as JSON, and return their number.
+
+    everything: those inside pyshmem's own operators too, of which a user's program can change nothing.
+    """
     findings = list(Analysis(read(path) for path in sorted(directory.glob("trace-*"))).run())
-    open_ones = [found for found in findings if not found.reason]
-    for number, found in enumerate(open_ones, 1):
+    unsuppressed = [found for found in findings if not found.reason]
+    counted = [found for found in unsuppressed if everything or not found.inside]
+    for number, found in enumerate(counted, 1):
         print(f"pyshmemrun --check: {number}. {text(found)}", flush=True)
-    quieted = len(findings) - len(open_ones)
-    hidden = f", and {quieted} suppressed" if quieted else ""
-    print(f"pyshmemrun --check: {len(open_ones) or 'no'} finding{'s' * (len(open_ones) != 1)}{hidden}", flush=True)
+    line = f"{len(counted) or 'no'} finding{'s' * (len(counted) != 1)}"
+    if suppressed := len(findings) - len(unsuppressed):
+        line += f", and {suppressed} suppressed"
+    if inside := len(unsuppressed) - len(counted):
+        line += f"; {inside} between lines of pyshmem's operators, which --check=all prints"
+    print(f"pyshmemrun --check: {line}", flush=True)
     if into:
         Path(into).write_text(json.dumps([found.as_json() for found in findings], indent=1) + "\n")
-    return len(open_ones)
+    return len(counted)
 
 
 def text(found: Finding) -> str:

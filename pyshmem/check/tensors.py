@@ -29,7 +29,7 @@ _BLIND = (
 )
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records reads and writes of memory that is watched, while no call of the library runs."""
 
     @classmethod
@@ -63,7 +63,7 @@ def watch_lists() -> None:
             recorder.write(now(), "acc", "tolist", "r", ranges_of(self), None)
         return plain(self)
 
-    torch.Tensor.tolist = tolist  # type: ignore[method-assign]
+    torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
 
 
 def _address(args: Any, kwargs: Any) -> int:

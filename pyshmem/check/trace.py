@@ -11,10 +11,11 @@ import mmap
 import os
 import sys
 import threading
+import time
 from pathlib import Path
-from time import monotonic_ns as now
 from typing import Any
 
+now = time.monotonic_ns
 _CHUNK = 1 << 20
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do

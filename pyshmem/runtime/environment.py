@@ -175,9 +175,7 @@ VARIABLES = {
             "PYSHMEM_SYMMETRIC_LIBS", str, None, "C programs: the libraries with symmetric static data, libx:liby"
         ),
         Variable("PYSHMEM_PYTHON", str, None, "C programs: the Python in which pyshmem is installed; pyshmemrun's own"),
-        Variable(
-            "PYSHMEM_CHECKER", str, None, "the directory in which the checker of pyshmemrun --check keeps its traces"
-        ),
+        Variable("PYSHMEM_RACE_TRACES", str, None, "the directory for the traces of pyshmemrun --check"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no note that kernels run in Triton's interpreter"),
     )
 }

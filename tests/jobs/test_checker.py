@@ -1,11 +1,14 @@
 """The checker agrees with the enumeration of all executions of small programs. Whole jobs: docs/checking.md, by test_doc_programs."""
 
+import json
+import marshal
 import random
 
 import litmus
 import pytest
 from pyshmem.check.analysis import Analysis
 from pyshmem.check.findings import Findings
+from pyshmem.check.report import report
 from pyshmem.check.words import Word
 
 
@@ -49,6 +52,24 @@ def test_wait_acquires_from_the_fewest_changes_with_which_its_condition_holds(le
     """Additions are based on what was there; a set is not."""
     word = word_after([("add", 1), ("add", 1), ("set", 7), ("add", 1)])
     assert word.seen(lambda value: value >= least, lambda op: False) == acquired
+
+
+@pytest.mark.parametrize("everything, counted", [(False, 1), (True, 2)])
+def test_findings_inside_operators_count_for_check_all_only(everything, counted, tmp_path, capsys):
+    """A trace with two locks that are held at the end: one by the program, one by a line of pyshmem.ops."""
+    records = [
+        (0, "init", 0, 0, 1),
+        (1, "site", 1, "/home/program.py", 1, "f"),
+        (1, "site", 2, "/lib/pyshmem/ops/a.py", 1, "g"),
+    ]
+    records += [(2, "lock", 1, 64), (3, "lock", 2, 128)]
+    (tmp_path / "trace-1").write_bytes(b"".join(map(marshal.dumps, records)))
+    assert report(tmp_path, str(tmp_path / "found.json"), everything) == counted
+    assert ("; 1 between lines of pyshmem's operators" in capsys.readouterr().out) is not everything
+    assert sorted(found["inside_pyshmem"] for found in json.loads((tmp_path / "found.json").read_text())) == [
+        False,
+        True,
+    ]
 
 
 def test_finding_is_suppressed_by_a_comment_with_a_reason_only(tmp_path):

@@ -114,7 +114,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_CHECK": True,
         "PYSHMEM_SYMMETRIC_LIBS": None,
         "PYSHMEM_PYTHON": None,
-        "PYSHMEM_CHECKER": None,
+        "PYSHMEM_RACE_TRACES": None,
         "PYSHMEM_QUIET": False,
     }
 
