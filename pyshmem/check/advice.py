@@ -13,12 +13,12 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
         return _own(old, new, sites)
     learnt = new.agent.learnt.get(old.agent.own.id)
     title = _title(old, new)
-    synced = new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued
+    synced = new.agent.knows(old.agent.own.id, old.issued)
     if synced and _is_late(old):
         by = (
             f" the signal at {sites[learnt[0]]} that {sites[learnt[1]]} waits for" if learnt else " the synchronization"
         )
-        call = "quiet" if old.message is None or not learnt else "fence"
+        call = "quiet" if old.target < 0 or not learnt else "fence"
         return title, f"{call}() is missing after {sites[old.site]} and before{by}: it does not cover this operation."
     if old.agent.pe == new.agent.pe:
         return title, "Programs of a kernel run in any order: one of them must signal the other, or use two kernels."
@@ -30,7 +30,7 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
 
 
 def _ancestor(old: Op, new: Op) -> bool:
-    return bool(old.agent.pe == new.agent.pe and new.agent.know.upto.get(old.agent.own.id, 0) >= old.issued)
+    return bool(old.agent.pe == new.agent.pe and new.agent.knows(old.agent.own.id, old.issued))
 
 
 def _is_late(op: Op) -> bool:

@@ -11,20 +11,24 @@ from pyshmem.check.clocks import Knowledge, Message
 
 
 class Stream:
-    """Operations of one agent of one kind; ``number`` of the last, and of the last that a fence has ordered."""
+    """Operations of one agent of one kind; ``number`` of the last, and of the last that a fence has ordered.
 
-    __slots__ = ("fenced", "id", "number")
+    passed: of operations on its own PE, the last that a later store of the agent has to follow.
+    """
+
+    __slots__ = ("fenced", "id", "number", "passed")
 
     def __init__(self, number: int) -> None:
         self.id = number
-        self.number = self.fenced = 0
+        self.number = self.fenced = self.passed = 0
 
 
 class Streams:
-    """Numbers for streams."""
+    """Numbers for streams. ``ended``: who knows the end of a kernel knows all of its programs' streams."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.ended: dict[int, tuple[int, int]] = {}  # by stream: the host's own, and its number at the end
 
     def new(self) -> Stream:
         self.count += 1
@@ -43,6 +47,7 @@ class Agent:
         self.adopted: list[Stream] = []  # operations of kernels that have ended: quiet completes them
         self.clock = 1
         self._touched = True
+        self._most = 128  # streams that it knows of, before those that have ended are looked for
         self._messages: dict[int, Message] = {}
         self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
 
@@ -54,6 +59,12 @@ class Agent:
     def clock(self, value: int) -> None:
         self.own.number = self.know.upto[self.own.id] = value
 
+    def knows(self, stream: int, number: int) -> bool:
+        if self.know.knows(stream, number):
+            return True
+        end = self.streams.ended.get(stream)
+        return end is not None and self.know.upto.get(end[0], 0) >= end[1]
+
     def touch(self) -> None:
         """An access: what is released from now on includes it."""
         self._touched = True
@@ -62,6 +73,9 @@ class Agent:
         self._touched = True
         self.stores.number += 1
         self.know.upto[self.stores.id] = self.stores.number
+        own = self.remote.get((0, self.pe))
+        if own is not None:
+            own.passed = own.fenced
         return self.stores.number
 
     def to(self, ctx: int, target: int) -> Stream:
@@ -96,8 +110,8 @@ class Agent:
             if ctx in self.unfinished:
                 upto[self.unfinished[ctx].id] = self.unfinished[ctx].number
             if ctx == 0:
-                for stream in self.adopted:
-                    upto[stream.id] = stream.number
+                self.clock += bool(self.adopted)
+                self._end(self.adopted)
                 self.adopted.clear()
         self.stores.fenced = self.stores.number
         self._changed()
@@ -118,8 +132,9 @@ class Agent:
             if not all_stores:
                 upto[self.stores.id] = self.stores.fenced
             for (_, pe), stream in self.remote.items():
-                if pe == target and stream.fenced:
-                    upto[stream.id] = max(stream.fenced, upto.get(stream.id, 0))
+                known = stream.fenced if pe == target else stream.passed if all_stores else 0
+                if known:
+                    upto[stream.id] = max(known, upto.get(stream.id, 0))
             found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})
             self._messages[target] = found
             if all_stores:
@@ -131,6 +146,15 @@ class Agent:
     def acquire(self, message: Message) -> None:
         self.know.join(message)
         self._messages.clear()
+        if len(self.know.upto) > self._most:
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Streams of kernels of which the agent knows the end."""
+        ended, upto = self.streams.ended, self.know.upto
+        ends = {stream: ended[stream] for stream in upto.keys() & ended.keys()}
+        self.know.forget({stream for stream, (host, clock) in ends.items() if upto.get(host, 0) >= clock})
+        self._most = 2 * len(upto) + 64
 
     def child(self, label: str) -> Agent:
         """A program of a kernel that this agent launches."""
@@ -141,8 +165,14 @@ class Agent:
 
     def adopt(self, child: Agent) -> None:
         """The end of a kernel: its own accesses and stores are complete, its operations on PEs are not."""
-        child.stores.fenced = child.stores.number
-        upto = dict(child.know.upto)
-        self.acquire(Message(upto, {stream: set(each) for stream, each in child.know.single.items()}))
+        own = (child.own.id, child.stores.id)
+        upto = {stream: number for stream, number in child.know.upto.items() if stream not in own}
+        self.acquire(Message(upto, child.know.single))
+        self.clock += 1
+        self._end([child.own, child.stores])
         self.adopted += child.remote.values()
         self.adopted += child.unfinished.values()
+
+    def _end(self, streams: list[Stream]) -> None:
+        for stream in streams:
+            self.streams.ended[stream.id] = self.own.id, self.clock

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from typing import Any
 
 from pyshmem.check.agents import Agent, Streams
 from pyshmem.check.clocks import Knowledge, Message
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
+from pyshmem.check.places import Block, Blocks, Watched
 from pyshmem.check.shadow import Op
+from pyshmem.check.spans import Span, bounds, overlap, parts
+from pyshmem.check.trace import Record, in_order
 from pyshmem.check.words import COMPARE, Word, signed
 
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
@@ -19,7 +23,7 @@ Ranges = list[tuple[int, int, int]]  # (space, start, end)
 class Analysis:
     """Events in the order of their times; ``findings`` has the result."""
 
-    def __init__(self, traces: Iterable[list[tuple[Any, ...]]]) -> None:
+    def __init__(self, traces: Iterable[Iterable[Record]]) -> None:
         self.traces = list(traces)
         self.findings = Findings()
         self.memory = Memory(self._race)
@@ -28,7 +32,7 @@ class Analysis:
         self.now: dict[int, Agent] = {}  # the agent that acts on each PE
         self.n_pes = 0
         self.words: dict[tuple[int, int], Word] = {}
-        self.watched: set[tuple[int, int]] = set()
+        self.watched = Watched()
         self.entered: dict[Any, list[tuple[int, Message, tuple[Any, ...]]]] = defaultdict(list)
         self.left: dict[Any, int] = defaultdict(int)
         self.turns: dict[Any, int] = defaultdict(int)
@@ -37,35 +41,34 @@ class Analysis:
         self.held: dict[tuple[int, int], int] = {}
         self.programs: dict[int, list[Agent]] = defaultdict(list)
         self.waiting: dict[Agent, tuple[int, Any]] = {}
-        self.allocated: dict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
+        self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
     def run(self) -> Findings:
-        events = [event for trace in self.traces for event in self._prepared(trace)]
-        # a call is written when it has returned, with the time at which it began, and so maybe behind later ones
-        for event in sorted(events, key=lambda event: event[0]):
+        traces = [(trace, *self._begin(trace)) for trace in self.traces]
+        for event in merge(*(in_order(_events(*each)) for each in traces), key=lambda event: event[0]):
             getattr(self, "_" + event[1])(event)
         self._ended()
         return self.findings
 
-    def _prepared(self, trace: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """The events of a PE, with its number and those of its sites. Notes the words that it waits for."""
-        pe = next((record[3] for record in trace if record[1] == "init"), None)
-        if pe is None:
-            return
-        self.n_pes = max(self.n_pes, pe + 1)
-        agent = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
-        self.host[pe] = self.now[pe] = agent
-        numbers = {0: 0}
+    def _begin(self, trace: Iterable[Record]) -> tuple[int, dict[int, int]]:
+        """A first reading: the PE, its lines by their numbers, and the words that it waits for."""
+        pe, sites = -1, {0: 0}
+        words: set[tuple[int, int]] = set()
         for record in trace:
             kind = record[1]
-            if kind == "site":
-                numbers[record[2]] = self.findings.site(record[3], record[4], record[5])
-            elif kind != "init":
-                if kind in ("wait", "fetched"):
-                    self.watched.update((pe, row[0]) for row in record[3])
-                elif kind == "amo" and record[9]:
-                    self.watched.add((record[5], record[6]))
-                yield record[0], kind, pe, numbers.get(record[2], 0), *record[3:]
+            if kind == "init":
+                pe = record[3]
+            elif kind == "site":
+                sites[record[2]] = self.findings.site(record[3], record[4], record[5])
+            elif kind in ("wait", "fetched"):
+                words.update((pe, row[0]) for row in record[3])
+            elif kind == "amo" and record[9]:
+                words.add((record[5], record[6]))
+        if pe >= 0:
+            self.watched.add(words)
+            self.n_pes = max(self.n_pes, pe + 1)
+            self.host[pe] = self.now[pe] = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
+        return pe, sites
 
     # ---- accesses ----
 
@@ -85,55 +88,47 @@ class Analysis:
         agent = self.now[pe]
         if kind == "r":
             op = self._op(agent, READ, site, name)
-            for space, start, end in ranges:
-                self._touch(op, agent, space, start, end)
+            for space, *span in ranges:
+                self._touch(op, agent, space, tuple(span))
             return
         agent.stored()
         local = Op(agent.stores.id, agent.stores.number, WRITE, agent, site, name)
-        for space, start, end in ranges:
+        for space, *each in ranges:
+            span = tuple(each)
             if space == pe or space < 0:
-                self._touch(local, agent, space, start, end, agent.remote.get((0, pe)))
-                self._change(local, space, start, end, "store", value)
+                self._touch(local, agent, space, span, agent.remote.get((0, pe)))
+                self._change(local, space, span, "store", value)
             else:
-                self._remote(agent, WRITE, site, name, 0, space, [(start, end)], ("store", value))
+                self._remote(agent, WRITE, site, name, 0, space, [span], ("store", value))
 
-    def _touch(self, op: Op, agent: Agent, space: int, start: int, end: int, line: Any = None) -> None:
-        self.memory.access(op, agent, space, start, end, line)
-        if space >= 0:
-            self._alive(op, agent, space, start, end)
-
-    def _alive(self, op: Op, agent: Agent, space: int, start: int, end: int) -> None:
-        """Memory that is not allocated, or belongs to two allocations."""
-        blocks = self.allocated[agent.pe]
-        for first, (last, _, _) in blocks.items():
-            if first <= start < last:
-                if end > last:
-                    self.findings.alone("across", op, self._place(agent.pe, space, start, end))
-                return
-        if blocks:
-            self.findings.alone("freed", op, self._place(agent.pe, space, start, end))
+    def _touch(self, op: Op, agent: Agent, space: int, span: Span, line: Any = None) -> None:
+        self.memory.access(op, agent, space, span, line)
+        if space >= 0 and (fault := self.blocks[agent.pe].fault(span)):
+            self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
 
     def _remote(
-        self, agent: Agent, kind: str, site: int, name: str, ctx: int, pe: int, ranges: list[tuple[int, int]],
+        self, agent: Agent, kind: str, site: int, name: str, ctx: int, pe: int, spans: list[Span],
         change: tuple[str, int | None],
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
         line = agent.to(ctx, pe)
         op = self._op(agent, kind, site, name, line)
         op.target = pe
-        op.message = agent.release(pe)
-        for start, end in ranges:
-            self._touch(op, agent, pe, start, end, line)
-            self._change(op, pe, start, end, *change)
+        if any(self.watched.within(pe, *bounds(span)) for span in spans):
+            op.message = agent.release(pe)
+        for span in spans:
+            self._touch(op, agent, pe, span, line)
+            self._change(op, pe, span, *change)
         return op
 
     def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, nbi: bool) -> None:
         """The local side of an operation: at once, or at some time until quiet."""
         op = self._op(agent, kind, site, name, agent.pending(ctx) if nbi else None)
-        for space, start, end in ranges:
-            self._touch(op, agent, space, start, end)
+        for space, *each in ranges:
+            span = tuple(each)
+            self._touch(op, agent, space, span)
             if kind == WRITE and not nbi:
-                self._change(op, space, start, end, "store", None)
+                self._change(op, space, span, "store", None)
 
     def _put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
@@ -151,12 +146,12 @@ class Analysis:
         self._local(agent, WRITE, site, name, dest, ctx, nbi)
 
     def _overlap(self, agent: Agent, site: int, name: str, first: Ranges, second: Ranges) -> None:
-        for space, start, end in first:
-            for other, begin, stop in second:
-                if space == other and start < stop and begin < end and (start, end) != (begin, stop):
+        for space, *each in first:
+            for other, *there in second:
+                common = overlap(tuple(each), tuple(there)) if space == other else None
+                if common:
                     op = Op(agent.own.id, 0, WRITE, agent, site, name)
-                    place = self._place(agent.pe, space, max(start, begin), min(end, stop))
-                    self.findings.alone("overlap", op, place)
+                    self.findings.alone("overlap", op, self._place(agent.pe, space, *common))
 
     def _putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
@@ -164,7 +159,8 @@ class Analysis:
         self._local(agent, READ, site, name, source, ctx, nbi)
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
-        signal.message = _with(signal.message, data)
+        if signal.message is not None:
+            signal.message = _with(signal.message, data)
 
     def _amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
@@ -172,7 +168,7 @@ class Analysis:
         agent = self.now[pe]
         if operator in ("fetch", "read"):
             op = self._op(agent, FETCH, site, name)
-            self._touch(op, agent, target, start, start + size)
+            self._touch(op, agent, target, (start, start + size))
         elif not fetches:
             self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand))
             return
@@ -180,8 +176,8 @@ class Analysis:
             op = self._op(agent, ATOMIC, site, name)
             op.target = target
             op.message = agent.release(target)
-            self._touch(op, agent, target, start, start + size, agent.to(ctx, target))
-            self._change(op, target, start, start + size, operator, operand)
+            self._touch(op, agent, target, (start, start + size), agent.to(ctx, target))
+            self._change(op, target, (start, start + size), operator, operand)
         self.waiting[agent] = (site, ("amo", op))
 
     def _amo_end(self, event: tuple[Any, ...]) -> None:
@@ -196,18 +192,17 @@ class Analysis:
         if operator == "compare_swap":
             word.settle(op, operand if value == word.wrap(condition) else None)
 
-    def _change(self, op: Op, space: int, start: int, end: int, operator: str, value: int | None) -> None:
-        """A word that somebody waits for is written."""
-        if end - start > 8:
-            for key in self._words_in(space, start, end):
-                self._word(key).change(op, "store", None)
-        elif (space, start) in self.watched:
-            self._word((space, start), end - start).change(op, operator, value)
-
-    def _words_in(self, space: int, start: int, end: int) -> list[tuple[int, int]]:
-        if end - start < 8 * len(self.watched):
-            return [(space, place) for place in range(start, end, 4) if (space, place) in self.watched]
-        return [key for key in self.watched if key[0] == space and start <= key[1] < end]
+    def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
+        """Words that somebody waits for are written."""
+        if not self.watched.within(space, *bounds(span)):
+            return
+        for start, end in parts(span):
+            keys = self.watched.within(space, start, end)
+            if end - start > 8:
+                for key in keys:
+                    self._word(key).change(op, "store", None)
+            elif (space, start) in keys:
+                self._word((space, start), end - start).change(op, operator, value)
 
     def _word(self, key: tuple[int, int], size: int = 8) -> Word:
         found = self.words.get(key)
@@ -250,13 +245,12 @@ class Analysis:
 
     def _acquire(self, agent: Agent, site: int, key: tuple[int, int], holds: Any) -> None:
         word = self._word(key)
-        know = agent.know
-        self._learn(agent, site, word, word.seen(holds, lambda op: know.knows(op.stream, op.number)))
+        self._learn(agent, site, word, word.seen(holds, lambda op: agent.knows(op.stream, op.number), agent.own.id))
 
     def _learn(self, agent: Agent, site: int, word: Word, ops: list[Op] | None, mine: Op | None = None) -> None:
         """Acquire what the operations have released; if it is not known which, of all that have changed the word."""
         for op in [each.op for each in word.changes] if ops is None else ops:
-            if op.message is None or op is mine:
+            if op.message is None or op is mine or agent.knows(op.stream, op.number):
                 continue
             agent.acquire(op.message)
             agent.know.learn(op.stream, op.number)
@@ -268,8 +262,8 @@ class Analysis:
         """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads)."""
         _, _, pe, site, key, name, signature, way, root, reads = event
         agent = self.now[pe]
-        for space, start, end in reads:
-            self._touch(self._op(agent, READ, site, name), agent, space, start, end)
+        for space, *span in reads:
+            self._touch(self._op(agent, READ, site, name), agent, space, tuple(span))
         if way == "barrier":
             agent.quiet(0)
         turn = self.turns[pe, key]
@@ -290,10 +284,10 @@ class Analysis:
                 self.findings.mismatch(first, calls[0][0], call, other)
             if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)
-        for space, start, end in writes:
-            op = self._op(agent, WRITE, site, name)
-            self._touch(op, agent, space, start, end)
-            self._change(op, space, start, end, "store", None)
+        for space, *each in writes:
+            op, span = self._op(agent, WRITE, site, name), tuple(each)
+            self._touch(op, agent, space, span)
+            self._change(op, space, span, "store", None)
         self.left[key, turn] += 1
         if self.left[key, turn] == key[2]:
             del self.entered[key, turn], self.left[key, turn]
@@ -312,18 +306,19 @@ class Analysis:
         agents = self.host.values()
 
         def known(op: Op) -> bool:
-            return all(agent.know.knows(op.stream, op.number) for agent in agents)
+            return all(agent.knows(op.stream, op.number) for agent in agents)
 
+        for word in self.words.values():
+            word.forget(known)
         if self.memory.sweep(known):
-            held = {
-                op.stream for shadow in self.memory.spaces.values() for cell in shadow.cells for op in cell.accesses()
-            }
+            cells = [cell for shadow in self.memory.spaces.values() for cell in set(shadow.cells)]
+            held = {op.stream for cell in cells for op in cell.accesses()}
+            held |= {change.op.stream for word in self.words.values() for change in word.changes}
             live = {agent.own.id for agent in agents} | {agent.stores.id for agent in agents}
             live |= {stream.id for agent in agents for stream in (*agent.remote.values(), *agent.unfinished.values())}
             for agent in agents:
                 agent.know.forget(set(agent.know.upto) - held - live)
-            for word in self.words.values():
-                word.forget(known)
+            self.streams.ended = {stream: end for stream, end in self.streams.ended.items() if stream in held}
 
     def _sent(self, event: tuple[Any, ...]) -> None:
         """A message to a PE, from a program of the kernel to the same one there."""
@@ -353,14 +348,14 @@ class Analysis:
 
     def _alloc(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, start, end, fill, name = event
-        self.allocated[pe][start] = (end, site, name)
-        know = self.host[pe].know
-        self.memory.begin(pe, start, end, lambda op: know.knows(op.stream, op.number))
-        for key in [key for key in self.watched if key[0] == pe and start <= key[1] < end]:
-            self._word(key).begin(fill, lambda op: know.knows(op.stream, op.number))
+        self.blocks[pe].add(Block(start, end, site, name))
+        knows = self.host[pe].knows
+        self.memory.begin(pe, start, end, lambda op: knows(op.stream, op.number))
+        for key in self.watched.within(pe, start, end):
+            self._word(key).begin(fill, lambda op: knows(op.stream, op.number))
 
     def _free(self, event: tuple[Any, ...]) -> None:
-        self.allocated[event[2]].pop(event[4], None)
+        self.blocks[event[2]].remove(event[4])
 
     # ---- kernels ----
 
@@ -380,10 +375,10 @@ class Analysis:
     # ---- results ----
 
     def _place(self, pe: int, space: int, start: int, end: int) -> Place:
-        for first, (last, site, name) in self.allocated[pe].items():
-            if first <= start < last and space >= 0:
-                return Place(space, start - first, end - first, start, name, site)
-        return Place(space, start, end, start, "", 0)
+        block = self.blocks[pe].at(start) if space >= 0 else None
+        if block is None:
+            return Place(space, start, end, start, "", 0)
+        return Place(space, start - block.start, end - block.start, start, block.name, block.site)
 
     def _race(self, old: Op, new: Op, space: int, start: int, end: int) -> None:
         self.findings.race(old, new, self._place(new.agent.pe, space, start, end))
@@ -401,3 +396,11 @@ def _with(message: Message, op: Op) -> Message:
     single = dict(message.single)
     single[op.stream] = single.get(op.stream, set()) | {op.number}
     return Message(message.upto, single)
+
+
+def _events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[Record]:
+    """The events of a PE, with its number and those of its lines in the findings."""
+    for record in trace if pe >= 0 else ():
+        kind = record[1]
+        if kind not in ("site", "init"):
+            yield record[0], kind, pe, sites.get(record[2], 0), *record[3:]

@@ -49,9 +49,8 @@ def _range(pointer: Any, count: Any) -> Range:
     return recorder.at(int(number(pointer)), int(count) * item_bytes(pointer))
 
 
-def _there(pointer: Any, count: Any) -> tuple[int, int]:
-    _, start, end = _range(pointer, count)
-    return start, end
+def _there(pointer: Any, count: Any) -> Range:
+    return _range(pointer, count)[1:]
 
 
 def _put(name: str, given: Given, call: Call, time: int) -> Any:
@@ -95,16 +94,17 @@ def _blocks(name: str, given: Given, call: Call, time: int) -> Any:
     found = call()
     size = number(given.get("bsize", 1))
     count = number(given["nblocks"] if "nblocks" in given else given["nelems"])
+    if not count * size:
+        return found
     sides = []
     for argument, step in (("dest", "dst"), ("source", "sst")):
-        item, (space, start, _) = item_bytes(given[argument]), _range(given[argument], 0)
-        step_bytes = number(given[step]) * item
-        sides.append([(space, start + i * step_bytes, start + i * step_bytes + size * item) for i in range(count)])
+        item, address = item_bytes(given[argument]), int(number(given[argument]))
+        sides.append(recorder.strided(address, size * item, number(given[step]) * item, count))
     dest, source = sides
     if "put" in name:
-        recorder.write(time, "put", name, 0, world(given), [each[1:] for each in dest], source, False, None)
+        recorder.write(time, "put", name, 0, world(given), [dest[1:]], [source], False, None)
     else:
-        recorder.write(time, "get", name, 0, world(given), [each[1:] for each in source], dest, False)
+        recorder.write(time, "get", name, 0, world(given), [source[1:]], [dest], False)
     return found
 
 

@@ -51,7 +51,7 @@ def bits(value: Any, dtype: Any) -> int | None:
 class Copy(NamedTuple):
     """Both sides of a copy, and where the private side lies."""
 
-    there: tuple[int, int]
+    there: Range
     here: Range
     address: int
 
@@ -135,17 +135,9 @@ def blocks(name: str, call: Call) -> Call:
     """iput and iget are the block forms with blocks of one element."""
     is_put, strided = "put" in name, name[1] != "b"
 
-    def sides(target: Any, source: Any, tst: int, sst: int, size: int, count: int) -> list[Any]:
-        both = []
-        for array, step in ((target, tst), (source, sst)):
-            operand = describe(name, "array", array)
-            item = operand.itemsize
-            space, start, _ = recorder.at(operand.address, 0)
-            begins = [(start, start + count * size * item)] if step == size else [
-                (start + i * step * item, start + (i * step + size) * item) for i in range(count)
-            ]  # fmt: skip
-            both.append((space, begins))
-        return both
+    def side(array: Any, step: int, size: int, count: int) -> Range:
+        operand = describe(name, "array", array)
+        return recorder.strided(operand.address, size * operand.itemsize, step * operand.itemsize, count)
 
     @wraps(call)
     def recorded(target: Any, source: Any, pe: int, tst: int = 1, sst: int = 1, *rest: Any, **options: Any) -> Any:
@@ -161,13 +153,13 @@ def blocks(name: str, call: Call) -> Call:
                 count = -(-describe(name, "source", source).nelems // int(sst))
         else:
             size, count = int(given["bsize"]), given["nblocks"]
-        (to, dest), (of, src) = sides(target, source, int(tst), int(sst), size, int(count))
         if not int(count) * size:
             return found
+        dest, src = (side(each, int(step), size, int(count)) for each, step in ((target, tst), (source, sst)))
         if is_put:
-            recorder.write(time, "put", name, context(ctx), world(pe, ctx), dest, [(of, *r) for r in src], False, None)
+            recorder.write(time, "put", name, context(ctx), world(pe, ctx), [dest[1:]], [src], False, None)
         else:
-            recorder.write(time, "get", name, context(ctx), world(pe, ctx), src, [(to, *r) for r in dest], False)
+            recorder.write(time, "get", name, context(ctx), world(pe, ctx), [src[1:]], [dest], False)
         return found
 
     return recorded

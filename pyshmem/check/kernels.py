@@ -12,7 +12,8 @@ from triton.runtime import interpreter
 import pyshmem.device as dev
 from pyshmem.check.device_calls import made_for
 from pyshmem.check.host_calls import value_at
-from pyshmem.check.recording import recorder
+from pyshmem.check.recording import Range, recorder
+from pyshmem.check.spans import parts
 from pyshmem.check.trace import now
 
 Call = Callable[..., Any]
@@ -68,7 +69,7 @@ def _program(call: Call) -> Call:
     return recorded
 
 
-def lanes(pointers: Any, mask: Any) -> list[tuple[int, int, int]]:
+def lanes(pointers: Any, mask: Any) -> list[Range]:
     """The ranges of the heap that the lanes of a block access."""
     size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
     places = np.asarray(pointers.data).reshape(-1)
@@ -79,6 +80,9 @@ def lanes(pointers: Any, mask: Any) -> list[tuple[int, int, int]]:
     places = np.unique(places.astype(np.int64))
     cuts = np.flatnonzero(np.diff(places) != size) + 1
     starts, ends = places[np.concatenate(([0], cuts))], places[np.concatenate((cuts - 1, [-1]))] + size
+    steps = np.diff(starts)
+    if starts.size > 2 and np.ptp(steps) == 0 and np.ptp(ends - starts) == 0:
+        return [recorder.strided(int(starts[0]), int(ends[0] - starts[0]), int(steps[0]), starts.size)]
     return [
         recorder.at(start, end - start)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
@@ -104,7 +108,7 @@ def _store(call: Call) -> Call:
         time = now()
         found = call(self, ptrs, value, mask, *rest, **options)
         word = None
-        if len(ranges) == 1 and ranges[0][2] - ranges[0][1] <= 8:
+        if len(ranges) == 1 and len(ranges[0]) == 3 and ranges[0][2] - ranges[0][1] <= 8:
             first = int(np.asarray(ptrs.data).reshape(-1)[np.argmax(np.asarray(mask.data).reshape(-1))])
             word = value_at(first, ranges[0][2] - ranges[0][1])
         recorder.write(time, "acc", "store", "w", ranges, word)
@@ -150,7 +154,7 @@ def _compare_swap(call: Call) -> Call:
 
 def _write(time: int, name: str, ranges: list[Any], operator: str, value: Any, old: Any, condition: Any) -> None:
     """old: the handle of the value before, if the operation acquires."""
-    for pe, start, end in ranges:
+    for pe, start, end in ((pe, *part) for pe, *span in ranges for part in parts(tuple(span))):
         key = pe, start, end - start
         recorder.write(time, "amo", name, 0, *key, old is not None, operator, value)
         if old is not None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pyshmem.check.agents import Agent, Stream
-from pyshmem.check.shadow import Op, Shadow
+from pyshmem.check.shadow import Cell, Op, Shadow
+from pyshmem.check.spans import Span
 
 READ, WRITE, ATOMIC, FETCH = "read", "write", "atomic", "fetch"
 # which kinds of earlier accesses an access must be ordered after: names of the fields of a cell
@@ -28,39 +29,45 @@ class Memory:
         self._report = report
         self._swept = 1024  # ranges after the last sweep, doubled
 
-    def access(self, op: Op, agent: Agent, space: int, start: int, end: int, line: Stream | None = None) -> None:
+    def access(self, op: Op, agent: Agent, space: int, span: Span, line: Stream | None = None) -> None:
         """Compare and remember. line: the stream of an operation on a PE, of which fence orders what is earlier."""
-        if start >= end:
+        if span[0] >= span[1]:
             return
-        shadow, know, kind = self.spaces[space], agent.know, op.kind
-        fenced, own = (line.fenced, line.id) if line is not None else (0, 0)
-        parts = 0
-        for place, cell in shadow.cells_of(start, end):
-            parts += 1
-            for field in _AGAINST[kind]:
-                held = getattr(cell, field)
-                for old in held if field == "writes" else list(held.values()):
-                    if old is op or know.knows(old.stream, old.number):
-                        continue
-                    if old.stream == own and old.number <= fenced:
-                        continue
-                    if old.kind == FETCH and kind == READ:
-                        continue
-                    self._report(old, op, space, place, cell.end)
-            if kind == READ:
+        shadow = self.spaces[space]
+        places = shadow.places(span)
+        groups = shadow.groups(places)
+        for cell, _ in groups:
+            for old in self._unordered(op, agent, cell, line):
+                self._report(old, op, space, *shadow.extent(places, cell))
+        if op.kind == WRITE:
+            shadow.write(span, places, groups, op)
+            return
+        for cell in shadow.owned(places, groups):
+            if op.kind == READ:
                 cell.reads[op.stream] = op
-            elif kind == WRITE:
-                cell.writes = [op]
-                cell.reads, cell.atomics = {}, {}
             else:
-                cell.atomics[op.stream, kind] = op
-        if kind == WRITE and parts > 1:
-            shadow.unite(start, end)
+                cell.atomics[op.stream, op.kind] = op
+
+    def _unordered(self, op: Op, agent: Agent, cell: Cell, line: Stream | None) -> list[Op]:
+        """The earlier accesses that conflict with this one and that nothing orders before it."""
+        found = []
+        for field in _AGAINST[op.kind]:
+            held = getattr(cell, field)
+            for old in held if field == "writes" else held.values():
+                if old is op or agent.knows(old.stream, old.number):
+                    continue
+                if line is not None and old.stream == line.id and old.number <= line.fenced:
+                    continue
+                if old.kind == FETCH and op.kind == READ:
+                    continue
+                found.append(old)
+        return found
 
     def begin(self, space: int, start: int, end: int, known: Callable[[Op], bool]) -> None:
         """A range is allocated anew: what was known by then belongs to what was there before."""
         shadow = self.spaces[space]
-        for _, cell in shadow.cells_of(start, end):
+        places = shadow.places((start, end))
+        for cell in shadow.owned(places, shadow.groups(places)):
             cell.drop(known)
 
     def sweep(self, known: Callable[[Any], bool]) -> bool:

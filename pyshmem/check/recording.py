@@ -15,7 +15,9 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import SHIFT
 from pyshmem.runtime.job import job
 
-Range = tuple[int, int, int]  # (PE whose heap it is, start, end); for private memory the negative of this PE + 1
+Range = tuple[
+    int, ...
+]  # (PE whose heap it is, *span of pyshmem.check.spans); for private memory the negative of PE + 1
 
 
 class _Depth(threading.local):
@@ -77,10 +79,15 @@ class Recorder:
                     return self._pes[base], start, start + nbytes
         return -1 - job.my_pe, address, address + nbytes
 
-    def symmetric(self, array: Any, nelems: int | None = None) -> tuple[int, int]:
-        """(start, end) of elements of a symmetric array, alike on all PEs."""
-        _, start, end = self.array(array, nelems)
-        return start, end
+    def strided(self, address: int, nbytes: int, step: int, count: int) -> Range:
+        """Name ``count`` ranges, each ``step`` bytes behind the one before."""
+        if count == 1 or step == nbytes:
+            return self.at(address, nbytes * count)
+        return *self.at(address, nbytes), step, count
+
+    def symmetric(self, array: Any, nelems: int | None = None) -> Range:
+        """The span of elements of a symmetric array, alike on all PEs."""
+        return self.array(array, nelems)[1:]
 
     def array(self, array: Any, nelems: int | None = None) -> Range:
         """The range of the first elements of a contiguous array of any library."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyshmem.check.analysis import Analysis
 from pyshmem.check.findings import Finding
-from pyshmem.check.trace import read
+from pyshmem.check.trace import Reading
 
 FOUND = 3  # pyshmemrun's exit status if the program ended well and the checker has found something
 
@@ -17,7 +17,7 @@ def report(directory: Path, into: str | None = None, everything: bool = False) -
 
     everything: those inside pyshmem's own operators too, of which a user's program can change nothing.
     """
-    findings = list(Analysis(read(path) for path in sorted(directory.glob("trace-*"))).run())
+    findings = list(Analysis(Reading(path) for path in sorted(directory.glob("trace-*"))).run())
     unsuppressed = [found for found in findings if not found.reason]
     counted = [found for found in unsuppressed if everything or not found.inside]
     for number, found in enumerate(counted, 1):

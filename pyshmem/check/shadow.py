@@ -1,10 +1,19 @@
-"""Shadow memory: who last wrote and who has read since, for each range of bytes, in as few ranges as their borders allow."""
+"""Shadow memory: who last wrote and who has read since, for each range of bytes, in as few ranges as their borders allow.
+
+Ranges with the same history share a cell, and the places of an access are remembered until a border is added: a program that
+repeats its accesses, of rows and columns too, costs little.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from pyshmem.check.spans import Span, parts
+
+_MANY = 64  # ranges that a write covers at once and that become one
 
 
 class Op:
@@ -21,12 +30,15 @@ class Op:
 
 
 class Cell:
-    """The accesses of a range since the last write that followed all before it."""
+    """The accesses of ranges since the last write that followed all before it. ``held``: the number of these ranges."""
 
-    __slots__ = ("atomics", "end", "reads", "writes")
+    __slots__ = ("atomics", "held", "reads", "writes")
 
-    def __init__(self, end: int, writes: list[Op], reads: dict[Any, Op], atomics: dict[Any, Op]) -> None:
-        self.end, self.writes, self.reads, self.atomics = end, writes, reads, atomics
+    def __init__(self, held: int, writes: list[Op], reads: dict[Any, Op], atomics: dict[Any, Op]) -> None:
+        self.held, self.writes, self.reads, self.atomics = held, writes, reads, atomics
+
+    def copy(self, held: int) -> Cell:
+        return Cell(held, list(self.writes), dict(self.reads), dict(self.atomics))
 
     def drop(self, known: Callable[[Op], bool]) -> None:
         self.writes = [op for op in self.writes if not known(op)]
@@ -42,53 +54,115 @@ class Shadow:
 
     def __init__(self) -> None:
         self.starts: list[int] = []
+        self.ends: list[int] = []
         self.cells: list[Cell] = []
+        self._known: dict[Span, Sequence[int]] = {}
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def cells_of(self, start: int, end: int) -> Iterator[tuple[int, Cell]]:
-        """The cells of a range, cut at its borders; new ones where there was none."""
-        at = bisect_left(self.starts, start)
-        if at < len(self.starts) and self.starts[at] == start and self.cells[at].end == end:  # the usual case
-            yield start, self.cells[at]
-            return
+    def places(self, span: Span) -> Sequence[int]:
+        """The numbers of the ranges that make up a span, cut at its borders; new ones where there was none."""
+        if len(span) == 2:
+            at = bisect_left(self.starts, span[0])
+            if at < len(self.starts) and self.starts[at] == span[0] and self.ends[at] == span[1]:  # the usual case
+                return (at,)
+        found = self._known.get(span)
+        if found is None:
+            ranges = parts(span)
+            for start, end in ranges:
+                self._border(start, end)
+            found = self._known[span] = [
+                place
+                for start, end in ranges
+                for place in range(bisect_left(self.starts, start), bisect_left(self.starts, end))
+            ]
+        return found
+
+    def _border(self, start: int, end: int) -> None:
+        """Make ranges from start to end, without a gap."""
         self._cut(start)
         self._cut(end)
         index = bisect_left(self.starts, start)
         while start < end:
             if index < len(self.starts) and self.starts[index] == start:
-                cell = self.cells[index]
+                start = self.ends[index]
             else:
                 limit = min(end, self.starts[index]) if index < len(self.starts) else end
-                cell = Cell(limit, [], {}, {})
-                self.starts.insert(index, start)
-                self.cells.insert(index, cell)
-            yield start, cell
-            start, index = cell.end, index + 1
+                self._insert(index, start, limit, Cell(1, [], {}, {}))
+                start = limit
+            index += 1
 
     def _cut(self, place: int) -> None:
         index = bisect_right(self.starts, place) - 1
-        if index >= 0 and self.starts[index] < place < self.cells[index].end:
+        if index >= 0 and self.starts[index] < place < self.ends[index]:
             cell = self.cells[index]
-            rest = Cell(cell.end, list(cell.writes), dict(cell.reads), dict(cell.atomics))
-            cell.end = place
-            self.starts.insert(index + 1, place)
-            self.cells.insert(index + 1, rest)
+            cell.held += 1
+            self._insert(index + 1, place, self.ends[index], cell)
+            self.ends[index] = place
+
+    def _insert(self, index: int, start: int, end: int, cell: Cell) -> None:
+        self._known.clear()
+        self.starts.insert(index, start)
+        self.ends.insert(index, end)
+        self.cells.insert(index, cell)
+
+    def groups(self, places: Sequence[int]) -> list[tuple[Cell, int]]:
+        """The cells at these places, with the number of places of each."""
+        if len(places) == 1:
+            return [(self.cells[places[0]], 1)]
+        return list(Counter(map(self.cells.__getitem__, places)).items())
+
+    def owned(self, places: Sequence[int], groups: list[tuple[Cell, int]]) -> list[Cell]:
+        """Give these places cells that no other places share, with the same history."""
+        new = {}
+        for cell, count in groups:
+            if count < cell.held:
+                cell.held -= count
+                new[cell] = cell.copy(count)
+        if new:
+            for place in places:
+                self.cells[place] = new.get(self.cells[place], self.cells[place])
+        return [new.get(cell, cell) for cell, _ in groups]
+
+    def write(self, span: Span, places: Sequence[int], groups: list[tuple[Cell, int]], op: Op) -> None:
+        """A write ends the history of these places."""
+        for cell, count in groups:
+            cell.held -= count
+        new = Cell(len(places), [op], {}, {})
+        for place in places:
+            self.cells[place] = new
+        if len(places) > _MANY and len(span) == 2:
+            first, last = places[0], places[-1]
+            self.ends[first] = span[1]
+            for row in (self.starts, self.ends, self.cells):
+                del row[first + 1 : last + 1]
+            new.held = 1
+            self._known.clear()
+
+    def extent(self, places: Sequence[int], cell: Cell) -> tuple[int, int]:
+        """The first of these places with this cell, and those that follow it without a gap."""
+        at = next(index for index, place in enumerate(places) if self.cells[place] is cell)
+        start, end = self.starts[places[at]], self.ends[places[at]]
+        for place in places[at + 1 :]:
+            if self.starts[place] != end or self.cells[place] is not cell:
+                break
+            end = self.ends[place]
+        return start, end
 
     def sweep(self, known: Callable[[Op], bool]) -> None:
-        """Drop accesses for which ``known`` holds, and ranges without any."""
-        kept = []
-        for start, cell in zip(self.starts, self.cells, strict=True):
+        """Drop accesses for which ``known`` holds, ranges without any, and borders between ranges with the same cell."""
+        for cell in set(self.cells):
             cell.drop(known)
-            if cell.writes or cell.reads or cell.atomics:
-                kept.append((start, cell))
-        self.starts, self.cells = [start for start, _ in kept], [cell for _, cell in kept]
-
-    def unite(self, start: int, end: int) -> None:
-        """Make one range of ranges that a write has just made alike."""
-        first, last = bisect_left(self.starts, start), bisect_left(self.starts, end)
-        if last - first > 1:
-            self.cells[first].end = end
-            del self.starts[first + 1 : last]
-            del self.cells[first + 1 : last]
+            cell.held = 0
+        rows = zip(self.starts, self.ends, self.cells, strict=True)
+        self.starts, self.ends, self.cells = [], [], []
+        self._known.clear()
+        for start, end, cell in rows:
+            if self.cells and self.cells[-1] is cell and self.ends[-1] == start:
+                self.ends[-1] = end
+            elif cell.writes or cell.reads or cell.atomics:
+                cell.held += 1
+                self.starts.append(start)
+                self.ends.append(end)
+                self.cells.append(cell)

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyshmem.check.host_calls import value_at
-from pyshmem.check.recording import recorder
+from pyshmem.check.recording import Range, recorder
 from pyshmem.check.trace import now
 
 _MOST = 4096  # ranges of one access; of more, the whole from first to last
@@ -48,8 +48,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if reads:
             recorder.write(time, "acc", name, "r", reads, None)
         if writes:
-            _, start, end = writes[0]
-            value = value_at(_address(args, kwargs), end - start) if len(writes) == 1 and end - start <= 8 else None
+            start, end = writes[0][1:3]
+            value = (
+                value_at(_address(args, kwargs), end - start)
+                if len(writes) == 1 and len(writes[0]) == 3 and end - start <= 8
+                else None
+            )
             recorder.write(time, "acc", name, "w", writes, value)
         return found
 
@@ -92,7 +96,7 @@ def _accesses(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], list[Any]]:
     return reads, writes
 
 
-def ranges_of(tensor: torch.Tensor) -> list[tuple[int, int, int]]:
+def ranges_of(tensor: torch.Tensor) -> list[Range]:
     """The bytes of a tensor, of any strides, as ranges."""
     item, address = tensor.element_size(), tensor.data_ptr()
     if not tensor.numel():
@@ -103,10 +107,11 @@ def ranges_of(tensor: torch.Tensor) -> list[tuple[int, int, int]]:
     length = item
     while dims and dims[-1][0] * item == length:
         length *= dims.pop()[1]
+    step, rows = dims.pop() if dims else (0, 1)
     starts = [0]
     for stride, count in dims:
         starts = [start + i * stride * item for start in starts for i in range(count)]
         if len(starts) > _MOST:
             last = sum(s * (n - 1) for s, n in zip(tensor.stride(), tensor.shape, strict=True))
             return [recorder.at(address, (last + 1) * item)]
-    return [recorder.at(address + start, length) for start in starts]
+    return [recorder.strided(address + start, length, step * item, rows) for start in starts]

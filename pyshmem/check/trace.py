@@ -1,7 +1,7 @@
 """The trace of one PE: what its program did, when and on which line, in a file that outlives the process.
 
-A record is a tuple of marshal: time in nanoseconds of the machine's one monotonic clock, kind, number of the source line,
-and what the kind says (pyshmem.check.events reads it). The file is mapped, so that a PE that is killed loses nothing.
+A record is its size and a tuple of marshal: time in nanoseconds of the machine's one monotonic clock, kind, number of the
+source line, and what the kind says (pyshmem.check.analysis reads it). The file is mapped: a PE that is killed loses nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush, heappushpop
 from pathlib import Path
 from typing import Any
 
 now = time.monotonic_ns
 _CHUNK = 1 << 20
+_LATE = 4096  # records of other threads that may be written while a call is under way
+Record = tuple[Any, ...]
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
 _FOREIGN = (f"{os.sep}triton{os.sep}", f"{os.sep}torch{os.sep}")
@@ -47,8 +51,9 @@ class Trace:
         os.ftruncate(self._file, self._size)
         self._map = mmap.mmap(self._file, self._size)
 
-    def write(self, record: tuple[Any, ...]) -> None:
+    def write(self, record: Record) -> None:
         data = marshal.dumps(record)
+        data = len(data).to_bytes(4, "little") + data
         with self._lock:
             end = self._at + len(data)
             if end >= self._size:
@@ -82,13 +87,29 @@ class Trace:
         return found
 
 
-def read(path: Path) -> list[tuple[Any, ...]]:
-    """All records of a file, up to the first that is not whole."""
-    records = []
-    with path.open("rb") as file:
-        while file.peek(1)[:1] not in (b"", b"\0"):
-            try:
-                records.append(marshal.load(file))
-            except (EOFError, ValueError, TypeError):
-                break
-    return records
+class Reading:
+    """The records of a file, up to the first that is not whole. Each loop over it reads the file anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[Record]:
+        with self.path.open("rb") as file:
+            while len(size := file.read(4)) == 4 and any(size):
+                try:
+                    yield marshal.loads(file.read(int.from_bytes(size, "little")))
+                except (EOFError, ValueError, TypeError):
+                    return
+
+
+def in_order(records: Iterable[Record]) -> Iterator[Record]:
+    """Records by their times. A call is written when it has returned, with the time at which it began."""
+    waiting: list[tuple[int, int, Record]] = []
+    for number, record in enumerate(records):
+        waiting_for = (record[0], number, record)
+        if number < _LATE:
+            heappush(waiting, waiting_for)
+        else:
+            yield heappushpop(waiting, waiting_for)[2]
+    while waiting:
+        yield heappop(waiting)[2]

@@ -46,6 +46,8 @@ class Word:
         self.value: int | None = None
         self.before: int | None = None  # the value before the first change that is remembered
         self.changes: list[Change] = []
+        self.dropped = 0  # changes that are not remembered any more
+        self.caught: dict[int, int] = {}  # by agents' own streams: changes that their last wait has acquired
 
     def wrap(self, value: int) -> int:
         return value & (1 << 8 * self.size) - 1
@@ -54,8 +56,7 @@ class Word:
         change = Change(op, operator, operand)
         self.value = change.value = self._after(change, self.value)
         if len(self.changes) >= _MOST:
-            self.before = self.changes[_MOST // 2].value
-            del self.changes[: _MOST // 2 + 1]
+            self._drop(_MOST // 2)
         self.changes.append(change)
 
     def _after(self, change: Change, old: int | None) -> int | None:
@@ -87,8 +88,16 @@ class Word:
 
     def forget(self, known: Callable[[Op], bool]) -> None:
         """Drop the first changes, as long as all agents know them."""
-        while self.changes and known(self.changes[0].op):
-            self.before = self.changes.pop(0).value
+        count = 0
+        while count < len(self.changes) and known(self.changes[count].op):
+            count += 1
+        if count:
+            self._drop(count)
+
+    def _drop(self, count: int) -> None:
+        self.before = self.changes[count - 1].value
+        self.dropped += count
+        del self.changes[:count]
 
     def found(self, value: int, mine: Op | None) -> list[Op] | None:
         """The changes that an operation acquires which has found ``value``: the last that left it.
@@ -103,10 +112,10 @@ class Word:
                 return None
         return []
 
-    def seen(self, holds: Callable[[int], bool], known: Callable[[Op], bool]) -> list[Op] | None:
+    def seen(self, holds: Callable[[int], bool], known: Callable[[Op], bool], agent: int = 0) -> list[Op] | None:
         """The changes that a wait acquires which has found that its condition holds; ``known`` are those it knows already.
 
-        None: it cannot be told.
+        agent: who waits, of one wait after the other.  None: it cannot be told.
         """
         changes = self.changes
         first = next((i + 1 for i in range(len(changes) - 1, -1, -1) if known(changes[i].op)), 0)
@@ -117,14 +126,17 @@ class Word:
             if value is None:
                 return None
             if holds(value):
-                return _chain(changes, index)
+                caught = self.caught.get(agent, 0) - self.dropped if agent else 0
+                if agent and caught <= index:
+                    self.caught[agent] = self.dropped + index + 1
+                return _chain(changes, index, caught if caught <= index else 0)
         return None
 
 
-def _chain(changes: list[Change], last: int) -> list[Op]:
-    """A change and those before it that it was based on."""
+def _chain(changes: list[Change], last: int, first: int = 0) -> list[Op]:
+    """A change and those before it that it was based on, as far as ``first``."""
     start = last
-    while start > 0 and changes[start].adds:
+    while start > max(first, 0) and changes[start].adds:
         start -= 1
     return [each.op for each in changes[start : last + 1]]
 

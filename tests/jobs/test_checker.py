@@ -1,14 +1,19 @@
 """The checker agrees with the enumeration of all executions of small programs. Whole jobs: docs/checking.md, by test_doc_programs."""
 
 import json
-import marshal
 import random
 
 import litmus
 import pytest
+from pyshmem.check.agents import Agent, Streams
 from pyshmem.check.analysis import Analysis
+from pyshmem.check.clocks import Knowledge
 from pyshmem.check.findings import Findings
+from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.report import report
+from pyshmem.check.shadow import Op
+from pyshmem.check.spans import overlap, parts
+from pyshmem.check.trace import Trace
 from pyshmem.check.words import Word
 
 
@@ -35,6 +40,41 @@ def test_calls_are_in_the_order_of_their_starts_whenever_they_were_written(fence
     assert len(list(Analysis([sender, reader]).run())) == races
 
 
+SPANS = [(0, 64), (8, 24), (0, 4, 16, 4), (4, 8, 16, 3), (0, 100), (60, 61), (2, 6, 8, 8), (0, 16, 8, 4)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_memory_reports_the_pairs_that_a_memory_of_single_bytes_reports(seed):
+    """Ranges and rows, accessed by two agents that learn of each other at times."""
+    chance, reports = random.Random(seed), {"ranges": [], "bytes": []}
+    memories = {
+        name: Memory(lambda old, new, *rest, found=found: found.append((old, new))) for name, found in reports.items()
+    }
+    agents = [Agent(streams, pe, "", Knowledge({}, {})) for streams in [Streams()] for pe in range(2)]
+    for turn in range(60):
+        agent, span = chance.choice(agents), chance.choice(SPANS)
+        op = Op(agent.own.id, agent.clock, chance.choice([READ, READ, WRITE, ATOMIC, FETCH]), agent, turn, "")
+        memories["ranges"].access(op, agent, 0, span)
+        for place in sorted({place for start, end in parts(span) for place in range(start, end)}):
+            memories["bytes"].access(op, agent, 0, (place, place + 1))
+        agent.touch()
+        if chance.random() < 0.3:
+            agents[1 - agent.pe].acquire(agent.release(-1, all_stores=True))
+        if chance.random() < 0.05:
+            for memory in memories.values():
+                memory.spaces[0].sweep(lambda op: all(agent.knows(op.stream, op.number) for agent in agents))
+    assert set(reports["ranges"]) == set(reports["bytes"]) and reports["ranges"]
+
+
+@pytest.mark.parametrize(
+    "first, second, common",
+    [((0, 8), (4, 12), (4, 8)), ((0, 8), (8, 16), None), ((0, 8), (0, 8), None), ((0, 4, 8, 4), (4, 8, 8, 4), None),
+     ((0, 4, 8, 4), (6, 10, 8, 3), (24, 26))],
+)  # fmt: skip
+def test_overlap_names_bytes_of_both_spans(first, second, common):
+    assert overlap(first, second) == common
+
+
 def word_after(changes):
     """A word with these changes, each of an agent of its own: (operator, operand)."""
     word = Word(8)
@@ -54,6 +94,15 @@ def test_wait_acquires_from_the_fewest_changes_with_which_its_condition_holds(le
     assert word.seen(lambda value: value >= least, lambda op: False) == acquired
 
 
+def test_wait_after_a_wait_acquires_only_what_has_come_since():
+    word = word_after([("add", 1), ("add", 1), ("add", 1), ("add", 1)])
+    assert word.seen(lambda value: value >= 2, lambda op: False, 7) == ["a", "b"]
+    assert word.seen(lambda value: value >= 3, lambda op: False, 7) == ["c"]
+    word.forget(lambda op: op in "ab")
+    assert word.seen(lambda value: value >= 4, lambda op: False, 7) == ["d"]
+    assert word.seen(lambda value: value >= 4, lambda op: False, 8) == ["c", "d"]
+
+
 @pytest.mark.parametrize("everything, counted", [(False, 1), (True, 2)])
 def test_findings_inside_operators_count_for_check_all_only(everything, counted, tmp_path, capsys):
     """A trace with two locks that are held at the end: one by the program, one by a line of pyshmem.ops."""
@@ -63,7 +112,9 @@ def test_findings_inside_operators_count_for_check_all_only(everything, counted,
         (1, "site", 2, "/lib/pyshmem/ops/a.py", 1, "g"),
     ]
     records += [(2, "lock", 1, 64), (3, "lock", 2, 128)]
-    (tmp_path / "trace-1").write_bytes(b"".join(map(marshal.dumps, records)))
+    trace = Trace(str(tmp_path))
+    for record in records:
+        trace.write(record)
     assert report(tmp_path, str(tmp_path / "found.json"), everything) == counted
     assert ("; 1 between lines of pyshmem's operators" in capsys.readouterr().out) is not everything
     assert sorted(found["inside_pyshmem"] for found in json.loads((tmp_path / "found.json").read_text())) == [
