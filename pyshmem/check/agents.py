@@ -122,22 +122,27 @@ class Agent:
 
     # ---- edges ----
 
-    def release(self, target: int, all_stores: bool = False) -> Message:
-        """What an operation on ``target`` carries. all_stores: as sync does, which orders stores without a fence."""
+    def release(self, target: int, all_stores: bool = False, unfenced: bool = False) -> Message:
+        """What an operation on ``target`` carries.
+
+        all_stores: as sync does, which orders stores without a fence.  unfenced: as a signal of a kernel does, which
+        needs no fence.
+        """
         if self._touched:
             self._messages.clear()
         found = self._messages.get(target)
-        if found is None or all_stores:
+        if found is None or all_stores or unfenced:
             upto = dict(self.know.upto)
-            if not all_stores:
+            if not (all_stores or unfenced):
                 upto[self.stores.id] = self.stores.fenced
             for (_, pe), stream in self.remote.items():
-                known = stream.fenced if pe == target else stream.passed if all_stores else 0
+                fenced = stream.number if unfenced else stream.fenced
+                known = fenced if pe == target else stream.passed if all_stores else 0
                 if known:
                     upto[stream.id] = max(known, upto.get(stream.id, 0))
             found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})
             self._messages[target] = found
-            if all_stores:
+            if all_stores or unfenced:
                 self._messages.clear()
             self.clock += 1
         self._touched = False

@@ -180,6 +180,13 @@ class Analysis:
             self._change(op, target, (start, start + size), operator, operand)
         self.waiting[agent] = (site, ("amo", op))
 
+    def _signal(self, event: tuple[Any, ...]) -> None:
+        """signal_set or signal_add in a kernel: a release of what the program has stored here and on the signal's PE."""
+        _, _, pe, site, name, target, start, operator, value = event
+        agent = self.now[pe]
+        op = self._remote(agent, ATOMIC, site, name, 0, target, [(start, start + 8)], (operator, value))
+        op.message = agent.release(target, unfenced=True)
+
     def _amo_end(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, target, start, _, operator, operand, old, condition = event
         agent = self.now[pe]

@@ -122,8 +122,8 @@ def _put_signal(name: str, given: Given, call: Call, time: int) -> Any:
 
 def _signal(name: str, given: Given, call: Call, time: int) -> Any:
     found = call()
-    word = _there(given["sig_addr"], 1)[0], 8, False, name.removeprefix("signal_"), int(number(given["signal"]))
-    recorder.write(time, "amo", name, 0, world(given), *word)
+    word = _there(given["sig_addr"], 1)[0], name.removeprefix("signal_"), int(number(given["signal"]))
+    recorder.write(time, "signal", name, world(given), *word)
     return found
 
 

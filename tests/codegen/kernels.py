@@ -56,6 +56,12 @@ def tile_then_signal(ctx, x, signal, pe):
 
 
 @triton.jit
+def tile_then_set(ctx, x, signal, pe):
+    dev.store(ctx, x + tl.arange(0, 1024), 1, pe)
+    dev.signal_set(ctx, signal, 1, pe)
+
+
+@triton.jit
 def signal_set(ctx, signal, pe):
     dev.signal_set(ctx, signal, 7, pe)
 

@@ -27,6 +27,7 @@ SIGNALS = [
     (kernels.put_signal, F32, F32, 1000, U64, 3, 0),
     (kernels.put_signal, F32, F32, 1000, U64, 3, 1),
     (kernels.tile_then_signal, F32, U64, 3),
+    (kernels.tile_then_set, F32, U64, 3),
     (kernels.signal_set, U64, 3),
     (kernels.signal_add, U64, 3),
     (kernels.put_signal_nbi, F32, F32, 1000, U64, 3, 0),

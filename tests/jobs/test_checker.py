@@ -75,6 +75,27 @@ def test_overlap_names_bytes_of_both_spans(first, second, common):
     assert overlap(first, second) == common
 
 
+@pytest.mark.parametrize("signal, races", [("kernel", 0), ("host", 2)])
+def test_signals_of_kernels_release_what_the_program_has_stored_here_and_there(signal, races):
+    """PE 1 reads data on both PEs behind the signal. Data that the program has put on a third PE is not covered."""
+    words = {
+        "kernel": ("signal", 0, "signal_set", 1, 64, "set", 1),
+        "host": ("amo", 0, "signal_set", 0, 1, 64, 8, False, "set", 1),
+    }
+    sender = [
+        (0, "init", 0, 0, 3),
+        (1, "site", 1, "a.py", 1, ""),
+        (1, "site", 2, "a.py", 2, ""),
+        (1, "site", 3, "a.py", 3, ""),
+    ]
+    sender += [(2, "put", 1, "put", 0, 1, [(0, 16)], [], False, None), (3, "acc", 2, "store", "w", [(0, 0, 16)], None)]
+    sender += [(4, "put", 3, "put", 0, 2, [(0, 16)], [], False, None), (5, *words[signal])]
+    reader = [(0, "init", 0, 1, 3), (8, "wait", 0, [(64, 8, False, 0, 1)], "wait_until")]
+    reader += [(9 + pe, "get", 0, "get", 0, pe, [(0, 16)], [], False) for pe in range(3)]
+    found = [found.sites[0].line for found in Analysis([sender, reader, [(0, "init", 0, 2, 3)]]).run()]
+    assert sorted(found) == [1, 2, 3][-1 - races :]
+
+
 def word_after(changes):
     """A word with these changes, each of an agent of its own: (operator, operand)."""
     word = Word(8)
