@@ -122,11 +122,23 @@ static int is_lazily_negated(PyObject *o, const operand_t *t) {
     return negated;
 }
 
+/* Whether an object is an integer and no bool. A bool of NumPy before 2.3 has an index. */
+static int is_integer(PyObject *o) {
+    if (PyLong_CheckExact(o)) return 1;
+    if (!PyIndex_Check(o) || PyBool_Check(o)) return 0;
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(o), "__name__");
+    int boolean =
+        !name || !PyUnicode_CompareWithASCIIString(name, "bool") || !PyUnicode_CompareWithASCIIString(name, "bool_");
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return !boolean;
+}
+
 /* Translates an address of this PE to pe, and returns the route there. Returns NULL without an exception if there is
  * none, or if pe is no integer: a dictionary finds 1.0 and True where it has 1. */
 static PyObject *move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     int64_t delta;
-    if (!PyLong_CheckExact(pe) && (!PyIndex_Check(pe) || PyBool_Check(pe))) return NULL;
+    if (!is_integer(pe)) return NULL;
     PyObject *route = v->near, *found = PyDict_GetItemWithError(v->deltas, pe);
     if (!found && !PyErr_Occurred()) {
         route = v->far;
