@@ -26,7 +26,8 @@ class Blocks:
         self._rows: list[Block] = []
 
     def add(self, block: Block) -> None:
-        self.remove(block.start)
+        """Add a block; what the program has freed unseen by the recorder gives way."""
+        self._rows = [row for row in self._rows if row.end <= block.start or block.end <= row.start]
         insort(self._rows, block)
 
     def remove(self, start: int) -> None:

@@ -60,12 +60,13 @@ class Word:
         self.changes.append(change)
 
     def _after(self, change: Change, old: int | None) -> int | None:
-        """The value after a change; that of a compare_swap is known when it has returned."""
+        """The value after a change, None if it is not known; that of a compare_swap is when it has returned."""
         if change.operand is None or change.operator == "compare_swap":
             return None
         if not change.adds:
             return self.wrap(change.operand)
-        return None if old is None else self.wrap(_APPLY[change.operator](old, change.operand))
+        apply = _APPLY.get(change.operator)
+        return None if old is None or apply is None else self.wrap(apply(old, change.operand))
 
     def begin(self, value: int | None, known: Callable[[Op], bool]) -> None:
         """The word is allocated anew, with this value, and changes that are not known have come since."""

@@ -1,20 +1,30 @@
 """The checker agrees with the enumeration of all executions of small programs. Whole jobs: docs/checking.md, by test_doc_programs."""
 
 import json
+import os
+import pathlib
 import random
+import subprocess
+import sys
 
+import labelled
 import litmus
 import pytest
+from jobs import warm
 from pyshmem.check.agents import Agent, Streams
 from pyshmem.check.analysis import Analysis
 from pyshmem.check.clocks import Knowledge
 from pyshmem.check.findings import Findings
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
-from pyshmem.check.report import report
+from pyshmem.check.places import Block, Blocks
+from pyshmem.check.report import FOUND, report
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import overlap, parts
 from pyshmem.check.trace import Trace
 from pyshmem.check.words import Word
+
+
+BIN = pathlib.Path(sys.executable).parent
 
 
 @pytest.mark.parametrize("n_pes", [2, 3])
@@ -96,6 +106,15 @@ def test_signals_of_kernels_release_what_the_program_has_stored_here_and_there(s
     assert sorted(found) == [1, 2, 3][-1 - races :]
 
 
+def test_a_new_block_takes_the_place_of_all_that_it_overlaps():
+    blocks = Blocks()
+    for start, end in ((0, 64), (64, 128), (256, 320), (0, 100)):
+        blocks.add(Block(start, end, 1, "zeros"))
+    assert [blocks.fault(span) for span in ((90, 100), (90, 101), (100, 101), (256, 260), (0, 4, 50, 2), (0, 4, 50, 3))] == [
+        "", "across", "freed", "", "", "across"
+    ]  # fmt: skip
+
+
 def word_after(changes):
     """A word with these changes, each of an agent of its own: (operator, operand)."""
     word = Word(8)
@@ -151,3 +170,15 @@ def test_finding_is_suppressed_by_a_comment_with_a_reason_only(tmp_path):
     for line in (1, 2):
         findings.held(0, findings.site(str(program), line, "f"))
     assert [found.reason for found in findings] == ["it is only printed", ""]
+
+
+def test_checker_finds_the_races_of_labelled_programs_and_no_others(tmp_path):
+    command = [BIN / "pyshmemrun", "--check", "--check-file", "found.json", "-n", "2", *warm(), labelled.__file__]
+    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment)
+    assert done.returncode == FOUND, done.stderr
+    sites = [site for found in json.loads((tmp_path / "found.json").read_text()) for site in found["sites"]]
+    found = {site["function"].removesuffix("_kernel") for site in sites}
+    assert {name: name in found for name in labelled.PROGRAMS} == {
+        name: label for name, (_, label) in labelled.PROGRAMS.items()
+    }
