@@ -55,5 +55,6 @@ def _gpus() -> int:
 
 def _job(n: int, part: str) -> int:
     command = [sys.executable, "-m", "pyshmem.launch", "-n", str(n), "--timeout", str(SECONDS), "-m"]
-    environment = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1", **os.environ}
+    usual = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1"}
+    environment = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}}
     return subprocess.run([*command, "pyshmem.launch.examination", part], env=environment, check=False).returncode

@@ -21,6 +21,7 @@ from .launchers import Found, LaunchError
 SONAMES = {"mpich": "libmpi.so.12", "intelmpi": "libmpi.so.12", "openmpi": "libmpi.so.40"}
 _DEBIANS = "libmpich.so.12"  # which mpi4py's wheel, linked with libmpi.so.12, cannot load under this name
 CHOOSES = "MPI4PY_LIBMPI"  # the variable that names mpi4py's library
+_CURE = "pip install mpich, an mpi4py built for it, or a link to it, DIR/libmpi.so.12, with LD_LIBRARY_PATH=DIR"
 _SAID = {"openmpi": "Open MPI", "intelmpi": "Intel(R) MPI"}
 # Run in a separate process, because the library stays loaded and UCX installs signal handlers.
 PROBE = """
@@ -67,6 +68,7 @@ def refuse_chosen(environment: Mapping[str, str]) -> None:
     path = environment.get(CHOOSES)
     if path and not loaded(environment):
         wants = f"a library of MPI that the dynamic loader finds, such as libmpi.so.12, or no {CHOOSES}"
+        wants = _CURE if os.path.basename(path).startswith(_DEBIANS) and os.path.exists(path) else wants
         raise LaunchError(
             f"{CHOOSES}: got {path}, which mpi4py cannot load: {_fault(path, environment)}; wants {wants}"
         )
@@ -109,8 +111,7 @@ def _refuse_debians(found: Found) -> None:
     for folder in _folders(found) if found.row.family == "mpich" else ():
         if (folder / _DEBIANS).is_file():
             got = f"{found.command[0]}, whose library {folder / _DEBIANS} mpi4py does not find by this name"
-            link = "a link to it, DIR/libmpi.so.12, with LD_LIBRARY_PATH=DIR"
-            raise LaunchError(f"--mpiexec: got {got}; wants pip install mpich, an mpi4py built for it, or {link}")
+            raise LaunchError(f"--mpiexec: got {got}; wants {_CURE}")
 
 
 def _folders(found: Found) -> list[Path]:

@@ -111,7 +111,8 @@ def _launch(options: argparse.Namespace) -> int:
         raise LaunchError(str(error)) from None
     program = _program(options)
     # output arrives as it is printed, also before a crash; C programs use this Python
-    environment = {"PYTHONUNBUFFERED": "1", "PYSHMEM_PYTHON": sys.executable, **os.environ}
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ}
+    environment["PYSHMEM_PYTHON"] = os.environ.get("PYSHMEM_PYTHON") or sys.executable
     if interpreter.chosen_here:  # chosen by this process for this machine; each PE chooses for itself
         environment.pop(interpreter.VARIABLE)
     environment.update(_asked(options))

@@ -24,5 +24,6 @@ source "$HOME/shmem/bin/activate" || exit
 export PYSHMEM_HEAP=cpu SHMEM_SYMMETRIC_SIZE=1g  # SITE: bytes of each PE's heap; all together must fit into the memory
 export OMP_NUM_THREADS=1           # one core a PE
 
+# exec: signals that Slurm sends to the batch step alone (--signal=B:USR1@60) reach the PEs
 # SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
-pyshmemrun "$@"                    # one PE for each of the job's tasks
+exec pyshmemrun "$@"               # one PE for each of the job's tasks

@@ -28,5 +28,6 @@ source "$HOME/shmem/bin/activate" || exit
 export PYSHMEM_HEAP=cuda           # refuses to start where a PE has no GPU, instead of using CPU memory
 export OMP_NUM_THREADS=8           # SITE: the cores of a PE; by itself OpenMP may take all of the node's for each
 
+# exec: signals that Slurm sends to the batch step alone (--signal=B:USR1@60) reach the PEs
 # SITE: --timeout 540 --dump-after 300 behind pyshmemrun ends a job that hangs, and says who waits for what
-pyshmemrun "$@"                    # one PE for each of the job's tasks
+exec pyshmemrun "$@"               # one PE for each of the job's tasks

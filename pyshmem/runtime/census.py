@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyshmem.runtime import environment, ranges
+from pyshmem.runtime import environment, local_cache, ranges
 from pyshmem.runtime.agreement import DescriptorError, gather
 from pyshmem.runtime.areas import pool
 from pyshmem.runtime.descriptors import Mailbox, refuse_descriptors
@@ -75,6 +75,7 @@ def _settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...
     for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR", "PYSHMEM_FABRIC"):
         environment.read(name)  # refused here, on all PEs
     ranges.check()
+    local_cache.settle()
     pool.open(environment.read("PYSHMEM_MAX_TEAMS"))
     wish = device or environment.read("PYSHMEM_HEAP")
     sizes = environment.asked_bytes(heap_size), environment.read("PYSHMEM_SCRATCH"), environment.read("PYSHMEM_STAGING")

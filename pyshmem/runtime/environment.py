@@ -72,6 +72,12 @@ def parse_signal(text: str) -> signal.Signals:
         raise ValueError("the name of a signal, as SIGUSR1") from None
 
 
+def parse_folder(text: str) -> str:
+    if not os.path.isabs(text):
+        raise ValueError("the absolute path of a folder, such as /tmp")
+    return text
+
+
 class Variable(NamedTuple):
     """A row of the table. ``parse`` raises ValueError with a description of valid values."""
 
@@ -141,6 +147,12 @@ VARIABLES = {
             None,
             "bytes through which collectives pass private arrays; unset: 64m, used when needed on the CPU",
         ),
+        Variable(
+            "PYSHMEM_LOCAL_CACHE",
+            parse_folder,
+            None,
+            "a folder of each node's disk, such as /tmp, for kernels that Triton has compiled; unset: Triton's",
+        ),
         Variable("PYSHMEM_DUMP", parse_signal, None, "a signal, as SIGUSR1, for which a PE prints where it is"),
         Variable(
             "PYSHMEM_NODE_SIZE",
@@ -181,6 +193,10 @@ VARIABLES = {
 }
 
 
+# read by C programs before there is Python to read a site's file
+_OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")
+
+
 def setting(name: str) -> tuple[str, str]:
     """Return the text that the variable has and where it is from, a variable or the site's file; "" and "" if unset.
 
@@ -193,7 +209,7 @@ def setting(name: str) -> tuple[str, str]:
             return os.environ[used], used
     path = site_defaults.path()
     try:
-        text = site_defaults.defaults(path, VARIABLES.keys()).get(name, "")
+        text = site_defaults.defaults(path, VARIABLES.keys() - _OF_C).get(name, "")
     except ValueError as error:
         refuse(ArgumentError, "init", site_defaults.VARIABLE, repr(path), str(error))
     return text, path if text else ""

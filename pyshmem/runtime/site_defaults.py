@@ -28,7 +28,7 @@ def defaults(path: str, known: Container[str]) -> dict[str, str]:
     rows = _content(path)
     for name, value in rows.items():
         if name not in known:
-            raise ValueError(f"variables of pyshmem, as `pyshmem info` lists them; {name} is none")
+            raise ValueError(f"variables of pyshmem that a site may set, see docs/environment.md; {name} is none")
         if not isinstance(value, (str, int, float)):
             raise ValueError(f"a text, a number or a truth value for {name}; it has {value!r}")
     return {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in rows.items()}

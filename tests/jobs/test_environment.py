@@ -1,11 +1,13 @@
 """The environment variables: what a text means, which name wins, and how much memory the default heap takes."""
 
+import os
 import re
 
 import pytest
+from jobs import mpiexec
 
 import pyshmem as shmem
-from pyshmem.runtime import environment
+from pyshmem.runtime import environment, local_cache
 
 SIZES = {
     "0": 0, "20": 20, "4096": 4096, "20m": 20971520, "20M": 20971520, "1k": 1024, "2G": 2 << 30, "1t": 1 << 40, "3T": 3 << 40,
@@ -103,6 +105,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_MAX_TEAMS": 64,
         "PYSHMEM_SCRATCH": None,
         "PYSHMEM_STAGING": None,
+        "PYSHMEM_LOCAL_CACHE": None,
         "PYSHMEM_TUNING": None,
         "PYSHMEM_DUMP": None,
         "PYSHMEM_NODE_SIZE": 0,
@@ -220,17 +223,25 @@ def test_a_site_sets_what_the_user_has_not(site, variables):
     assert f"[from {path}]" in next(line for line in environment.listing({}).splitlines() if "WAIT_TIMEOUT" in line)
 
 
-@pytest.mark.parametrize("name", ["PYSHMEM_DUMP", "PYSHMEM_HEAP", "SHMEM_SYMMETRIC_SIZE", "PYSHMEM_WAIT_TIMEOUT"])
+OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")  # which C programs read before there is Python
+# values of the rows that no number is one of
+VALUES = {"PYSHMEM_DUMP": '"SIGUSR1"', "PYSHMEM_HEAP": '"cpu"', "PYSHMEM_PEER_MAP": '"ipc"', "PYSHMEM_HIP_MEMORY": '"fine"',
+          "PYSHMEM_FAR": '"tcp"', "PYSHMEM_LOCAL_CACHE": '"/tmp"', "PYSHMEM_CHECK": "false"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", environment.VARIABLES)
 def test_an_empty_variable_is_an_unset_one(name, site, variables):
-    usual = environment.read(name)
-    variables.setenv(name, "")
-    assert environment.read(name) == usual
-    site({"PYSHMEM_DUMP": 'PYSHMEM_DUMP = "SIGUSR1"', "PYSHMEM_HEAP": 'PYSHMEM_HEAP = "cpu"'}.get(name, f"{name} = 7"))
-    assert environment.read(name) not in (usual, None)
+    row = environment.VARIABLES[name]
+    for used in filter(None, (name, row.alias)):
+        variables.setenv(used, "")
+    assert environment.read(name) == row.default
+    if name not in OF_C:
+        site(f"{name} = {VALUES.get(name, 7)}")
+        assert environment.read(name) not in (row.default, None)
 
 
 @pytest.mark.parametrize("text, words", [
-    ("PYSHMEM_WAIT_TIME = 1", "PYSHMEM_WAIT_TIME is none"), ("PYSHMEM_HEAP = []", r"PYSHMEM_HEAP; it has \[\]"), ("a b", "a file of variables and values"),
+    ("PYSHMEM_WAIT_TIME = 1", "PYSHMEM_WAIT_TIME is none"), *((f"{name} = 1", f"{name} is none") for name in OF_C), ("PYSHMEM_HEAP = []", r"PYSHMEM_HEAP; it has \[\]"), ("a b", "a file of variables and values"),
 ])  # fmt: skip
 def test_a_sites_file_of_anything_else_is_refused(text, words, site):
     path = site(text)
@@ -248,3 +259,49 @@ def test_a_file_that_is_not_there_is_refused_if_it_was_named(variables):
     variables.setenv("PYSHMEM_CONFIG", "/none/pyshmem.toml")
     with pytest.raises(shmem.ArgumentError, match="No such file"):
         environment.read("SHMEM_DEBUG")
+
+
+CACHED = """
+import os, stat
+import pyshmem as shmem
+from mpi4py import MPI
+
+own = f"{os.environ['PYSHMEM_LOCAL_CACHE']}/pyshmem-{os.getuid()}"
+try:
+    shmem.init()
+except shmem.ArgumentError as error:
+    print(error, flush=True)
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 0:
+    os.rmdir(own)
+MPI.COMM_WORLD.Barrier()
+shmem.init()
+import triton
+assert triton.knobs.cache.dir == own and stat.S_IMODE(os.stat(own).st_mode) == 0o700
+print("cached", flush=True)
+"""
+
+
+def test_triton_keeps_its_kernels_on_the_disk_of_the_node_if_nobody_else_may_write_there(tmp_path):
+    """It executes what it finds. A folder that another user has made ready in /tmp is refused, on all PEs."""
+    own = tmp_path / f"pyshmem-{os.getuid()}"
+    own.mkdir()
+    own.chmod(0o770)
+    status, out, err = mpiexec(
+        2, CACHED, tmp_path=tmp_path, environment={"PYSHMEM_LOCAL_CACHE": str(tmp_path), "TRITON_CACHE_DIR": ""}
+    )
+    said = rf"PE \d: PYSHMEM_LOCAL_CACHE: got '{tmp_path}'; wants {own} on \S+ to be a folder of this user, in which nobody"
+    assert status == 0 and len(re.findall(said, out)) == 2 and out.count("cached") == 2, (out, err)
+
+
+def test_a_cache_that_the_user_has_chosen_is_kept_and_one_that_cannot_be_made_is_refused(variables, tmp_path):
+    variables.setenv("TRITON_CACHE_DIR", "/chosen")
+    variables.setenv("PYSHMEM_LOCAL_CACHE", "/absent")
+    local_cache.settle()
+    assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
+    variables.delenv("TRITON_CACHE_DIR")
+    with pytest.raises(shmem.ArgumentError, match=r"got '/absent'; wants a folder of \S+ .*; No such file"):
+        local_cache.settle()
+    variables.setenv("PYSHMEM_LOCAL_CACHE", "tmp")
+    with pytest.raises(shmem.ArgumentError, match="got 'tmp'; wants the absolute path of a folder"):
+        local_cache.settle()

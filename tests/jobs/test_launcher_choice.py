@@ -9,6 +9,8 @@ import pytest
 from pyshmem.launch import launchers, libmpi, pe, run
 from launching import MPI, PYSHMEMRUN
 
+from pyshmem.runtime import launcher as starting
+
 
 def refusal(capsys, *words):
     """What main() prints, in the one line it may take, when it refuses."""
@@ -102,6 +104,26 @@ def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
     assert launchers.srun_mpi(none, "mpich") == []  # the user has chosen
 
 
+STEP = {"SLURM_STEP_ID": "0", "PMI_FD": "9"}
+
+
+@pytest.mark.parametrize("device, variables, taken", [
+    ("ch4:ucx ofi", STEP, "ofi"), ("ch4:ucx ofi", {**STEP, "MPIR_CVAR_CH4_NETMOD": "ucx"}, "ucx"), ("ch4:ucx", STEP, None),
+    ("ch4:ucx ofi", {}, None), ("ch4:ucx ofi", {**STEP, "MPI_LOCALRANKID": "0"}, None),
+])  # fmt: skip
+def test_mpich_takes_libfabric_only_under_srun_if_it_has_it_and_the_user_has_not_chosen(
+    device, variables, taken, monkeypatch
+):
+    for name in (*STEP, "MPI_LOCALRANKID", "MPIR_CVAR_CH4_NETMOD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", "")
+    monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD")  # what the call sets is taken back
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    starting.choose_network(f"MPICH Version: 5.0.2\nMPICH Device: {device}\n")
+    assert os.environ.get("MPIR_CVAR_CH4_NETMOD") == taken
+
+
 @pytest.mark.parametrize("own, other", [("mpich", "intelmpi"), ("intelmpi", "mpich")])
 def test_a_launcher_starts_another_library_of_its_abi_only_if_its_own_is_not_found(
     own, other, fake, tmp_path, monkeypatch
@@ -158,6 +180,9 @@ def test_debians_mpich_is_explained(fake, tmp_path, monkeypatch):
         launchers.LaunchError, match=f"whose library {tmp_path}/lib/libmpich.so.12 .*; wants .*pip install mpich"
     ):
         libmpi.matching(found, {})
+    chosen = {"MPI4PY_LIBMPI": str(tmp_path / "lib" / "libmpich.so.12")}
+    with pytest.raises(launchers.LaunchError, match="MPI4PY_LIBMPI: got .*; wants pip install mpich, .* a link to it"):
+        libmpi.matching(found, chosen)
 
 
 @pytest.fixture

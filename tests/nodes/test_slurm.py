@@ -60,10 +60,11 @@ def mpi(request):
 
 @pytest.fixture
 def begin(tmp_path, jobs):
-    """begin(words, program, mpi=, **variables): a command of Slurm on host 0."""
+    """begin(words, program, mpi=, **variables): a command of Slurm on host 0. Without ``mpi`` nothing chooses an MPI."""
 
     def begin(words, program, mpi="ofi", **variables):
-        jobs.append(Job(tmp_path, *words, write(tmp_path, program), **installed(mpi).chosen(), **variables))
+        chosen = installed(mpi).chosen() if mpi else {}
+        jobs.append(Job(tmp_path, *words, write(tmp_path, program), **chosen, **variables))
         return jobs[-1]
 
     return begin
@@ -78,6 +79,8 @@ def begin_by(begin):
         words = [*ALLOCATED, "pyshmemrun", "--launcher", launcher]
         if way == "srun":
             words = ["srun", "-N", "2", "-n", "4", f"--mpi={SRUN_MPI[mpi]}", "--kill-on-bad-exit=1", "python"]
+        if launcher == "srun" and mpi == "ofi":
+            return begin(words, program, "")  # init selects ofi, since UCX's addresses are too long for Slurm's PMI-2
         return begin(words, program, mpi, **(BY_SRUN.get(mpi, {}) if launcher == "srun" else {}))
 
     return begin_by
@@ -85,9 +88,9 @@ def begin_by(begin):
 
 @pytest.fixture
 def submit(tmp_path, begin):
-    """submit(program, mpi=, **changed): sbatch of the template, as a site changes it; ends with the batch job."""
+    """submit(program, *options, mpi=, **changed): sbatch of the template, as a site changes it; ends with the batch job."""
 
-    def submit(program, mpi="ofi", **changed):
+    def submit(program, *options, mpi="ofi", **changed):
         values = {"nodes": 2, "ntasks-per-node": 2, "cpus-per-task": 1, "time": 10, "partition": "batch", **changed}
         text = TEMPLATE.read_text()
         for name, value in values.items():
@@ -97,9 +100,9 @@ def submit(tmp_path, begin):
         variables = {**installed(mpi).chosen(), "PYSHMEM_QUIET": "1"}
         site = "\n".join(f"export {name}='{value}'" for name, value in variables.items())
         text = re.sub(r"(?m)^source .*", f"source {BIN}/activate\n{site}", text).replace("SIZE=1g", "SIZE=64m")
-        text = re.sub(r"(?m)^pyshmemrun ", f"pyshmemrun --launcher {installed(mpi).launcher} ", text)
+        text = re.sub(r"(?m)^exec pyshmemrun ", f"exec pyshmemrun --launcher {installed(mpi).launcher} ", text)
         (tmp_path / "job.sh").write_text(text)
-        return begin(["sbatch", "--wait", "--output=said", "job.sh"], program, mpi)
+        return begin(["sbatch", "--wait", "--output=said", *options, "job.sh"], program, mpi)
 
     return submit
 
@@ -190,17 +193,11 @@ def test_a_failing_pe_ends_the_job_with_its_status_and_leaves_nothing(way, failu
     assert until(lambda: job.left() == NOTHING, 30), job.left()
 
 
-@pytest.mark.parametrize("way", ["pyshmemrun-by-srun", "srun"])
-def test_mpich_of_the_package_index_needs_no_variable_under_srun(way, jobs, tmp_path):
-    """Its default, UCX, has addresses that are too long for Slurm's PMI-2. The program prints what has been loaded."""
-    program = PROGRAM + "print(os.environ['MPIR_CVAR_CH4_NETMOD'])\n"
-    words = {"srun": ["srun", "-N", "2", "-n", "4", "--mpi=pmi2", "python"]}.get(
-        way, [*ALLOCATED, "pyshmemrun", "--launcher", "srun"]
-    )
-    jobs.append(Job(tmp_path, *words, write(tmp_path, program)))
-    assert jobs[-1].end() == 0, jobs[-1].err
-    assert jobs[-1].out.count("ofi\n") == 4 and jobs[-1].out.count(" of 4 on ") == 4
-    assert "value not properly terminated" not in jobs[-1].err
+def test_mpich_takes_libfabric_under_srun(begin):
+    program = "import os\nimport pyshmem as shmem\nshmem.init()\nprint(os.environ['MPIR_CVAR_CH4_NETMOD'])\n"
+    job = begin(["srun", "-N", "2", "-n", "2", "--mpi=pmi2", "python"], program, "")
+    assert job.end() == 0, job.err
+    assert job.out == "ofi\n" * 2
 
 
 COUNTING = """
@@ -261,11 +258,15 @@ while True:
 """
 
 
-def test_scancel_ends_the_job_and_leaves_nothing(mpi, submit, tmp_path):
-    job = submit(ENDLESS, mpi)
-    said = tmp_path / "said"
+def begun(said):
+    """Wait until all PEs have begun, and return the job's number."""
     assert until(lambda: said.exists() and said.read_text().count("begun") == 4, SECONDS)
-    ask("enter", 0, "scancel", "--user=root")
+    return ask("enter", 0, "squeue", "--noheader", "--format=%A").split()[0]
+
+
+def test_scancel_ends_the_job_and_leaves_nothing(mpi, submit, tmp_path):
+    job = submit(ENDLESS, mpi=mpi)
+    ask("enter", 0, "scancel", begun(tmp_path / "said"))
     assert job.end() != 0
     assert until(lambda: job.left() == NOTHING, 60), job.left()
 
@@ -276,3 +277,57 @@ def test_the_time_limit_ends_the_job_and_leaves_nothing(submit, tmp_path):
     assert job.end() != 0
     assert "DUE TO TIME LIMIT" in (tmp_path / "said").read_text()
     assert until(lambda: job.left() == NOTHING, 60), job.left()
+
+
+PREEMPTED = """
+import os, signal, time
+import pyshmem as shmem
+
+heard = []
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: heard.append(number))
+shmem.init()
+shmem.barrier_all()
+print("begun", flush=True)
+while not heard:
+    time.sleep(0.01)
+shmem.barrier_all()
+print("heard", *heard, flush=True)
+shmem.finalize()
+"""
+
+
+@pytest.mark.parametrize(
+    "words, heard", [(["--signal=TERM"], 15), (["--batch", "--signal=USR1"], 10)], ids=["all", "B:"]
+)
+def test_pes_that_end_well_for_a_signal_of_slurm_complete_the_job(words, heard, submit, tmp_path):
+    """As for a preemption's SIGTERM, and for that of sbatch --signal=B:USR1@60, which goes to the batch step alone."""
+    job = submit(PREEMPTED)
+    number = begun(tmp_path / "said")
+    ask("enter", 0, "scancel", *words, number)
+    assert job.end() == 0, (tmp_path / "said").read_text()
+    assert (tmp_path / "said").read_text().count(f"heard {heard}\n") == 4
+    assert "JobState=COMPLETED" in ask("enter", 0, "scontrol", "show", "job", number)
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
+AGAIN = """
+import os
+import pyshmem as shmem
+
+shmem.init()
+shmem.barrier_all()
+print("begun", os.environ.get("SLURM_RESTART_COUNT"), flush=True)
+while "SLURM_RESTART_COUNT" not in os.environ:
+    shmem.barrier_all()
+shmem.finalize()
+"""
+
+
+def test_a_requeued_job_starts_again_and_the_first_leaves_nothing(submit, tmp_path):
+    said = tmp_path / "said"
+    job = submit(AGAIN, "--requeue", "--open-mode=append")
+    ask("enter", 0, "scontrol", "requeue", begun(said))
+    assert job.end() == 0, said.read_text()
+    assert said.read_text().count("begun 1") == 4, said.read_text()
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
