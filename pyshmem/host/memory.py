@@ -87,7 +87,8 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
         most = heap.allocator.largest_hole()
-        wants = f"at most {most}, the largest free block of the heap of {heap.size} bytes: raise {job.size_setting}"
+        whole = f"{heap.size} bytes" if heap.size % 2**20 else f"{heap.size >> 20} MiB"
+        wants = f"at most {most}, the largest free block of the heap of {whole}: raise {job.size_setting}"
         where = f" at a multiple of {alignment}" if alignment > ALIGNMENT else ""
         refuse(HeapExhaustedError, routine, "size", f"{nbytes} bytes{where}", wants)
     return offset

@@ -63,7 +63,7 @@ class Job:
         self.debug = False  # SHMEM_DEBUG
         self.why_no_gpu = ""  # the reason why there is no heap in GPU memory
         self.device = "cpu"  # the heap of allocations that name no device
-        self.size_setting = "SHMEM_SYMMETRIC_SIZE"  # what sets the size of the heap
+        self.size_setting = "SHMEM_SYMMETRIC_SIZE, or pyshmemrun --heap-size"  # what sets the size of the heap
         self.scratch: int | None = None  # PYSHMEM_SCRATCH
         self.staging: int | None = None  # PYSHMEM_STAGING
         self.statics = 0  # bytes of the heap for the static data of a C program

@@ -187,12 +187,15 @@ os._exit(0)
 
 @pytest.mark.parametrize(
     "given, setting",
-    [("", "SHMEM_SYMMETRIC_SIZE"), ("heap_size='1m'", "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE")],
+    [
+        ("", "SHMEM_SYMMETRIC_SIZE, or pyshmemrun --heap-size"),
+        ("heap_size='1m'", "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"),
+    ],
 )
 def test_an_array_that_does_not_fit_names_what_sets_the_size_of_the_heap(given, setting, tmp_path):
     program = f"import pyshmem as shmem\nshmem.init({given})\nshmem.zeros(1 << 20)"
     status, _, err = mpiexec(1, program, tmp_path=tmp_path, environment={"SHMEM_SYMMETRIC_SIZE": "1m"})
-    assert status == 1 and f"the heap of 1048576 bytes: raise {setting}\n" in err, err
+    assert status == 1 and f"the heap of 1 MiB: raise {setting}\n" in err, err
 
 
 def test_halves_of_the_world_keep_to_themselves(tmp_path):

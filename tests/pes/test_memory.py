@@ -366,7 +366,9 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         make(too_many)
     assert isinstance(caught.value, MemoryError)
-    wants = f"at most {most}, the largest free block of the heap of {default().size} bytes: raise {job.size_setting}"
+    wants = (
+        f"at most {most}, the largest free block of the heap of {default().size >> 20} MiB: raise {job.size_setting}"
+    )
     assert re.fullmatch(
         rf"\w+: PE {me}: size: got {too_many} bytes( at a multiple of 256)?; wants {wants}", str(caught.value)
     ), caught.value
