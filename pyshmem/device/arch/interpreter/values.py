@@ -7,6 +7,7 @@ triton.language at each call, which takes a hundred times as long as the call.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,11 @@ from pyshmem.device.arch.fields import decoded_distance as decoded_distance
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.rules import wanted_value
 from pyshmem.runtime.errors import ArgumentError, DtypeError
+
+if sys.version_info < (3, 11):
+    # Triton imports it for the first tuple that a kernel takes, and print, which then stands for tl.static_print, has no
+    # signature there
+    import triton.experimental.gluon  # noqa: F401
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
