@@ -207,6 +207,7 @@ def _start_mpi(thread_level: int) -> Any:
         MPI.Init_thread(thread_level)
         exits.own_mpi(MPI)
     launcher.refuse_split_job(MPI.COMM_WORLD.size)
+    launcher.note_single_pe(MPI.COMM_WORLD.size)
     return MPI
 
 

@@ -9,6 +9,7 @@ import re
 import sys
 
 from pyshmem.runtime import bootstrap
+from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import LaunchError, refuse
 
 # The variables in which launchers pass the number of processes: (variable, launcher).
@@ -17,6 +18,7 @@ _TORCHRUN = "TORCHELASTIC_RUN_ID"
 _OPENMPI_LIBRARY = "libmpi.so.40"
 _SHARED = "/dev/shm"
 _LEAST_SHARED = 2 << 20  # bytes: MPICH takes 1 MiB for each PE of the node
+_noted = False
 
 
 def is_torchs() -> bool:
@@ -99,3 +101,15 @@ def refuse_split_job(mpi_size: int) -> None:
                 f"{size} processes from {launcher}, which MPI does not connect",
                 "mpiexec and libmpi of one MPI: use pyshmemrun, or the mpiexec of the MPI that mpi4py loads",
             )
+
+
+def note_single_pe(mpi_size: int) -> None:
+    """Tell somebody who has started a program by python alone, at a terminal, how more PEs are started. Once."""
+    global _noted
+    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    launched = mpi_size > 1 or any(name in os.environ for name in (*dict(_SIZES), "PMIX_RANK"))
+    is_program = program.endswith(".py") and program != "__main__.py"
+    if is_program and not (launched or _noted or read("PYSHMEM_QUIET")) and sys.stderr and sys.stderr.isatty():
+        line = f"pyshmem: only 1 PE; pyshmemrun -n 4 {program} starts 4 (PYSHMEM_QUIET=1 hides this line)"
+        print(line, file=sys.stderr)
+    _noted = True

@@ -1,11 +1,16 @@
 """9.1: who starts MPI, on which communicator, how often; and what is refused, on every PE alike, in one sentence."""
 
 import json
+import os
+import pty
 import re
+import subprocess
 import sys
 
 import pytest
 from jobs import mpiexec, python
+
+from pyshmem.runtime import launcher
 
 HEAD = "import sys\nimport torch\nimport pyshmem as shmem\n"
 
@@ -17,6 +22,43 @@ def says(text, err):
 def test_one_pe_needs_no_launcher(tmp_path):
     program = HEAD + "shmem.init()\nx = shmem.ones(3)\nshmem.sum_reduce(x, x)\nprint(shmem.n_pes(), x.tolist())"
     assert python(program, tmp_path=tmp_path)[:2] == (0, "1 [1.0, 1.0, 1.0]\n")
+
+
+ALONE = {"PMI_SIZE": None, "OMPI_COMM_WORLD_SIZE": None, "PMIX_RANK": None, "PYSHMEM_QUIET": None}
+
+
+@pytest.mark.parametrize(
+    "size, program, terminal, variables, said",
+    [
+        (1, "a/prog.py", True, {}, True),
+        (1, "-c", True, {}, False),
+        (1, "a/prog.py", False, {}, False),
+        (2, "a/prog.py", True, {}, False),
+        (1, "a/prog.py", True, {"PMI_SIZE": "1"}, False),
+        (1, "a/prog.py", True, {"PYSHMEM_QUIET": "1"}, False),
+    ],
+)
+def test_a_program_started_by_python_alone_at_a_terminal_says_so_once(
+    size, program, terminal, variables, said, monkeypatch, capsys
+):
+    for name, value in {**ALONE, **variables}.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(launcher, "_noted", False)
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    for _ in range(2):
+        launcher.note_single_pe(size)
+    line = "pyshmem: only 1 PE; pyshmemrun -n 4 prog.py starts 4 (PYSHMEM_QUIET=1 hides this line)\n"
+    assert capsys.readouterr().err == line * said
+
+
+def test_init_says_at_a_terminal_that_there_is_one_pe(tmp_path):
+    (tmp_path / "prog.py").write_text("import pyshmem as shmem\nshmem.init()\n")
+    parent, child = pty.openpty()
+    variables = {name: value for name, value in os.environ.items() if name not in ALONE}
+    done = subprocess.run([sys.executable, tmp_path / "prog.py"], stderr=child, env=variables, timeout=120)
+    os.close(child)
+    assert b"only 1 PE; pyshmemrun -n 4 prog.py" in os.read(parent, 4096) and done.returncode == 0
 
 
 @pytest.mark.parametrize("first", ["from mpi4py import MPI\n", ""])
