@@ -102,6 +102,8 @@ class Analysis:
                 self._remote(agent, WRITE, site, name, 0, space, [span], ("store", value))
 
     def _touch(self, op: Op, agent: Agent, space: int, span: Span, line: Any = None) -> None:
+        if span[0] >= span[1]:
+            return
         self.memory.access(op, agent, space, span, line)
         if space >= 0 and (fault := self.blocks[agent.pe].fault(span)):
             self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
@@ -209,7 +211,9 @@ class Analysis:
                 for key in keys:
                     self._word(key).change(op, "store", None)
             elif (space, start) in keys:
-                self._word((space, start), end - start).change(op, operator, value)
+                word = self._word((space, start))
+                word.size = end - start
+                word.change(op, operator, value)
 
     def _word(self, key: tuple[int, int], size: int = 8) -> Word:
         found = self.words.get(key)

@@ -66,7 +66,7 @@ def copied(name: str, argument: str, own: Any, symmetric: Any, size: Any) -> Cop
     count = operand.nelems if size is None else int(size)
     here = recorder.at(operand.address, count * operand.itemsize)
     if name.endswith("_nbi"):
-        recorder.keep(here)
+        recorder.keep(here, own)
     return Copy(recorder.symmetric(symmetric, count), here, operand.address)
 
 
@@ -226,7 +226,7 @@ def atomic(name: str, call: Call) -> Call:
         operator = "update" if nbi else row.operator
         recorder.write(time, "amo", name, context(ctx), *key, fetches, operator, value)
         if nbi:
-            fetched = recorder.keep(recorder.array(given["fetch"]))
+            fetched = recorder.keep(recorder.array(given["fetch"]), given["fetch"])
             recorder.write(time, "get", name, context(ctx), key[0], [], [fetched], True)
         elif fetches:
             condition = bits(given["cond"], given[word].dtype) if "cond" in given else None

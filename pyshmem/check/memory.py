@@ -31,8 +31,6 @@ class Memory:
 
     def access(self, op: Op, agent: Agent, space: int, span: Span, line: Stream | None = None) -> None:
         """Compare and remember. line: the stream of an operation on a PE, of which fence orders what is earlier."""
-        if span[0] >= span[1]:
-            return
         shadow = self.spaces[space]
         places = shadow.places(span)
         groups = shadow.groups(places)

@@ -31,6 +31,7 @@ class Recorder:
         self.depth = _Depth()
         self.trace: Trace | None = None
         self.watched: list[tuple[int, int]] = []  # private memory that non-blocking operations use
+        self._arrays: list[Any] = []  # it: a program may let go of them, and nothing else may lie there until quiet
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
 
@@ -62,6 +63,7 @@ class Recorder:
 
     def quiet(self) -> None:
         self.watched.clear()
+        self._arrays.clear()
 
     def at(self, address: int, nbytes: int) -> Range:
         """Name a range of memory."""
@@ -104,9 +106,10 @@ class Recorder:
             return True
         return any(start <= address < end for start, end in self.watched)
 
-    def keep(self, where: Range) -> Range:
+    def keep(self, where: Range, array: Any = None) -> Range:
         """Watch private memory until quiet."""
         if where[0] < 0:
+            self._arrays.append(array)
             self.watched.append((where[1], where[2]))
         return where
 

@@ -461,6 +461,19 @@ def source_of_put_changed(me, m):
     m.own.fill_(4)
 
 
+@ordered
+def arrays_of_non_blocking_calls_let_go_of(me, m):
+    for turn in range(8):
+        shmem.put_nbi(m.x[turn : turn + 1], torch.tensor([turn]), 1 - me)
+        shmem.get_nbi(torch.tensor([turn]), m.y[:1], 1 - me)
+
+
+@ordered
+def nothing_is_moved(me, m):
+    shmem.put(m.x, m.own, 0, size=0)
+    shmem.get(torch.ones(3), torch.ones(3), 0, size=0)
+
+
 @race
 def fetch_of_an_atomic_nbi_read(me, m):
     shmem.atomic_fetch_add_nbi(m.own[:1], m.x[0], 1, 0)

@@ -30,7 +30,7 @@ def test_nobody_passes_a_barrier_before_all_have_come(name, me, npes):
             work(turn % 50 * 10)
         shmem.atomic_fetch_inc(count, first)
         BARRIERS[name]()
-        assert size * turn <= shmem.g(count, first) < size * (turn + 1)
+        assert size * turn <= shmem.atomic_fetch(count, first) < size * (turn + 1)
 
 
 def test_sync_of_different_teams_may_follow_each_other(npes):
@@ -39,7 +39,7 @@ def test_sync_of_different_teams_may_follow_each_other(npes):
         shmem.atomic_fetch_inc(count, npes - 1)
         BARRIERS[names[turn % 5]]()
         come = npes * turn if members_of(names[turn % 5])[1] == npes else turn
-        assert shmem.g(count, npes - 1) >= come
+        assert shmem.atomic_fetch(count, npes - 1) >= come
 
 
 @pytest.mark.parametrize("name", BARRIERS)
@@ -60,17 +60,20 @@ def test_barrier_all_completes_what_was_started_without_waiting(me, npes):
     """The source may be changed, the data is there, on every PE."""
     inbox, count = shmem.zeros(npes, 1000, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
     source, back = torch.empty(1000, dtype=torch.int64), torch.zeros(npes, 1000, dtype=torch.int64)
+    outbox = shmem.empty(1000, dtype=torch.int64)
     for turn in range(1, 51):
         source.fill_(1000 * me + turn)
+        outbox.fill_(1000 * me + turn)
+        shmem.barrier_all()
         for pe in range(npes):
             shmem.put_nbi(inbox[me], source, pe)
             shmem.atomic_add(count, 1, pe)
-            shmem.get_nbi(back[pe], inbox[me], pe)
+            shmem.get_nbi(back[pe], outbox, pe)
         shmem.barrier_all()
         source.fill_(GUARD)
         expected = (torch.arange(npes) * 1000 + turn)[:, None].expand(npes, 1000)
         assert torch.equal(inbox.cpu(), expected) and count.item() == npes * turn
-        assert torch.equal(back.cpu(), torch.full((npes, 1000), 1000 * me + turn))
+        assert torch.equal(back.cpu(), expected)
         shmem.barrier_all()
 
 
@@ -130,7 +133,7 @@ def test_of_two_pes_that_write_and_then_read_one_sees_the_other(order, me, npes)
         for pe in range(npes):
             shmem.put_nbi(inbox[me], torch.tensor(turn), pe)
         getattr(shmem, order)()
-        read = inbox.tolist()
+        read = inbox.tolist()  # check: ignore, whether it meets the peer's put is the question
         shmem.barrier_all()
         for pe in range(npes):
             shmem.p(seen[me], read[pe], pe)  # what this PE has read of pe

@@ -58,6 +58,7 @@ def test_put_signal_sets_or_adds_to_the_signal(put_signal):
                 shmem.signal_set(word, old, me)
             shmem.barrier_all()
             put_signal(target, payload(me, 1, 4, torch.int32), right, first, value, shmem.SIGNAL.SET)
+            shmem.fence()
             put_signal(target, payload(me, 1, 4, torch.int32), right, second, value, shmem.SIGNAL.ADD)
             shmem.barrier_all()
             assert shmem.signal_fetch(first) == value
@@ -150,6 +151,7 @@ def test_put_signal_refuses_a_signal_inside_its_target(me):
         )
     assert words.tolist() == [0, 0, 0, 0]
     shmem.put_signal(words[:3], source, me, words[3], 1, shmem.SIGNAL.SET)
+    shmem.quiet()
     assert words.tolist() == [1, 1, 1, 1]
 
 
