@@ -94,6 +94,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
                         help="report accesses that the memory model does not order")  # fmt: skip
     parser.add_argument("--check=all", dest="check", action="store_const", const="all",
                         help="also those between lines of pyshmem's operators")  # fmt: skip
+    parser.add_argument("--check=schedules", dest="check", action="store_const", const="schedules",
+                        help="report nothing; let calls take effect late, so that a wrong program fails")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="with --check=schedules, which schedule")
     parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
 
 
@@ -132,7 +135,11 @@ def _launch(options: argparse.Namespace) -> int:
         if options.verbose:
             print(shlex.join(words), file=sys.stderr, flush=True)
         if options.check:
-            environment["PYSHMEM_RACE_TRACES"] = str(directory.path)
+            schedules = options.check == "schedules"
+            variable = (
+                ("PYSHMEM_SCHEDULE", str(options.seed)) if schedules else ("PYSHMEM_RACE_TRACES", str(directory.path))
+            )
+            environment.update([variable])
         job = Job(found.row, options.np, directory.path, options.dump_after, options.interactive)
         return _run(options, job, directory.path, command, environment)
     finally:
@@ -149,7 +156,8 @@ def _run(
     finally:
         end_descendants()
         output.finish()
-        findings = report(directory, options.check_file, options.check == "all") if options.check else 0
+        reports = options.check in ("program", "all")
+        findings = report(directory, options.check_file, options.check == "all") if reports else 0
         for line in told(directory):
             print(line, file=sys.stderr, flush=True)
     for line in _reasons(options, output) if job.unexplained else ():

@@ -417,3 +417,7 @@ if check.active:
     from pyshmem.check.install import install as _install_checker
 
     _install_checker(_sys.modules[__name__])
+if check.scheduled:
+    from pyshmem.check.schedules import install as _install_schedules
+
+    _install_schedules(_sys.modules[__name__])

@@ -11,6 +11,7 @@ from typing import Any
 from pyshmem.runtime.environment import read as _read
 
 active = bool(_read("PYSHMEM_RACE_TRACES"))
+scheduled = _read("PYSHMEM_SCHEDULE") is not None
 
 
 def reads(*arrays: Any) -> None:

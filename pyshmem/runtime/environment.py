@@ -188,6 +188,7 @@ VARIABLES = {
         ),
         Variable("PYSHMEM_PYTHON", str, None, "C programs: the Python in which pyshmem is installed; pyshmemrun's own"),
         Variable("PYSHMEM_RACE_TRACES", str, None, "the directory for the traces of pyshmemrun --check"),
+        Variable("PYSHMEM_SCHEDULE", str, None, "the seed of pyshmemrun --check=schedules"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no notes: of a single PE, of Triton's interpreter"),
     )
 }

@@ -118,6 +118,7 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_SYMMETRIC_LIBS": None,
         "PYSHMEM_PYTHON": None,
         "PYSHMEM_RACE_TRACES": None,
+        "PYSHMEM_SCHEDULE": None,
         "PYSHMEM_QUIET": False,
     }
 
