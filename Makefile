@@ -146,7 +146,7 @@ FILES_cpuheap := $(patsubst %,test_%.py,c_names c_names_addresses c_names_calls 
 # what compiles most, in five parts of about equal time: it takes longer to compile than to run
 FILES_products := test_ops.py
 FILES_scaled := $(filter $(patsubst %,test_%.py,ops_few_rows ops_plans ops_scaled ops_selection tuning),$(FILES))
-FILES_rows := $(filter $(patsubst %,test_%.py,activations attention gradient_reducer models_in_turn norms),$(FILES))
+FILES_rows := $(filter $(patsubst %,test_%.py,activations attention gradient_reducer gradient_reducer_models gradient_reducer_order models_in_turn norms),$(FILES))
 FILES_experts := $(filter $(patsubst %,test_%.py,experts flash_decode float8),$(FILES))
 FILES_torch := $(filter test_torch_% test_irregular% test_on_stream.py test_uneven_%,$(FILES))
 FILES_host := $(filter-out $(foreach part,kernels1 kernels2 products scaled rows experts torch cpuheap,$(FILES_$(part))),$(FILES))

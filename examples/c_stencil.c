@@ -6,7 +6,7 @@
 #include <shmem.h>
 #include <stdio.h>
 
-enum { ROWS = 16, COLUMNS = 64, SWEEPS = 60 };
+enum { ROWS = 16, COLUMNS = 64, SWEEPS = 20 };
 static double grids[2][(ROWS + 2) * COLUMNS]; /* symmetric; the first and the last row are those of the neighbours */
 static double own, sum;
 double heat; /* of the whole plate */

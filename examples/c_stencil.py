@@ -3,7 +3,7 @@
 The kernel takes the place of C's sweep by the program's hook, and sees the C arrays as tensors.
 
 Run: pyshmemrun -n 4 examples/c_stencil.py
-Prints: 4 PEs: 60 sweeps of 64 x 64 points, C's heat and the kernel's are equal up to 0.0e+00
+Prints: 4 PEs: 20 sweeps of 64 x 64 points, C's heat and the kernel's are equal up to 0.0e+00
 After: docs/c.md, the third step."""
 
 import ctypes
@@ -56,5 +56,5 @@ error = abs(heat.value - in_c) / in_c
 assert in_c > 0 and error < 1e-12, (in_c, heat.value)
 if shmem.my_pe() == 0:
     n = shmem.n_pes()
-    print(f"{n} PEs: 60 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to {error:.1e}")
+    print(f"{n} PEs: 20 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to {error:.1e}")
 shmem.finalize()

@@ -189,8 +189,9 @@ def _reasons(options: argparse.Namespace, output: Output) -> Iterator[str]:
 def _options(options: argparse.Namespace, found: Found) -> list[str]:
     """The options of pe.py."""
     label = [f"--label={len(str(options.np - 1))}"] if options.label else []
-    binds = found.row.local and options.bind != "none"
-    return [*label, f"--bind={','.join((options.bind, *found.row.local))}"] if found.row.local and binds else label
+    if not found.row.local or options.bind == "none":
+        return label
+    return [*label, f"--bind={','.join((options.bind, *found.row.local))}"]
 
 
 def _program(options: argparse.Namespace) -> list[str]:

@@ -111,6 +111,7 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     reason = f": {said}" if said else ""
     line, report = f"{_who(rank)}: {type(first).__name__}{reason}", _job_file("reported", rank)
     status, mark = 130 if issubclass(kind, KeyboardInterrupt) else 1, _mark(rank)
+    marked = f"{mark} {status} {line.partition(chr(10))[0]}" if mark else ""
     if report:
         # pyshmemrun prints it last, after the launcher's words
         with (
@@ -119,12 +120,11 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
         ):
             print(f"{status}\n{line}", file=file)
     if not started or _mpi.COMM_WORLD.size == 1:
-        if mark:
-            print(f"{mark} {status} {line.partition(chr(10))[0]}", file=sys.stderr)
+        if marked:
+            print(marked, file=sys.stderr)
         return  # there are no other PEs to end, or pyshmemrun does it
     if not report:
-        said = f"{mark} {status} {line.partition(chr(10))[0]}" if mark else line
-        print(said, file=sys.stderr)
+        print(marked or line, file=sys.stderr)
     abort(status)
 
 

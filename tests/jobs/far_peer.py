@@ -4,6 +4,7 @@ import mmap
 import secrets
 import socket
 import struct
+import threading
 
 import numpy as np
 from pyshmem.runtime import _native
@@ -11,6 +12,8 @@ from pyshmem.runtime import _native
 PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = range(1, 10)
 ADD_UINT64 = 3 * 16 + 3
 GPU = 1 << 47  # of an offset: it is in the GPU heap
+PLACE = 2 << 48  # the memory of PE 1
+SECONDS = 60  # for an answer; machines are slow and shared
 TOKEN, JOB, N_PES = b"0123456789abcdef", 77, 4
 REQUEST, REPLY = struct.Struct("=HHIQQQQ"), struct.Struct("=QQQ")
 HELLO, CHALLENGE = struct.Struct("=8sQii16s"), struct.Struct("=16sQ")
@@ -83,7 +86,7 @@ def address_of(port):
 def accepted(listener, me, token=TOKEN):
     """The connection of a PE to the PE ``me`` that the test plays at ``listener``, and what it has sent."""
     connection, _ = listener.accept()
-    connection.settimeout(20)
+    connection.settimeout(SECONDS)
     hello, nonce = connection.recv(HELLO.size, socket.MSG_WAITALL), secrets.token_bytes(16)
     _, job, pe, _, caller_nonce = HELLO.unpack(hello)
     connection.sendall(CHALLENGE.pack(nonce, code_of(BY_SERVICE, caller_nonce, nonce, me, pe, token, job)))
@@ -93,11 +96,38 @@ def accepted(listener, me, token=TOKEN):
     return connection, hello + code
 
 
+class Played:
+    """This process is PE 0, and the test plays PE 1, of which PE 0 has a connection once it has put ``nbytes`` there."""
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(SECONDS)
+        self.service = Service(addresses=(None, address_of(self._listener.getsockname()[1]), None, None))
+
+    def connect(self, nbytes=0):
+        """The first request, as take returns it."""
+        connecting = threading.Thread(target=_native.far_put, args=(PLACE, self.service.base, nbytes))
+        connecting.start()
+        self.socket, _ = accepted(self._listener, 1)
+        connecting.join()
+        return self.take()
+
+    def take(self):
+        """The operation and the bytes of the next request of PE 0."""
+        op, _, _, _, nbytes, _, _ = REQUEST.unpack(self.socket.recv(REQUEST.size, socket.MSG_WAITALL))
+        return op, nbytes
+
+    def close(self):
+        self.service.close()
+        self.socket.close()
+        self._listener.close()
+
+
 class Peer:
     """PE ``pe`` of the job, which has a connection to the service at ``port``."""
 
     def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=b"pyshmem2", nonce=None):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as PEs do
         self.nonce = secrets.token_bytes(16) if nonce is None else nonce
         self.socket.sendall(HELLO.pack(magic, job, pe, N_PES, self.nonce))

@@ -20,7 +20,7 @@ LINES, LONGER = 60, {"llama_decode.py": 100}  # of code
 EXAMPLES = {
     "c_stencil.py": (
         lambda n: [
-            rf"{n} PEs: 60 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to \d\.\de[-+]\d\d"
+            rf"{n} PEs: 20 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to \d\.\de[-+]\d\d"
         ],
         [],
     ),
@@ -139,8 +139,9 @@ for path in sys.argv[1:]:
 @pytest.mark.parametrize("n", [1, 3])
 def test_examples_are_right(n, tmp_path):
     """One after the other in one job, since starting takes longest: each begins and ends the library anew."""
-    output, _ = run_all([FOLDER / name for name in EXAMPLES], n, tmp_path)
-    wanted = [line for lines, _ in EXAMPLES.values() for line in lines(n)]
+    names = [name for name in EXAMPLES if n > 1 or name != "c_stencil.py"]  # which takes long
+    output, _ = run_all([FOLDER / name for name in names], n, tmp_path)
+    wanted = [line for name in names for line in EXAMPLES[name][0](n)]
     assert re.fullmatch(_text(wanted), output), output
     _drawn(tmp_path, [picture for _, pictures in EXAMPLES.values() for picture in pictures])
 

@@ -8,10 +8,10 @@ import threading
 
 import numpy as np
 import pytest
-from far_peer import FLUSH, GET, PUT, REPLY, REQUEST, Service, accepted, address_of
+from far_peer import FLUSH, GET, PLACE, PUT, REPLY, SECONDS, Played
 from pyshmem.runtime import _native
 
-PLACE, PROVIDER = 2 << 48, "tcp;ofi_rxm"
+PROVIDER = "tcp;ofi_rxm"
 NBYTES = 64
 
 
@@ -29,41 +29,30 @@ LIBRARY = library()
 pytestmark = pytest.mark.skipif(not LIBRARY, reason=f"no libfabric with {PROVIDER}")
 
 
-class Played:
-    """PE 0. The test plays PE 1 over TCP; by the fabric, the memory of PE 1 is that of PE 0."""
+class ByFabric(Played):
+    """By the fabric, the memory of PE 1 is that of PE 0."""
 
     def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.service = Service(addresses=(None, address_of(self._listener.getsockname()[1]), None, None))
+        super().__init__()
         _, *known = _native.fabric_open(LIBRARY, PROVIDER, "127.0.0.1")
         _native.fabric_connect((None, tuple(known), None, None))
         _native.fabric_use(9, 0)
-        connecting = threading.Thread(target=_native.far_put, args=(PLACE, self.service.base, 8))
-        connecting.start()
-        self.socket, _ = accepted(self._listener, 1)
-        connecting.join()
-        assert self.take() == (PUT, 8)
+        assert self.connect(8) == (PUT, 8)
         self.socket.recv(8, socket.MSG_WAITALL)
         self.source = np.arange(1, NBYTES + 1).astype(np.uint8)
-        self.thread = None
-
-    def take(self):
-        op, _, _, _, nbytes, _, _ = REQUEST.unpack(self.socket.recv(REQUEST.size, socket.MSG_WAITALL))
-        return op, nbytes
 
     def start(self, call, *arguments):
         self.thread = threading.Thread(target=call, args=arguments)
         self.thread.start()
 
-    def close(self):
-        self.service.close()
-        self.socket.close()
-        self._listener.close()
+    def ended(self):
+        self.thread.join(SECONDS)
+        return not self.thread.is_alive()
 
 
 @pytest.fixture
 def played():
-    playing = Played()
+    playing = ByFabric()
     yield playing
     playing.close()
 
@@ -73,7 +62,7 @@ def test_without_a_fence_a_put_by_the_fabric_waits_for_no_request(played):
     _native.far_put(PLACE + 128, played.source.ctypes.data, NBYTES)
     played.start(_native.far_quiet_pe, 1)
     played.socket.sendall(REPLY.pack(2, 0, 0))
-    played.thread.join(20)
+    assert played.ended()
     assert (played.service.heap[128:192] == played.source).all() and not played.service.heap[192:].any()
 
 
@@ -85,7 +74,7 @@ def test_after_a_fence_a_put_by_the_fabric_waits_for_the_requests_before_it(play
     assert played.take() == (FLUSH, 0)
     assert not played.service.heap.any()
     played.socket.sendall(REPLY.pack(4, 0, 0))
-    played.thread.join(20)
+    assert played.ended()
     _native.far_quiet_pe(1)
     assert (played.service.heap[128:192] == played.source).all()
 
@@ -98,7 +87,7 @@ def test_a_get_by_the_fabric_waits_for_all_requests_to_the_pe(played):
     assert played.take() == (FLUSH, 0)
     played.service.heap[128:192] = 9
     played.socket.sendall(REPLY.pack(4, 0, 0))
-    played.thread.join(20)
+    assert played.ended()
     assert (found == 9).all()
 
 
@@ -117,7 +106,7 @@ def test_words_and_large_data_take_the_ways_that_are_theirs(played):
     played.start(_native.far_get, word.ctypes.data, PLACE, 8)
     assert played.take() == (GET, 8)
     played.socket.sendall(REPLY.pack(3, 0, 8) + struct.pack("=Q", 5))
-    played.thread.join(20)
+    assert played.ended()
     assert word[0] == 5
     played.service.heap[:] = 3
     found = np.zeros(1 << 20, np.uint8)

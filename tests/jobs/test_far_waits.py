@@ -11,42 +11,18 @@ import threading
 
 import numpy as np
 import pytest
-from far_peer import FLUSH, GET, REPLY, REQUEST, Peer, Service, accepted, address_of
+from far_peer import FLUSH, GET, PLACE, PUT, REPLY, SECONDS, Peer, Played, Service, address_of
 from pyshmem.runtime import _native
 from test_service import in_child
 
-PLACE = 2 << 48  # the memory of PE 1
 LARGE = 64 << 20  # more than sockets hold
-
-
-class Played:
-    """This process is PE 0, and the test plays PE 1, of which PE 0 has a connection."""
-
-    def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.service = Service(addresses=(None, address_of(self._listener.getsockname()[1]), None, None))
-        connecting = threading.Thread(target=_native.far_put, args=(PLACE, self.service.base, 0))
-        connecting.start()
-        self.socket, _ = accepted(self._listener, 1)
-        self.requests, self.executed = 0, 1
-        connecting.join()
-        self.take()
-        self.socket.sendall(REPLY.pack(2, 0, 0))
-
-    def take(self):
-        """The operation and the bytes of the next request of PE 0."""
-        op, _, _, _, nbytes, _, _ = REQUEST.unpack(self.socket.recv(REQUEST.size, socket.MSG_WAITALL))
-        return op, nbytes
-
-    def close(self):
-        self.service.close()
-        self.socket.close()
-        self._listener.close()
 
 
 @pytest.fixture
 def played():
     playing = Played()
+    assert playing.connect() == (PUT, 0)
+    playing.socket.sendall(REPLY.pack(2, 0, 0))
     yield playing
     playing.close()
 
@@ -160,7 +136,7 @@ def test_a_get_that_waits_delays_no_other_thread(played):
     assert [played.take() for _ in threads] == [(GET, 8)] * 4
     played.socket.sendall(b"".join(REPLY.pack(3 + i, 0, 8) + struct.pack("=Q", 7) for i in range(4)))
     for each in threads:
-        each.join(20)
+        each.join(SECONDS)
     assert dest.tolist() == [7] * 4
 
 
@@ -180,7 +156,7 @@ def test_threads_that_wait_for_one_pe_all_end_when_its_connection_does(played):
         played.take()
     played.socket.close()
     for each in threads:
-        each.join(20)
+        each.join(SECONDS)
     assert failures == [errno.ECONNRESET] * 4
 
 
@@ -192,7 +168,7 @@ def itself():
     service.port = address[1]
     _native.far_update_uint64(3, 1 << 48, 1)
     _native.far_quiet()
-    return service, [socket.create_connection(address, timeout=20) for _ in range(2)]
+    return service, [socket.create_connection(address, timeout=SECONDS) for _ in range(2)]
 
 
 def cloned():

@@ -6,14 +6,16 @@ import socket
 from contextlib import suppress
 
 import pytest
-from far_peer import BY_CALLER, CHALLENGE, FETCH, GPU, HELLO, JOB, N_PES, REQUEST, TOKEN, Peer, Service, code_of
+from far_peer import (
+    BY_CALLER, CHALLENGE, FETCH, GPU, HELLO, JOB, N_PES, REQUEST, SECONDS, TOKEN, Peer, Service, code_of,
+)  # fmt: skip
 from standin_gpu import Gpu
 from test_service import in_child
 
 
 def stranger(chance, port):
     """A connection that has said something wrong, and perhaps waits for more."""
-    sent = socket.create_connection(("127.0.0.1", port), timeout=20)
+    sent = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
     hello = HELLO.pack(b"pyshmem2", JOB, chance.randrange(N_PES), N_PES, chance.randbytes(16))
     kind = chance.randrange(4)
     with suppress(ConnectionError):
@@ -88,7 +90,7 @@ def test_a_pe_that_sends_any_requests_reaches_only_the_heap(first, with_gpu):
 
 def test_a_greeting_may_come_in_any_parts(service):
     nonce = bytes(16)
-    slow = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    slow = socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
     slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in HELLO.pack(b"pyshmem2", JOB, 1, N_PES, nonce):
         slow.sendall(bytes([byte]))

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_the_line_on_all_pes_and_not_the_session():
     read_until(terminal, b">>> ")
     for _ in range(2):
         os.write(terminal, b"print('soon'); shmem.wait_until(x, '==', 5)\n")
-        read_until(terminal, b"1] soon")
+        read_until(terminal, b"[0] soon", b"[1] soon")
         os.write(terminal, b"\x03")
         read_until(terminal, b">>> ", b"[0] KeyboardInterrupt", b"[1] KeyboardInterrupt")
     os.write(terminal, b"print(x.item() + 7)\n")
