@@ -118,8 +118,8 @@ def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
 def finalize() -> None:
     """End one init. The last call completes all communication and frees every symmetric array. Collective over TEAM_WORLD.
 
-    MPI stays initialised. Tensors on the heap can still be read, but they are no longer symmetric, also after a further
-    init.
+    MPI stays initialised. Tensors in CPU memory that free has not freed keep their values and can be used, but they are no
+    longer symmetric, also after a further init. Those in GPU memory cannot be used.
     Errors: NotInitializedError, WaitTimeoutError; OutOfRangeError for a fault that a kernel of pyshmem.ops has recorded.
     Spec: 9.1 SHMEM_FINALIZE.
     """

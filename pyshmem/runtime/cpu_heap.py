@@ -65,7 +65,7 @@ class CpuHeap(Heap):
 
     def close(self) -> None:
         if self.segment is not None:
-            self.segment.discard()
+            self.segment.discard(self.allocator.live())  # tensors can still be read
         self.segment = None
         self.aliases, self.statics = [], 0
         self._clear()

@@ -15,7 +15,7 @@ from pyshmem.runtime.agreement import together
 from pyshmem.runtime.descriptors import close_all, of_first
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyshmem.runtime.bootstrap import Comm
     from pyshmem.runtime.descriptors import Mailbox, Place
@@ -71,9 +71,17 @@ class Segment:
         self.own = before + self.node_rank * self.stride
         self.address = address + self.own
 
-    def discard(self) -> None:
-        """Release this PE's pages at once. The addresses stay mapped while a tensor refers to them."""
-        self.memory.madvise(mmap.MADV_REMOVE, self.own, self.stride)
+    def discard(self, kept: Iterable[tuple[int, int]] = ()) -> None:
+        """Release this PE's pages at once, but for those of ``kept``. All stay mapped while a tensor refers to them.
+
+        kept: (start, end) of ranges of this PE's part, in their order.
+        """
+        free = 0
+        for start, end in (*kept, (self.stride, self.stride)):
+            start -= start % mmap.PAGESIZE
+            if start > free:
+                self.memory.madvise(mmap.MADV_REMOVE, self.own + free, start - free)
+            free = end + -end % mmap.PAGESIZE
 
 
 def _create(nbytes: int) -> int:

@@ -8,18 +8,24 @@ from jobs import mpiexec
 HEAD = "import os\nimport torch\nimport pyshmem as shmem\n"
 
 
-def test_the_last_finalize_gives_the_memory_back_and_leaves_the_addresses(tmp_path):
-    """The pages are punched out of the shared memory at once, though a tensor still refers to it: it reads as zeros."""
+def test_the_last_finalize_gives_free_memory_back_and_leaves_the_addresses_and_what_arrays_hold(tmp_path):
+    """Free pages are punched out of the shared memory at once, though a tensor still refers to it: there it reads as zeros."""
     program = (
         HEAD
         + """
 shmem.init(heap_size="8m")
 me, right = shmem.my_pe(), (shmem.my_pe() + 1) % shmem.n_pes()
+first = shmem.full(1000, 5.0)
+freed = shmem.full(1 << 19, 6.0)
 block = shmem.full(1 << 20, 7.0)
+layer = torch.nn.Linear(10, 100, bias=False)
+layer.weight = torch.nn.Parameter(first.view(100, 10))
+shmem.free(freed)
 there = shmem.ptr(block, right)
 assert there[-1] == 7
 shmem.finalize()
-assert not block.any(), "this PE's pages are still there"
+assert not freed[1024:-1024].any(), "free pages are still there"
+assert (block == 7).all() and (layer.state_dict()["weight"] == 5).all(), "finalize took what arrays hold"
 block.fill_(1)
 from mpi4py import MPI
 MPI.COMM_WORLD.Barrier()

@@ -39,6 +39,7 @@ class Bucket:
             self.views.append(flat[start : start + each.numel()].as_strided(each.shape, strides))
             start += each.numel()
         self.missing = 0  # gradients that this backward has not brought
+        self.absent: list[int] = []  # places of parameters that had no gradient here when the bucket was reduced
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,6 +60,7 @@ class Bucket:
         side: the current stream.
         """
         source = self.flat
+        self.absent.clear()
         for place, ((name, parameter), view) in enumerate(zip(self.parameters, self.views, strict=True)):
             self.divide(place)
             self.reduced[place] = True
@@ -67,6 +69,7 @@ class Bucket:
                 continue
             if grad is None:
                 view.zero_()
+                self.absent.append(place)
             elif grad.layout is not torch.strided:
                 refuse(ArgumentError, NAME, "model", f"a gradient of {name} in {grad.layout}", "dense gradients")
             else:
@@ -78,6 +81,12 @@ class Bucket:
                     view.copy_(grad)
             parameter.grad = view
         return source
+
+    def forget(self, used: Sequence[int]) -> None:
+        """Let parameters without a gradient on any PE have none. used: of each, whether a PE had one."""
+        for place in self.absent:
+            if not used[place]:
+                self.parameters[place][1].grad = None
 
     def detach(self) -> None:
         """Take the views away from the parameters."""

@@ -20,6 +20,7 @@ from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.training.schedules import SCHEDULES, slot_bytes, words_of
+from pyshmem.ops.training.used import Used
 from pyshmem.ops.training.watch import Watch
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime.arguments import is_int, require_init
@@ -37,7 +38,8 @@ class GradientReducer:
     team: None is TEAM_WORLD.  bucket_bytes: gradients that are reduced at once.  average: False gives the sums.
     schedule: "auto", or for all buckets "copy_engine" or "reduce_on_stream". CPU memory: within backward, on the host.
     Buckets have parameters in the reverse of their order, and are reduced in this order: later ones wait for earlier ones.
-    A parameter that this backward brings no gradient counts as what its .grad has, or zeros. .grad are views of buckets.
+    A parameter that this backward brings no gradient counts as what its .grad has, or zeros; a .grad that is None on all PEs
+    stays None. .grad are views of buckets.
     Order: collective over team: made, closed, and as many backwards outside of no_sync on all PEs. All get the same bits.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -59,6 +61,7 @@ class GradientReducer:
         wanted: Wanted = {f"bucket {i}": ((lengths[i],), dtype) for i, dtype in enumerate(dtypes)}
         wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
         wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
+        wanted |= {name: ((len(parameters),), torch.int32) for name in ("used", "used anywhere")}
         self._space, self._generation = Workspace(NAME, group, wanted), job.generation
         divisor, parts = (group.size, 1) if average else (1, group.size)
         self._buckets = [Bucket(each, self._space[f"bucket {i}"], parts) for i, each in enumerate(held)]
@@ -70,9 +73,11 @@ class GradientReducer:
         ]
         self._side, self._streams = Side(), set[Any]()
         self._synced, self._task, self._next = True, -1, 0
+        self._used = Used(self._team, self._space["used"], self._space["used anywhere"])
         self._broadcast(model)
         for bucket, step in zip(self._buckets, self._steps, strict=True):  # compiles; a capture cannot
             step(bucket.flat)
+        self._used.exchange(self._buckets)
         shmem.barrier_on_stream(self._team)
         self._adders: list[Any] = []  # of gradients to .grad: torch keeps them only while there is a graph
         self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters))]
@@ -158,8 +163,10 @@ class GradientReducer:
         while self._next < len(self._buckets):
             self._reduce_next()
         with self._side.after():
+            self._used.exchange(self._buckets)
             shmem.barrier_on_stream(self._team)  # the last chunks of all PEs have come
         self._side.join()
+        self._used.settle(self._buckets)
         self._task = -1
 
 
