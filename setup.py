@@ -15,6 +15,8 @@ from setuptools.command.build_py import build_py
 
 LIBRARY = "pyshmem.capi.libpyshmem"
 VERSION = runpy.run_path("pyshmem/version.py")["__version__"]
+# `pyshmem bench` runs them as the package benchmarks, which is in the folder pyshmem/suites where pyshmem is installed
+SUITES = {f"pyshmem.suites.{name}": name.replace(".", "/") for name in find_packages(include=["benchmarks*"])}
 FLAGS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off", "-pthread"]
 
 
@@ -54,7 +56,8 @@ class BuildNative(build_ext):
 
 
 setup(
-    packages=[*find_packages(include=["pyshmem*"]), "pyshmem.launch"],
+    packages=[*find_packages(include=["pyshmem*"]), "pyshmem.launch", *SUITES],
+    package_dir={"pyshmem.launch": "launch", **SUITES},
     cmdclass={"build_ext": BuildNative, "build_py": BuildModules},
     ext_modules=[
         Extension(

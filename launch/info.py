@@ -34,15 +34,8 @@ GIB = 1 << 30
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser("pyshmem", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
-    parser.add_argument(
-        "command",
-        nargs="?",
-        choices=["info"],
-        default="info",
-        help="pyshmem doctor: what works between the GPUs of this machine, and what to try where it fails\n"
-        "pyshmem bench --help: the benchmarks",
+    parser = argparse.ArgumentParser(
+        "pyshmem info", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.parse_args(arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # pyshmem info | head

@@ -1,7 +1,7 @@
-"""``python -m pyshmem`` is ``pyshmem info``."""
+"""``python -m pyshmem`` is ``pyshmem``."""
 
 import sys
 
-from pyshmem.launch.info import main
+from pyshmem.launch.commands import main
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))

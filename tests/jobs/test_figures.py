@@ -1,6 +1,7 @@
 """python -m benchmarks: sweeps, bus factors, sheets, pages, pictures, and a small real run of each CPU suite."""
 
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -345,13 +346,35 @@ def test_a_peer_that_gives_a_wrong_result_or_does_not_start_gets_no_figure(tmp_p
     assert list(facts) == ["pyshmem", "wrong"]
 
 
-def test_bench_without_the_sources_says_where_they_are(tmp_path, monkeypatch, capsys):
+def test_bench_without_its_packages_says_how_they_are_installed(monkeypatch, capsys):
     from pyshmem.launch import bench
 
+    monkeypatch.setattr(bench, "NEEDED", ("rich", "no_such_module"))
+    assert bench.main([]) == 1
+    assert capsys.readouterr().err == "pyshmem bench: no_such_module missing: pip install 'pyshmem-mpi[bench]'\n"
+
+
+def test_bench_finds_the_suites_that_are_installed_in_the_package(tmp_path, monkeypatch, capfd):
+    from pyshmem.launch import bench
+
+    (tmp_path / "pyshmem" / "launch").mkdir(parents=True)
+    (tmp_path / "pyshmem" / "suites").mkdir()
+    (tmp_path / "pyshmem" / "suites" / "benchmarks").symlink_to(ROOT / "benchmarks")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "__file__", str(tmp_path / "pyshmem" / "launch" / "bench.py"))
-    assert bench.main([]) == 1
-    assert "part of pyshmem's sources and not of the installed package" in capsys.readouterr().err
+    assert bench.main(["--list", "--suite", "startup"]) == 0
+    assert capfd.readouterr().out.startswith("startup: ")
+
+
+def test_a_wheel_has_all_suites():
+    program = "from distutils.core import run_setup\nd = run_setup('setup.py', stop_after='init')\nprint(d.packages, d.package_dir)"
+    done = subprocess.run(
+        [sys.executable, "-c", "import setuptools\n" + program], capture_output=True, text=True, cwd=ROOT
+    )
+    for folder in {file.parent.relative_to(ROOT) for file in (ROOT / "benchmarks").rglob("*.py")}:
+        name = "pyshmem.suites." + ".".join(folder.parts)
+        assert f"'{name}'," in done.stdout or f"'{name}']" in done.stdout, done.stderr
+        assert f"'{name}': '{folder}'" in done.stdout
 
 
 def test_bench_lists_the_rows_of_suites_from_any_folder_without_a_gpu(tmp_path):

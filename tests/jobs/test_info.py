@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from jobs import mpiexec
-from pyshmem.launch import info, libmpi
+from pyshmem.launch import commands, info, libmpi
 from pyshmem.launch.launchers import LaunchError
 
 
@@ -119,3 +119,19 @@ def test_info_says_which_values_come_from_the_sites_file(monkeypatch, tmp_path):
     path.write_text("PYSHMEM_FARR = 1\n")
     monkeypatch.setenv("PYSHMEM_CONFIG", str(path))
     assert "PYSHMEM_FARR is none" in lines(info._variables)[1][0]
+
+
+def test_help_has_a_line_for_each_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0 and "pyshmemrun" in said
+    for name in commands.COMMANDS:
+        assert re.search(rf"^    {name} +\w", said, re.M), said
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["--nonsense"], ["doctor", "--nonsense"]])
+def test_a_command_that_there_is_not_ends_with_status_2_and_names_those_that_there_are(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(words)
+    assert ended.value.code == 2 and "usage: pyshmem" in capsys.readouterr().err

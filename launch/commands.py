@@ -1,0 +1,35 @@
+"""``pyshmem COMMAND``: a row for each command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from pyshmem.version import __version__
+
+COMMANDS = {
+    "info": "what is installed, what a job would use, and what is missing; the default",
+    "doctor": "what works between the GPUs, or the processes, of this machine, and what to try where it fails",
+    "bench": "the benchmarks: puts, gets, collectives, starts, operators, beside other libraries",
+}
+OTHERS = "pyshmemrun -n N PROGRAM starts a program on N PEs; oshcc compiles OpenSHMEM programs in C. Each has --help."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit status."""
+    if not arguments or arguments[0] in COMMANDS:
+        name, *rest = arguments or ["info"]
+        return int(import_module(f"pyshmem.launch.{name}").main(rest))
+    parser = argparse.ArgumentParser("pyshmem", epilog=OTHERS)
+    parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text)
+    parser.parse_args(arguments)
+    return 2  # for a reader: parse_args has ended the process
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
