@@ -126,6 +126,12 @@ class Job:
                 thread.join(30)  # a process that the job has left may hold its output open
         return self.process.returncode
 
+    def lose(self, host):
+        """Kill all processes of the job on a host, at once, as they go with it."""
+        for pid in ask("processes", host).split():
+            if pid not in self.before:
+                os.kill(int(pid), signal.SIGKILL)
+
     def left(self):
         """What of the job still exists: command lines, and files in /dev/shm and in the temporary folder."""
         commands = [line for pid, line in running().items() if pid not in self.before]
@@ -178,6 +184,36 @@ def start(tmp_path):
 
     yield start
     end_all(jobs)
+
+
+FAILING = """
+import os, signal, sys
+import pyshmem as shmem
+
+shmem.init()
+shmem.barrier_all()
+if shmem.my_pe() == shmem.n_pes() - 1:
+    {failure}
+shmem.barrier_all()
+"""
+# how a PE of the other node fails: (the job's status by pyshmemrun, its last line but for PEs that miss that one)
+FAILURES = {
+    'raise ValueError("why")': (1, "PE 3 on pyhost1: ValueError: why"),
+    "sys.exit(7)": (7, "PE 3 on pyhost1: exited with status 7"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (137, "PE 3 on pyhost1: killed by signal 9 (SIGKILL)"),
+}
+# PEs that are in no call
+ASLEEP = """
+import signal
+import pyshmem as shmem
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+shmem.init()
+shmem.barrier_all()
+print("begun", flush=True)
+while True:
+    signal.sigtimedwait([], 1)
+"""
 
 
 def write(folder, text):

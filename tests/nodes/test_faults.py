@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from hosts import MPIS, NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, start  # noqa: F401
+from hosts import ASLEEP, FAILING, FAILURES, MPIS, NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, start  # noqa: F401
 from surroundings import until
 
 SOON = {"PYSHMEM_WAIT_TIMEOUT": "5"}
@@ -72,6 +72,25 @@ def test_a_pe_killed_in_the_middle_of_a_call_ends_the_job(call, mpi, start):
 def test_a_pe_killed_while_a_fabric_carries_its_data_ends_the_job(start):
     call = "shmem.put(x, source, 1 - me)"
     ends(start(ONE, KILLED.format(call=call), **FABRIC), "PE 1 on pyhost1")
+
+
+@of_each_mpi
+@pytest.mark.parametrize("failure", FAILURES)
+def test_status_and_last_line_are_those_of_the_first_failing_pe_on_any_host(failure, mpi, start):
+    status, line = FAILURES[failure]
+    job = start(TWO, FAILING.format(failure=failure), stack=mpi)
+    assert job.end() == status, job.err
+    assert [each for each in job.err.splitlines() if "whose connection has ended" not in each][-1] == line, job.err
+    leaves_nothing(job)
+
+
+def test_a_host_that_is_lost_is_named(start):
+    job = start(TWO, ASLEEP)
+    job.reach("begun", 4)
+    job.lose(1)
+    assert job.end() != 0
+    assert re.search(r"PEs? [23 and]+ on pyhost1", job.err.splitlines()[-1]), job.err
+    leaves_nothing(job)
 
 
 ENDLESS = """
@@ -163,7 +182,10 @@ if os.environ["PMI_RANK"] == "1":
 
 
 def test_a_pe_with_a_wrong_token_is_refused_by_name(start):
-    ends(start(ONE, WRONG + PUT), "PE 0 on pyhost0, whose connection has ended: it refused this PE's greeting")
+    job = start(ONE, WRONG + PUT)
+    ends(job, "on pyhost")
+    why = "(it refused this PE's greeting|it has not proved that it belongs to this job)"
+    assert re.search(rf"got PE (0 on pyhost0|1 on pyhost1), whose connection has ended: {why}", job.err), job.err
 
 
 WAITING = """

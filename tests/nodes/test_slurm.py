@@ -3,15 +3,30 @@
 Run by `make test-slurm`, as root.
 """
 
-import os
 import pathlib
 import re
-import signal
 import subprocess
 
 import pytest
 from pyshmem.launch import launchers
-from hosts import BIN, HERE, MPIS, NAMES, NOTHING, SECONDS, Job, ask, end_all, hosts, installed, received, write  # noqa: F401
+from hosts import (
+    ASLEEP,
+    BIN,
+    FAILING,
+    FAILURES,
+    HERE,
+    MPIS,
+    NAMES,
+    NOTHING,
+    SECONDS,
+    Job,
+    ask,
+    end_all,
+    hosts,  # noqa: F401
+    installed,
+    received,
+    write,
+)
 from surroundings import until
 
 TEMPLATE = pathlib.Path(launchers.__file__).parent / "templates" / "slurm-core.sh"
@@ -161,24 +176,6 @@ def test_the_commands_of_the_documentation_run_on_both_nodes(line, jobs, tmp_pat
     assert until(lambda: jobs[-1].left() == NOTHING, 30), jobs[-1].left()
 
 
-FAILING = """
-import os, signal, sys
-import pyshmem as shmem
-
-shmem.init()
-shmem.barrier_all()
-if shmem.my_pe() == shmem.n_pes() - 1:
-    {failure}
-shmem.barrier_all()
-"""
-# how a PE of the other node fails: (the job's status by pyshmemrun, what it says last but for PEs that miss it)
-FAILURES = {
-    'raise ValueError("why")': (1, "PE 3 on pyhost1: ValueError: why"),
-    "sys.exit(7)": (7, "PE 3 on pyhost1: exited with status 7"),
-    "os.kill(os.getpid(), signal.SIGKILL)": (137, "PE 3 on pyhost1: killed by signal 9 (SIGKILL)"),
-}
-
-
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_failing_pe_ends_the_job_with_its_status_and_leaves_nothing(way, failure, mpi, begin_by):
@@ -232,16 +229,11 @@ def test_a_signal_of_slurm_reaches_each_pe_once(begin):
 
 
 def test_a_lost_node_is_named(begin):
-    """All processes of the job there end at once, as with the node. Its PEs were in no call."""
-    program = ENDLESS.replace("    shmem.barrier_all()", "    signal.sigtimedwait([], 1)")
-    job = begin([*ALLOCATED, "pyshmemrun", "--launcher", installed("ofi").launcher], program)
+    job = begin([*ALLOCATED, "pyshmemrun", "--launcher", installed("ofi").launcher], ASLEEP)
     job.reach("begun", 4)
-    for pid in ask("processes", 1).split():
-        if pid not in job.before:
-            os.kill(int(pid), signal.SIGKILL)
+    job.lose(1)
     assert job.end() != 0
-    last = job.err.splitlines()[-1]
-    assert re.search(r"PEs? [23 and]+ on pyhost1", last), job.err
+    assert re.search(r"PEs? [23 and]+ on pyhost1", job.err.splitlines()[-1]), job.err
     assert until(lambda: job.left() == NOTHING, 30), job.left()
 
 
