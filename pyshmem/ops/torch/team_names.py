@@ -37,15 +37,18 @@ def name_team(name: str, team: Team) -> str:
 
 
 @torch.compiler.assume_constant_result
-def handle_of(name: str) -> str:
+def handle_of(name: str, routine: str = "ops.torch") -> str:
     """Return the handle of the team of this name. Errors: ArgumentError, NotInitializedError."""
-    team = _found("ops.torch", name, name)
+    team = _found(routine, name, name)
     return f"{name} {team.me}/{team.size}"
 
 
 def team_of(routine: str, handle: str) -> Team:
     """Return the team of a handle. Errors: ArgumentError if there is none such in this job, NotInitializedError."""
     name, _, numbers = handle.rpartition(" ")
+    if not name:
+        wants = "a handle such as 'world 0/2', which the function of pyshmem.ops.torch makes of a team's name"
+        refuse(ArgumentError, routine, "team", repr(handle), wants)
     team = _found(routine, name, handle)
     if numbers != f"{team.me}/{team.size}":
         refuse(
@@ -82,11 +85,12 @@ def operator(*mutated: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        registered = custom_op(f"pyshmem::{function.__name__}", function, mutates_args=mutated)
+        routine = function.__name__
+        registered = custom_op(f"pyshmem::{routine}", function, mutates_args=mutated)
 
         @wraps(function)
         def call(*operands: Any, team: str = WORLD, **options: Any) -> Any:
-            return registered(*operands, **options, team=handle_of(team))
+            return registered(*operands, **options, team=handle_of(team, routine))
 
         return call
 
