@@ -20,17 +20,20 @@ families.write(HERE / "reference")
 project, copyright = "pyshmem", "The pyshmem developers"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
-autodoc_typehints = "none"  # the docstrings describe the types
+autodoc_typehints, autodoc_typehints_format = "signature", "short"
 autodoc_preserve_defaults = True
 autosummary_generate = False
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "reference/c-families.md"]
 html_theme = "furo"
+html_static_path, html_css_files = ["style"], ["wrap.css"]
 html_title = f"pyshmem {version}"
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 add_module_names = False
 nitpicky = True
+# types in signatures, which have no pages
+nitpick_ignore_regex = [("py:(class|data|obj)", r"(?!pyshmem\.[A-Z]\w*$).*")]
 suppress_warnings = ["myst.xref_missing"]  # links to files outside of docs; tests/jobs/test_docs.py follows them all
 
 

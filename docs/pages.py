@@ -13,12 +13,14 @@ import re
 import shutil
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from families import SECTIONS
 
 import pyshmem
 import pyshmem.device
+from pyshmem import irregular, ops
 from pyshmem.c_names.table import ROWS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,6 +30,11 @@ from benchmarks import sheets  # noqa: E402
 SUITES = ("pt2pt", "collectives", "startup", "gpu", "gpu_pt2pt", "gpu_collectives", "gpu_libraries")
 APIS = {"host": pyshmem, "device": pyshmem.device}
 TITLES = {"host": "Host calls: pyshmem", "device": "Calls in kernels: pyshmem.device"}
+# the rooms above the API: their titles, and the pages that explain them
+ROOMS = {
+    "ops": (ops, "Operators: pyshmem.ops", ("overlap", "model-operators", "training")),
+    "irregular": (irregular, "Irregular work: pyshmem.irregular", ("irregular",)),
+}
 OWN, ERRORS = "Extensions of pyshmem", "Errors"
 _NAMES = r"[A-Za-z_]\w*(?:(?:, and |, | and )[A-Za-z_]\w*)*"  # of a label: one parameter or several
 
@@ -91,6 +98,15 @@ def write(folder: pathlib.Path) -> None:
         for name in known:
             (folder / kind / f"{name}.rst").write_text(page(kind, name))
         (folder / kind / "index.rst").write_text(index(kind))
+    for kind, (module, text, guides) in ROOMS.items():
+        known = api(module)
+        (folder / kind).mkdir()
+        for name, called in known.items():
+            (folder / kind / f"{name}.rst").write_text(title(name, "=") + automatic(module, name, called))
+        program = f".. literalinclude:: /chapters/{kind}/{kind}.py\n\n"
+        more = "See " + ", ".join(f":doc:`/{each}`" for each in guides) + ".\n\n"
+        head = title(text, "=") + more + f".. currentmodule:: {module.__name__}\n\n"
+        (folder / kind / "index.rst").write_text(head + contents(known) + program + hidden(known))
     (folder / "figures.md").write_text(figures())
 
 
@@ -108,14 +124,30 @@ def title(text: str, line: str) -> str:
 def page(kind: str, name: str) -> str:
     """autodoc's directive, then the C prototypes and the same call in the other API."""
     called, other = KNOWN[kind][name], "device" if kind == "host" else "host"
-    text = title(name, "=") + f".. {directive(called)}:: {APIS[kind].__name__}.{name}\n"
-    if isinstance(called, type) and not issubclass(called, (Exception, tuple)):
-        text += "   :members:\n" + "   :undoc-members:\n" * issubclass(called, enum.Enum)
+    text = title(name, "=") + automatic(APIS[kind], name, called)
     for prototype in prototypes(name):
         text += f"\n.. rubric:: In C\n\n``{prototype}``\n\nSee :doc:`/c-names`.\n"
     if name in KNOWN[other]:
         text += f"\n.. rubric:: {'In kernels' if kind == 'host' else 'On the host'}\n\n{link(other, name)}\n"
     return text
+
+
+def automatic(module: types.ModuleType, name: str, called: Any) -> str:
+    """autodoc's directive for a name of a module."""
+    text = f".. {directive(called)}:: {module.__name__}.{name}\n"
+    if isinstance(called, type) and not issubclass(called, (Exception, tuple)):
+        text += "   :members:\n" + "   :undoc-members:\n" * issubclass(called, enum.Enum)
+    return text
+
+
+def contents(names: Iterable[str]) -> str:
+    """A table of names with their summaries."""
+    return ".. autosummary::\n   :nosignatures:\n\n" + "".join(f"   {name}\n" for name in names) + "\n"
+
+
+def hidden(names: Iterable[str]) -> str:
+    """The entries of names in the table of contents."""
+    return ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name}\n" for name in names) + "\n"
 
 
 def directive(called: Any) -> str:
@@ -138,11 +170,10 @@ def index(kind: str) -> str:
         chapters[chapter(KNOWN[kind][name])].append(name)
     for each, names in chapters.items():
         if names:
-            rows = "".join(f"   {name}\n" for name in names)
-            text += title(each, "-") + f".. autosummary::\n   :nosignatures:\n\n{rows}\n"
+            text += title(each, "-") + contents(names)
             if each != ERRORS:
                 text += f".. literalinclude:: /chapters/{kind}/{each.lower().replace(' ', '_')}.py\n\n"
-            text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name}\n" for name in names) + "\n"
+            text += hidden(names)
     return text + constants(kind)
 
 

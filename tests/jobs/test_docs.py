@@ -171,3 +171,27 @@ NAMED = r"`((?:pyshmem|benchmarks|tests|launch|docs|examples)/[a-z0-9_/.-]+\.(?:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_a_page_names_are_there(page):
     assert not [name for name in re.findall(NAMED, page.read_text()) if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("kind", pages.ROOMS)
+def test_each_operator_has_a_page_and_its_index_a_program(kind, tmp_path):
+    pages.write(tmp_path)
+    module = pages.ROOMS[kind][0]
+    known, folder = pages.api(module), tmp_path / kind
+    assert {each.stem for each in folder.glob("*.rst")} == {*known, "index"}
+    index = (folder / "index.rst").read_text()
+    for name in known:
+        assert f":: {module.__name__}.{name}\n" in (folder / f"{name}.rst").read_text()
+        assert index.count(f"   {name}\n") == 2  # the table, and the table of contents
+    program = re.search(r"literalinclude:: /(.*)", index)[1]
+    assert f"import {kind}\n" in (ROOT / "docs" / program).read_text()
+
+
+def test_what_the_start_page_takes_from_readme_is_a_program_and_the_install_lines():
+    readme, index = ((ROOT / name).read_text() for name in ("README.md", "docs/index.md"))
+    taken = [
+        readme.split(start, 1)[1].split(end, 1)[0]
+        for start, end in re.findall(r':start-after: "(.*)"\n:end-before: "(.*)"', index)
+    ]
+    assert len(taken) == 2 and "shmem.init()" in taken[0] and "pip install" in taken[1]
+    assert not re.findall(r"\]\(", "".join(taken))  # links would lead nowhere from docs
