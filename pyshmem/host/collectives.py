@@ -44,6 +44,7 @@ from pyshmem.transport.teams.operators import (
     UNTOUCHED,
     Blocks,
     Fold,
+    Op,
 )
 
 _N_OPERATORS = len(OPERATORS)  # as in _loops.h
@@ -194,7 +195,7 @@ def alltoalls(
         group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
 
 
-def reduce(target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None) -> None:
+def reduce(target: Array, source: Array, op: Op = "sum", size: int | None = None, team: Team | None = None) -> None:
     """Combine ``source`` of all members with ``op``, element by element and in their order, into every ``target``.
 
     op: "sum" or "prod" of numbers, also complex; "min" or "max" of real numbers; "and", "or" or "xor" of integers.

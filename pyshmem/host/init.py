@@ -103,15 +103,21 @@ def init(
     members.Barrier()
 
 
-def init_thread(requested: int = THREAD.MULTIPLE, **options: Any) -> THREAD:
+def init_thread(
+    requested: int = THREAD.MULTIPLE,
+    *,
+    comm: MPI.Intracomm | dist.ProcessGroup | None = None,
+    heap_size: int | str | None = None,
+    device: str | None = None,
+) -> THREAD:
     """Initialise as init does, request thread level ``requested`` from MPI, and return the level provided.
 
     requested: a member of THREAD; the level provided may be lower.
-    options: comm, heap_size and device, as for init.
+    comm, heap_size, device: as for init.
     Errors: LaunchError, ArgumentError, HeapExhaustedError, UnreachableError, on every PE alike.
     Spec: 9.2 SHMEM_INIT_THREAD.
     """
-    init(thread_level=requested, **options)
+    init(comm, heap_size=heap_size, thread_level=requested, device=device)
     return query_thread()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -38,16 +38,17 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import pending, streams
-from pyshmem.transport.teams.operators import OPERATORS
+from pyshmem.transport.teams.operators import OPERATORS, Op
 
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "reduce_scatter", *_MOVES, *_SCANS)}
-ENGINES = ("kernel", "copy", "auto")
+Engine = Literal["kernel", "copy", "auto"]
+ENGINES = get_args(Engine)
 
 
 def reduce_on_stream(
-    target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None
+    target: Array, source: Array, op: Op = "sum", size: int | None = None, team: Team | None = None
 ) -> None:
     """Enqueue a kernel that combines ``source`` of all members with ``op``, element by element, into every ``target``.
 
@@ -66,7 +67,7 @@ def reduce_on_stream(
 
 
 def reduce_scatter_on_stream(
-    target: Array, source: Array, op: str = "sum", size: int | None = None, team: Team | None = None
+    target: Array, source: Array, op: Op = "sum", size: int | None = None, team: Team | None = None
 ) -> None:
     """Enqueue a kernel that combines block j of all members' ``source`` with ``op`` into the ``target`` of member j.
 
@@ -112,7 +113,7 @@ sum_exscan_on_stream = _scan("sum_exscan", "the members before this one, zeros o
 
 
 def fcollect_on_stream(
-    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: str = "kernel"
+    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: Engine = "kernel"
 ) -> None:
     """Enqueue a kernel that concatenates ``size`` elements of ``source`` of each member in every ``target``.
 
@@ -131,7 +132,7 @@ def fcollect_on_stream(
 
 
 def alltoall_on_stream(
-    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: str = "kernel"
+    target: Array, source: Array, size: int | None = None, team: Team | None = None, engine: Engine = "kernel"
 ) -> None:
     """Enqueue a kernel that copies block j of ``source`` to ``target`` on member j, at this PE's block.
 

@@ -12,6 +12,7 @@ from pyshmem.host.wait import CMP, wait_word
 from pyshmem.runtime import _native
 from pyshmem.runtime._native import locate
 from pyshmem.runtime.arguments import Array, refuse_dtype, scalar, transfer, word
+from pyshmem.runtime.comparisons import Sign
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.routes import routed, word_on
@@ -156,7 +157,7 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
     to.signal(update, place, scalar(routine, "value", value, torch.uint64))
 
 
-def signal_wait_until(signal: Array, cmp: CMP | str, value: int) -> int:
+def signal_wait_until(signal: Array, cmp: CMP | Sign, value: int) -> int:
     """Wait until the comparison of the local ``signal`` with ``value`` is true; return the signal's value.
 
     signal: one symmetric uint64 element.

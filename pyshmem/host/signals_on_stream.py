@@ -12,7 +12,7 @@ the signal never comes, neither the stream nor a host call that waits for it goe
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -24,7 +24,7 @@ from pyshmem.host.teams import TEAM_SHARED
 from pyshmem.host.wait import CMP, comparison
 from pyshmem.kernels.plans import known, remember
 from pyshmem.runtime.arguments import Array, describe, refuse_dtype, scalar, transfer, word
-from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.runtime.comparisons import SIGNS, Sign
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap
@@ -32,6 +32,7 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.routes import order, pending, route, streams
 
 ENGINES = ("kernel", "stream")
+Engine = Literal["kernel", "stream"]
 
 
 def put_on_stream(target: Array, source: Array, pe: int, size: int | None = None) -> None:
@@ -49,7 +50,7 @@ def put_on_stream(target: Array, source: Array, pe: int, size: int | None = None
     to.put(place, own, nbytes)
 
 
-def signal_on_stream(signal: Array, value: Any, sigop: int, pe: int, engine: str = "kernel") -> None:
+def signal_on_stream(signal: Array, value: Any, sigop: int, pe: int, engine: Engine = "kernel") -> None:
     """Enqueue an update of ``signal`` on ``pe``.
 
     signal: one symmetric uint64 element. sigop: SIGNAL.SET writes ``value``, SIGNAL.ADD adds it.
@@ -74,7 +75,7 @@ def put_signal_on_stream(
     value: Any,
     sigop: int,
     size: int | None = None,
-    engine: str = "kernel",
+    engine: Engine = "kernel",
 ) -> None:
     """Enqueue a copy of ``size`` elements of ``source`` to ``target`` on ``pe``, then an update of ``signal`` there.
 
@@ -99,7 +100,7 @@ def put_signal_on_stream(
     _signal(name, there, update, engine)
 
 
-def signal_wait_until_on_stream(signal: Array, cmp: CMP | str, value: Any, engine: str = "kernel") -> None:
+def signal_wait_until_on_stream(signal: Array, cmp: CMP | Sign, value: Any, engine: Engine = "kernel") -> None:
     """Let the stream wait until the comparison of the local ``signal`` with ``value`` is true.
 
     signal: one symmetric uint64 element.

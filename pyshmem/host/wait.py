@@ -23,7 +23,7 @@ from pyshmem.runtime.arguments import (
     symmetric_array,
     word,
 )
-from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.runtime.comparisons import SIGNS, Sign
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
@@ -45,7 +45,7 @@ class CMP(IntEnum):
 _COMPARISONS: dict[Any, int] = {**{cmp: cmp.value for cmp in CMP}, **{sign: code for code, sign in enumerate(SIGNS)}}
 
 
-def wait_until(ivar: Array, cmp: CMP | str, value: int) -> None:
+def wait_until(ivar: Array, cmp: CMP | Sign, value: int) -> None:
     """Wait until the comparison of the local element ``ivar`` with ``value`` is true.
 
     ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
@@ -58,7 +58,7 @@ def wait_until(ivar: Array, cmp: CMP | str, value: int) -> None:
 
 
 def wait_word(
-    routine: str, argument: str, ivar: Array, cmp: CMP | str, value: Any, dtypes: tuple[torch.dtype, ...] = TYPES
+    routine: str, argument: str, ivar: Array, cmp: CMP | Sign, value: Any, dtypes: tuple[torch.dtype, ...] = TYPES
 ) -> int:
     """wait_until for any routine, on elements of ``dtypes``; the value seen is returned."""
     heap, address, dtype = word(routine, argument, ivar)
@@ -77,7 +77,7 @@ def wait_word(
         return int(scalar(routine, "value", value, dtype))
 
 
-def test(ivar: Array, cmp: CMP | str, value: int) -> bool:
+def test(ivar: Array, cmp: CMP | Sign, value: int) -> bool:
     """Return whether the comparison of the local element ``ivar`` with ``value`` is true.
 
     ivar: one symmetric int32, int64, uint32 or uint64 element, written by p, put, an AMO, a signal or a kernel of a peer.
@@ -96,7 +96,7 @@ def test(ivar: Array, cmp: CMP | str, value: int) -> bool:
         return bool(scalar("test", "value", value, dtype))
 
 
-def wait_until_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> None:
+def wait_until_all(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> None:
     """Wait until the comparison with ``value`` has been true for every element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -110,7 +110,7 @@ def wait_until_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None)
     words.wait_all(_checked("wait_until_all", ivars, cmp, value, status))
 
 
-def wait_until_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+def wait_until_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> int | None:
     """Wait until the comparison with ``value`` is true for some element of ``ivars``; return its index.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -124,7 +124,7 @@ def wait_until_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None)
     return words.wait_any(_checked("wait_until_any", ivars, cmp, value, status))
 
 
-def wait_until_some(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+def wait_until_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> list[int]:
     """Wait until the comparison with ``value`` is true for at least one element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -138,7 +138,7 @@ def wait_until_some(ivars: Array, cmp: CMP | str, value: int, status: Any = None
     return words.wait_some(_checked("wait_until_some", ivars, cmp, value, status))
 
 
-def test_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> bool:
+def test_all(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> bool:
     """Return whether the comparison with ``value`` is true for every element of ``ivars``.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -152,7 +152,7 @@ def test_all(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> bo
     return words.all_hold(_checked("test_all", ivars, cmp, value, status))
 
 
-def test_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> int | None:
+def test_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> int | None:
     """Return the index of an element of ``ivars`` for which the comparison with ``value`` is true.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.
@@ -167,7 +167,7 @@ def test_any(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> in
     return words.any_holds(checked, checked.look())
 
 
-def test_some(ivars: Array, cmp: CMP | str, value: int, status: Any = None) -> list[int]:
+def test_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> list[int]:
     """Return the indices of all elements of ``ivars`` for which the comparison with ``value`` is true, in order.
 
     ivars: a symmetric array of int32, int64, uint32 or uint64, written by peers.

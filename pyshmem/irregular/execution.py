@@ -15,6 +15,7 @@ from pyshmem.irregular.features import features
 from pyshmem.irregular.granularity import SEGMENTS, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
 from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.schedules import (
+    Name,
     Schedule,
     dynamic,
     group_mapped,
@@ -236,7 +237,7 @@ class Launches(NamedTuple):
     prepared: dict[Any, list[Prepared]]
 
 
-def run(work: Work, matrix: CSR, schedule: str | Schedule = AUTO, size: int | None = None) -> None:
+def run(work: Work, matrix: CSR, schedule: Name | Schedule = AUTO, size: int | None = None) -> None:
     """Do ``work`` with every atom and tile of ``matrix``, enqueued on torch's current stream.
 
     schedule: "auto" for one that suits the matrix, a name in SCHEDULES, or a Schedule.  size: of a segment; None is the
@@ -259,7 +260,7 @@ def run(work: Work, matrix: CSR, schedule: str | Schedule = AUTO, size: int | No
     _launch(known, work, matrix)
 
 
-def _checked(matrix: CSR, schedule: str | Schedule, size: int | None, width: int) -> tuple[Schedule, int]:
+def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: int) -> tuple[Schedule, int]:
     if matrix.device.type == "cpu" and not interpreter.active():
         refuse(
             ArgumentError, "run", "matrix", "a matrix in CPU memory", "one in GPU memory, since kernels are compiled"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 import pyshmem as shmem
 from pyshmem.irregular.matrix import CSR
 from pyshmem.runtime.errors import ArgumentError, refuse
+
+Balanced = Literal["rows", "nonzeros"]
+Fetch = Literal["needed", "whole"]
 
 
 class Segment(NamedTuple):
@@ -37,7 +40,7 @@ def starts_by_nonzeros(matrix: CSR, n_pes: int) -> list[int]:
 CUTS = {"rows": starts_by_rows, "nonzeros": starts_by_nonzeros}
 
 
-def divided(routine: str, matrix: CSR, cut: str | Sequence[int]) -> tuple[CSR, list[int]]:
+def divided(routine: str, matrix: CSR, cut: Balanced | Sequence[int]) -> tuple[CSR, list[int]]:
     """Return this PE's rows, of all columns, and where all shares begin and the last ends. cut: as in plan.
 
     Errors: ArgumentError unless the matrix is square in all and the cut fits.

@@ -2,16 +2,30 @@
 
 import ast
 import inspect
+import itertools
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import typing
 
 import pyshmem as shmem
 import pyshmem.device as dev
 import pyshmem.shmem as c
 import pytest
+from pyshmem import irregular, ops
+from pyshmem.irregular import schedules, shares
+from pyshmem.ops import gradients
+from pyshmem.ops.attention import decode_schedules as decode, prefill_schedules as prefill
+from pyshmem.ops.experts import schedules as experts
+from pyshmem.ops.gemm import problem as gemm
+from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.norms import reduce_scatter_rms_norm as shares_of_norms, schedules as norms
+from pyshmem.ops.norms.share_schedules import SHARES
+from pyshmem.ops.training import schedules as training
+from pyshmem.transport.teams import operators
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
@@ -22,6 +36,7 @@ import pyshmem as shmem
 import pyshmem.device as dev
 import torch
 import triton  # type: ignore[import-untyped]
+from pyshmem import irregular, ops
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -40,6 +55,13 @@ def main() -> None:
         total: int = team.n_pes() + team.translate_pe()
     old: int = shmem.atomic_fetch_add(x[:1], total, 0)
     kernel[(1,)](shmem.device_context(), x[:1])
+    shmem.wait_until(x[:1], ">=", 1)
+    shmem.reduce(x, x, "max")
+    product: torch.Tensor = ops.gemm_all_gather(x, x, "columns", schedule="fused", order="halves", tile=(16, 16, 16))
+    ops.plan("all_gather_gemm", x, x, columns=8)
+    normed, kept = ops.reduce_scatter_rms_norm(product, product, x, schedule="push")
+    spread: torch.Tensor = irregular.spmv(irregular.csr(kept), product, "merge_path", size=8)
+    ops.attention(spread, spread, spread, order="zigzag")
     try:
         shmem.put(x, x, old)
     except shmem.OutOfRangeError as error:
@@ -48,6 +70,25 @@ def main() -> None:
 
 main()
 """
+
+
+WRONG_WORDS = {
+    'shmem.wait_until(y, "=>", 1)': '"wait_until" has incompatible type "Literal[\'=>\']"',
+    'shmem.test_some(y, "=", 1)': '"test_some" has incompatible type',
+    'shmem.signal_wait_until(y, "ge", 1)': '"signal_wait_until" has incompatible type',
+    'shmem.reduce(y, y, "mean")': '"reduce" has incompatible type',
+    'shmem.fcollect_on_stream(y, y, engine="copies")': '"engine" to "fcollect_on_stream" has incompatible type',
+    'ops.gemm_all_gather(y, y, split="row")': '"split" to "gemm_all_gather" has incompatible type',
+    'ops.gemm_all_reduce(y, y, schedule="copy_engine")': '"schedule" to "gemm_all_reduce" has incompatible type',
+    'ops.all_gather_gemm(y, y, order="half")': '"order" to "all_gather_gemm" has incompatible type',
+    "ops.gemm_reduce_scatter(y, y, columns=8)": 'Unexpected keyword argument "columns"',
+    'ops.plan("gemm", y, y)': '"plan" has incompatible type',
+    "ops.attention(y, y, y, sorted=True)": 'Unexpected keyword argument "sorted"',
+    'ops.reduce_scatter_rms_norm(y, y, y, schedule="words")': '"schedule" to "__call__" of "_Norm" has incompatible type',
+    'ops.moe_dispatch(y, y, y, 4, overflow="dropped")': '"overflow" to "moe_dispatch" has incompatible type',
+    'irregular.spmv(irregular.csr(y), y, "rows")': '"spmv" has incompatible type',
+    'irregular.plan(y, cut="columns")': '"cut" to "plan" has incompatible type',
+}
 
 
 C_NAMES = """\
@@ -95,8 +136,10 @@ def mypy(tmp_path, **programs):
 def test_users_programs_pass_mypy_strict_and_their_errors_are_found(tmp_path):
     wrong = ["shmem.put([1, 2], [1, 2], 0)", "dev.putt(1)", "shmem.barrier_al()"]
     c_names = "\n".join([C_NAMES, *WRONG_C_NAMES])
-    found = mypy(tmp_path, program="\n".join([PROGRAM, *wrong]), c_names=c_names)
-    assert set(found["program"]) == set(wrong), found
+    words = "y = torch.ones(4)"
+    found = mypy(tmp_path, program="\n".join([PROGRAM, *wrong, words, *WRONG_WORDS]), c_names=c_names)
+    assert set(found["program"]) == {*wrong, *WRONG_WORDS}, found
+    assert all(words in found["program"][line] for line, words in WRONG_WORDS.items()), found
     assert set(found["c_names"]) == set(WRONG_C_NAMES), found
     assert all(words in found["c_names"][line] for line, words in WRONG_C_NAMES.items()), found
 
@@ -145,3 +188,26 @@ def test_the_stub_of_the_c_names_has_all_of_them_and_their_parameters():
             assert found[name] == taken(value), name
         else:
             assert found[name] is None, name
+
+
+def test_the_words_that_types_allow_are_those_that_calls_accept():
+    accepted = [
+        (operators.Op, operators.OPERATORS),
+        (gemm.Product, ABLE),
+        (gemm.Order, {"auto", *POLICIES}),
+        (gemm.Gradient, gradients.KINDS),
+        (gemm.Schedule, {"auto", *itertools.chain(*ABLE.values())}),
+        *((schedules_of(name), {"auto", *able}) for name, able in ABLE.items()),
+        *((room.Schedule, {"auto", *room.SCHEDULES}) for room in (norms, decode, prefill, experts, training)),
+        (shares_of_norms.Schedule, {"auto", *SHARES}),
+        (prefill.Order, prefill.ORDERS),
+        (schedules.Name, {"auto", *irregular.SCHEDULES}),
+        (shares.Balanced, shares.CUTS),
+        (shares.Fetch, shares.FETCHES),
+    ]
+    for words, known in accepted:
+        assert set(typing.get_args(words)) == set(known)
+
+
+def schedules_of(name):
+    return typing.get_type_hints(getattr(ops, name))["schedule"]

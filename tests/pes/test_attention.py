@@ -202,7 +202,6 @@ REFUSED = [
     ("size: got 5.0; wants the tokens", {"size": 5.0}),
     ("q: got 5 tokens; wants 999: this PE's of ", {"size": 999 * shmem.n_pes()}),
     ("order: got 'sorted'; wants contiguous or zigzag", {"order": "sorted"}),
-    ("options: got sorted; wants one of schedule, order, size", {"sorted": True}),
     ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 5, 4, 16, dtype=torch.bfloat16)}),
     ("schedule: got 'words'; wants auto or copy_engine", {"schedule": "words"}),

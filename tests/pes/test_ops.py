@@ -291,10 +291,8 @@ REFUSED = [
     (r"tile: got \(16, 8, 16\); wants .*, each 16 or more", {"tile": (16, 8, 16)}),
     (r"tile: got \(16, 16\); wants a tuple of three", {"tile": (16, 16)}),
     ("split: got 'diagonal'", {"split": "diagonal"}),
-    ("tiles: got 3; wants one of schedule", {"tiles": 3}),
     ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
-    ("columns: got 8; wants None: it is for all_gather_gemm", {"columns": 8}),
     ("size: got 1000000, with 3 elements of M", {"size": 1000000}),
 ]
 
@@ -322,6 +320,11 @@ def test_what_one_pe_refuses_is_refused_on_all(operator):
     refused_on_all_pes(operator, dict(given), "schedule", "got 'quick'", "quick")
     refused_on_all_pes(operator, dict(given), "out", r"got \(1, 1\)", torch.zeros(1, 1, device=here()))
     case.check(getattr(ops, operator)(**given))
+
+
+def test_a_plan_refuses_columns_of_a_product_that_divides_none():
+    with refuses("gemm_all_gather", "columns: got 8; wants None: it is for all_gather_gemm"):
+        ops.plan("gemm_all_gather", torch.ones(3, 2, device=here()), torch.ones(2, 4, device=here()), columns=8)
 
 
 def test_rows_that_overlap_in_memory_are_refused():

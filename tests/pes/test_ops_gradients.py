@@ -145,6 +145,6 @@ def test_what_has_no_formula_is_refused_and_works_without_gradients():
         with refuses(name, f"{wrong}: got a tensor that requires a gradient"):
             getattr(ops, name)(*given)
     with refuses("all_gather_gemm", "gradient: got 'replicated'; wants 'partial'"):
-        ops.all_gather_gemm(a, b, gradient="replicated")
+        ops.plan("all_gather_gemm", a, b, gradient="replicated")
     with refuses("gemm_all_reduce", "gradient: got 'x'; wants 'partial' or 'replicated'"):
         ops.gemm_all_reduce(a, b, gradient="x")

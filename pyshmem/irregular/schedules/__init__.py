@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import triton
 import triton.language as tl
+
+Name = Literal[
+    "auto", "program_mapped", "row_split", "group_mapped", "row_blocks", "merge_path", "nonzero_split", "dynamic"
+]  # fmt: skip
 
 
 @triton.jit

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 
@@ -34,7 +34,7 @@ def count(operands, tiles, lanes, sums, mask):
 
 
 def degree_histogram(
-    matrix: CSR, bins: int, schedule: str | Schedule = "auto", size: int | None = None
+    matrix: CSR, bins: int, schedule: Name | Schedule = "auto", size: int | None = None
 ) -> torch.Tensor:
     """Return int32 counts of the rows of ``matrix`` by their stored elements; the last of ``bins`` has all longer rows.
 

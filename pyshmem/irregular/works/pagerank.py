@@ -10,7 +10,7 @@ import triton.language as tl
 
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.irregular.works import require_dense, sums_of, wide
 from pyshmem.runtime.errors import ArgumentError, refuse
 
@@ -39,7 +39,7 @@ def rank(operands, tiles, lanes, sums, mask):
 
 def pagerank_step(
     links: CSR, ranks: torch.Tensor, degrees: torch.Tensor, damping: float = 0.85,
-    schedule: str | Schedule = "auto", size: int | None = None,
+    schedule: Name | Schedule = "auto", size: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Return the ranks after one step. Row i of ``links``, square, has an element for each link to i; values are ignored.
 

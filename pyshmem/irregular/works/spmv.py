@@ -13,7 +13,7 @@ import triton.language as tl
 
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Schedule
+from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.irregular.works import require_dense, sums_of, wide
 
 
@@ -39,7 +39,7 @@ def element(operands, tiles, lanes, sums, mask):
     tl.store(operands.y + tiles + lanes, sums.to(operands.y.dtype.element_ty), mask=mask)
 
 
-def spmv(matrix: CSR, x: torch.Tensor, schedule: str | Schedule = "auto", size: int | None = None) -> torch.Tensor:
+def spmv(matrix: CSR, x: torch.Tensor, schedule: Name | Schedule = "auto", size: int | None = None) -> torch.Tensor:
     """Return ``matrix`` times ``x``, a vector of the matrix's dtype and device. Sums are in float32 or float64.
 
     schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.

@@ -17,8 +17,8 @@ import pyshmem.device as dev
 from pyshmem.host.teams import TEAM_WORLD, require_one_node
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
-from pyshmem.irregular.schedules import Schedule
-from pyshmem.irregular.shares import divided, largest_share
+from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.shares import Balanced, divided, largest_share
 from pyshmem.runtime.arguments import require_init
 
 
@@ -70,7 +70,7 @@ def store(operands, tiles, lanes, sums, mask):
 
 
 def triangle_count(
-    graph: Any, cut: str | Sequence[int] = "nonzeros", schedule: str | Schedule = "auto", size: int | None = None
+    graph: Any, cut: Balanced | Sequence[int] = "nonzeros", schedule: Name | Schedule = "auto", size: int | None = None
 ) -> int:
     """Return the number of triangles of ``graph`` on all PEs: a square matrix with an element for each edge.
 

@@ -16,7 +16,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.attention.decode_kernels import Operands
-from pyshmem.ops.attention.decode_schedules import SCHEDULES
+from pyshmem.ops.attention.decode_schedules import SCHEDULES, Schedule
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_dtype, require_own, shared
@@ -32,7 +32,7 @@ PAGES = 16  # tokens of a page are a multiple of it
 
 def flash_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None = None, scale: float | None = None,
-    out: torch.Tensor | None = None, team: Team | None = None, schedule: str = "auto",
+    out: torch.Tensor | None = None, team: Team | None = None, schedule: Schedule = "auto",
     block_table: torch.Tensor | None = None, *, reuse: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return softmax(``q`` @ keysᵀ * scale) @ values, (batch, heads, dim), over the keys and values of all PEs, on all PEs.

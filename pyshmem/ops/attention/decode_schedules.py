@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import triton
@@ -113,6 +113,7 @@ class BulkSynchronous(Local):
         self.pes_merged(every, logs, arrays[-1], spare)
 
 
+Schedule = Literal["auto", "fused", "bulk_synchronous"]
 SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
 
 

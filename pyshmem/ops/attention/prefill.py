@@ -7,7 +7,6 @@ arXiv 2310.01889), with puts to all PEs and flags in place of a ring; zigzag ord
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,19 +15,27 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
-from pyshmem.ops.attention.prefill_schedules import NAME, ORDERS, SCHEDULES, Problem, segments_of, tokens_at
+from pyshmem.ops.attention.prefill_schedules import (
+    NAME,
+    ORDERS,
+    SCHEDULES,
+    Order,
+    Problem,
+    Schedule,
+    segments_of,
+    tokens_at,
+)
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own, shared
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
-OPTIONS: dict[str, Any] = {"schedule": "auto", "order": "contiguous", "size": None}
-
 
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None,
-    out: torch.Tensor | None = None, team: Team | None = None, *, reuse: bool = False, **options: Any,
+    out: torch.Tensor | None = None, team: Team | None = None, *, reuse: bool = False,
+    schedule: Schedule = "auto", order: Order = "contiguous", size: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Return softmax(``q`` @ keysᵀ * scale) @ values, like ``q``, for this PE's tokens, over the keys and values of all PEs.
 
@@ -36,8 +43,8 @@ def attention(
         one dtype: float32, float16 or bfloat16.  causal: a query sees no key behind its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
     reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
-    options: schedule, "auto", "copy_engine" or "bulk_synchronous"; size, the tokens of a sequence on all n PEs, where n does
-        not divide it; order, "contiguous": PE p has segment p of n, or "zigzag": segments p and 2 n - 1 - p of 2 n, one
+    schedule: "auto", "copy_engine" or "bulk_synchronous".  size: the tokens of a sequence on all n PEs, where n does not
+        divide it.  order: "contiguous": PE p has segment p of n, or "zigzag": segments p and 2 n - 1 - p of 2 n, one
         behind the other, which makes work even under a causal mask. The first segments are longer by one.
     Order: collective over team, None is TEAM_WORLD, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
@@ -45,8 +52,8 @@ def attention(
     """
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, out)
-    asked = (*shared(q, k), causal, scale, *options.items())
-    make = partial(_prepare, given, causal, scale, options)
+    asked = (*shared(q, k), causal, scale, schedule, order, size)
+    make = partial(_prepare, given, causal, scale, schedule, order, size)
     return plans.call(NAME, team, described(*given), asked, make)(*given, reuse)  # type: ignore[no-any-return]
 
 
@@ -92,17 +99,13 @@ class Plan:
 
 
 def _prepare(
-    given: tuple[Any, ...], causal: Any, scale: Any, options: Mapping[str, Any], team: Team
+    given: tuple[Any, ...], causal: Any, scale: Any, schedule: Any, order: Any, size: Any, team: Team
 ) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     q, k = given[:2]
     _require_operands(*given)
     if not isinstance(causal, bool):
         refuse(ArgumentError, NAME, "causal", repr(causal), "True or False")
-    for name in options:
-        if name not in OPTIONS:
-            refuse(ArgumentError, NAME, "options", name, "one of " + ", ".join(OPTIONS))
-    schedule, order, size = (options.get(name, usual) for name, usual in OPTIONS.items())
     if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes

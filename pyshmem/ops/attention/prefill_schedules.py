@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -20,7 +20,9 @@ from pyshmem.runtime import interpreter
 
 NAME = "attention"
 ALIGNED = 64  # elements, so that kernels load 16 bytes at once
-ORDERS = {"contiguous": 1, "zigzag": 2}  # segments of a PE
+Order = Literal["contiguous", "zigzag"]
+Schedule = Literal["auto", "copy_engine", "bulk_synchronous"]
+ORDERS: dict[Order, int] = {"contiguous": 1, "zigzag": 2}  # segments of a PE
 
 
 class Problem(NamedTuple):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.experts.faults import faults
-from pyshmem.ops.experts.schedules import SCHEDULES, Routing, schedule_of
+from pyshmem.ops.experts.schedules import SCHEDULES, Routing, Schedule, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device, machine
@@ -51,8 +51,8 @@ class Dispatched(NamedTuple):
 
 def moe_dispatch(
     x: torch.Tensor | Scaled, indices: torch.Tensor, weights: torch.Tensor, experts: int, capacity: int | None = None,
-    tokens: int | None = None, overflow: str = "error", team: Team | None = None, schedule: str = "auto", *,
-    reuse: bool = False,
+    tokens: int | None = None, overflow: Literal["error", "drop"] = "error", team: Team | None = None,
+    schedule: Schedule = "auto", *, reuse: bool = False,
 ) -> Dispatched:  # fmt: skip
     """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
@@ -237,6 +237,7 @@ class BulkSynchronous:
 
 
 SPILLING_PES = 8  # of a team for which the kernel of "words" spills on AMD GPUs, and has 105 KB of code
+Schedule = Literal["auto", "words", "fused", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "fused": Fused, "bulk_synchronous": BulkSynchronous}
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops.gemm.plan import Plan, call
+from pyshmem.ops.gemm.problem import Gradient, Order, Schedule, Split, given
 
 Operands = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (a, b) of all PEs of the team, in their order
 
 
 def gemm_all_gather(
-    a: torch.Tensor, b: torch.Tensor, split: str = "rows", out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
+    a: torch.Tensor, b: torch.Tensor, split: Split = "rows", out: torch.Tensor | None = None, team: Team | None = None,
+    plan: Plan | None = None, *, reuse: bool = False,
+    schedule: Schedule = "auto", order: Order = "auto", epilogue: Any = None, size: int | None = None,
+    gradient: Gradient = "partial",
+    tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None, scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return the product of all PEs' rows, (M, N), on all PEs. ``split`` "rows": ``a`` is (M/n_pes, K), this PE's, b (K, N).
 
@@ -23,21 +28,26 @@ def gemm_all_gather(
     out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
         the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
-    options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
-        float32 tile to be stored; size, of the divided dimension where n_pes does not divide it; tile, (BM, BN, BK).
-        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
-        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
+    schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
+        be stored.  size: of the divided dimension where n_pes does not divide it.  tile: (BM, BN, BK).
+    scale_a, scale_b: of 8-bit floats: float32 of one element, or (rows of a, 1) and (1, columns of b).  out_dtype: of their
+        product; None is bfloat16.  use_fast_accum: for them, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends its block of the product to n_pes - 1 peers.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    options = given(schedule, order, epilogue, size, None, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b)
     return call("gemm_all_gather", a, b, out, team, plan, split, options, reuse)
 
 
 def all_gather_gemm(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False,
+    schedule: Literal["auto", "copy_engine", "fused", "producer_consumer", "bulk_synchronous"] = "auto",
+    order: Order = "auto", epilogue: Any = None, size: int | None = None, columns: int | None = None,
+    tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None, scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return the rows of ``a`` of all PEs, (M, K), times this PE's columns ``b``, (K, N/n_pes): (M, N/n_pes).
 
@@ -45,21 +55,28 @@ def all_gather_gemm(
     out: contiguous, (M, N/n_pes), or None for a new tensor.  reuse: return one of the plan's two arrays in turn, which is
         overwritten by the next call but one.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
-    options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
-        float32 tile to be stored; size, M, and columns, N, where n_pes does not divide them; tile, (BM, BN, BK).
-        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
-        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
+    schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
+        be stored.  size: M, and columns, N, where n_pes does not divide them.  tile: (BM, BN, BK).
+    scale_a, scale_b: of 8-bit floats: float32 of one element, or (rows of a, 1) and (1, columns of b).  out_dtype: of their
+        product; None is bfloat16.  use_fast_accum: for them, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends its rows of a to n_pes - 1 peers.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    options = given(
+        schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, "partial", scale_a, scale_b
+    )
     return call("all_gather_gemm", a, b, out, team, plan, "rows", options, reuse)
 
 
 def gemm_reduce_scatter(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False,
+    schedule: Literal["auto", "copy_engine", "fused", "bulk_synchronous"] = "auto",
+    order: Order = "auto", epilogue: Any = None, size: int | None = None,
+    tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None, scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return this PE's rows, (M/n_pes, N), of the sum over all PEs of ``a`` @ ``b``. The first PEs have one row more.
 
@@ -67,22 +84,27 @@ def gemm_reduce_scatter(
     out: contiguous, of the result's shape, or None for a new tensor.  reuse: return one of the plan's two arrays in turn,
         which is overwritten by the next call but one.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
-    options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
-        float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
-        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
-        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
+    schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
+        be stored.  size: which is K where n_pes does not divide it.  tile: (BM, BN, BK).
+    scale_a, scale_b: of 8-bit floats: float32 of one element, or (rows of a, 1) and (1, columns of b).  out_dtype: of their
+        product; None is bfloat16.  use_fast_accum: for them, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    options = given(schedule, order, epilogue, size, None, tile, out_dtype, use_fast_accum, "partial", scale_a, scale_b)
     return call("gemm_reduce_scatter", a, b, out, team, plan, "rows", options, reuse)
 
 
 def gemm_all_reduce(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
-    plan: Plan | None = None, *, reuse: bool = False, **options: Any,
+    plan: Plan | None = None, *, reuse: bool = False,
+    schedule: Literal["auto", "fused", "bulk_synchronous"] = "auto",
+    order: Order = "auto", epilogue: Any = None, size: int | None = None, gradient: Gradient = "partial",
+    tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None, scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return the sum over all PEs of ``a`` @ ``b``, (M, N), on all PEs, with equal bits.
 
@@ -90,16 +112,17 @@ def gemm_all_reduce(
     out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
         the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
-    options: schedule and order, by name or "auto"; epilogue, a jit function of (tile, rows, columns) that returns the
-        float32 tile to be stored; size, which is K where n_pes does not divide it; tile, (BM, BN, BK).
-        Of 8-bit floats also scale_a and scale_b, float32 of one element or (rows of a, 1) and (1, columns of b);
-        out_dtype, bfloat16 unless given; use_fast_accum, as in torch._scaled_mm.
+    schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
+        be stored.  size: which is K where n_pes does not divide it.  tile: (BM, BN, BK).
+    scale_a, scale_b: of 8-bit floats: float32 of one element, or (rows of a, 1) and (1, columns of b).  out_dtype: of their
+        product; None is bfloat16.  use_fast_accum: for them, as in torch._scaled_mm.
     Cost: a PE computes 2 M N K / n_pes flops and sends the rows of its product that others own, to their
         owners, and its rows of the sum to n_pes - 1 peers.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    options = given(schedule, order, epilogue, size, None, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b)
     return call("gemm_all_reduce", a, b, out, team, plan, "rows", options, reuse)
 
 

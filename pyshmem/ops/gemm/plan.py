@@ -15,7 +15,21 @@ from pyshmem.ops.gemm.gradients import FORMULAS
 from pyshmem.ops.gemm.gradients import Options as OfGradients
 from pyshmem.ops.gemm.graphs import Replayed
 from pyshmem.ops.gemm.memory import RESULTS
-from pyshmem.ops.gemm.problem import Problem, is_lined, lengths_of, operand_of, problem_of, require_matrix, require_out
+from pyshmem.ops.gemm.problem import (
+    Gradient,
+    Order,
+    Problem,
+    Product,
+    Schedule,
+    Split,
+    given,
+    is_lined,
+    lengths_of,
+    operand_of,
+    problem_of,
+    require_matrix,
+    require_out,
+)
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, choose, require_known, steps_of
 from pyshmem.ops.machine import device
@@ -125,8 +139,8 @@ class Plan:
     ) -> torch.Tensor:
         """As perform, for operands that require gradients. Errors: ArgumentError where there is no formula."""
         problem = self.problem
-        for name, given in (("out", out), ("reuse", reuse or None), ("epilogue", problem.options.epilogue)):
-            if given is not None:
+        for name, value in (("out", out), ("reuse", reuse or None), ("epilogue", problem.options.epilogue)):
+            if value is not None:
                 gradients.require_none(problem.operator, f"with {name}= it has no gradients", a=a, b=b)
         if scales:
             gradients.require_none(problem.operator, "products of 8-bit floats have no gradients", a=a, b=b)
@@ -239,18 +253,25 @@ def find(
 
 
 def plan(
-    operator: str, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: str = "rows", **options: Any
-) -> Plan:
+    operator: Product, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: Split = "rows", *,
+    schedule: Schedule = "auto", order: Order = "auto", epilogue: Any = None, size: int | None = None,
+    columns: int | None = None, tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+    gradient: Gradient = "partial",
+) -> Plan:  # fmt: skip
     """Return the plan that calls of ``operator`` with such arguments use, with kernels for these layouts, made ahead.
 
     operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
-    a, b, team, split, options: as in the call. a, b and their scales, scale_a and scale_b, are not read.
+    Others: as in the call. a, b and their scales, scale_a and scale_b, are not read.
     Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
     if operator not in ABLE:
         refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
+    options = given(
+        schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
+    )
     scales = taken(options)
     found = find(operator, a, b, team, split, options, scales)
     found.require(a, b, None, scales)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from operator import is_
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -20,6 +21,17 @@ SHARED = ("gemm_all_gather", "gemm_all_reduce")  # all PEs have the result
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
+Product = Literal["gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"]
+Schedule = Literal[
+    "auto", "copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"
+]  # fmt: skip
+Split = Literal["rows", "columns"]
+Order = Literal[
+    "auto", "data_parallel", "streamed_1", "streamed_2", "streamed_3", "streamed_4", "streamed_5", "streamed", "halves"
+]  # fmt: skip
+Gradient = Literal["partial", "replicated"]  # of a result that all PEs have, see ops.gradients
+
+
 class Options(NamedTuple):
     """The keyword arguments that all operators share."""
 
@@ -31,7 +43,18 @@ class Options(NamedTuple):
     tile: tuple[int, int, int] | None = None  # BM, BN, BK of our kernels
     out_dtype: torch.dtype | None = None  # of the product of 8-bit floats
     use_fast_accum: bool = False  # as in torch._scaled_mm
-    gradient: str = "partial"  # of a result that all PEs have, see ops.gradients
+    gradient: Gradient = "partial"
+
+
+_DEFAULTS = (*Options(), None, None)
+_NAMES = (*Options._fields, "scale_a", "scale_b")
+
+
+def given(*values: Any) -> dict[str, Any]:
+    """Return the options and scales, by name, that are not the defaults. values: all of them, in the order of Options."""
+    if all(map(is_, values, _DEFAULTS)):
+        return {}
+    return {name: value for name, value, usual in zip(_NAMES, values, _DEFAULTS, strict=True) if value is not usual}
 
 
 class Operand(NamedTuple):
@@ -220,9 +243,6 @@ def require_out(problem: Problem, out: Any) -> None:
 
 
 def _options(operator: str, given: Mapping[str, Any]) -> Options:
-    for name in given:
-        if name not in Options._fields:
-            refuse(ArgumentError, operator, name, repr(given[name]), "one of " + ", ".join(Options._fields))
     chosen = Options(**given)
     if chosen.epilogue is not None and not hasattr(chosen.epilogue, "fn"):
         refuse(ArgumentError, operator, "epilogue", type(chosen.epilogue).__name__, "a function of triton.jit")

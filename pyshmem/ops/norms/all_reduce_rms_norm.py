@@ -18,7 +18,7 @@ from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
-from pyshmem.ops.norms.schedules import SCHEDULES, has_words
+from pyshmem.ops.norms.schedules import SCHEDULES, Schedule, has_words
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME = "all_reduce_rms_norm"
@@ -33,7 +33,7 @@ READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 def all_reduce_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
     out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
-    schedule: str = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
+    schedule: Schedule = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
 ) -> norm.Results:  # fmt: skip
     """Return (out, residual_out): h = ``residual`` + the sum of all PEs' ``x``, and h normalised by RMSNorm, as (norm, h).
 

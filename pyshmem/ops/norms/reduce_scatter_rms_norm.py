@@ -7,9 +7,9 @@ Idea: Reducing Activation Recomputation in Large Transformer Models (Korthikanti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -25,6 +25,7 @@ from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
 from pyshmem.ops.shares import share_of, start_of
 
 MOST_PUSHED = 4 << 20  # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s
+Schedule = Literal["auto", "push", "pull", "bulk_synchronous"]
 READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 
 _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's share of the sum of all ``x``.
@@ -41,13 +42,21 @@ _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's sha
     """
 
 
-def _operator(name: str, **text: str) -> Callable[..., norm.Results]:
+class _Norm(Protocol):
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = ...,
+        out: torch.Tensor | Scaled | None = ..., residual_out: torch.Tensor | None = ..., team: Team | None = ...,
+        schedule: Schedule = ..., out_dtype: torch.dtype | None = ..., *, reuse: bool = ...,
+    ) -> norm.Results: ...  # fmt: skip
+
+
+def _operator(name: str, **text: str) -> _Norm:
     """Return the operator of this name. text: of its docstring."""
 
     def call(
         x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
         out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
-        schedule: str = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
+        schedule: Schedule = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
     ) -> norm.Results:  # fmt: skip
         require_none(name, "it has no backward", x=x, residual=residual, weight=weight)
         given = norm.given_of(x, residual, weight, out, residual_out)

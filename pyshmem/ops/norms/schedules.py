@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import triton
@@ -151,6 +151,7 @@ class BulkSynchronous(Step):
         self.kernel(total, *more)
 
 
+Schedule = Literal["auto", "words", "push", "pull", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "push": Push, "pull": Pull, "bulk_synchronous": BulkSynchronous}
 
 

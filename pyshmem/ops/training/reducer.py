@@ -19,7 +19,7 @@ from pyshmem.ops.agreement import require_alike, require_near, require_no_captur
 from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
-from pyshmem.ops.training.schedules import SCHEDULES, slot_bytes, words_of
+from pyshmem.ops.training.schedules import SCHEDULES, Schedule, slot_bytes, words_of
 from pyshmem.ops.training.used import Used
 from pyshmem.ops.training.watch import Watch
 from pyshmem.ops.workspace import Wanted, Workspace
@@ -47,7 +47,7 @@ class GradientReducer:
 
     def __init__(
         self, model: torch.nn.Module, team: Team | None = None, bucket_bytes: int = 25 * MIB, average: bool = True,
-        schedule: str = "auto",
+        schedule: Schedule = "auto",
     ) -> None:  # fmt: skip
         require_init(NAME)
         group = TEAM_WORLD if team is None else member(NAME, team)
@@ -191,7 +191,7 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
     return parameters
 
 
-def _chosen(schedule: str, team: Team) -> str:
+def _chosen(schedule: Schedule, team: Team) -> str:
     if schedule != "auto":
         return schedule
     return "copy_engine" if default().streams and team.size > 1 else "reduce_on_stream"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import triton
 import triton.language as tl
@@ -133,6 +135,7 @@ class ReduceOnStream:
         shmem.reduce_on_stream(self.flat, self.flat, team=self.team)
 
 
+Schedule = Literal["auto", "copy_engine", "reduce_on_stream"]
 SCHEDULES = {"copy_engine": CopyEngine, "reduce_on_stream": ReduceOnStream}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from pyshmem.runtime import _native
 from pyshmem.runtime.differing_calls import CODES, FIRST_FOLD, Call
 from pyshmem.runtime.heap import Heap
 
+Op = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
 HALF = (torch.float16, torch.bfloat16)
 # the native loops: the dtypes of each operator, both by number
 _NATIVE = {op: tuple(getattr(torch, name) for name in names) for op, names in _native.REDUCTIONS.items()}
