@@ -232,6 +232,13 @@ def _catch_signals() -> int:
     return reading
 
 
+def let_signals_end() -> None:
+    """Let signals end this process, through its clean-up: the job has ended, and what follows may take long."""
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def _kill(pids: Iterable[int], number: Signals) -> None:
     for pid in pids:
         # already ended; or a set-uid program, which may not be ended

@@ -16,7 +16,7 @@ from pyshmem.runtime.errors import grouped, listed
 from pyshmem.version import __version__
 
 from . import hosts, libmpi, pe
-from .job import Job, end_descendants
+from .job import Job, end_descendants, let_signals_end
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
 from .output import Output, told
@@ -156,6 +156,7 @@ def _run(
     finally:
         end_descendants()
         output.finish()
+        let_signals_end()
         reports = options.check in ("program", "all")
         findings = report(directory, options.check_file, options.check == "all") if reports else 0
         for line in told(directory):

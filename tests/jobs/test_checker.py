@@ -182,3 +182,19 @@ def test_checker_finds_the_races_of_labelled_programs_and_no_others(tmp_path):
     assert {name: name in found for name in labelled.PROGRAMS} == {
         name: label for name, (_, label) in labelled.PROGRAMS.items()
     }
+
+
+def test_a_signal_ends_the_analysis_and_leaves_no_traces(tmp_path):
+    """It writes its findings to a pipe that nobody reads, and so would never end."""
+    os.mkfifo(tmp_path / "findings")
+    (tmp_path / "program.py").write_text("import pyshmem as shmem\nshmem.init()\n")
+    command = [BIN / "pyshmemrun", "-n", "1", "--check", "--check-file", tmp_path / "findings", tmp_path / "program.py"]
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as job:
+        assert "pyshmemrun --check: no findings\n" in iter(job.stdout.readline, "")
+        job.terminate()
+        try:
+            assert job.wait(timeout=60) == 143
+        finally:
+            job.kill()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["findings", "program.py"]
