@@ -2,11 +2,16 @@
 
 PE 0 reads statements and sends them to the others by MPI. Each PE runs them in a namespace of its own, with ``shmem``,
 ``me`` and ``n_pes`` in it. An error or Ctrl-C ends the statement, not the session.
+
+With --cells, which notebook.py uses, the input is a line of JSON for each cell, errors go to standard output too, and END
+follows what all PEs print.
 """
 
 from __future__ import annotations
 
+import ast
 import codeop
+import json
 import sys
 import time
 import traceback
@@ -17,6 +22,8 @@ from pyshmem.runtime import tracebacks
 
 PAUSE = 0.01  # seconds between two looks for a message: a PE at the prompt takes no core
 TAG = 7
+PROMPT = "<prompt>"  # the file of statements in tracebacks
+END = "\x1e\n"  # a character that programs do not print
 
 
 class Labelled:
@@ -32,6 +39,12 @@ class Labelled:
             self._file.write(label + line)
         return len(text)
 
+    def end_line(self) -> None:
+        """End a line that a statement has left open."""
+        if not self._fresh:
+            self.write("\n")
+        self._file.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
@@ -43,34 +56,43 @@ def main() -> None:
     shmem.init()
     comm, me, n_pes = MPI.COMM_WORLD.Dup(), shmem.my_pe(), shmem.n_pes()
     names = {"__name__": "__main__", "shmem": shmem, "me": me, "n_pes": n_pes}
-    terminal = sys.stdout
-    sys.stdout, sys.stderr = (Labelled(file, f"[{me}] ") for file in (sys.stdout, sys.stderr))
+    terminal, cells = sys.stdout, "--cells" in sys.argv[1:]
+    outputs = sys.stdout, sys.stderr = [Labelled(file, f"[{me}] ") for file in (sys.stdout, sys.stderr)]
+    if cells:
+        sys.stderr = sys.stdout  # one file keeps the order of what a cell prints
     if me == 0:
-        print(
-            f"pyshmem on {n_pes} PEs: lines run on all of them; shmem, me and n_pes are defined; Ctrl-D ends",
-            file=terminal,
-        )
+        how = "cells run on all of them" if cells else "lines run on all of them; Ctrl-D ends"
+        print(f"pyshmem on {n_pes} PEs: {how}; shmem, me and n_pes are defined", file=terminal)
+        print(end=END * cells, file=terminal, flush=True)
     statement = 0
     while True:
+        taken = False
         try:
             if me == 0:
-                statement, source = statement + 1, _read(terminal)
+                source = _read_cell() if cells else _read(terminal)
+                statement, taken = statement + 1, True
                 _send(comm, (statement, source), range(1, n_pes))
             else:
                 statement, source = _receive(comm, 0)
             if source is None:
                 return
             run(source, names)
+            for output in outputs:
+                output.end_line()
             _meet(comm, me, n_pes, statement)
         except KeyboardInterrupt:
             if me == 0:
                 print("KeyboardInterrupt", file=terminal)
+        if cells and taken:
+            print(end=END, file=terminal, flush=True)
 
 
 def run(source: str, names: dict[str, Any]) -> None:
-    """Run one statement, and print its error."""
+    """Run one statement, or all of a cell, and print its error. The value of the last expression is printed."""
     try:
-        exec(compile(source, "<prompt>", "single"), names)
+        *before, last = ast.parse(source, PROMPT).body or [ast.Pass(lineno=1, col_offset=0)]
+        exec(compile(ast.Module(before, []), PROMPT, "exec"), names)
+        exec(compile(ast.Interactive([last]), PROMPT, "single"), names)
     except SystemExit:
         print("Ctrl-D ends the session", file=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - whatever a statement raises, the next one runs
@@ -78,10 +100,9 @@ def run(source: str, names: dict[str, Any]) -> None:
             sys.stderr.write(tracebacks.folded(error))
             return
         trace = error.__traceback__ and error.__traceback__.tb_next  # without this function
+        if isinstance(error, SyntaxError) and error.filename == PROMPT:
+            trace = None  # of ast.parse
         sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def _read(terminal: IO[str]) -> str | None:
@@ -94,11 +115,16 @@ def _read(terminal: IO[str]) -> str | None:
             return None
         lines.append(line.rstrip("\n"))
         try:
-            if codeop.compile_command("\n".join(lines), "<prompt>", "single") is not None:
+            if codeop.compile_command("\n".join(lines), PROMPT, "single") is not None:
                 return "\n".join(lines) + "\n"
         except (SyntaxError, ValueError, OverflowError) as error:
             terminal.write("".join(traceback.format_exception_only(type(error), error)))
             lines = []
+
+
+def _read_cell() -> str | None:
+    line = sys.stdin.readline()
+    return str(json.loads(line)) if line else None
 
 
 def _send(comm: Any, message: Any, pes: range) -> None:

@@ -39,10 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    options.interactive |= options.cells
     if options.interactive == bool(options.program):
         parser.error("wants either a PROGRAM or -i")
     if options.interactive:
         options.program, options.module = "pyshmem.launch.interactive", True
+        options.arguments = ["--cells"] * options.cells
     try:
         return _launch(options)
     except LaunchError as error:
@@ -84,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="print the launcher's command line and start nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the launcher's command line")
     parser.add_argument("-i", "--interactive", action="store_true", help="in place of PROGRAM: a prompt for all PEs")
+    parser.add_argument("--cells", action="store_true", help=argparse.SUPPRESS)  # for notebook.py
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program that every PE runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="passed to PROGRAM")
     return parser

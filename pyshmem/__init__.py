@@ -421,3 +421,10 @@ if check.scheduled:
     from pyshmem.check.schedules import install as _install_schedules
 
     _install_schedules(_sys.modules[__name__])
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add %pyshmem and %%pes to IPython, for %load_ext pyshmem."""
+    from pyshmem.launch.notebook import register
+
+    register(shell)

@@ -8,6 +8,7 @@ import select
 import time
 
 import pytest
+from jobs import python
 from launching import PYSHMEMRUN
 
 from pyshmem.launch.interactive import Labelled
@@ -79,3 +80,65 @@ def test_ctrl_c_ends_the_line_on_all_pes_and_not_the_session():
     read_until(terminal, b"[0] 7", b"[1] 7")
     os.write(terminal, b"\x04")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+CELLS = """
+import builtins, os, signal
+from types import SimpleNamespace
+from pyshmem import load_ipython_extension
+
+magics, printed, soon = {}, builtins.print, []
+load_ipython_extension(SimpleNamespace(register_magic_function=lambda run, kind, name: magics.update({kind + name: run})))
+control, cell = magics["linepyshmem"], magics["cellpes"]
+
+def interrupting(*words, **options):
+    printed(*words, **options)
+    soon.extend(word for word in words if "soon" in str(word))
+    if len(soon) == 2:
+        soon.clear()
+        os.kill(os.getpid(), signal.SIGINT)
+
+cell("", "1")
+control("")
+control("-n 2")
+cell("", "x = shmem.zeros(1)\\nshmem.p(x, 10 + me, (me + 1) % n_pes)\\nshmem.barrier_all()\\nx.item()")
+cell("", "if me == 1: 1 / 0\\nprint('open', end='')")
+cell("", "1 +* 2")
+builtins.print = interrupting
+cell("", "print('soon'); shmem.wait_until(shmem.zeros(1, dtype=shmem.arange(1).dtype), '==', 5)")
+builtins.print = printed
+cell("", "print('still', me)")
+control("off")
+cell("", "1")
+control("-n 1")
+cell("", "import os; os._exit(3)")
+"""
+
+
+def test_cells_of_a_notebook_run_on_all_pes_and_errors_and_interrupts_end_the_cell_alone(tmp_path):
+    status, out, err = python(CELLS, tmp_path=tmp_path, fresh=True)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines.count("pyshmem on 2 PEs: cells run on all of them; shmem, me and n_pes are defined") == 1
+    assert {
+        "[0] 11.0",
+        "[1] 10.0",
+        "[0] open",
+        "[1] ZeroDivisionError: division by zero",
+        "[0] still 0",
+        "[1] still 1",
+    } <= {*lines}
+    assert [sum(line == f"[{pe}] {error}" for line in lines) for pe in range(2)
+            for error in ("SyntaxError: invalid syntax", "KeyboardInterrupt")] == [1] * 4  # fmt: skip
+    assert err.count("no PEs: %pyshmem -n 4") == 2 and err.endswith("the PEs have ended with status 3\n")
+
+
+def test_ipython_loads_the_extension(tmp_path):
+    pytest.importorskip("IPython")
+    program = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "pyshmem")
+print([name in shell.magics_manager.magics[kind] for kind, name in (("line", "pyshmem"), ("cell", "pes"))])
+"""
+    assert python(program, tmp_path=tmp_path, fresh=True)[:2] == (0, "[True, True]\n")
