@@ -12,6 +12,7 @@ device: "cuda" or "cpu", the heap to use. None is the default heap.
 
 # ruff: noqa: E402
 import sys as _sys
+from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -425,6 +426,4 @@ if check.scheduled:
 
 def load_ipython_extension(shell: Any) -> None:
     """Add %pyshmem and %%pes to IPython, for %load_ext pyshmem."""
-    from pyshmem.launch.notebook import register
-
-    register(shell)
+    _import_module("pyshmem.launch.notebook").register(shell)

@@ -21,11 +21,6 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints():
     assert done.stdout.endswith("doctor: all that was examined works\n")
 
 
-def test_help_lists_doctor():
-    done = subprocess.run([sys.executable, "-m", "pyshmem", "--help"], capture_output=True, text=True, timeout=100)
-    assert "pyshmem doctor: what works between the GPUs of this machine" in done.stdout
-
-
 def test_a_job_that_crashes_is_named_with_what_to_try(tmp_path):
     program = """
 from pyshmem.launch import doctor, info
