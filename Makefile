@@ -13,7 +13,7 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
 PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes)
-MINUTES_test-jobs := 7
+MINUTES_test-jobs := 9
 MINUTES_test-codegen := 4
 MINUTES_test-oldest-triton := 2
 MINUTES_test-1 := 2
@@ -21,7 +21,7 @@ MINUTES_test-2 := 2
 MINUTES_test-3 := 2
 MINUTES_test-4 := 3
 MINUTES_test-many := 1
-MINUTES_test-nodes := 3
+MINUTES_test-nodes := 2
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
