@@ -55,6 +55,13 @@ def test_info_says_how_to_get_an_mpi(monkeypatch):
     assert said == ["no library that mpi4py can load"] and missing[0].startswith("an MPI: pip install mpich")
 
 
+def test_info_names_the_variable_that_has_chosen_a_library_that_cannot_be_loaded(monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/absent/libmpi.so.12")
+    said, missing = lines(info._mpi)
+    assert said == ["no library that mpi4py can load"]
+    assert missing[0].startswith("MPI4PY_LIBMPI: got /absent/libmpi.so.12, which mpi4py cannot load: ")
+
+
 def test_info_says_that_mpi_does_not_start(monkeypatch):
     monkeypatch.setattr(info, "ABILITIES", "raise SystemExit('no fabric')")
     said, missing = lines(info._mpi)
