@@ -202,8 +202,8 @@ FAILURES = {
     "sys.exit(7)": (7, "PE 3 on pyhost1: exited with status 7"),
     "os.kill(os.getpid(), signal.SIGKILL)": (137, "PE 3 on pyhost1: killed by signal 9 (SIGKILL)"),
 }
-# PEs that are in no call
-ASLEEP = """
+# PEs that no SIGTERM ends
+DEAF = """
 import signal
 import pyshmem as shmem
 
@@ -211,9 +211,15 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 shmem.init()
 shmem.barrier_all()
 print("begun", flush=True)
+"""
+# and that are in no call
+ASLEEP = (
+    DEAF
+    + """
 while True:
     signal.sigtimedwait([], 1)
 """
+)
 
 
 def write(folder, text):

@@ -11,6 +11,7 @@ import pytest
 from pyshmem.launch import launchers
 from hosts import (
     ASLEEP,
+    DEAF,
     BIN,
     FAILING,
     FAILURES,
@@ -197,7 +198,7 @@ def test_mpich_takes_libfabric_under_srun(begin):
     assert job.out == "ofi\n" * 2
 
 
-COUNTING = """
+HEARING = """
 import os, signal, time
 import pyshmem as shmem
 
@@ -207,6 +208,10 @@ for number in (signal.SIGTERM, signal.SIGUSR1):
 shmem.init()
 shmem.barrier_all()
 print("begun", flush=True)
+"""
+COUNTING = (
+    HEARING
+    + """
 while signal.SIGTERM not in heard:
     time.sleep(0.01)
 print("heard", flush=True)
@@ -215,6 +220,7 @@ while signal.SIGUSR1 not in heard:
 shmem.barrier_all()
 print("SIGTERM:", heard.count(signal.SIGTERM), flush=True)
 """
+)
 
 
 def test_a_signal_of_slurm_reaches_each_pe_once(begin):
@@ -237,17 +243,13 @@ def test_a_lost_node_is_named(begin):
     assert until(lambda: job.left() == NOTHING, 30), job.left()
 
 
-ENDLESS = """
-import signal
-import pyshmem as shmem
-
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-shmem.init()
-shmem.barrier_all()
-print("begun", flush=True)
+ENDLESS = (
+    DEAF
+    + """
 while True:
     shmem.barrier_all()
 """
+)
 
 
 def begun(said):
@@ -256,37 +258,40 @@ def begun(said):
     return ask("enter", 0, "squeue", "--noheader", "--format=%A").split()[0]
 
 
+def fails(job, number, state):
+    """The status of sbatch --wait is 0 if that of the job has not yet reached Slurm's controller: ask for it."""
+    job.end()
+    show = ("enter", 0, "scontrol", "show", "job", number)
+    assert until(lambda: f"JobState={state}" in ask(*show), 60), ask(*show)
+    assert "ExitCode=0:0" not in ask(*show)
+
+
 def test_scancel_ends_the_job_and_leaves_nothing(mpi, submit, tmp_path):
     job = submit(ENDLESS, mpi=mpi)
-    ask("enter", 0, "scancel", begun(tmp_path / "said"))
-    assert job.end() != 0
+    number = begun(tmp_path / "said")
+    ask("enter", 0, "scancel", number)
+    fails(job, number, "CANCELLED")
     assert until(lambda: job.left() == NOTHING, 60), job.left()
 
 
 def test_the_time_limit_ends_the_job_and_leaves_nothing(submit, tmp_path):
     """Slurm counts minutes, and looks twice in one."""
     job = submit(ENDLESS, time=1)
-    assert job.end() != 0
+    fails(job, begun(tmp_path / "said"), "TIMEOUT")
     assert "DUE TO TIME LIMIT" in (tmp_path / "said").read_text()
     assert until(lambda: job.left() == NOTHING, 60), job.left()
 
 
-PREEMPTED = """
-import os, signal, time
-import pyshmem as shmem
-
-heard = []
-for number in (signal.SIGTERM, signal.SIGUSR1):
-    signal.signal(number, lambda number, frame: heard.append(number))
-shmem.init()
-shmem.barrier_all()
-print("begun", flush=True)
+PREEMPTED = (
+    HEARING
+    + """
 while not heard:
     time.sleep(0.01)
 shmem.barrier_all()
 print("heard", *heard, flush=True)
 shmem.finalize()
 """
+)
 
 
 @pytest.mark.parametrize(
