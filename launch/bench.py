@@ -19,14 +19,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"pyshmem bench: {', '.join(missing)} missing: pip install 'pyshmem-mpi[bench]'", file=sys.stderr)
         return 1
     here = Path(__file__).parents[1]  # the folder of an editable checkout, or the package pyshmem
-    folders = (Path.cwd(), here, here / "suites")
-    root = next(folder for folder in folders if _has_suites(folder))
+    checkout = [Path.cwd()] if (Path.cwd() / "pyshmem").exists() else []
+    folders = (*checkout, here, here / "suites")
+    root = next(folder for folder in folders if (folder / "benchmarks" / "__main__.py").exists())
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
-
-
-def _has_suites(folder: Path) -> bool:
-    return (folder / "benchmarks" / "__main__.py").exists() and (
-        (folder / "pyshmem").exists() or folder.name == "suites"
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -19,17 +18,13 @@ OTHERS = "pyshmemrun -n N PROGRAM starts a program on N PEs; oshcc compiles Open
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
-    if not arguments or arguments[0] in COMMANDS:
-        name, *rest = arguments or ["info"]
-        return int(import_module(f"pyshmem.launch.{name}").main(rest))
     parser = argparse.ArgumentParser("pyshmem", epilog=OTHERS)
     parser.add_argument("--version", action="version", version=f"pyshmem {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         commands.add_parser(name, help=text)
-    parser.parse_args(arguments)
-    return 2  # for a reader: parse_args has ended the process
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if arguments and arguments[0] in COMMANDS:  # whose own parser reads the rest
+        name, *rest = arguments
+    else:
+        name, rest = parser.parse_args(arguments).command or "info", []
+    return int(import_module(f"pyshmem.launch.{name}").main(rest))

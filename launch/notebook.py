@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from .interactive import END
@@ -31,10 +31,8 @@ class Session:
         self.close()
         if words == ["off"]:
             return
-        script = Path(sys.executable).with_name("pyshmemrun")
-        command = [sys.executable, *([str(script)] if script.exists() else ["-m", "pyshmem.launch"])]
         self._job = subprocess.Popen(
-            [*command, *words, "--cells"],
+            [sys.executable, "-m", "pyshmem.launch", *words, "--cells"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -48,11 +46,9 @@ class Session:
         if self._job is None or self._job.stdin is None:
             print(f"no PEs: {USAGE}", file=sys.stderr)
             return
-        try:
+        with suppress(BrokenPipeError):  # the job has ended, of which its output tells
             self._job.stdin.write(json.dumps(cell) + "\n")
             self._job.stdin.flush()
-        except BrokenPipeError:
-            pass  # the job has ended, of which its output tells
         self._show()
 
     def close(self) -> None:
