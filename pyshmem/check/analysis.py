@@ -62,7 +62,7 @@ class Analysis:
                 sites[record[2]] = self.findings.site(record[3], record[4], record[5])
             elif kind in ("wait", "fetched"):
                 words.update((pe, row[0]) for row in record[3])
-            elif kind == "amo" and record[9]:
+            elif kind == "amo" and record[10]:
                 words.add((record[5], record[6]))
         if pe >= 0:
             self.watched.add(words)
@@ -166,12 +166,12 @@ class Analysis:
 
     def _amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
-        _, _, pe, site, name, ctx, target, start, size, fetches, operator, operand = event
+        _, _, pe, site, name, ctx, target, start, size, operator, operand, fetched = event
         agent = self.now[pe]
         if operator in ("fetch", "read"):
             op = self._op(agent, FETCH, site, name)
             self._touch(op, agent, target, (start, start + size))
-        elif not fetches:
+        elif not fetched:
             self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand))
             return
         else:
@@ -190,7 +190,7 @@ class Analysis:
         op.message = agent.release(target, unfenced=True)
 
     def _amo_end(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, site, target, start, _, operator, operand, old, condition = event
+        _, _, pe, site, target, start, operator, operand, old, condition = event
         agent = self.now[pe]
         _, (_, op) = self.waiting.pop(agent)
         word = self.words.get((target, start))
@@ -414,4 +414,8 @@ def _events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator
     for record in trace if pe >= 0 else ():
         kind = record[1]
         if kind not in ("site", "init"):
-            yield record[0], kind, pe, sites.get(record[2], 0), *record[3:]
+            site = sites.get(record[2], 0)
+            yield record[0], kind, pe, site, *record[3:]
+            if kind == "amo" and record[10]:
+                time, old, condition = record[10]
+                yield time, "amo_end", pe, site, record[5], record[6], record[8], record[9], old, condition

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from pyshmem.check.recording import Range, hidden, recorder
+from pyshmem.check.recording import Range, extent, hidden, recorder
 from pyshmem.check.trace import now
 from pyshmem.host.amo import _ROWS as ATOMICS
 from pyshmem.host.contexts import CTX_DEFAULT
@@ -48,26 +48,17 @@ def bits(value: Any, dtype: Any) -> int | None:
 # ---- copies ----
 
 
-class Copy(NamedTuple):
-    """Both sides of a copy, and where the private side lies."""
+def copied(own: Any, symmetric: Any, size: Any, nbi: bool) -> tuple[Range, Range, int | None]:
+    """What a copy of ``size`` elements, by default of all of ``own``, accesses there and here, and the word if it is one.
 
-    there: Range
-    here: Range
-    address: int
-
-    @property
-    def value(self) -> int | None:
-        return value_at(self.address, self.here[2] - self.here[1])
-
-
-def copied(name: str, argument: str, own: Any, symmetric: Any, size: Any) -> Copy:
-    """What a copy of ``size`` elements, by default of all of ``own``, accesses; of a non-blocking one, until quiet."""
-    operand = describe(name, argument, own)
-    count = operand.nelems if size is None else int(size)
-    here = recorder.at(operand.address, count * operand.itemsize)
-    if name.endswith("_nbi"):
+    nbi: it is non-blocking, and accesses its own side until quiet.
+    """
+    address, nbytes = extent(own, None if size is None else int(size))
+    here = recorder.at(address, nbytes)
+    if nbi:
         recorder.keep(here, own)
-    return Copy(recorder.symmetric(symmetric, count), here, operand.address)
+    start = recorder.at(extent(symmetric, 0)[0], 0)[1]
+    return (start, start + nbytes), here, value_at(address, nbytes) if nbytes <= 8 else None
 
 
 def put(name: str, call: Call) -> Call:
@@ -79,9 +70,8 @@ def put(name: str, call: Call) -> Call:
             return call(target, source, pe, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
-        copy = copied(name, "source", source, target, size)
-        rest = [copy.there], [copy.here], nbi, copy.value
-        recorder.write(time, "put", name, context(ctx), world(pe, ctx), *rest)
+        there, here, value = copied(source, target, size, nbi)
+        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [here], nbi, value)
         return found
 
     return recorded
@@ -96,8 +86,8 @@ def get(name: str, call: Call) -> Call:
             return call(target, source, pe, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
-        copy = copied(name, "target", target, source, size)
-        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [copy.there], [copy.here], nbi)
+        there, here, _ = copied(target, source, size, nbi)
+        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], [here], nbi)
         return found
 
     return recorded
@@ -176,9 +166,9 @@ def put_signal(name: str, call: Call) -> Call:
             return call(target, source, pe, signal, value, sigop, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
-        copy, word = copied(name, "source", source, target, size), recorder.symmetric(signal)[0]
-        operator = "add" if int(sigop) == SIGNAL.ADD else "set"
-        rest = [copy.there], [copy.here], nbi, word, 8, operator, int(value)
+        there, here, _ = copied(source, target, size, nbi)
+        word, operator = recorder.symmetric(signal)[0], "add" if int(sigop) == SIGNAL.ADD else "set"
+        rest = [there], [here], nbi, word, 8, operator, int(value)
         recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
         return found
 
@@ -193,7 +183,7 @@ def signal_update(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, signal, value, pe, ctx)
         word = recorder.symmetric(signal)[0]
-        rest = word, 8, False, name.removeprefix("signal_"), int(value)
+        rest = word, 8, name.removeprefix("signal_"), int(value), None
         recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
         return found
 
@@ -208,6 +198,9 @@ def atomic(name: str, call: Call) -> Call:
     nbi = name.endswith("_nbi")
     alone = "inc" in name or row.operator == "fetch"
     operands = ("cond", "value") if row.operator == "compare_swap" else () if alone else ("value",)
+    word = "source" if row.operator == "fetch" else "target"
+    names = (*(("fetch",) if nbi else ()), word, *operands, "pe", "ctx")
+    fetches = row.fetches and not nbi
 
     @wraps(call)
     def recorded(*arguments: Any, **options: Any) -> Any:
@@ -215,23 +208,20 @@ def atomic(name: str, call: Call) -> Call:
             return call(*arguments, **options)
         time = now()
         old = hidden(call, *arguments, **options)
-        word = "source" if row.operator == "fetch" else "target"
-        names = (*(("fetch",) if nbi else ()), word, *operands, "pe", "ctx")
         given = dict(zip(names, arguments, strict=False)) | options
-        there, ctx = recorder.symmetric(given[word]), given.get("ctx")
-        value = given.get("value", 1)
-        value = None if row.operator == "fetch" else bits(value, given[word].dtype)
-        key = world(given["pe"], ctx), there[0], there[1] - there[0]
-        fetches = row.fetches and not nbi
+        array, ctx = given[names[nbi]], given.get("ctx")
+        address, nbytes = extent(array)
+        pe, start = world(given["pe"], ctx), recorder.at(address, 0)[1]
+        value = None if row.operator == "fetch" else bits(given.get("value", 1), array.dtype)
+        fetched: Any = None
+        if fetches:
+            condition = bits(given["cond"], array.dtype) if "cond" in given else None
+            fetched = now(), None if isinstance(old, float) else old, condition
         operator = "update" if nbi else row.operator
-        recorder.write(time, "amo", name, context(ctx), *key, fetches, operator, value)
+        recorder.write(time, "amo", name, context(ctx), pe, start, nbytes, operator, value, fetched)
         if nbi:
-            fetched = recorder.keep(recorder.array(given["fetch"]), given["fetch"])
-            recorder.write(time, "get", name, context(ctx), key[0], [], [fetched], True)
-        elif fetches:
-            condition = bits(given["cond"], given[word].dtype) if "cond" in given else None
-            seen = None if isinstance(old, float) else old
-            recorder.write(now(), "amo_end", *key, row.operator, value, seen, condition)
+            into = recorder.keep(recorder.array(given["fetch"]), given["fetch"])
+            recorder.write(time, "get", name, context(ctx), pe, [], [into], True)
         return old
 
     return recorded
@@ -335,16 +325,15 @@ def ordering(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*arguments, **options)
         found = hidden(call, *arguments, **options)
+        given = (*arguments, *options.values(), None)
         if name == "pe_quiet":
-            pes, ctx = (*arguments, *options.values(), None)[:2]
+            pes, ctx = given[:2]
             recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
-            return found
-        ctx = context((*arguments, *options.values(), None)[0])
-        if name == "fence":
-            recorder.write(now(), "fence", ctx)
+        elif name == "fence":
+            recorder.write(now(), "fence", context(given[0]))
         else:
             recorder.quiet()
-            recorder.write(now(), "quiet", ctx, None)
+            recorder.write(now(), "quiet", context(given[0]), None)
         return found
 
     return recorded

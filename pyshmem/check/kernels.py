@@ -154,8 +154,6 @@ def _compare_swap(call: Call) -> Call:
 
 def _write(time: int, name: str, ranges: list[Any], operator: str, value: Any, old: Any, condition: Any) -> None:
     """old: the handle of the value before, if the operation acquires."""
+    fetched = None if old is None else (now(), int(np.asarray(old.data).reshape(-1)[0]), condition)
     for pe, start, end in ((pe, *part) for pe, *span in ranges for part in parts(tuple(span))):
-        key = pe, start, end - start
-        recorder.write(time, "amo", name, 0, *key, old is not None, operator, value)
-        if old is not None:
-            recorder.write(now(), "amo_end", *key, operator, value, int(np.asarray(old.data).reshape(-1)[0]), condition)
+        recorder.write(time, "amo", name, 0, pe, start, end - start, operator, value, fetched)

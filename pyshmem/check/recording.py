@@ -93,12 +93,7 @@ class Recorder:
 
     def array(self, array: Any, nelems: int | None = None) -> Range:
         """The range of the first elements of a contiguous array of any library."""
-        if type(array) is torch.Tensor:
-            address, count, item = array.data_ptr(), array.numel(), array.element_size()
-        else:
-            operand = describe("check", "array", array)
-            address, count, item = operand.address, operand.nelems, operand.itemsize
-        return self.at(address, (count if nelems is None else nelems) * item)
+        return self.at(*extent(array, nelems))
 
     def is_seen(self, address: int) -> bool:
         """Whether accesses to this address are recorded."""
@@ -112,6 +107,14 @@ class Recorder:
             self._arrays.append(array)
             self.watched.append((where[1], where[2]))
         return where
+
+
+def extent(array: Any, nelems: int | None = None) -> tuple[int, int]:
+    """The address and the bytes of the first elements of a contiguous array that a call has accepted."""
+    if type(array) is torch.Tensor:
+        return array.data_ptr(), array.nbytes if nelems is None else nelems * array.itemsize
+    operand = describe("check", "array", array)
+    return operand.address, (operand.nelems if nelems is None else nelems) * operand.itemsize
 
 
 recorder = Recorder()

@@ -41,12 +41,13 @@ class Trace:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._size = self._at = 0
         self._lock = threading.RLock()
-        self._sites: dict[Any, int] = {}
+        self._sites: dict[tuple[int, int], int] = {}
+        self._codes: list[Any] = []
         self._ids: dict[tuple[str, int], int] = {}
         self._room(0)
 
-    def _room(self, nbytes: int) -> None:
-        while self._at + nbytes + 1 > self._size:
+    def _room(self, end: int) -> None:
+        while end >= self._size:
             self._size += _CHUNK
         os.ftruncate(self._file, self._size)
         self._map = mmap.mmap(self._file, self._size)
@@ -55,17 +56,17 @@ class Trace:
         data = marshal.dumps(record)
         data = len(data).to_bytes(4, "little") + data
         with self._lock:
-            end = self._at + len(data)
+            start = self._at
+            self._at = end = start + len(data)
             if end >= self._size:
-                self._room(len(data))
-            self._map[self._at : end] = data
-            self._at = end
+                self._room(end)
+            self._map[start:end] = data
 
     def site(self) -> int:
         """The number of the line of the user's program that is being executed; 0 if there is none."""
         frame = sys._getframe(1)
         while frame is not None:
-            found = self._sites.get((frame.f_code, frame.f_lasti))
+            found = self._sites.get((id(frame.f_code), frame.f_lasti))
             if found is None:
                 found = self._new_site(frame)
             if found >= 0:
@@ -83,7 +84,8 @@ class Trace:
                 self._ids[key] = len(self._ids) + 1
                 self.write((now(), "site", self._ids[key], os.path.abspath(name), frame.f_lineno, code.co_name))
             found = self._ids[key]
-        self._sites[(code, frame.f_lasti)] = found
+        self._codes.append(code)  # which keeps its id
+        self._sites[(id(code), frame.f_lasti)] = found
         return found
 
 

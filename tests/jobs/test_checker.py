@@ -90,7 +90,7 @@ def test_signals_of_kernels_release_what_the_program_has_stored_here_and_there(s
     """PE 1 reads data on both PEs behind the signal. Data that the program has put on a third PE is not covered."""
     words = {
         "kernel": ("signal", 0, "signal_set", 1, 64, "set", 1),
-        "host": ("amo", 0, "signal_set", 0, 1, 64, 8, False, "set", 1),
+        "host": ("amo", 0, "signal_set", 0, 1, 64, 8, "set", 1, None),
     }
     sender = [
         (0, "init", 0, 0, 3),
