@@ -51,3 +51,13 @@ def reducing(model, **options):
     reducer = ops.GradientReducer(model, **options)
     yield reducer
     reducer.close()
+
+
+def noted(step, order, name):
+    """A reducer's step that adds ``name`` to ``order``."""
+
+    def wrapped(source):
+        order.append(name)
+        step(source)
+
+    return wrapped

@@ -1,6 +1,7 @@
 """GradientReducer: averages as DistributedDataParallel makes them, whatever parameters a model has and backward reaches."""
 
 import copy
+from functools import partial
 
 import pyshmem as shmem
 import pytest
@@ -8,8 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
 from operands import close_to, equal_on_all_pes
-from reduced_models import BOUNDS, averages, check, data, every_schedule, loss_of, network, reducing
-from support import here, torch_store
+from reduced_models import BOUNDS, averages, check, data, every_schedule, loss_of, network, noted, reducing
+from support import here, refuses, torch_store
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_not_a_number_in_one_element_of_one_pe_is_in_that_element_on_all(schedul
 
 @every_schedule
 def test_sums_of_several_backwards_count_each_gradient_once(schedule):
-    """Also of a parameter that a later backward does not use, after no_sync, and of the parts that checkpoints run."""
+    """Also of a parameter that a later backward does not use, and after no_sync."""
     n = shmem.n_pes()
     model = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)]).to(here())
     x = torch.ones(1, 1, device=here())
@@ -72,10 +73,41 @@ def test_sums_of_several_backwards_count_each_gradient_once(schedule):
         assert [each.weight.grad.item() for each in model] == [4 * n, n]
         torch.autograd.grad(model[0](x), model[0].weight)  # adds to no .grad
         assert [each.weight.grad.item() for each in model] == [4 * n, n]
+
+
+@every_schedule
+@pytest.mark.parametrize("average", [True, False])
+def test_a_backward_with_reentrant_checkpoints_reduces_each_bucket_once(schedule, average):
+    """Chained ones, one in another, and one of a layer that is also used outside; onto gradients of the backward before."""
+    model = torch.nn.ModuleList(torch.nn.Linear(1, 1, bias=False) for _ in range(3)).to(here())
+    x, wanted, counts = torch.ones(1, 1, device=here(), requires_grad=True), 1 if average else shmem.n_pes(), []
+    reentrant = partial(torch.utils.checkpoint.checkpoint, use_reentrant=True)
+
+    def chained(x):
+        return reentrant(model[2], reentrant(model[1], model[1](reentrant(model[0], x))))
+
+    with reducing(model, average=average, schedule=schedule, bucket_bytes=4) as reducer:
+        reducer._steps = [noted(step, counts, i) for i, step in enumerate(reducer._steps)]
+        for each in model:
+            each.weight.data.fill_(1)
+        for turn, forward in enumerate((chained, chained, lambda x: reentrant(chained, x)), 1):
+            forward(x).sum().backward()
+            assert [each.weight.grad.item() for each in model] == [turn * wanted, 2 * turn * wanted, turn * wanted]
+            assert counts == [0, 1, 2]
+            counts.clear()
+
+
+def test_a_layer_that_begins_to_be_checkpointed_behind_its_reduction_is_refused_by_name():
+    model = torch.nn.ModuleList(torch.nn.Linear(1, 1, bias=False) for _ in range(2)).to(here())
+    x = torch.ones(1, 1, device=here(), requires_grad=True)
+    with reducing(model, bucket_bytes=4):
+        model[1](model[0](x)).sum().backward()
+        twice = model[1](torch.utils.checkpoint.checkpoint(model[1], x, use_reentrant=True))
+        with refuses("GradientReducer", "model, 1.weight: got a second gradient in one backward; wants .* anew"):
+            twice.sum().backward()
         model.zero_grad()
-        inner = torch.utils.checkpoint.checkpoint(model[1], x.clone().requires_grad_(), use_reentrant=True)
-        model[0](inner).backward()
-        assert [each.weight.grad.item() for each in model] == [n, n]
+        model[1](model[0](x)).sum().backward()
+        assert model[0].weight.grad.isfinite().all()
 
 
 @every_schedule

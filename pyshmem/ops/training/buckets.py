@@ -39,6 +39,7 @@ class Bucket:
             self.views.append(flat[start : start + each.numel()].as_strided(each.shape, strides))
             start += each.numel()
         self.missing = 0  # gradients that this backward has not brought
+        self.begun = False  # to be reduced in this backward
         self.absent: list[int] = []  # places of parameters that had no gradient here when the bucket was reduced
 
     @property

@@ -19,6 +19,7 @@ from pyshmem.ops.agreement import require_alike, require_near, require_no_captur
 from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
+from pyshmem.ops.training.outermost import Outermost
 from pyshmem.ops.training.schedules import SCHEDULES, Schedule, slot_bytes, words_of
 from pyshmem.ops.training.used import Used
 from pyshmem.ops.training.watch import Watch
@@ -72,7 +73,8 @@ class GradientReducer:
             for i, each in enumerate(self._buckets)
         ]
         self._side, self._streams = Side(), set[Any]()
-        self._synced, self._task, self._next = True, -1, 0
+        self._synced, self._warm, self._next = True, False, 0
+        self._backward = Outermost(self._begin, self._end)
         self._used = Used(self._team, self._space["used"], self._space["used anywhere"])
         self._broadcast(model)
         for bucket, step in zip(self._buckets, self._steps, strict=True):  # compiles; a capture cannot
@@ -133,24 +135,27 @@ class GradientReducer:
             return
         if self._generation != job.generation:
             refuse(NotInitializedError, NAME, "model", "a backward after finalize", "close() before it")
-        task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._begin(task)
+        self._backward.enter()
+        if bucket.begun:
+            name = next(name for name, each in bucket.parameters if each is parameter)
+            wants = "a reducer that is made anew when a model begins to use reentrant checkpoints"
+            refuse(ArgumentError, NAME, f"model, {name}", "a second gradient in one backward", wants)
         if default().streams:
             self._streams.add(torch.cuda.current_stream())
         bucket.missing -= 1
-        while self._next < len(self._buckets) and not self._buckets[self._next].missing:
+        early = self._warm and not self._backward.within
+        while early and self._next < len(self._buckets) and not self._buckets[self._next].missing:
             self._reduce_next()
 
-    def _begin(self, task: int) -> None:
-        """Begin the reductions of a backward, which ends them before it returns."""
-        self._task, self._next = task, 0
+    def _begin(self) -> None:
+        """Begin the reductions of a backward: after the first one, and if none has run others, while it makes more."""
+        self._next = 0
         for bucket in self._buckets:
-            bucket.missing = len(bucket.parameters)
-        torch.autograd.Variable._execution_engine.queue_callback(self._end)
+            bucket.missing, bucket.begun = len(bucket.parameters), False
 
     def _reduce_next(self) -> None:
         bucket, step = self._buckets[self._next], self._steps[self._next]
+        bucket.begun = True
         self._next += 1
         with self._side.after(*self._streams), torch.no_grad():
             step(bucket.collect(self._side))
@@ -158,8 +163,6 @@ class GradientReducer:
 
     def _end(self) -> None:
         """Reduce what is left, and let the current stream wait for all."""
-        if self._task == -1:
-            return
         while self._next < len(self._buckets):
             self._reduce_next()
         with self._side.after():
@@ -167,7 +170,8 @@ class GradientReducer:
             shmem.barrier_on_stream(self._team)  # the last chunks of all PEs have come
         self._side.join()
         self._used.settle(self._buckets)
-        self._task = -1
+        self._warm = True
+        self._begin()
 
 
 def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: Any) -> list[Any]:
