@@ -81,10 +81,11 @@ class GradientReducer:
             step(bucket.flat)
         self._used.exchange(self._buckets)
         shmem.barrier_on_stream(self._team)
-        self._adders: list[Any] = []  # of gradients to .grad: torch keeps them only while there is a graph
-        self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters))]
-        for bucket in self._buckets:
-            self._hook(bucket)
+        self._adders: list[tuple[Any, Any]] = []  # of gradients to .grad, which torch keeps only while there is a graph
+        self._stream: Any = False
+        self._follow()
+        self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters, self._follow))]
+        self._hooks += [self._hook(bucket, each) for bucket in self._buckets for _, each in bucket.parameters]
 
     @property
     def buckets(self) -> tuple[tuple[str, ...], ...]:
@@ -102,7 +103,7 @@ class GradientReducer:
 
     def close(self) -> None:
         """End the reductions and free the buckets. A .grad that is a view of one becomes None. Collective over the team."""
-        for hook in self._hooks:
+        for hook in (*self._hooks, *(handle for _, handle in self._adders)):
             hook.remove()
         for bucket in self._buckets:
             bucket.detach()
@@ -111,14 +112,25 @@ class GradientReducer:
             self._space.close()
             self._team.destroy()
 
-    def _hook(self, bucket: Bucket) -> None:
-        """Let backward say when it adds a gradient of the bucket, and when it has."""
-        for place, (_, parameter) in enumerate(bucket.parameters):
-            function: Any = parameter.view_as(parameter).grad_fn
-            adder = function.next_functions[0][0]
-            self._adders.append(adder)
-            self._hooks.append(adder.register_prehook(partial(bucket.divide, place)))
-            self._hooks.append(parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket)))
+    def _hook(self, bucket: Bucket, parameter: torch.Tensor) -> Any:
+        return parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket))
+
+    def _follow(self) -> None:
+        """Let backward say when it adds a gradient, on the current stream.
+
+        torch adds on the stream where the node of the sum was made, and refuses that if another one captures a graph.
+        """
+        stream = torch.cuda.current_stream() if default().streams else None
+        if stream == self._stream:
+            return
+        self._stream = stream
+        while self._adders:
+            self._adders.pop()[1].remove()
+        for bucket in self._buckets:
+            for place, (_, parameter) in enumerate(bucket.parameters):
+                function: Any = parameter.view_as(parameter).grad_fn
+                adder = function.next_functions[0][0]
+                self._adders.append((adder, adder.register_prehook(partial(bucket.divide, place))))
 
     def _broadcast(self, model: torch.nn.Module) -> None:
         with torch.no_grad():

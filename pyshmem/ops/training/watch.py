@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ WANTS = "the parameters that the reducer was made for: close() it, and make anot
 class Watch:
     """A hook of a model. Copies of the model, which are trained alone, and files have one that does nothing."""
 
-    def __init__(self, model: torch.nn.Module, parameters: Sequence[Named]) -> None:
-        self._places = []
+    def __init__(self, model: torch.nn.Module, parameters: Sequence[Named], follow: Callable[[], None]) -> None:
+        """follow: called before each forward pass that makes a graph."""
+        self._places, self._follow = [], follow
         for name, each in parameters:
             owner, _, leaf = name.rpartition(".")
             self._places.append((name, model.get_submodule(owner)._parameters, leaf, each, each.dtype))
@@ -32,6 +33,7 @@ class Watch:
                 refuse(ArgumentError, NAME, f"model, {name}", "another parameter, as load_state_dict assigns", WANTS)
             if each.dtype is not dtype:
                 refuse(ArgumentError, NAME, f"model, {name}", f"{each.dtype}, changed from {dtype}", WANTS)
+        self._follow()
 
     def __reduce__(self) -> Any:
         return _idle, ()
