@@ -25,7 +25,7 @@ static set_t active_set(const char *routine, int start, int log_stride, int size
     if (apart < 0 || apart % stride || apart / stride >= size)
         refuse("ArgumentError", routine, "PE_start", "an active set that includes this PE",
                "%d PEs from %d at stride %ld", size, start, (long)stride);
-    symmetric(routine, "pSync", psync, 3 * sizeof *psync);
+    on_cpu(routine, "pSync", psync, 3 * sizeof *psync);
     return (set_t){routine, start, stride, size, apart / stride, psync, psync + 1, psync + 2};
 }
 
@@ -98,6 +98,6 @@ static void set_reduce(set_t set, int operator, int kind, void *dest, const void
         if (i) kinds[kind].combine[operator](total, part, count);
     }
     meet(&set);
-    memcpy(dest, total, nbytes);
+    put(set.routine, SHMEM_CTX_DEFAULT, dest, total, nbytes, (int)state.my_pe);
     free(total);
 }

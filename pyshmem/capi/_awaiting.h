@@ -28,6 +28,11 @@ static uint64_t count_included(uint64_t count, const int *status) {
     return included;
 }
 
+/* Where the present values of words can be read: a copy of GPU memory, which the next call of the thread replaces. */
+static inline const void *readable(const void *words, uint64_t nbytes) {
+    return LIKELY(!on_gpu(words)) ? words : (const void *)RARE("look", (int64_t)words, (int64_t)nbytes);
+}
+
 /* Ends the job for a wait of `size` bytes that has timed out. many: whether any of several words would do. */
 static RARELY void time_out(const char *routine, const char *argument, const void *word, int cmp, int64_t value,
                             int64_t seen, int many) {
@@ -39,19 +44,19 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
 #define AWAITING(T)                                                                                                  \
     static RARELY T##_t wait_slowly_##T(const char *routine, const T##_t *ivar, int cmp, T##_t v) {                  \
         T##_t seen;                                                                                                  \
-        for (spin_t s = begin_wait(); !holds_##T(seen = look_##T(ivar), cmp, v);)                                    \
+        for (spin_t s = begin_wait(); !holds_##T(seen = look_##T(readable(ivar, sizeof v)), cmp, v);)                \
             if (!spin_pause(&s)) time_out(routine, "ivar", ivar, cmp, (int64_t)v, (int64_t)seen, 0);                 \
         return seen;                                                                                                 \
     }                                                                                                                \
     static inline T##_t wait_##T(const char *routine, const void *where, int cmp, T##_t v) {                         \
         const T##_t *ivar = where;                                                                                   \
         symmetric(routine, "ivar", ivar, sizeof *ivar);                                                              \
-        T##_t seen = look_##T(ivar);                                                                                 \
+        T##_t seen = look_##T(readable(ivar, sizeof v));                                                             \
         return LIKELY(holds_##T(seen, cmp, v)) ? seen : wait_slowly_##T(routine, ivar, cmp, v);                      \
     }                                                                                                                \
     static inline int test_##T(const char *routine, const void *ivar, int cmp, T##_t v) {                            \
         symmetric(routine, "ivar", ivar, sizeof v);                                                                  \
-        return holds_##T(look_##T(ivar), cmp, v);                                                                    \
+        return holds_##T(look_##T(readable(ivar, sizeof v)), cmp, v);                                                \
     }                                                                                                                \
     static int every_##T(const char *routine, const void *where, size_t count, const int *status, int cmp,           \
                          const T##_t *v, int each, int wait) {                                                       \
@@ -61,7 +66,7 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
             if (status && status[i]) continue;                                                                       \
             if (wait)                                                                                                \
                 wait_##T(routine, ivars + i, cmp, v[each ? i : 0]);                                                  \
-            else if (!holds_##T(look_##T(ivars + i), cmp, v[each ? i : 0]))                                          \
+            else if (!test_##T(routine, ivars + i, cmp, v[each ? i : 0]))                                            \
                 return 0;                                                                                            \
         }                                                                                                            \
         return 1;                                                                                                    \
@@ -71,10 +76,11 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
         const T##_t *ivars = where;                                                                                  \
         symmetric(routine, "ivars", ivars, count * sizeof *ivars);                                                   \
         if (!count_included(count, status)) return SIZE_MAX;                                                         \
-        int64_t found = find_##T(ivars, count, cmp, v, each, status, next_first(count));                             \
+        uint64_t nbytes = count * sizeof *ivars;                                                                     \
+        int64_t found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count));           \
         if (found < 0 && !wait) return SIZE_MAX;                                                                     \
         for (spin_t s = begin_wait(); found < 0;                                                                     \
-             found = find_##T(ivars, count, cmp, v, each, status, next_first(count)))                                \
+             found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count)))              \
             if (!spin_pause(&s)) time_out(routine, "ivars", ivars, cmp, (int64_t)v[0], 0, 1);                        \
         return (size_t)found;                                                                                        \
     }                                                                                                                \
@@ -82,7 +88,9 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
                            int cmp, const T##_t *v, int each, int wait) {                                            \
         const T##_t *ivars = where;                                                                                  \
         size_t first = first_##T(routine, where, count, status, cmp, v, each, wait), found = 0;                      \
-        for (size_t i = 0; first != SIZE_MAX && i < count; i++)                                                      \
+        if (first == SIZE_MAX) return 0;                                                                             \
+        ivars = readable(ivars, count * sizeof *ivars);                                                              \
+        for (size_t i = 0; i < count; i++)                                                                           \
             if (i == first || (!(status && status[i]) && holds_##T(look_##T(ivars + i), cmp, v[each ? i : 0])))      \
                 indices[found++] = i;                                                                                \
         return found;                                                                                                \

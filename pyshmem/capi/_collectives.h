@@ -35,6 +35,14 @@ static int end_call(const call_t *c, int outcome) {
     return 1;
 }
 
+/* A call with GPU memory, by the function of Python's table that has the routine's name. rest: the arguments behind the
+ * source, whose number is `more`. */
+static int on_gpus(const call_t *c, const void *dest, const void *source, int more, int64_t first, int64_t second,
+                   int64_t third) {
+    return (int)RARE("collective", (int64_t)c->routine, c->team - state.teams, (int64_t)dest, (int64_t)source, more,
+                     first, second, third);
+}
+
 static void *dest_of(const call_t *c, void *dest, uint64_t nelems) {
     return (void *)symmetric(c->routine, "dest", dest, nelems * kinds[c->kind].item);
 }
@@ -47,6 +55,7 @@ static int broadcast(const char *routine, shmem_team_t of, void *dest, const voi
     call_t c = call_of(routine, of, WORD_BROADCAST, kind, nelems, 0);
     if (root < 0 || root >= c.team->size) refuse_pe(routine, c.team->size, root);
     if (!nelems) return 0;
+    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->broadcast(c.team->native, word_of(&c), root, to, source_of(&c, source, nelems),
                                                nelems * kinds[kind].item));
@@ -63,11 +72,13 @@ static int gather(const call_t *c, void *dest, const void *source, uint64_t firs
 static int fcollect(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind) {
     call_t c = call_of(routine, of, WORD_FCOLLECT, kind, nelems, 0);
     if (!nelems) return 0;
+    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     return gather(&c, dest, source, (uint64_t)c.team->me * nelems, nelems, (uint64_t)c.team->size * nelems);
 }
 
 static int collect(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind) {
     call_t c = call_of(routine, of, WORD_COLLECT, kind, nelems, 0);
+    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     c.nelems = 0; /* may differ: the note tells it, and the room, whether memory is private, and the word */
     uint64_t note[4] = {nelems, UINT64_MAX >> 1, 0, word_of(&c)}, first = 0, total = 0;
     uint64_t (*notes)[4] = malloc((uint64_t)c.team->size * sizeof *notes), word = (uint64_t)WORD_SHARE << 56;
@@ -91,6 +102,8 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
     if (dst < 1 || sst < 1)
         refuse("ArgumentError", routine, dst < 1 ? "dst" : "sst", "1 or more", "%ld", (long)(dst < 1 ? dst : sst));
     if (!nelems) return 0;
+    if ((on_gpu(dest) || on_gpu(source)) && whole) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
+    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 3, dst, sst, (int64_t)nelems);
     uint64_t last = (uint64_t)c.team->size * nelems - 1;
     char *to = (char *)dest_of(&c, dest, last * (uint64_t)dst + 1) + (uint64_t)c.team->me * nelems * to_step;
     const void *from = source_of(&c, source, last * (uint64_t)sst + 1);
@@ -103,6 +116,7 @@ static int fold(const char *routine, shmem_team_t of, int mode, int operator, in
                 uint64_t nelems) {
     call_t c = call_of(routine, of, (uint64_t)(WORD_FOLD + mode * OPERATORS + operator), kind, nelems, 0);
     if (!nelems) return 0;
+    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->fold(c.team->native, word_of(&c), (int[]){mode, operator, kind}, to,
                                           source_of(&c, source, nelems), nelems));
@@ -110,11 +124,21 @@ static int fold(const char *routine, shmem_team_t of, int mode, int operator, in
 
 /* ---- order, and barriers ---- */
 
-static inline void fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static void fence(const char *routine) {
+    require_job(routine);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (state.gpu_span)
+        RARE("order");
+    else if (state.spans)
+        complete(routine, state.calls->fence(), NULL);
+}
 
 static inline void quiet(const char *routine) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (state.spans) complete(routine, state.calls->quiet(), NULL);
+    if (state.gpu_span)
+        RARE("settle");
+    else if (state.spans)
+        complete(routine, state.calls->quiet(), NULL);
 }
 
 static int sync_team(const char *routine, team_t *team) {

@@ -87,6 +87,7 @@ static void *manage_ptr(const char *routine, const void *dest, int pe) {
     require_job(routine);
     uint64_t here = in_heap((uint64_t)dest, 1);
     if (pe < 0 || pe >= state.n_pes) refuse_pe(routine, state.n_pes, pe);
+    if (here & GPU_PLACE) return (void *)RARE("ptr", (int64_t)dest, pe);
     uint64_t place = here + (uint64_t)state.away[pe];
     return here && is_near(place) ? (void *)(pe == state.my_pe ? (uint64_t)dest : place) : NULL;
 }
@@ -114,7 +115,7 @@ static void *allocate(const char *routine, const char *how, uint64_t nbytes, int
 }
 static void *manage_malloc(const char *routine, size_t size) { return allocate(routine, "malloc", size, 0); }
 static void *manage_malloc_with_hints(const char *routine, size_t size, long hints) {
-    return allocate(routine, "malloc_with_hints", size, hints);
+    return allocate(routine, "malloc", size, hints);
 }
 static void *manage_align(const char *routine, size_t alignment, size_t size) {
     return allocate(routine, "align", size, (int64_t)alignment);
@@ -250,11 +251,7 @@ static void manage_barrier(const char *routine, int start, int log_stride, int s
     set_t set = active_set(routine, start, log_stride, size, psync);
     meet(&set);
 }
-static void manage_fence(const char *routine) {
-    require_job(routine);
-    fence();
-    if (state.spans) complete(routine, state.calls->fence(), NULL);
-}
+static void manage_fence(const char *routine) { fence(routine); }
 static void manage_quiet(const char *routine) {
     require_job(routine);
     quiet(routine);
@@ -268,6 +265,10 @@ static void manage_ctx_quiet(const char *routine, shmem_ctx_t ctx) {
 static void manage_ctx_pe_quiet(const char *routine, shmem_ctx_t ctx, const int *target_pes, size_t npes) {
     if (ctx == SHMEM_CTX_INVALID) return;
     require_job(routine);
+    if (state.gpu_span) {
+        quiet(routine);
+        return;
+    }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (size_t i = 0; i < npes; i++) {
         int64_t pe = world_pe(routine, ctx, target_pes[i]);

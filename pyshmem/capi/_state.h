@@ -1,8 +1,9 @@
 /* What the library knows of the job, and where a symmetric address is on another PE.
  *
  * pyshmem.capi.bridge writes the state: when the job begins, when it ends, and when a team begins. A symmetric address
- * is in the CPU heap, or in the static data of the program (_statics.h), which are a part of the heap at another
- * address. `away` has the distance to the memory of each PE; what results for a far PE is a place of _links.h. */
+ * is in the CPU heap, in the static data of the program (_statics.h), which are a part of the heap at another address,
+ * or in the GPU heap. `away` has the distance to the memory of each PE; what results for a far PE is a place of
+ * _links.h. */
 #pragma once
 #include <stdarg.h>
 #include <stdint.h>
@@ -31,11 +32,13 @@ typedef struct {
     uint64_t start, bytes, away;
 } static_t;
 
-/* checked: the bytes of the heap for which one comparison is enough; 0 in debug mode. check: PYSHMEM_CHECK. */
+/* checked: the bytes of the heap for which one comparison is enough; 0 in debug mode. check: PYSHMEM_CHECK. gpu_base,
+ * gpu_bytes: the GPU heap of this PE; gpu_first, gpu_span: all GPU heaps that are mapped; 0 without one. */
 typedef struct {
     const native_calls_t *calls;
     uint64_t base, bytes, checked;
     const int64_t *away;
+    uint64_t gpu_base, gpu_bytes, gpu_first, gpu_span;
     int64_t my_pe, n_pes, spans, check, debug, embedded, level;
     double timeout;
     uint64_t spins, n_statics;
@@ -85,11 +88,24 @@ static uint64_t in_statics(uint64_t address, uint64_t nbytes) {
     return 0;
 }
 
-/* The address in the heap of symmetric memory, or 0. */
+/* Whether an address is in GPU memory: in the heap of this PE, or of another one whose memory is mapped. */
+static inline int on_gpu(const void *where) {
+    return __builtin_expect((uint64_t)where - state.gpu_first < state.gpu_span, 0);
+}
+static const uint64_t GPU_PLACE = UINT64_C(1) << 62; /* in what in_heap returns: so no place in GPU memory is near */
+
+static int is_within(uint64_t address, uint64_t nbytes, uint64_t base, uint64_t bytes) {
+    return address - base < bytes && nbytes <= bytes - (address - base);
+}
+
+/* The address in its heap of symmetric memory, with GPU_PLACE for the GPU heap; or 0. */
 static uint64_t in_heap(uint64_t address, uint64_t nbytes) {
-    uint64_t offset = address - state.base;
-    uint64_t found = offset < state.bytes && nbytes <= state.bytes - offset ? address : in_statics(address, nbytes);
-    return found && state.debug && !RARE("is_live", (int64_t)found, (int64_t)nbytes) ? 0 : found;
+    int gpu = on_gpu((void *)address);
+    uint64_t found = gpu ? (is_within(address, nbytes, state.gpu_base, state.gpu_bytes) ? address : 0)
+                     : is_within(address, nbytes, state.base, state.bytes) ? address
+                                                                           : in_statics(address, nbytes);
+    if (found && state.debug && !RARE("is_live", (int64_t)found, (int64_t)nbytes)) return 0;
+    return found && gpu ? found | GPU_PLACE : found;
 }
 
 static RARELY uint64_t symmetric_slowly(const char *routine, const char *argument, const void *where, uint64_t nbytes) {
@@ -98,9 +114,6 @@ static RARELY uint64_t symmetric_slowly(const char *routine, const char *argumen
     if (found) return found;
     if (!nbytes) return state.base;
     if (!state.check) return (uint64_t)where;
-    if (RARE("is_on_gpu", (int64_t)where))
-        refuse("ArgumentError", routine, argument, "memory of the CPU heap: from C, GPU memory goes to kernels alone",
-               "%lu bytes of the GPU heap", nbytes);
     refuse("NotSymmetricError", routine, argument,
            state.n_statics
                ? "memory of shmem_malloc, or static data of the program or of PYSHMEM_SYMMETRIC_LIBS"
@@ -108,11 +121,17 @@ static RARELY uint64_t symmetric_slowly(const char *routine, const char *argumen
            "%lu bytes at %p, which are not symmetric", nbytes, where);
 }
 
-/* The address in this PE's heap of `nbytes` at a symmetric address. */
+/* The address in this PE's heap of `nbytes` at a symmetric address, as in_heap returns it. */
 static inline uint64_t symmetric(const char *routine, const char *argument, const void *where, uint64_t nbytes) {
     uint64_t offset = (uint64_t)where - state.base;
     if (LIKELY(offset < state.checked && nbytes <= state.checked - offset)) return (uint64_t)where;
     return symmetric_slowly(routine, argument, where, nbytes);
+}
+
+/* Checks an argument that the CPU accesses. */
+static void on_cpu(const char *routine, const char *argument, const void *where, uint64_t nbytes) {
+    if (symmetric(routine, argument, where, nbytes) & GPU_PLACE)
+        refuse("ArgumentError", routine, argument, "memory of the CPU heap", "%lu bytes of the GPU heap", nbytes);
 }
 
 /* ---- teams, contexts and PEs ---- */

@@ -19,6 +19,8 @@ import pyshmem
 from pyshmem.c_names import management
 from pyshmem.c_names.constants import NUM_CONTEXTS
 from pyshmem.c_names.handles import shmem_team_config_t
+from pyshmem.capi import on_gpu
+from pyshmem.capi.on_gpu import text
 from pyshmem.host import init as host_init
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
 from pyshmem.runtime import _native, differing_calls, environment, errors, exits
@@ -47,6 +49,7 @@ _Team = _structure("_Team", handle=_u, native=_u, me=_i, start=_i, stride=_i, si
 _State = _structure(  # state_t of _state.h
     "_State",
     **dict.fromkeys(("calls", "base", "bytes", "checked", "away"), _u),
+    **dict.fromkeys(("gpu_base", "gpu_bytes", "gpu_first", "gpu_span"), _u),
     **dict.fromkeys(("my_pe", "n_pes", "spans", "check", "debug", "embedded", "level"), _i),
     timeout=ctypes.c_double,
     spins=_u,
@@ -81,11 +84,12 @@ def open(address: int) -> None:
 def _tell(begins: bool) -> None:
     """Describe the job that begins, or that the job ends."""
     if not begins:
-        _state.calls = _state.checked = _state.bytes = _state.n_pes = 0
+        _state.calls = _state.checked = _state.bytes = _state.n_pes = _state.gpu_span = 0
         for row in _state.teams:
             _forget(row)
         return
     _state.base, _state.bytes, _state.away = cpu.base, cpu.size, cpu.table
+    _state.gpu_base, _state.gpu_bytes, _state.gpu_first, _state.gpu_span = on_gpu.ranges()
     _state.my_pe, _state.n_pes, _state.spans = job.my_pe, job.n_pes, bool(cpu.far_deltas)
     _state.check, _state.debug, _state.level = environment.read("PYSHMEM_CHECK"), job.debug, job.thread_level
     _state.timeout, _state.spins = job.timeout, job.spins
@@ -132,10 +136,6 @@ def _end(error: BaseException) -> NoReturn:
     exits.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
-def _text(address: int) -> str:
-    return ctypes.string_at(address).decode(errors="replace")
-
-
 def _team(index: int) -> Team:
     return (TEAM_WORLD, TEAM_SHARED)[index] if index < 2 else pool.teams[index]
 
@@ -177,15 +177,18 @@ def _allocate(routine: str, nbytes: int, make: Callable[[], Any]) -> int:
     return int(array.data_ptr())
 
 
-def _malloc_with_hints(a: Any) -> int:
-    device = (
-        "cuda" if a[1] & GPU_HINT and "cuda" in heaps else "cpu"
-    )  # where there is none, kernels run on the CPU heap
-    return _allocate("shmem_malloc_with_hints", a[0], lambda: pyshmem.malloc(a[0], device=device))
+def _device(hints: int = 0) -> str:
+    """The heap of an allocation. Without a GPU heap it is the CPU heap, on which kernels run then."""
+    wanted = hints & GPU_HINT or environment.read("PYSHMEM_HEAP") == "cuda"
+    return "cuda" if wanted and "cuda" in heaps else "cpu"
+
+
+def _malloc(a: Any) -> int:
+    return _allocate("shmem_malloc", a[0], lambda: pyshmem.malloc(a[0], device=_device(a[1])))
 
 
 def _calloc(a: Any) -> int:
-    return _allocate("shmem_calloc", a[0], lambda: pyshmem.calloc(1, a[0], device="cpu"))
+    return _allocate("shmem_calloc", a[0], lambda: pyshmem.calloc(1, a[0], device=_device()))
 
 
 def _align(a: Any) -> int:
@@ -193,20 +196,18 @@ def _align(a: Any) -> int:
     power = max(a[1], ctypes.sizeof(ctypes.c_void_p))
     if power & (power - 1):
         return 0
-    return _allocate("shmem_align", a[0], lambda: pyshmem.align(power, a[0], device="cpu"))
+    return _allocate("shmem_align", a[0], lambda: pyshmem.align(power, a[0], device=_device()))
 
 
 def _realloc(a: Any) -> int:
-    found = management.realloc(a[0] or None, a[1])
+    if not a[0]:
+        return _allocate("shmem_realloc", a[1], lambda: pyshmem.malloc(a[1], device=_device()))
+    found = management.realloc(a[0], a[1])
     return 0 if found is None else int(found.data_ptr())
 
 
 def _is_live(a: Any) -> bool:
-    return cpu.allocator.covers(a[0] - cpu.base, a[1])
-
-
-def _is_on_gpu(a: Any) -> bool:
-    return any(heap is not cpu and heap.holds(a[0]) for heap in heaps.values())
+    return any(heap.allocator.covers(a[0] - heap.base, a[1]) for heap in heaps.values())
 
 
 # ---- teams ----
@@ -238,20 +239,20 @@ def _destroy_team(a: Any) -> None:
 def _compare(a: Any) -> None:
     """In debug mode, compare a call: routine, team, elements, the number of their type in _loops.h or -1."""
     detail = f"of {a[2]} elements of type {a[3]}" if a[3] >= 0 else ""
-    _team(a[1]).meeting.compare(_text(a[0]), detail)  # type: ignore[attr-defined]
+    _team(a[1]).meeting.compare(text(a[0]), detail)  # type: ignore[attr-defined]
 
 
 # ---- errors ----
 
 
 def _refuse(a: Any) -> NoReturn:
-    kind, routine, argument, got, wants = map(_text, a[:5])
+    kind, routine, argument, got, wants = map(text, a[:5])
     refuse(getattr(errors, kind), routine, argument, got, wants)
 
 
 def _failed(a: Any) -> None:
     """A call of _interface.h has failed: routine, what it returned, the team."""
-    routine = _text(a[0])
+    routine = text(a[0])
     if a[1] == _LOST:
         _native.library_lost(routine)
     if a[1] == _NO_MEMORY:
@@ -264,7 +265,7 @@ def _failed(a: Any) -> None:
 
 def _differ(a: Any) -> NoReturn:
     """The members' calls differ: routine, team, number of the call, type, elements, stride."""
-    routine, meeting = _text(a[0]), _team(a[1]).meeting
+    routine, meeting = text(a[0]), _team(a[1]).meeting
     if a[2] == differing_calls.CODES["share"]:
         meeting.refuse_difference(routine)
     dtype = (*LOOPS, np.dtype("longdouble"))[a[3]]
@@ -273,14 +274,14 @@ def _differ(a: Any) -> NoReturn:
 
 def _timed_out(a: Any) -> NoReturn:
     """A wait has timed out: routine, argument, address, comparison, value, value seen, whether any of several would do."""
-    routine, argument = _text(a[0]), _text(a[1])
+    routine, argument = text(a[0]), text(a[1])
     _, _, where, code, value, seen, many = a[:7]
     got = "none" if many else f"{seen} at {cpu.place(where - cpu.base)}"
     refuse_timeout(routine, argument, got, f"a value {SIGNS[code]} {value}")
 
 
 def _lock_timed_out(a: Any) -> NoReturn:
-    refuse_timeout(_text(a[0]), "lock", f"ticket {a[1]}, and still {a[2]} is served", "its owner's clear_lock")
+    refuse_timeout(text(a[0]), "lock", f"ticket {a[1]}, and still {a[2]} is served", "its owner's clear_lock")
 
 
 _CALLS: dict[str, Callable[[Any], Any]] = {
@@ -291,14 +292,12 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "end": _exit,
     "handle_signals": lambda a: None,  # Python runs the handlers of signals before it returns
     "statics_address": _statics,
-    "malloc": lambda a: _allocate("shmem_malloc", a[0], lambda: pyshmem.malloc(a[0], device="cpu")),
-    "malloc_with_hints": _malloc_with_hints,
+    "malloc": _malloc,
     "calloc": _calloc,
     "align": _align,
     "realloc": _realloc,
     "free": lambda a: management.free(a[0]),
     "is_live": _is_live,
-    "is_on_gpu": _is_on_gpu,
     "split_strided": _split_strided,
     "split_2d": _split_2d,
     "destroy_team": _destroy_team,
@@ -308,4 +307,6 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "failed": _failed,
     "timed_out": _timed_out,
     "lock_timed_out": _lock_timed_out,
+    "collective": lambda a: on_gpu.collective(text(a[0]), _team(a[1]), a[2], a[3], a[5 : 5 + a[4]]),
+    **on_gpu.CALLS,
 }

@@ -65,6 +65,31 @@ def test_a_call_of_each_kind_does_what_the_specification_says(n, environment, tm
     assert (status, sorted(out.split("\n"))[1:]) == (0, [f"PE {pe} of {n}: all families" for pe in range(n)]), err
 
 
+# Lets the library take the CPU heap for GPU memory, in debug mode: there is no shorter way to an address then.
+AS_GPU = """
+import atexit
+from pyshmem.capi import bridge, on_gpu
+from pyshmem.runtime.cpu_heap import cpu
+on_gpu.gpu, used = cpu, set()
+for name in on_gpu.CALLS:
+    bridge._CALLS[name] = lambda a, name=name: used.add(name) or on_gpu.CALLS[name](a)
+atexit.register(lambda: print("unused:", *on_gpu.CALLS.keys() - used))
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "environment"),
+    [(1, {}), (3, {}), (4, {"PYSHMEM_NODE_SIZE": "2", "PYSHMEM_FAR": "tcp"})],
+    ids=["1", "3", "2 + 2"],
+)
+def test_calls_on_the_gpu_heap_take_the_routes_of_python(n, environment, tmp_path):
+    path = compiled("on_gpu", *AS_LIBRARY)
+    variables = {"PYSHMEM_SYMMETRIC_LIBS": os.path.basename(path), "SHMEM_DEBUG": "1", **environment}
+    status, out, err = mpiexec(n, AS_GPU + CALLER, path, tmp_path=tmp_path, environment=variables)
+    lines = [f"PE {pe} of {n}: all on the GPU heap" for pe in range(n)] + ["unused:"] * n
+    assert (status, sorted(out.splitlines())) == (0, lines), err
+
+
 def test_a_c_program_starts_the_job_itself_and_its_static_data_are_symmetric(tmp_path):
     done = subprocess.run([*PYSHMEMRUN, "-n", "2", compiled("families")], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@
 #include <shmem.h>
 #include <time.h>
 
-/* of shmem_malloc_with_hints: memory of the GPU heap, for kernels and for calls from Python */
+/* of shmem_malloc_with_hints: memory of the GPU heap, or of the CPU heap if there is none */
 #define PYSHMEM_HINT_GPU (1L << 16)
 
 /* Sandia's and Cray's: seconds since some time in the past */

@@ -1,0 +1,145 @@
+"""Calls of C programs on the GPU heap: puts, gets, atomics, waits and collectives, by the routes that Python's calls take.
+
+A copy is complete when its call returns, unless the call is non-blocking, as C programs know nothing of torch's streams.
+Private memory is memory of the CPU, or of a mapped GPU heap.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyshmem.c_names import unfold
+from pyshmem.c_names.rows import names
+from pyshmem.c_names.table import ROWS
+from pyshmem.host.teams import Team
+from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.runtime.far import ATOMICS
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.heap import Heap, heaps
+from pyshmem.transport import routes
+
+_BY_NUMBER = {number: names for names, number in ATOMICS.items()}
+_ONE_FORM = ("set", "fetch", "swap", "compare_swap")  # the operators without a second form that fetches
+
+
+def ranges() -> tuple[int, int, int, int]:
+    """The address and the bytes of this PE's GPU heap, and those of all that are mapped; zeros without one."""
+    if not gpu.size:
+        return 0, 0, 0, 0
+    nbytes = gpu.stride - gpu.system_bytes if gpu.stride else gpu.size  # the room for growth
+    aways = gpu.deltas.values() if gpu.stride else [0]
+    return gpu.base, nbytes, gpu.base + min(aways), max(aways) - min(aways) + nbytes
+
+
+def _heap_of(address: int) -> Heap:
+    return next((heap for heap in heaps.values() if heap.holds(address)), cpu)
+
+
+def _reach(routine: str, where: int, pe: int, private: int = 0) -> tuple[Any, int]:
+    """The route to symmetric memory of ``pe``, with its place there. private: the address of the other side of a copy."""
+    where = cpu.unaliased(where)
+    heap = _heap_of(where)
+    to, away = routes.route(routine, heap, pe, _heap_of(private) if private else None)
+    return to, where + away
+
+
+def text(address: int) -> str:
+    return ctypes.string_at(address).decode(errors="replace")
+
+
+# ---- copies: routine, symmetric side, private side, bytes, PE, whether to complete the copy ----
+
+
+def _put(a: Any) -> None:
+    dest, source, nbytes, pe, wait = a[1:6]
+    to, place = _reach(text(a[0]), dest, pe, source)
+    if wait:
+        to.put(place, source, nbytes)
+        _heap_of(source).synchronize()
+    else:
+        to.put_nbi(place, source, nbytes, None, None)
+
+
+def _get(a: Any) -> None:
+    source, dest, nbytes, pe, wait = a[1:6]
+    to, place = _reach(text(a[0]), source, pe, dest)
+    if wait:
+        to.get(dest, place, nbytes)
+        _heap_of(dest).synchronize()
+    else:
+        to.get_nbi(dest, place, nbytes, None, None)
+
+
+def _put_strided(a: Any) -> None:
+    dest, source, to_step, own_step, item, count, pe = a[1:8]
+    to, place = _reach(text(a[0]), dest, pe, source)
+    to.put_strided(place, source, to_step, own_step, item, count)
+    _heap_of(source).synchronize()
+
+
+def _get_strided(a: Any) -> None:
+    source, dest, own_step, from_step, item, count, pe = a[1:8]
+    to, place = _reach(text(a[0]), source, pe, dest)
+    to.get_strided(dest, place, own_step, from_step, item, count)
+    _heap_of(dest).synchronize()
+
+
+# ---- atomics and signals ----
+
+
+def _atomic(a: Any) -> int:
+    """Arguments: routine, address, PE, number of the operator and type, value, cond, whether to return the old value."""
+    dest, pe, number, value, cond, fetches = a[1:7]
+    operator, name = _BY_NUMBER[number]
+    to, place = _reach(text(a[0]), dest, pe)
+    form = f"fetch_{operator}" if fetches and operator not in _ONE_FORM else operator
+    given = {"fetch": (), "compare_swap": (cond, value)}.get(operator, (value,))
+    old = to.atomics[form][getattr(torch, name)](place, *(np.array([each]).view(name)[0].item() for each in given))
+    return int.from_bytes(np.array([old], name).tobytes(), "little", signed=True) if fetches else 0
+
+
+def _put_signal(a: Any) -> None:
+    """Arguments: routine, dest, source, bytes, signal's address, whether to set it, value, PE."""
+    dest, source, nbytes, word, sets, value, pe = a[1:8]
+    to, place = _reach(text(a[0]), dest, pe, source)
+    home, word_place = _reach(text(a[0]), word, pe)
+    update, value = "set" if sets else "add", value & (1 << 64) - 1
+    if nbytes:
+        to.put_signal(place, source, nbytes, home, update, word_place, value)
+        _heap_of(source).synchronize()
+    else:
+        home.signal(update, word_place, value)
+
+
+# ---- what C does on other memory itself ----
+
+
+def _ptr(a: Any) -> int:
+    return routes.mapped_address("shmem_ptr", _heap_of(a[0]), a[0], a[1]) or 0
+
+
+def collective(routine: str, team: Team, dest: int, source: int, rest: Sequence[int]) -> int:
+    """Call a collective by its C name."""
+    if routine not in _made:
+        _made[routine] = unfold.function(names(ROWS)[routine])
+    return int(_made[routine](team, dest, source, *rest))
+
+
+_made: dict[str, Callable[..., Any]] = {}
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "put": _put,
+    "get": _get,
+    "put_strided": _put_strided,
+    "get_strided": _get_strided,
+    "atomic": _atomic,
+    "put_signal": _put_signal,
+    "look": lambda a: _heap_of(a[0]).near.look(a[0], a[1]),
+    "ptr": _ptr,
+    "order": lambda a: routes.order(),
+    "settle": lambda a: routes.complete(),
+}
