@@ -10,15 +10,16 @@ import atexit
 import inspect
 import random
 import threading
-import time
 from collections.abc import Callable
 from functools import partial, wraps
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
+from pyshmem.check.effects import STORES, Effect, Schedule
 from pyshmem.host.contexts import CTX_DEFAULT
 from pyshmem.host.rma import put
 from pyshmem.host.signal import SIGNAL, signal_add, signal_set
+from pyshmem.runtime import interpreter
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.job import job
 
@@ -27,80 +28,22 @@ _LATE = ("put", "put_nbi", "p", "iput", "ibput", "get_nbi", "signal_set", "signa
 _AT_ONCE = ("get", "g", "iget", "ibget", "signal_fetch", "test_lock")
 _BLOCKING = ("wait_until", "signal_wait_until", "sync", "set_lock")
 _PATIENCE = 0.05  # seconds that a blocking call may last while effects are held back
-_PAUSE = 0.02  # seconds, at most, between two effects that quiet delivers
-_PAUSES = 2.0  # all pauses of a PE
-
-
-class Effect(NamedTuple):
-    """``epoch``: how many fences came before it."""
-
-    ctx: int
-    pe: int
-    epoch: int
-    apply: Callable[[], Any]
-    then: Callable[[], Any] | None  # what may follow it at some time: the signal of put_signal
-
-
-class Schedule:
-    """What this PE's calls have still to do."""
-
-    def __init__(self, seed: str) -> None:
-        self.chance = random.Random(seed)
-        self.pending: list[Effect] = []
-        self.fences: dict[int, int] = {}
-        self.lock = threading.RLock()
-        self.left = _PAUSES
-
-    def add(self, ctx: int, pe: int, apply: Callable[[], Any], then: Callable[[], Any] | None = None) -> None:
-        with self.lock:
-            self.pending.append(Effect(ctx, pe, self.fences.get(ctx, 0), apply, then))
-        self.step()
-
-    def step(self) -> None:
-        """At any time, some effects take place."""
-        while self.pending and self.chance.random() < 0.4:
-            self._deliver(lambda effect: True)
-
-    def fence(self, ctx: int, own: int) -> None:
-        """Later stores of this PE itself are at once: what it has put into its own memory comes before them."""
-        with self.lock:
-            self.fences[ctx] = self.fences.get(ctx, 0) + 1
-        self.deliver(lambda effect: effect.ctx == ctx and effect.pe == own)
-        self.step()
-
-    def deliver(self, which: Callable[[Effect], bool], pauses: bool = False) -> None:
-        """Deliver all of these. pauses: in between, other PEs may see what has arrived so far."""
-        while self._deliver(which):
-            pause = min(self.left, _PAUSE * self.chance.random()) if pauses else 0.0
-            self.left -= pause
-            time.sleep(pause)
-
-    def _deliver(self, which: Callable[[Effect], bool]) -> bool:
-        """Deliver one of these effects, or one that comes before it. Whether there was any."""
-        with self.lock:
-            wanted = [effect for effect in self.pending if which(effect)]
-            if not wanted:
-                return False
-            lines = {(effect.ctx, effect.pe) for effect in wanted}
-            first = {line: min(e.epoch for e in self.pending if (e.ctx, e.pe) == line) for line in lines}
-            able = [e for e in self.pending if first.get((e.ctx, e.pe)) == e.epoch]
-            effect = self.chance.choice(able)
-            effect.apply()
-            at = next(index for index, each in enumerate(self.pending) if each is effect)
-            self.pending[at : at + 1] = [effect._replace(apply=effect.then, then=None)] if effect.then else []
-            return True
 
 
 def install(package: ModuleType) -> None:
     """Hold back the calls of ``pyshmem``, from its init on."""
-    seed, schedule = str(read("PYSHMEM_SCHEDULE")), Schedule("")
+    seed, schedule = str(read("PYSHMEM_SCHEDULE")), Schedule(random.Random())
     spaces = vars(package)
 
     def begin(call: Call, *arguments: Any, **options: Any) -> Any:
         found = call(*arguments, **options)
         if job.inits == 1:
             schedule.chance.seed(f"{seed} {job.my_pe}")
-            atexit.register(schedule.deliver, lambda effect: True, True)  # before the library's own exit
+            if interpreter.active():
+                from pyshmem.check.kernel_schedules import install as schedule_kernels
+
+                schedule_kernels(schedule)
+            atexit.register(schedule.settle, True)  # before the library's own exit
         return found
 
     for name in package.__all__:
@@ -163,7 +106,7 @@ def _late(name: str, call: Call, schedule: Schedule, signature: inspect.Signatur
         given = signature.bind(*arguments, **options).arguments
         if not name.endswith("_nbi"):
             _held(given)
-        schedule.add(*_line(given), partial(call, **given))
+        schedule.add(Effect(*_line(given), 0, partial(call, **given)))
 
     return delayed
 
@@ -176,7 +119,7 @@ def _put_signal(name: str, schedule: Schedule, signature: inspect.Signature) -> 
         data = {key: given[key] for key in ("target", "source", "pe", "size", "ctx") if key in given}
         update = signal_add if int(given["sigop"]) == SIGNAL.ADD else signal_set
         signal = partial(update, given["signal"], given["value"], given["pe"], given.get("ctx"))
-        schedule.add(*_line(given), partial(put, **data), signal)
+        schedule.add(Effect(*_line(given), 0, partial(put, **data), signal))
 
     return delayed
 
@@ -186,8 +129,7 @@ def _at_once(call: Call, schedule: Schedule, signature: inspect.Signature) -> Ca
 
     def immediate(*arguments: Any, **options: Any) -> Any:
         ctx, pe = _line(signature.bind(*arguments, **options).arguments)
-        now = schedule.fences.get(ctx, 0)
-        schedule.deliver(lambda effect: (effect.ctx, effect.pe) == (ctx, pe) and effect.epoch < now)
+        schedule.before(ctx, pe)
         schedule.step()
         return call(*arguments, **options)
 
@@ -201,7 +143,7 @@ def _order(name: str, call: Call, schedule: Schedule, signature: inspect.Signatu
         if name == "fence":
             schedule.fence(ctx, job.my_pe)
         else:
-            schedule.deliver(lambda effect: effect.ctx == ctx, True)
+            schedule.deliver(lambda effect: effect.ctx == ctx or (ctx == 0 and effect.ctx < STORES), True)
         return call(*arguments, **options)
 
     return ordered
@@ -212,7 +154,7 @@ def _blocking(call: Call, schedule: Schedule) -> Call:
 
     def waiting(*arguments: Any, **options: Any) -> Any:
         schedule.step()
-        late = threading.Timer(_PATIENCE, schedule.deliver, (lambda effect: True, True))
+        late = threading.Timer(_PATIENCE, schedule.settle, (True,))
         late.start()
         try:
             return call(*arguments, **options)
@@ -226,7 +168,7 @@ def _settled(call: Call, schedule: Schedule) -> Call:
     """A call before which everything takes effect: barriers and allocations complete it, the others may."""
 
     def settled(*arguments: Any, **options: Any) -> Any:
-        schedule.deliver(lambda effect: True, True)
+        schedule.settle(True)
         return call(*arguments, **options)
 
     return settled

@@ -60,6 +60,12 @@ def test_results_are_those_of_the_enumerated_executions_and_nearly_all_of_them()
     assert 0.8 * exist < came <= exist
 
 
+def test_programs_of_a_kernel_differ_exactly_where_the_checker_finds_a_race():
+    """scheduled_kernels.py says so of each program; most results come up, and all races show themselves but a few."""
+    exist, came, races, differ = map(int, scheduled(HERE / "scheduled_kernels.py", 3, 1)[0].split())
+    assert 0.8 * exist < came <= exist and races > 15 and differ > 0.9 * races
+
+
 def test_effects_are_late_until_quiet_and_a_seed_repeats_them(tmp_path):
     """Sources of put_nbi that change before quiet arrive changed; barriers and waits complete everything."""
     program = tmp_path / "late.py"
