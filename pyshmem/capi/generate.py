@@ -1,4 +1,5 @@
-"""Writes what the C library has of every name of the table: shmem.h, and entries.h with the functions. Also pyshmem.pc.
+"""Writes what the C library has of every name of the table: shmem.h, and entries.h with the functions. Also shmemx_names.h
+and pyshmem.pc.
 
 setup.py calls it before it compiles the library, where there is no torch. Run: python pyshmem/capi/generate.py
 """
@@ -95,12 +96,14 @@ _SAME = {  # types that are one in C
     "size_t": "unsigned long",
 }
 _SET = "active_set(N, PE_start, logPE_stride, PE_size, pSync)"
+_TAKEN_OVER = r"_ib(put|get)\d*$|_sum_(in|ex)scan$|^shmem_signal_(add|set)$"
 _MANY = {"all": "every", "any": "first", "some": "some"}
 
 
 def write(folder: Path) -> None:
     """Write the files into ``folder``, that of this module; those that are right already stay untouched."""
-    texts = {"include/shmem.h": header(), "include/entries.h": entries(), "pkgconfig/pyshmem.pc": _PKGCONFIG}
+    texts = {"include/shmem.h": header(), "include/shmemx_names.h": extensions(), "include/entries.h": entries()}
+    texts["pkgconfig/pyshmem.pc"] = _PKGCONFIG
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -116,6 +119,8 @@ def header() -> str:
     lines += [
         "\n#if __STDC_VERSION__ >= 201112L && !defined(PYSHMEM_NO_GENERICS)\n",
         *selections(),
+        "#endif\n\n#if defined(__cplusplus) && !defined(PYSHMEM_NO_GENERICS)\n",
+        *overloads(),
         "#endif\n\n#endif\n",
     ]
     return "".join(lines)
@@ -129,6 +134,12 @@ def constants() -> Iterator[str]:
 
 def prototype(routine: Routine, prefix: str = "") -> str:
     return routine.prototype.replace(routine.name + "(", prefix + routine.name + "(", 1)
+
+
+def extensions() -> str:
+    """The names that Sandia OpenSHMEM had before OpenSHMEM had them."""
+    taken = [name for name in (*names(ROWS), *generics(ROWS)) if re.search(_TAKEN_OVER, name)]
+    return "".join([_HEAD, *(f"#define {name.replace('shmem_', 'shmemx_', 1)} {name}\n" for name in taken)])
 
 
 def entries() -> str:
@@ -227,15 +238,41 @@ def _selection(name: str, row: Row) -> str:
     return f"_Generic(({first}), shmem_ctx_t: _Generic(({second}), {by_ctx}, default: pyshmem_no_such_type), {plain})"
 
 
+def overloads() -> Iterator[str]:
+    """The same names in C++: a function of each type, and one more with a context."""
+    known = names(ROWS)
+    for name, row in generics(ROWS).items():
+        functions = _chosen(row, "").values() if row.types else ["shmem_team_sync" if name == "shmem_sync" else name]
+        for function in functions:
+            forms = (function, function.replace("shmem_", "shmem_ctx_", 1)) if row.ctx else (function,)
+            found = (known[each] for each in forms)
+            yield from (_overload(name, each) for each in found if _types(each) != _types(known.get(name)))
+
+
+def _types(routine: Routine | None) -> str:
+    return routine.prototype.split("(", 1)[1] if routine else ""
+
+
+def _overload(name: str, routine: Routine) -> str:
+    given = ", ".join((["ctx"] if routine.ctx else []) + list(routine.row.parameters))
+    prototype = routine.prototype.replace(f"{routine.name}(", f"{name}(", 1)
+    return f"static inline {prototype} {{ return {routine.name}({given}); }}\n"
+
+
 def _associations(row: Row, ctx: str) -> Iterator[str]:
-    """A pointer to each C type, plain, const and volatile, with its function; each type once, whatever its names are."""
+    """A pointer to each C type, plain, const and volatile, with its function."""
+    for c, function in _chosen(row, ctx).items():
+        for qualifier in ("", "const ", "volatile "):
+            yield f"{qualifier}{c} *: {function}"
+
+
+def _chosen(row: Row, ctx: str) -> dict[str, str]:
+    """The function of each C type: each type once, whatever its names are."""
     chosen: dict[str, str] = {}
     for each, name in _functions(row):
         c = SPELLINGS[each][0]
         chosen.setdefault(_SAME.get(c, c), name.replace("shmem_", "shmem_" + ctx, 1))
-    for c, function in chosen.items():
-        for qualifier in ("", "const ", "volatile "):
-            yield f"{qualifier}{c} *: {function}"
+    return chosen
 
 
 def _functions(row: Row) -> Iterator[tuple[str, str]]:

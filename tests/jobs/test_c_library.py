@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -208,12 +209,69 @@ def test_oshcc_compiles_with_the_header_and_links_with_the_library(tmp_path):
     assert done.returncode and "undefined reference to `shmem_no_such_routine'" in done.stderr
 
 
-def test_cpp_programs_have_the_same_header(tmp_path):
+CPP = """
+#include <shmemx.h>
+#include <type_traits>
+#define IS(TYPE, ...) static_assert(std::is_same<decltype(__VA_ARGS__), TYPE>::value, #__VA_ARGS__)
+IS(float, shmem_g(static_cast<float *>(0), 0));
+IS(unsigned char, shmem_g(SHMEM_CTX_DEFAULT, static_cast<const unsigned char *>(0), 0));
+IS(long long, shmem_atomic_fetch_add(static_cast<long long *>(0), 1, 0));
+IS(int, shmem_sum_reduce(SHMEM_TEAM_WORLD, static_cast<double *>(0), static_cast<double *>(0), 1));
+IS(size_t, shmem_wait_until_any(static_cast<int *>(0), 1, 0, SHMEM_CMP_EQ, 0));
+IS(void, shmem_sync(0, 0, 1, 0));
+IS(int, shmem_sync(SHMEM_TEAM_WORLD));
+IS(void, shmem_signal_add(SHMEM_CTX_DEFAULT, static_cast<uint64_t *>(0), 1, 0));
+IS(void, shmemx_ibput(static_cast<short *>(0), static_cast<short *>(0), 1, 1, 1, 1, 0));
+int main() {
+    long x = 0;
+    shmem_put(&x, &x, 1, 0);
+    shmem_put(SHMEM_CTX_DEFAULT, &x, &x, 1, 0);
+    return static_cast<int>(shmem_long_g(&x, 0)) + SHMEM_CMP_EQ;
+}
+"""
+
+
+def test_cpp_programs_have_the_names_without_a_type_as_overloads(tmp_path):
     source = tmp_path / "program.cpp"
-    source.write_text("#include <shmem.h>\nint main() { long x = 0; return shmem_long_g(&x, 0) + SHMEM_CMP_EQ; }\n")
-    command = [BIN / "oshc++", "-Wall", "-Wextra", "-Werror", source, "-o", tmp_path / "program"]
+    source.write_text(CPP)
+    command = [BIN / "oshc++", "-std=c++11", "-Wall", "-Wextra", "-Werror", source, "-o", tmp_path / "program"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+VERSION = """
+#include <shmem.h>
+#include <stdio.h>
+int main(void) {
+    int major, minor;
+    shmem_info_get_version(&major, &minor);
+    printf("%d.%d", major, minor);
+}
+"""
+CMAKE = """
+cmake_minimum_required(VERSION 3.16)
+project(program C)
+find_package(pyshmem REQUIRED)
+add_executable(program program.c)
+target_link_libraries(program pyshmem::pyshmem)
+"""
+
+
+@pytest.mark.parametrize("tool", ["pkg-config", "cmake"])
+def test_other_builds_find_the_library(tool, tmp_path):
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    (tmp_path / "program.c").write_text(VERSION)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE)
+    prefix = subprocess.run([BIN / "oshcc", "--prefix"], capture_output=True, text=True, check=True).stdout.strip()
+    commands = {
+        "pkg-config": f"PKG_CONFIG_PATH={prefix}/pkgconfig; export PKG_CONFIG_PATH;"
+        " cc program.c $(pkg-config --cflags --libs pyshmem) -o program",
+        "cmake": f"cmake -Dpyshmem_DIR={prefix}/cmake . && cmake --build .",
+    }
+    built = subprocess.run(["sh", "-ec", commands[tool]], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert subprocess.run([tmp_path / "program"], capture_output=True, text=True).stdout == "1.6"
 
 
 def test_the_library_has_every_name_of_the_table_and_its_profiling_name():

@@ -1,7 +1,7 @@
-"""Compiles the C programs of other projects' OpenSHMEM suites with oshcc as they are, runs each, and prints a table.
+"""Compiles the C and C++ programs of other projects' OpenSHMEM suites with oshcc and oshc++ as they are, runs each, and prints a table.
 
 Run: python tests/suites/run.py FOLDER ... [--pes 1 2 3 4] [--library]     `make test-c-suites SUITES=FOLDER` does it.
-A program is a .c file with shmem.h and main. One that needs other files is linked with those that its line in EXTRA names.
+A program is a .c or .cpp file with shmem.h and main. One that needs other files is linked with those that its line in EXTRA names.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ status = library.main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, N
 ctypes.CDLL(None).fflush(None)
 sys.exit(status & 255)
 """
+COMPILERS = {".c": "oshcc", ".cpp": "oshc++"}
 DEFINED = ("-DENABLE_DEPRECATED_TESTS",)  # of Sandia's suite
 EXTRA = {"mt_lock": ["mt_lock_test.c"]}  # the files that a program needs beside its own
 ARGUMENTS = {"isx": ["1048576", "/dev/null"], "bigget": ["-s", "1"]}
 
 
 def programs(folders: list[str]) -> list[Path]:
-    """The .c files that include shmem.h and have a main function, or are completed by others."""
-    found = [path for folder in folders for path in sorted(Path(folder).rglob("*.c"))]
+    """The files that include shmem.h and have a main function, or are completed by others."""
+    found = [path for folder in folders for path in sorted(Path(folder).rglob("*.c*")) if path.suffix in COMPILERS]
     texts = {path: path.read_text(errors="replace") for path in found}
     return [path for path in found if "shmem" in texts[path] and (re.search(r"\bmain\s*\(", texts[path]) or path.stem in EXTRA)
             and not any(path.name in names for names in EXTRA.values())]  # fmt: skip
@@ -45,7 +46,7 @@ def compiled(path: Path, target: Path, library: bool) -> str:
     include = sorted({str(each.parent) for each in path.parents[1].rglob("*.h")})
     options = ["-fPIC", "-shared", "-Wl,-Bsymbolic"] if library else []
     more = [str(path.with_name(name)) for name in EXTRA.get(path.stem, [])]
-    command = [str(BIN / "oshcc"), "-w", "-O1", *DEFINED, *options, *(f"-I{each}" for each in include)]
+    command = [str(BIN / COMPILERS[path.suffix]), "-w", "-O1", *DEFINED, *options, *(f"-I{each}" for each in include)]
     command += [str(path), *more, "-o", str(target), "-lm", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     return done.stderr or "the compiler has failed" if done.returncode else ""
