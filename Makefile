@@ -93,12 +93,15 @@ OF_NODES := memory ordering rma teams wait device_far device_far_calls several_n
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
-# what carries data: MPICH brings a libfabric, whose tcp;ofi_rxm needs no fabric
+# what carries data, and what carries requests: MPICH brings a libfabric, whose tcp;ofi_rxm needs no fabric
 CARRIER_1 := fabric
+CARRIER_3 := fabric
+REQUESTS_1 := fabric
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
-	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) PYSHMEM_FABRIC="tcp;ofi_rxm" $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
+	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) PYSHMEM_FABRIC="tcp;ofi_rxm" PYSHMEM_AMO=$(or $(REQUESTS_$*),tcp) \
+	    $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
 
 # These need root: the hosts are namespaces. MPIS: packages with an MPI each, which they use beside the environment's MPICH,
 # 20 MB and 300 MB on disk; Intel MPI is free of charge and for x86 only. The tests of an MPI that is left out are skipped.

@@ -27,6 +27,8 @@ heaps would use and why, and what is missing. Exit status: 0, or 1 if something 
 ABILITIES = """
 from mpi4py import MPI
 print(*MPI.Get_version(), ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")[MPI.Query_thread()])
+from pyshmem.transport.far.fabric import description
+print(description())
 """
 PREFIXES = ("SHMEM_", "SMA_", "PYSHMEM_", "MPI4PY_", "TRITON_")
 GIB = 1 << 30
@@ -88,8 +90,10 @@ def _mpi(missing: list[str]) -> Iterator[str]:
         yield f"MPI_Init fails: {(said.stderr.strip() or 'without a word').splitlines()[-1]}"
         missing.append("an MPI that can start one process by itself: see the line above")
         return
-    major, minor, level = said.stdout.split()[-3:]
+    versions, fabric = said.stdout.splitlines()[-2:]
+    major, minor, level = versions.split()
     yield f"MPI {major}.{minor}, threads: {level}"
+    yield fabric
 
 
 def _launcher(missing: list[str]) -> Iterator[str]:

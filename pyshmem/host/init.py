@@ -285,7 +285,7 @@ def _announce(mpi: Any) -> None:
         size = default().size - (job.statics if default() is cpu else 0)
         settled = {"SHMEM_SYMMETRIC_SIZE": str(size), "PYSHMEM_HEAP": job.device}
         if cpu.far_deltas:
-            settled["PYSHMEM_FAR"] = fabric.name
+            settled |= {"PYSHMEM_FAR": fabric.name, "PYSHMEM_AMO": fabric.requests}
         if gpu.size:
             settled |= {"PYSHMEM_DEVICE": str(gpu.index), "PYSHMEM_PEER_MAP": gpu.choice.way}
         library = " ".join(mpi.Get_library_version().split("\n")[0].split(",")[0].split()).strip("\0")

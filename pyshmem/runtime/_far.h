@@ -142,7 +142,7 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
                               uint64_t value) {
     link_t *l = link_to(place);
     int apart = goes_apart(place, nbytes);
-    if ((apart && fabric_put(place, source, nbytes)) || link_enter(l)) return l;
+    if ((apart && fabric_put_before(place, source, nbytes)) || link_enter(l)) return l;
     request_t put = {.op = PUT, .offset = offset_of(place), .nbytes = nbytes};
     request_t update = {.op = UPDATE, .detail = detail, .offset = offset_of(word), .value = value};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&update, sizeof update}};
@@ -150,7 +150,8 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
     l->sent += apart ? 1 : 2;
     update.asks = l->asked <= l->executed;
     if (update.asks) l->asked = l->sent;
-    return link_leave(l, link_write(l, v + skipped, 3 - skipped));
+    link_t *failed = link_leave(l, link_write(l, v + skipped, 3 - skipped));
+    return failed || !apart || !fabric_settle(l) ? failed : l; /* the source is free */
 }
 
 /* Puts, and by the same message then stores an epoch into a word of an area, see post in _barriers.h. nbytes may be 0.
@@ -204,6 +205,13 @@ static link_t *far_fence(void) {
         pthread_mutex_unlock(&l->lock);
     }
     return NULL;
+}
+
+static void say_goodbye(link_t *l) {
+    request_t bye = {.op = BYE};
+    l->wire.on = 0;
+    if (l->fd >= 0 && (!l->error || far->trial)) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
+    end_connection(&l->fd);
 }
 
 /* Ends the links that expect data: an exception has ended a call whose arrays they would be written into. */

@@ -52,6 +52,7 @@ static int gpu_finish(far_gpu_t *g, int code) {
     if (code) return handled(code);
     s->gpu_busy = 1;
     while ((code = ((int (*)(void *))g->query)((void *)g->stream)) == NOT_READY) {
+        fabric_serve(s);
         go_round(s, 0);
         if (far->spins <= CROWDED) sched_yield();
     }

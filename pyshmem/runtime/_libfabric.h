@@ -11,15 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #define FI_MSG (UINT64_C(1) << 1)
 #define FI_RMA (UINT64_C(1) << 2)
+#define FI_ORDER_SAW (UINT64_C(1) << 7)
+#define FI_ORDER_SAS (UINT64_C(1) << 8)
 #define FI_READ (UINT64_C(1) << 8)
 #define FI_WRITE (UINT64_C(1) << 9)
 #define FI_RECV (UINT64_C(1) << 10)
-#define FI_TRANSMIT (UINT64_C(1) << 11)
+#define FI_SEND (UINT64_C(1) << 11)
+#define FI_TRANSMIT FI_SEND
 #define FI_REMOTE_READ (UINT64_C(1) << 12)
 #define FI_REMOTE_WRITE (UINT64_C(1) << 13)
+#define FI_TRANSMIT_COMPLETE (UINT64_C(1) << 27)
 #define FI_DELIVERY_COMPLETE (UINT64_C(1) << 28)
 #define FI_CONTEXT2 (UINT64_C(1) << 52)
 #define FI_SOURCE (UINT64_C(1) << 57)
@@ -33,6 +38,7 @@ enum {
 };
 enum { FI_EP_RDM = 3, FI_THREAD_SAFE = 1, FI_PROGRESS_AUTO = 1, FI_AV_TABLE = 2, FI_CQ_FORMAT_CONTEXT = 1 };
 enum { FI_WAIT_NONE = 0, FI_WAIT_FD = 3, FI_GETWAIT = 5, FI_ENABLE = 6, FI_EAVAIL = 259 };
+#define FI_ADDR_UNSPEC UINT64_MAX
 #define FI_VERSION_1_14 ((UINT32_C(1) << 16) | 14)
 
 struct fid {
@@ -46,7 +52,12 @@ struct fid {
     } *ops;
 };
 struct fi_tx_attr {
-    uint64_t caps, mode, op_flags, msg_order;
+    uint64_t caps, mode, op_flags, msg_order, comp_order;
+    size_t inject_size, size;
+};
+struct fi_rx_attr {
+    uint64_t caps, mode, op_flags, msg_order, comp_order;
+    size_t total_buffered_recv, size;
 };
 struct fi_ep_attr {
     int type;
@@ -70,7 +81,7 @@ struct fi_info {
     size_t src_addrlen, dest_addrlen;
     void *src_addr, *dest_addr, *handle;
     struct fi_tx_attr *tx_attr;
-    void *rx_attr;
+    struct fi_rx_attr *rx_attr;
     struct fi_ep_attr *ep_attr;
     struct fi_domain_attr *domain_attr;
     struct fi_fabric_attr *fabric_attr;
@@ -105,6 +116,14 @@ struct fi_av_attr {
 struct fi_context2 {
     void *internal[8];
 };
+struct fi_msg {
+    const struct iovec *msg_iov;
+    void **desc;
+    size_t iov_count;
+    uint64_t addr;
+    void *context;
+    uint64_t data;
+};
 struct fid_mr {
     struct fid fid;
     void *mem_desc;
@@ -134,7 +153,13 @@ struct fid_ep {
         void *unused;
         int (*getname)(struct fid *, void *, size_t *bytes);
     } *cm;
-    void *msg;
+    struct {
+        size_t size;
+        ssize_t (*recv)(struct fid_ep *, void *, size_t, void *desc, uint64_t from, void *);
+        void *unused[4];
+        ssize_t (*sendmsg)(struct fid_ep *, const struct fi_msg *, uint64_t flags);
+        ssize_t (*inject)(struct fid_ep *, const void *, size_t, uint64_t to);
+    } *msg;
     struct {
         size_t size;
         ssize_t (*read)(struct fid_ep *, void *, size_t, void *desc, uint64_t pe, uint64_t at, uint64_t key, void *);

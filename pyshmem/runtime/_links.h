@@ -59,6 +59,15 @@ typedef struct {
     char *packed;
 } expected_t;
 
+/* The bytes of a connection in messages of a fabric (_wires.h). on: whether they go this way. Counts of messages: sent,
+ * freed: by this side, and those that the other one has taken; taken, told: of the other side, and what it knows of
+ * these. first, last: have come; at: the bytes of the first that have been taken. */
+typedef struct {
+    int on;
+    uint64_t sent, freed, taken, told, at;
+    struct message *first, *last;
+} wire_t;
+
 typedef struct {
     pthread_mutex_t lock;
     int pe, error; /* error: the errno that ended the connection, or 0 */
@@ -77,12 +86,13 @@ typedef struct {
     pthread_cond_t moved;
     int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */
     int64_t progress;   /* when something last came */
+    wire_t wire;
 } link_t;
 
 typedef struct {
     int my_pe, n_pes, spins;
     int wake, epoll; /* of the service */
-    int trial;       /* whether requests to HOLD are executed, see fabric_trial */
+    int trial;       /* the self-test of a fabric: requests to HOLD are executed, and no connection is given up */
     char *base;
     uint64_t length; /* of this PE's part of the CPU heap, with the areas */
     int64_t limit;   /* of a wait without progress, in nanoseconds; 0: none */
@@ -101,6 +111,10 @@ typedef struct {
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 
 static int fabric_settle(link_t *l); /* of _fabric.h */
+static int follows_writes(const link_t *l), uses_messages(void);
+static ssize_t wire_send(link_t *l, const struct iovec *v, int n); /* of _wires.h; as sendmsg and recv */
+static ssize_t wire_receive(link_t *l, char *into, uint64_t room);
+static int wire_sleep(link_t *l);
 
 /* Sends what fits into the socket, and returns what sendmsg does. */
 static ssize_t send_parts(int fd, struct iovec *v, int n) {
@@ -151,7 +165,7 @@ static void copy_bytes(char *to, const char *from, uint64_t nbytes) {
 }
 
 static int link_fail(link_t *l, int error) {
-    if (l->fd >= 0) shutdown(l->fd, SHUT_RDWR);
+    if (l->fd >= 0 && !far->trial) shutdown(l->fd, SHUT_RDWR);
     l->error = error ? error : ECONNRESET;
     return -1;
 }
@@ -220,7 +234,8 @@ static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, ui
 /* Reads what has come. Returns 1 if anything has, 0 if not, -1 if the connection has ended. The link is locked. */
 static int link_read(link_t *l) {
     char *to = l->rest ? l->into : l->in + l->have;
-    ssize_t k = recv(l->fd, to, l->rest ? l->rest : sizeof l->in - l->have, MSG_DONTWAIT);
+    uint64_t room = l->rest ? l->rest : sizeof l->in - l->have;
+    ssize_t k = l->wire.on ? wire_receive(l, to, room) : recv(l->fd, to, room, MSG_DONTWAIT);
     if (k == 0) return link_fail(l, ECONNRESET);
     if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : link_fail(l, errno);
     l->progress = now_ns();
@@ -247,22 +262,29 @@ static int link_read(link_t *l) {
     return 1;
 }
 
+#define TRIAL_NS INT64_C(10000000000) /* the limit of waits in the self-test of a fabric */
+static int64_t wait_limit(void) { return far->trial ? TRIAL_NS : far->limit; }
+
 /* Whether nothing has moved within the limit, since `since`. Then the link has failed. */
 static int is_late(link_t *l, int64_t since) {
+    int64_t limit = wait_limit();
     if (l->progress > since) since = l->progress;
-    return far->limit && now_ns() - since > far->limit ? link_fail(l, ETIMEDOUT) : 0;
+    return limit && now_ns() - since > limit ? link_fail(l, ETIMEDOUT) : 0;
 }
 
-/* Sleeps until the connection can be read, or written if `events` has POLLOUT, but not for long. */
-static void link_sleep(link_t *l, short events) {
+/* Sleeps until the connection can be read, or written if `events` has POLLOUT, but not for long. Returns -1 if it has
+ * ended, which with TCP link_read finds. */
+static int link_sleep(link_t *l, short events) {
     struct pollfd p = {l->fd, events, 0};
+    if (l->wire.on) return wire_sleep(l);
     poll(&p, 1, SLICE_MS);
+    return 0;
 }
 
 /* As link_sleep, with the link locked: a handler that calls this PE is refused (EDEADLK). Returns -1 for a failure,
  * also an exception, after which the link is of no use: a part of a request may have been sent. */
 static int link_poll(link_t *l, short events, int64_t since) {
-    link_sleep(l, events);
+    if (link_sleep(l, events)) return link_fail(l, ECONNRESET);
     if (check_signals()) return link_fail(l, EINTR);
     return is_late(l, since);
 }
@@ -281,19 +303,20 @@ static int link_rest(link_t *l, int64_t begun) {
         return 0;
     }
     int read = link_read(l);
+    int ended = 0;
     if (read) return read < 0 ? -1 : 0;
     l->reads = 1;
     pthread_mutex_unlock(&l->lock);
     int64_t since = l->progress > begun ? l->progress : begun;
     if (now_ns() - since > SPIN_NS)
-        link_sleep(l, POLLIN);
+        ended = link_sleep(l, POLLIN);
     else if (far->spins <= CROWDED)
         sched_yield();
     else
         CPU_RELAX();
     pthread_mutex_lock(&l->lock);
     l->reads = 0;
-    return 0;
+    return ended ? link_fail(l, ECONNRESET) : 0;
 }
 
 /* Waits until request number `last` has been executed and its reply has come. The link is not locked. Returns 0, or -1
@@ -323,7 +346,7 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
 static int link_write(link_t *l, struct iovec *v, int n) {
     int64_t since = now_ns();
     while (n) {
-        ssize_t k = send_parts(l->fd, v, n);
+        ssize_t k = l->wire.on ? wire_send(l, v, n) : send_parts(l->fd, v, n);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
         if (k < 0) {
             int read = link_read(l);
@@ -405,16 +428,17 @@ static int link_dial(link_t *l) {
 /* Opens the connection. */
 static int link_connect(link_t *l) {
     if (link_dial(l)) return -1;
+    l->wire.on = uses_messages();
     pthread_mutex_lock(&far->lock);
     far->open[far->n_open++] = l;
     pthread_mutex_unlock(&far->lock);
     return 0;
 }
 
-/* Waits for writes and reads by the fabric, which nothing else orders before a request. Locks the link, and connects it
- * if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
+/* Waits for writes and reads by the fabric, if nothing else orders them before a request. Locks the link, and connects
+ * it if necessary. Returns 0, or -1 for a failure, after which it is not locked. */
 static int link_enter(link_t *l) {
-    if (fabric_settle(l) || pthread_mutex_lock(&l->lock)) return -1;
+    if ((!follows_writes(l) && fabric_settle(l)) || pthread_mutex_lock(&l->lock)) return -1;
     if (l->error || (l->fd < 0 && link_connect(l))) {
         pthread_mutex_unlock(&l->lock);
         return -1;

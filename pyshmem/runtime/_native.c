@@ -9,6 +9,7 @@
 #include "_copies.h"
 #include "_exit.h"
 #include "_fabric.h"
+#include "_fabric_opening.h"
 #include "_far.h"
 #include "_far_gpu.h"
 #include "_kernel_calls.h"

@@ -1,5 +1,6 @@
 /* Start and end of the service thread and of the links, and what a forked process keeps of them. */
 #pragma once
+#include "_fabric_opening.h"
 #include "_service.h"
 
 /* Starts a thread that gets no signals, which are for the program's threads. Returns an errno. */
@@ -16,7 +17,7 @@ static void free_service(service_t *s) {
     int fds[] = {s->listener, s->epoll, s->wake};
     for (int i = 0; i < 3; i++)
         if (fds[i] >= 0) close(fds[i]);
-    free(s);
+    free(s->by_pe), free(s);
 }
 
 /* Starts the service, which owns the listener if it is a socket. Returns an errno. */
@@ -26,8 +27,8 @@ static int start_service(int listener) {
     s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC);
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
                        waking = {.events = EPOLLIN, .data.ptr = &s->wake};
-    int failed = s->epoll < 0 || s->wake < 0 || pthread_mutex_init(&s->lock, NULL) ||
-                 epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking) ||
+    int failed = !(s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe)) || s->epoll < 0 || s->wake < 0 ||
+                 pthread_mutex_init(&s->lock, NULL) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking) ||
                  epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
     int error = failed ? errno : 0;
     far->service = s, far->wake = s->wake, far->epoll = s->epoll;
@@ -83,7 +84,7 @@ static void after_fork_in_child(void) {
         link_t *l = far->links[pe];
         if (!l) continue;
         if (l->fd >= 0) close(l->fd);
-        l->fd = -1, l->error = ECHILD, l->flying = 0;
+        l->fd = -1, l->error = ECHILD, l->flying = 0, l->wire.on = 0;
         init_locks(l); /* another thread may have held them */
     }
     pthread_mutex_init(&far->lock, NULL);
@@ -96,12 +97,6 @@ static link_t *new_link(int pe, const char *address, Py_ssize_t length) {
     memcpy(&l->address, address, (size_t)length);
     init_locks(l);
     return l;
-}
-
-static void say_goodbye(link_t *l) {
-    request_t bye = {.op = BYE};
-    if (l->fd >= 0 && !l->error) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
-    end_connection(&l->fd);
 }
 
 static void link_free(link_t *l) {

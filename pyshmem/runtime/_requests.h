@@ -23,6 +23,9 @@ typedef struct peer {
     hello_t hello;
     uint64_t nonce[2], challenged; /* challenged: whether the nonce has been sent */
     int64_t since;
+    wire_t wire;         /* on, if its requests have come by messages of the fabric */
+    struct peer *beside; /* in the list of those of which messages have come */
+    int heard;           /* whether it is in that list */
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     char *into;
     const char *tail;
@@ -35,10 +38,10 @@ typedef struct service {
     int64_t paused;                 /* since when it does not accept connections, for want of descriptors; or 0 */
     pthread_mutex_t lock;           /* of the list of peers, for a fork */
     int wake, stopped;
-    int gpu_busy, waits;    /* a request waits for the GPU; others wait until it has been executed */
-    peer_t *serving, *gone; /* the peer whose request is being executed; those to free */
-    int leaving;            /* this PE is about to end, and connections may end */
-    peer_t *peers;
+    int gpu_busy, waits;            /* a request waits for the GPU; others wait until it has been executed */
+    peer_t *serving, *gone;         /* the peer whose request is being executed; those to free */
+    int leaving;                    /* this PE is about to end, and connections may end */
+    peer_t *peers, **by_pe, *heard; /* all; of each far PE; those of which messages have come */
 } service_t;
 
 /* ---- execution of one request ---- */

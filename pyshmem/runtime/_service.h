@@ -26,7 +26,7 @@ static int flush_out(peer_t *p) {
             gpu_result(p, gpu_hold(p, &tail, &most));
         }
         struct iovec v[2] = {{p->out + p->out_at, p->out_end - p->out_at}, {(void *)tail, most}};
-        ssize_t k = send_parts(p->fd, v, 2);
+        ssize_t k = p->wire.on ? send_message(far->fabric, TARGET, &p->wire, p->pe, v, 2) : send_parts(p->fd, v, 2);
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         uint64_t head = (uint64_t)k < v[0].iov_len ? (uint64_t)k : v[0].iov_len;
         p->out_at += head, p->tail += (uint64_t)k - head, p->tail_left -= (uint64_t)k - head;
@@ -59,6 +59,7 @@ static int greet(service_t *s, peer_t *p) {
     if (code != code_of(far->token, BY_CALLER, &p->hello, p->nonce, far->my_pe)) return -1;
     p->pe = p->hello.pe;
     p->executed = 1;
+    s->by_pe[p->pe] = p;
     s->strangers--;
     reply(p, (uint64_t)far->my_pe, 0);
     drop(p, sizeof code);
@@ -116,11 +117,14 @@ static int serve(service_t *s, peer_t *p) {
         p->writing = 0;
         if (p->have && p->pe >= 0 && execute_all(p)) return -1;
         if (p->tail_left || p->out_end) continue;
+        if (!budget && p->wire.on) p->waits = s->waits = 1; /* nothing tells of messages that have come already */
         if (!budget || p->waits || (p->rest && p->on_gpu && must_wait(p))) return 1;
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
         char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
         if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
-        ssize_t k = recv(p->fd, into, room < budget ? room : budget, MSG_DONTWAIT);
+        if (room > budget) room = budget;
+        ssize_t k = p->wire.on ? take_bytes(far->fabric, TARGET, &p->wire, p->pe, into, room)
+                               : recv(p->fd, into, room, MSG_DONTWAIT);
         if (k == 0) return -1;
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
         budget -= (uint64_t)k;
@@ -162,6 +166,8 @@ static void dismiss(service_t *s, peer_t *p) {
     end_connection(&p->fd);
     pthread_mutex_unlock(&s->lock);
     s->strangers -= p->pe < 0;
+    if (p->pe >= 0 && s->by_pe[p->pe] == p) s->by_pe[p->pe] = NULL;
+    empty_wire(far->fabric, TARGET, &p->wire);
     p->gone = 1, p->after = s->gone, s->gone = p;
 }
 
@@ -230,8 +236,70 @@ static void attend(service_t *s, peer_t *p) {
     if (ended) {
         if (p->pe >= 0 && !p->left) lose(s, p);
         dismiss(s, p);
-    } else if (p->writing != writing)
+    } else if (p->writing != writing && !p->wire.on)
         watch(s, p, EPOLL_CTL_MOD);
+}
+
+/* ---- messages of the fabric ---- */
+
+static wire_t *wire_of_peer(uint32_t pe) {
+    service_t *s = far->service;
+    peer_t *p = s->by_pe[pe];
+    if (p && !p->heard) p->heard = 1, p->beside = s->heard, s->heard = p;
+    return p ? &p->wire : NULL;
+}
+
+static void lose_wire(uint32_t pe) {
+    peer_t *p = far->service->by_pe[pe];
+    if (p) shutdown(p->fd, SHUT_RDWR);
+}
+
+/* Serves the wires on which messages have come. */
+static void attend_senders(service_t *s) {
+    for (peer_t *p; (p = s->heard);) {
+        s->heard = p->beside, p->heard = 0;
+        if (p == s->serving) p->waits = s->waits = 1;
+        if (!p->gone && p != s->serving) attend(s, p);
+    }
+}
+
+/* Reads what comes by TCP of a PE whose requests are messages: its goodbye, or the end. */
+static void take_goodbye(service_t *s, peer_t *p) {
+    request_t r;
+    ssize_t k = recv(p->fd, &r, sizeof r, MSG_DONTWAIT | MSG_PEEK);
+    if (k == sizeof r) k = recv(p->fd, &r, sizeof r, MSG_DONTWAIT);
+    if (k == sizeof r && r.op != BYE) refuse_request(p);
+    if (k == sizeof r) p->left = 1;
+    if (k > 0 || (k < 0 && (errno == EAGAIN || errno == EINTR))) return;
+    if (!p->left) lose(s, p);
+    dismiss(s, p);
+}
+
+/* The service's part: progress for far PEs, and for writes of this PE that no call waits for. Returns how long it may
+ * sleep, as rest_of does. */
+static int fabric_serve(service_t *s) {
+    fabric_t *f = __atomic_load_n(&far->fabric, __ATOMIC_ACQUIRE);
+    if (!f) return -1;
+    int full = f->full;
+    f->full = 0;
+    for (peer_t *p = full ? s->peers : NULL; p; p = p->next) /* also of a peer that is gone, next is valid */
+        if (!p->gone && p->wire.on && p != s->serving) attend(s, p);
+    while (take_completions(f, TARGET)) attend_senders(s);
+    if (!may_sleep(f, TARGET)) return 0;
+    int most = f->full || (f->fd[TARGET] < 0 && !is_auto(f)) ? FABRIC_SLICE_MS : -1;
+    if (!__atomic_load_n(&f->armed, __ATOMIC_ACQUIRE)) return most;
+    if (!__atomic_load_n(&f->flying, __ATOMIC_ACQUIRE)) {
+        if (now_ns() - f->active < ARMED_NS) return FABRIC_SLICE_MS;
+        __atomic_store_n(&f->armed, 0, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&f->flying, __ATOMIC_SEQ_CST)) return most;
+        __atomic_store_n(&f->armed, 1, __ATOMIC_SEQ_CST);
+    }
+    f->active = now_ns();
+    if (!pthread_mutex_trylock(&f->lock)) {
+        while (take_completions(f, ORIGIN)) {}
+        pthread_mutex_unlock(&f->lock);
+    }
+    return FABRIC_SLICE_MS;
 }
 
 /* Attends to all wires on which something happens within so many milliseconds. Returns whether the service is woken. */
@@ -246,6 +314,8 @@ static int go_round(service_t *s, int timeout) {
             admit(s);
         else if ((void *)p == (void *)far->fabric)
             continue; /* fabric_serve does what there is */
+        else if (!p->gone && p->wire.on)
+            take_goodbye(s, p);
         else if (!p->gone && p != s->serving)
             attend(s, p);
     }
@@ -256,7 +326,7 @@ static int go_round(service_t *s, int timeout) {
 
 /* How long the service may sleep, in milliseconds; -1: until something happens. */
 static int rest_of(service_t *s) {
-    int most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1, fabric = fabric_serve();
+    int most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1, fabric = fabric_serve(s);
     return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
 }
 
@@ -264,6 +334,7 @@ static void *run_service(void *arg) {
     service_t *s = arg;
     uint64_t count;
     for (;;) {
+        attend_senders(s);
         free_gone(s);
         if (go_round(s, rest_of(s))) {
             if (read(s->wake, &count, sizeof count) < 0 || __atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) return NULL;

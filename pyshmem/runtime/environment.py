@@ -178,6 +178,12 @@ VARIABLES = {
             None,
             "the provider of libfabric, such as cxi or tcp;ofi_rxm; unset: the first fabric",
         ),
+        Variable(
+            "PYSHMEM_AMO",
+            one_of("auto", "tcp", "fabric"),
+            "auto",
+            "what carries requests to other nodes, such as atomics: tcp, or a fabric's messages; auto: those of hardware",
+        ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),
         Variable(

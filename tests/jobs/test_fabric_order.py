@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from far_peer import FLUSH, GET, PLACE, PUT, REPLY, SECONDS, Played
 from pyshmem.runtime import _native
+from pyshmem.transport.far.fabric import ORDER
 
 PROVIDER = "tcp;ofi_rxm"
 NBYTES = 64
@@ -34,9 +35,9 @@ class ByFabric(Played):
 
     def __init__(self):
         super().__init__()
-        _, *known = _native.fabric_open(LIBRARY, PROVIDER, "127.0.0.1")
+        _, *known = _native.fabric_open(LIBRARY, PROVIDER, "127.0.0.1", ORDER)
         _native.fabric_connect((None, tuple(known), None, None))
-        _native.fabric_use(9, 0)
+        _native.fabric_use(9, 0, 0)
         assert self.connect(8) == (PUT, 8)
         self.socket.recv(8, socket.MSG_WAITALL)
         self.source = np.arange(1, NBYTES + 1).astype(np.uint8)

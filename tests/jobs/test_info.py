@@ -23,6 +23,7 @@ def test_info_prints_every_section_and_that_nothing_is_missing(command):
         r"^ +Python 3\S+, torch \S+, triton \S+, numpy \S+, mpi4py \S+",
         r"^MPI +.*, in /.*libmpi",
         r"^ +MPI \d\.\d, threads: \w+",
+        r"^ +libfabric( \d+\.\d+, in \S+: .*shm.*: (no )?fabric \S+|: no libfabric from 1.9 on )",
         r"^launcher +/\S+ \((mpich|openmpi|srun) \S+\)",
         r"^machine +\S+: Linux .*, \d+ cores, \S+ GiB free",
         r"^ +heap in CPU memory: \S+ GiB for each of \d+ PEs",

@@ -17,7 +17,8 @@ FUNCTIONS = {
     "fid_domain": ("fi_ops_domain", ["av_open", "cq_open", "endpoint"]),
     "fid_fabric": ("fi_ops_fabric", ["domain", "trywait"]),
 }
-BY_NAME = {("fid_ep", "cm"): ("fi_ops_cm", ["getname"]), ("fid_ep", "rma"): ("fi_ops_rma", ["read", "write"])}
+BY_NAME = {("fid_ep", "msg"): ("fi_ops_msg", ["recv", "sendmsg", "inject"])}
+BY_NAME |= {("fid_ep", "cm"): ("fi_ops_cm", ["getname"]), ("fid_ep", "rma"): ("fi_ops_rma", ["read", "write"])}
 BY_NAME[("fid_domain", "mr")] = ("fi_ops_mr", ["reg"])
 
 

@@ -1,14 +1,14 @@
-"""What carries the data of puts and gets between nodes: a fabric, through libfabric, or TCP. Requests travel over TCP.
+"""What carries puts, gets and requests between nodes: a fabric, through libfabric, or TCP. See _fabric.h and _wires.h.
 
 ``auto`` takes providers of hardware only. Before a provider is used, a PE of each node writes to one of each other node and
-reads back, and PE 0 finds out whether the provider says that data are in place when they are not. See _fabric.h.
+reads back, PE 0 finds out whether the provider says that data are in place when they are not, and requests are answered.
 """
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, grouped, listed, refuse
+from pyshmem.runtime.far import OPERATORS, SHIFT
 from pyshmem.runtime.job import job
 
 FABRICS = ("cxi", "verbs", "efa", "psm3", "opx")  # providers of hardware, in the order of choice
 _BY_ADDRESS = ("tcp", "net", "sockets", "udp")  # providers that need the address of the network interface
 _TURNS, _WORDS = 10, 8  # messages of the self-test, and the words of 8 bytes of each
 _STILL_MS = 20
+_SENDS_IN_ORDER = 1 << 8  # FI_ORDER_SAS
+ORDER = _SENDS_IN_ORDER | 1 << 7  # what a provider may promise of messages; FI_ORDER_SAW: they follow writes
 _NEVER = (1 << 64) - 1
 _LEAST_OF_WORDS = 9  # bytes: other providers may store a word of up to 8 in parts
 
@@ -32,30 +35,32 @@ _LEAST_OF_WORDS = 9  # bytes: other providers may store a word of up to 8 in par
 class Fabric:
     """What this job uses. One per process, named ``fabric``.
 
-    name: "tcp", or "fabric".  why: the reason, for SHMEM_INFO.
+    name: "tcp", or "fabric".  why: the reason, for SHMEM_INFO.  requests: what carries these, "tcp" or "fabric".
     """
 
     def __init__(self) -> None:
-        self.name, self.why = "tcp", ""
-        self._path = self._provider = self._what = ""
+        self.name, self.why, self.requests = "tcp", "", "tcp"
+        self._path = self._provider = self._what = self._why_not = ""
         self._mine: Any = None  # what the other PEs are told after a step
         self._kept: Any = None  # what the self-test reads into
 
-    def agree(self) -> tuple[str, str]:
-        """Return PYSHMEM_FAR and PYSHMEM_FABRIC. Collective over the job. Errors, on all PEs: ArgumentError."""
+    def agree(self) -> tuple[str, str, str]:
+        """Return PYSHMEM_FAR, _FABRIC and _AMO. Collective over the job. Errors, on all PEs: ArgumentError."""
         assert job.comm is not None
-        names = ("PYSHMEM_FAR", "PYSHMEM_FABRIC")
+        names = ("PYSHMEM_FAR", "PYSHMEM_FABRIC", "PYSHMEM_AMO")
         answers = gather(job.comm, lambda: [read(name) or "" for name in names])
         for number, name in enumerate(names):
             wishes = grouped({pe: answer[number] for pe, answer in enumerate(answers)})
             if len(wishes) > 1:
                 got = " and ".join(f"{wish or 'nothing'} on {listed(pes)}" for wish, pes in wishes.items())
                 refuse(ArgumentError, "init", name, got, "one value on all PEs")
-        wish, provider = answers[0]
-        return wish, provider
+        wish, provider, requests = answers[0]
+        return wish, provider, requests
 
-    def open(self, wish: str, provider: str, addresses: list[str]) -> None:
-        """Use a fabric if ``wish`` allows it and it passes. The services of all PEs run. Collective over the job.
+    def open(self, wish: str, provider: str, requests: str, addresses: list[str]) -> None:
+        """Use a fabric if ``wish`` allows it and it passes, and for requests if ``requests`` does. Collective over the job.
+
+        The services of all PEs run.
 
         Errors, on all PEs: LaunchError if it was requested and cannot be used.
         """
@@ -64,12 +69,15 @@ class Fabric:
         elif wish == "auto" and not provider and job.on_one_host and read("PYSHMEM_NODE_SIZE"):
             self.why = "the nodes are pretended"
         else:
-            self._open(wish, provider, addresses)
+            self._open(wish, provider, requests, addresses)
+        if requests == "fabric" and self.requests == "tcp":
+            why = self._why_not or f"PYSHMEM_FAR is {self.name}: {self.why}"
+            refuse(LaunchError, "init", "PYSHMEM_AMO", f"fabric, but {why}", "tcp, or auto")
 
     def close(self) -> None:
-        self.name, self.why, self._mine, self._kept = "tcp", "", None, None
+        self.__init__()  # type: ignore[misc]
 
-    def _open(self, wish: str, provider: str, addresses: list[str]) -> None:
+    def _open(self, wish: str, provider: str, requests: str, addresses: list[str]) -> None:
         assert job.comm is not None
         every: list[Any] = []
         steps = (
@@ -77,6 +85,8 @@ class Fabric:
             lambda: self._register(addresses[job.my_pe]),
             lambda: self._connect(every),
             self._test,
+            lambda: self._use(requests, every, trial=True),
+            self._test_requests,
         )
         reason = ""
         for step in steps:
@@ -90,17 +100,28 @@ class Fabric:
         if reason and wish == "fabric":
             refuse(LaunchError, "init", "PYSHMEM_FAR", f"fabric, but {reason}", "a fabric that all nodes share, or tcp")
         if reason:
-            self.why = reason
-            if hasattr(_native, "fabric_use"):
-                _native.fabric_use(_NEVER, 0)
+            self.why, self.requests = reason, "tcp"
+            _native.fabric_use(_NEVER, 0, 0)
         else:
             self.name, self.why = "fabric", self._what
-            _native.fabric_use(1 if self._what.split(";")[0].split(",")[0] in FABRICS else _LEAST_OF_WORDS, 0)
+            self._use(requests, every, trial=False)
+
+    def _use(self, requests: str, every: list[Any], *, trial: bool) -> None:
+        """Let the fabric carry data and, if they stay in order on all PEs, requests."""
+        least = 1 if self._hardware or trial else _LEAST_OF_WORDS
+        ordered = all(each[0] & _SENDS_IN_ORDER for each in every)
+        if not ordered:
+            self._why_not = f"{self._what} does not keep messages in order"
+        if ordered and (requests == "fabric" or (requests == "auto" and self._hardware)):
+            self.requests = "fabric"
+        _native.fabric_use(least, int(trial), int(self.requests == "fabric"))
+
+    @property
+    def _hardware(self) -> bool:
+        return self._provider.split(";")[0] in FABRICS
 
     def _choose(self, provider: str) -> None:
         """Find the library and the provider. Errors: OSError."""
-        if not hasattr(_native, "fabric_open"):
-            raise OSError("pyshmem was built where libfabric's headers are not")
         self._path = library()
         major, minor, names = _native.fabric_providers(self._path)
         chosen = provider or next((name for each in FABRICS for name in names if name.split(";")[0] == each), "")
@@ -114,45 +135,76 @@ class Fabric:
         """Open endpoints and register the heap. Errors: OSError."""
         node = address if self._provider.split(";")[0] in _BY_ADDRESS else ""
         try:
-            _, *self._mine = _native.fabric_open(self._path, self._provider, node)
+            self._mine = _native.fabric_open(self._path, self._provider, node, ORDER)
         except OSError as error:
             limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
             locked = f" (ulimit -l: {limit} bytes may be locked)" if "fi_mr_reg" in str(error) and limit >= 0 else ""
             raise OSError(f"{error}{locked}") from error
 
     def _connect(self, every: list[Any]) -> None:
-        known = tuple(tuple(each) if pe in cpu.far_deltas else None for pe, each in enumerate(every))
+        known = tuple(tuple(each[1:]) if pe in cpu.far_deltas else None for pe, each in enumerate(every))
         _native.fabric_connect(known)
 
     def _test(self) -> None:
         """Let the first PE of each node exchange messages with those of all others. Errors: OSError, ShmemError."""
-        _native.fabric_use(1, 1)
+        _native.fabric_use(1, 1, 0)
         sent, found = self._kept = np.zeros((2, _WORDS), np.uint64)
-        region = job.nodes[job.my_pe] * sent.nbytes  # of the target's heap, for this node
-        if job.nodes.index(job.nodes[job.my_pe]) != job.my_pe or region + sent.nbytes > cpu.size:
-            return
-        firsts = [pe for pe in cpu.far_deltas if job.nodes.index(job.nodes[pe]) == pe]
-        for pe in firsts:
-            place = cpu.base + cpu.far_deltas[pe] + region
+        for place in self._places(sent.nbytes):
             for turn in range(_TURNS):
                 sent[:] = np.arange(1, _WORDS + 1) * (turn + 1) if turn < _TURNS - 1 else 0
                 _native.far_put(place, sent.ctypes.data, sent.nbytes)
                 _native.far_quiet()
                 _native.far_get(found.ctypes.data, place, found.nbytes)
                 if (found != sent).any():
-                    raise OSError(f"{self._what} does not bring back what was written to PE {pe}")
-        if job.my_pe == 0:
+                    raise OSError(f"{self._what} does not bring back what was written to PE {_pe_of(place)}")
+        if job.my_pe == 0 and sent.nbytes <= cpu.size:
             truthful = _native.fabric_trial(place, _STILL_MS, 7)
             _native.far_put(place, sent.ctypes.data, 8)
             _native.far_quiet()
             if not truthful:
                 raise OSError(f"{self._what} says that data are in place before they are")
 
+    def _test_requests(self) -> None:
+        """Let the same PEs exchange requests, if the fabric carries them. Errors: OSError, ShmemError."""
+        add, update = (getattr(_native, f"far_{name}_uint64") for name in ("fetch", "update"))
+        number = OPERATORS.index("add")
+        for place in self._places(8) if self.requests == "fabric" else ():
+            for turn in range(_TURNS):
+                update(number, place, 1)
+                if add(number, place, 1) != 2 * turn + 1:
+                    raise OSError(f"{self._what} does not keep requests to PE {_pe_of(place)} in order")
+            _native.far_put(place, self._kept[0].ctypes.data, 8)
+            _native.far_quiet()
+
+    def _places(self, nbytes: int) -> Iterator[int]:
+        """Yield this node's memory on the first PE of each other node, if this PE is the first of its node."""
+        region = job.nodes[job.my_pe] * nbytes
+        if job.nodes.index(job.nodes[job.my_pe]) == job.my_pe and region + nbytes <= cpu.size:
+            for pe, delta in cpu.far_deltas.items():
+                if job.nodes.index(job.nodes[pe]) == pe:
+                    yield cpu.base + delta + region
+
+
+def _pe_of(place: int) -> int:
+    return (place >> SHIFT) - 1
+
 
 def library() -> str:
     """Return the libfabric that this process has loaded, such as MPI's, or the name of the system's."""
     found = re.search(r"\S*/libfabric\.so\S*", Path("/proc/self/maps").read_text())
     return found[0] if found else "libfabric.so.1"
+
+
+def description() -> str:
+    """Return which libfabric there is, and its providers. Errors: none."""
+    path = library()
+    try:
+        major, minor, names = _native.fabric_providers(path)
+    except OSError as error:
+        return f"libfabric: {error}: TCP reaches other nodes"
+    found = [name for each in FABRICS for name in dict.fromkeys(names) if name.split(";")[0] == each]
+    fabrics = f"fabric {found[0]}" if found else "no fabric of hardware, so that TCP reaches other nodes"
+    return f"libfabric {major}.{minor}, in {path}: {', '.join(dict.fromkeys(names))}: {fabrics}"
 
 
 def _first_reason(step: Callable[[], None]) -> str:
