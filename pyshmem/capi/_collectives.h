@@ -28,9 +28,9 @@ static uint64_t word_of(const call_t *c) {
 
 static int end_call(const call_t *c, int outcome) {
     if (LIKELY(outcome == CALL_DONE)) return 0;
-    if (outcome == CALL_DIFFERENT)
+    if (outcome == CALL_DIFFERENT || outcome == CALL_UNLIKE)
         RARE("differ", (int64_t)c->routine, c->team - state.teams, (int64_t)c->code, c->kind, (int64_t)c->nelems,
-             (int64_t)c->place);
+             (int64_t)c->place, outcome);
     fail(c->routine, outcome, c->team);
     return 1;
 }
@@ -43,19 +43,19 @@ static int on_gpus(const call_t *c, const void *dest, const void *source, int mo
                      first, second, third);
 }
 
+/* Arrays without elements may be anywhere; the members meet all the same. */
 static void *dest_of(const call_t *c, void *dest, uint64_t nelems) {
-    return (void *)symmetric(c->routine, "dest", dest, nelems * kinds[c->kind].item);
+    return (void *)(nelems ? symmetric(c->routine, "dest", dest, nelems * kinds[c->kind].item) : state.base);
 }
 static const void *source_of(const call_t *c, const void *source, uint64_t nelems) {
-    return (const void *)symmetric(c->routine, "source", source, nelems * kinds[c->kind].item);
+    return (const void *)(nelems ? symmetric(c->routine, "source", source, nelems * kinds[c->kind].item) : state.base);
 }
 
 static int broadcast(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind,
                      int root) {
     call_t c = call_of(routine, of, WORD_BROADCAST, kind, nelems, 0);
     if (root < 0 || root >= c.team->size) refuse_pe(routine, c.team->size, root);
-    if (!nelems) return 0;
-    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
+    if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->broadcast(c.team->native, word_of(&c), root, to, source_of(&c, source, nelems),
                                                nelems * kinds[kind].item));
@@ -71,8 +71,7 @@ static int gather(const call_t *c, void *dest, const void *source, uint64_t firs
 
 static int fcollect(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind) {
     call_t c = call_of(routine, of, WORD_FCOLLECT, kind, nelems, 0);
-    if (!nelems) return 0;
-    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
+    if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     return gather(&c, dest, source, (uint64_t)c.team->me * nelems, nelems, (uint64_t)c.team->size * nelems);
 }
 
@@ -101,12 +100,12 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
     uint64_t item = kinds[kind].item, to_step = (uint64_t)dst * item, from_step = (uint64_t)sst * item;
     if (dst < 1 || sst < 1)
         refuse("ArgumentError", routine, dst < 1 ? "dst" : "sst", "1 or more", "%ld", (long)(dst < 1 ? dst : sst));
-    if (!nelems) return 0;
-    if ((on_gpu(dest) || on_gpu(source)) && whole) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
-    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 3, dst, sst, (int64_t)nelems);
+    if (nelems && whole && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
+    if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 3, dst, sst, (int64_t)nelems);
     uint64_t last = (uint64_t)c.team->size * nelems - 1;
-    char *to = (char *)dest_of(&c, dest, last * (uint64_t)dst + 1) + (uint64_t)c.team->me * nelems * to_step;
-    const void *from = source_of(&c, source, last * (uint64_t)sst + 1);
+    char *to = (char *)dest_of(&c, dest, nelems ? last * (uint64_t)dst + 1 : 0);
+    const void *from = source_of(&c, source, nelems ? last * (uint64_t)sst + 1 : 0);
+    to += (uint64_t)c.team->me * nelems * to_step;
     uint64_t blocks[2][5] = {{nelems * from_step, item, to_step, from_step, nelems},
                              {nelems * item, nelems * item, 0, 0, 1}};
     return end_call(&c, state.calls->scatter(c.team->native, word_of(&c), to, from, blocks[whole]));
@@ -115,8 +114,7 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
 static int fold(const char *routine, shmem_team_t of, int mode, int operator, int kind, void *dest, const void *source,
                 uint64_t nelems) {
     call_t c = call_of(routine, of, (uint64_t)(WORD_FOLD + mode * OPERATORS + operator), kind, nelems, 0);
-    if (!nelems) return 0;
-    if (on_gpu(dest) || on_gpu(source)) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
+    if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->fold(c.team->native, word_of(&c), (int[]){mode, operator, kind}, to,
                                           source_of(&c, source, nelems), nelems));

@@ -35,7 +35,8 @@ from pyshmem.transport.teams.operators import LOOPS
 from pyshmem.version import __version__
 
 GPU_HINT = 1 << 16  # PYSHMEM_HINT_GPU of shmemx.h
-_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED, _LOST, _DIFFERENT = range(1, 7)  # what a call of _interface.h returns
+# what a call of _interface.h returns
+_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED, _LOST, _DIFFERENT, _UNLIKE = range(1, 8)
 _MOST_STATICS, _MOST_TEAMS = 16, 1000
 
 
@@ -264,12 +265,15 @@ def _failed(a: Any) -> None:
 
 
 def _differ(a: Any) -> NoReturn:
-    """The members' calls differ: routine, team, number of the call, type, elements, stride."""
+    """The members' calls differ: routine, team, number of the call, type, elements, stride, what the call has returned."""
     routine, meeting = text(a[0]), _team(a[1]).meeting
     if a[2] == differing_calls.CODES["share"]:
         meeting.refuse_difference(routine)
     dtype = (*LOOPS, np.dtype("longdouble"))[a[3]]
-    meeting.refuse_difference(routine, differing_calls.Call(a[2], dtype, a[4], place=a[5]))
+    call = differing_calls.Call(a[2], dtype, a[4], place=a[5])
+    if a[6] == _UNLIKE:
+        differing_calls.refuse_unlike(meeting.name, routine, call)
+    meeting.refuse_difference(routine, call)
 
 
 def _timed_out(a: Any) -> NoReturn:

@@ -3,8 +3,9 @@
 This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
 on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 
-As members meet, they compare routine, element type and size. If these differ, the call is an error on all members; a
-reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: nothing is compared.
+As members meet, they compare routine, element type and size, also if the size is 0. If these differ, the call is an error on
+all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: the call
+is an error on the members whose type or size is not the root's. If the root is calls ahead, a later broadcast raises it.
 
 Arrays may be private. The C names and the calls on streams take symmetric arrays only, as the specification has it.
 """
@@ -30,6 +31,7 @@ from pyshmem.runtime.arguments import (
     refuse_dtype,
     symmetric_array,
 )
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.differing_calls import CODES, Call
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
 from pyshmem.runtime.heap import views
@@ -83,9 +85,9 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     if type(root) is not int:
         root = exact_int("broadcast", "root", root)
     group._world_pe("broadcast", root, "root")
-    if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype, (count,))
-        group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)
+    pair = _if_empty(pair, count)
+    what = Blocks(pair.dest, pair.src, pair.dtype, (count,))
+    group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)
 
 
 def collect(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
@@ -137,9 +139,9 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
         return
     pair = any_pair("fcollect", target, source)
     count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
-    if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size)
-        group.meeting.scatter("fcollect", pair.heap, what, pair.private, left)
+    pair = _if_empty(pair, count)
+    what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size)
+    group.meeting.scatter("fcollect", pair.heap, what, pair.private, left)
 
 
 def alltoall(target: Array, source: Array, size: int | None = None, team: Team | None = None) -> None:
@@ -160,9 +162,9 @@ def alltoall(target: Array, source: Array, size: int | None = None, team: Team |
         return
     pair = any_pair("alltoall", target, source)
     count = share_of("alltoall", pair, size, group.size)
-    if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count)
-        group.meeting.scatter("alltoall", pair.heap, what, pair.private, left)
+    pair = _if_empty(pair, count)
+    what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count)
+    group.meeting.scatter("alltoall", pair.heap, what, pair.private, left)
 
 
 def alltoalls(
@@ -190,9 +192,9 @@ def alltoalls(
         need = (count * group.size - 1) * stride + 1 if count else 0
         if need > held:
             refuse(OutOfRangeError, "alltoalls", name, f"{held} elements", f"at least {need}")
-    if count:
-        what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count * sst, tst, sst)
-        group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
+    pair = _if_empty(pair, count)
+    what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count * sst, tst, sst)
+    group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
 
 
 def reduce(target: Array, source: Array, op: Op = "sum", size: int | None = None, team: Team | None = None) -> None:
@@ -293,9 +295,9 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
     count = elements_of(routine, pair, size)
     if pair.dtype not in operator.dtypes:
         refuse_dtype(routine, "target", pair.dtype, operator.dtypes)
-    if count:
-        what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
-        group.meeting.fold(routine, pair.heap, what, partial(context_of, group), pair.private, left)
+    pair = _if_empty(pair, count)
+    what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
+    group.meeting.fold(routine, pair.heap, what, partial(context_of, group), pair.private, left)
 
 
 def context_of(team: Team) -> Any:
@@ -311,6 +313,11 @@ def context_of(team: Team) -> Any:
             "PEs whose heaps are mapped here",
         )
     return device_context(team, None)
+
+
+def _if_empty(pair: Pair, count: int) -> Pair:
+    """The pair if there are elements. Of none, where the arrays are does not matter, but the members meet all the same."""
+    return pair if count else pair._replace(heap=cpu, dest=cpu.base, src=cpu.base, private=0)
 
 
 def pair_of(routine: str, target: Array, source: Array) -> Pair:

@@ -38,17 +38,19 @@ enum {
 };
 /* What remains to be done: nothing; everything, because nothing has happened; the call through staging memory; an
  * error, because the target is private here, or on the member through which the data come, and symmetric on the root;
- * an error, because the members' calls differ.
+ * an error, because the members' calls differ; an error of this member alone, because its broadcast is not the root's.
  */
-enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT };
+enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE };
 
 /* calls: those that this PE has begun. staged, refused: the last call in which a member has told of private memory, and
- * the last that another one has refused. from: the source of this PE as root, from its area on. */
+ * the last that another one has refused. from: the source of this PE as root, from its area on. history: the broadcasts
+ * in which nobody met, see _collectives.h. */
 typedef struct {
     uint64_t notes, exchanges, calls, asleep, hasty, penalty;
     int64_t disturbed;
     uint64_t staged, refused;
     int64_t from;
+    uint64_t history;
 } counters_t;
 /* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _links.h.
  * node: the number of each member's node, if there are several. leaders: the first member on each node. locals: the

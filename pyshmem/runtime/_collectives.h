@@ -8,38 +8,81 @@ enum {
     PRIVATE_TARGET = 1,   /* a bit of `private`; another one stands for the source */
 };
 
-static void spread(team_t *t, int64_t child, uint64_t flag, uint64_t epoch, char *dest, const char *source,
-                   uint64_t nbytes) {
-    if (t->left == REFUSED) send_to(t, child, (char *)&counters(t)->refused, (const char *)&epoch, sizeof epoch);
+/* The flag of a broadcast: the number of the call, two bits, and the sender's history. A history is made of the words
+ * of all broadcasts in which nobody met. A root may be several calls ahead, so its flag shows the history of a later
+ * call: but the member comes to that call too, and the histories differ then if any of the calls differed. */
+enum {
+    FLAG_BITS = 16,   /* below the number */
+    MEETS = 1 << 15,  /* the members meet in this call, and compare their words then */
+    SPOILT = 1 << 14, /* the sender's call was not the root's, so it sends nothing on */
+    HISTORY = SPOILT - 1,
+};
+
+static void add_to_history(team_t *t) {
+    counters_t *own = counters(t);
+    own->history = (own->history + t->word) * UINT64_C(0x9E3779B97F4A7C15) >> 50;
+}
+
+static void spread(team_t *t, int64_t child, int64_t root, char *dest, const char *source, uint64_t nbytes,
+                   uint64_t bits) {
+    uint64_t place = ROOTS + 8 * (uint64_t)root, flag = t->call << FLAG_BITS | bits | counters(t)->history;
+    if (t->left == REFUSED) send_to(t, child, (char *)&counters(t)->refused, (const char *)&t->call, sizeof t->call);
+    if (t->left == UNLIKE) flag |= SPOILT;
     if (is_away(t, child)) {
-        post_far(t, child, flag, epoch, dest, source, nbytes);
+        post_far(t, child, place, flag, dest, source, nbytes);
         return;
     }
     if (nbytes) memcpy(dest + distance(t, child), source, nbytes);
-    post(t, child, flag, epoch);
+    post(t, child, place, flag);
 }
 
-static void spread_from_root(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source, uint64_t nbytes) {
+static void spread_from_root(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, uint64_t bits) {
     int64_t order = (t->me - root + t->n) % t->n; /* a binomial tree; with few members the root is the parent of all */
     for (int64_t step = 1; step < t->n; step = t->n <= FLAT ? step + 1 : step * 2) {
         if (t->n <= FLAT ? order > 0 : order >= step) continue;
         if (order + step >= t->n) break;
-        spread(t, (order + step + root) % t->n, ROOTS + 8 * (uint64_t)root, epoch, dest, source, nbytes);
+        spread(t, (order + step + root) % t->n, root, dest, source, nbytes, bits);
     }
 }
 
 /* The same over several nodes: a binomial tree of the nodes, which one member of each receives and passes on to the
  * others there. */
-static void spread_over_nodes(team_t *t, int64_t root, uint64_t epoch, char *dest, const char *source,
-                              uint64_t nbytes) {
+static void spread_over_nodes(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, uint64_t bits) {
     int64_t home = t->node[root], own = t->node[t->me], order = (own - home + t->nodes) % t->nodes;
-    uint64_t flag = ROOTS + 8 * (uint64_t)root;
     if (t->me != (own == home ? root : t->leaders[own])) return;
     for (int64_t step = 1; step < t->nodes; step *= 2)
         if (order < step && order + step < t->nodes)
-            spread(t, t->leaders[(order + step + home) % t->nodes], flag, epoch, dest, source, nbytes);
+            spread(t, t->leaders[(order + step + home) % t->nodes], root, dest, source, nbytes, bits);
     for (int64_t i = 0; i < t->n_locals; i++)
-        if (t->locals[i] != t->me) spread(t, t->locals[i], flag, epoch, dest, source, nbytes);
+        if (t->locals[i] != t->me) spread(t, t->locals[i], root, dest, source, nbytes, bits);
+}
+
+/* The root's part before the data go: returns MEETS if all members meet in this call. */
+static uint64_t begin_as_root(team_t *t, const char *source, uint64_t nbytes, int64_t private) {
+    counters_t *own = counters(t);
+    int pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
+    int staged = private && (pull || private & PRIVATE_TARGET);
+    if (pull) release_gil(t);
+    if (staged) tell(t, &own->staged, t->call);
+    own->from = source - t->area;
+    if (pull || staged) return MEETS;
+    add_to_history(t);
+    return 0;
+}
+
+/* Waits for the root, and returns MEETS if all members meet in this call. Otherwise the calls are compared here. */
+static uint64_t hear_from_root(team_t *t, int64_t root) {
+    counters_t *own = counters(t);
+    uint64_t place = ROOTS + 8 * (uint64_t)root;
+    if (!await(t, place, t->call << FLAG_BITS)) return 0;
+    uint64_t flag = __atomic_load_n((uint64_t *)(t->area + place), __ATOMIC_ACQUIRE);
+    int ahead = flag >> FLAG_BITS > t->call; /* so it has not met this member */
+    if (!ahead && flag & MEETS) return MEETS;
+    add_to_history(t);
+    if (ahead || (!(flag & SPOILT) && (flag & HISTORY) == own->history)) return 0;
+    own->history = flag & HISTORY;
+    t->left = UNLIKE;
+    return 0;
 }
 
 /* A root may be several calls ahead of a member. This is safe because each member has a separate flag for each root,
@@ -47,24 +90,21 @@ static void spread_over_nodes(team_t *t, int64_t root, uint64_t epoch, char *des
  * all members in staging. */
 static void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, int64_t private) {
     counters_t *own = counters(t);
-    uint64_t call = t->call;
-    int is_root = t->me == root, pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
-    if (pull) release_gil(t);
-    if (is_root && private && (pull || private & PRIVATE_TARGET)) tell(t, &own->staged, call);
-    if (is_root)
-        own->from = source - t->area;
-    else if (!await(t, ROOTS + 8 * (uint64_t)root, call))
-        return;
-    if (own->staged == call)
+    int is_root = t->me == root;
+    uint64_t bits = is_root ? begin_as_root(t, source, nbytes, private) : hear_from_root(t, root);
+    if (t->spin.failed) return;
+    int pull = bits && own->staged != t->call;
+    if (own->staged == t->call)
         t->left = STAGED;
-    else if (own->refused == call || private & PRIVATE_TARGET)
+    else if (t->left == DONE && (own->refused == t->call || private & PRIVATE_TARGET))
         t->left = REFUSED;
     uint64_t pushed = pull || t->left != DONE ? 0 : nbytes;
     if (t->nodes > 1)
-        spread_over_nodes(t, root, call, dest, is_root ? source : dest, pushed);
+        spread_over_nodes(t, root, dest, is_root ? source : dest, pushed, bits);
     else
-        spread_from_root(t, root, call, dest, is_root ? source : dest, pushed);
+        spread_from_root(t, root, dest, is_root ? source : dest, pushed, bits);
     if (t->left == STAGED) return;
+    if (pull) release_gil(t);
     if (t->left == DONE && (pull || is_root)) {
         const char *home = is_root ? t->area : area_of(t, root), *from = home + ((counters_t *)(home + COUNTERS))->from;
         if (from != dest) memmove(dest, from, nbytes);

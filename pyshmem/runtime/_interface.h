@@ -4,8 +4,17 @@
 #include <stdint.h>
 
 /* What a call returns. MIXED: a member has passed private memory from Python. LOST: a far PE does not answer.
- * DIFFERENT: the members' calls differ. */
-enum { CALL_DONE, CALL_TIMED_OUT, CALL_INTERRUPTED, CALL_NO_MEMORY, CALL_MIXED, CALL_LOST, CALL_DIFFERENT };
+ * DIFFERENT: the members' calls differ. UNLIKE: this member's broadcast is not the root's. */
+enum {
+    CALL_DONE,
+    CALL_TIMED_OUT,
+    CALL_INTERRUPTED,
+    CALL_NO_MEMORY,
+    CALL_MIXED,
+    CALL_LOST,
+    CALL_DIFFERENT,
+    CALL_UNLIKE
+};
 
 /* bytes: of this table. team: of library_team. word: tells the members' calls apart, see
  * pyshmem.runtime.differing_calls. Places are those of _links.h; steps are in bytes. */

@@ -26,7 +26,8 @@ static team_t begin_team(const void *team, uint64_t word) {
 static int end_team(const team_t *t) {
     if (t->failed) return outcome(t->failed);
     if (t->spin.failed) return t->spin.failed;
-    return t->left == DONE ? CALL_DONE : t->left == DIFFERENT ? CALL_DIFFERENT : CALL_MIXED;
+    static const int outcomes[] = {[DONE] = CALL_DONE, [DIFFERENT] = CALL_DIFFERENT, [UNLIKE] = CALL_UNLIKE};
+    return t->left == STAGED || t->left == REFUSED ? CALL_MIXED : outcomes[t->left];
 }
 
 static int library_sync(void *team) {

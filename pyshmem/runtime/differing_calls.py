@@ -1,6 +1,8 @@
 """What the members of a team tell each other of a collective call, so that calls that differ are refused and not combined.
 
 Each call has a word, which members exchange as they meet (_barriers.h). If the words differ, all members end up in `refuse`.
+In a broadcast of less than 512 KiB nobody meets: the members compare their words with the root's, and those whose word is
+another end up in `refuse_unlike`.
 """
 
 from __future__ import annotations
@@ -76,3 +78,9 @@ def refuse(wires: Any, team: str, routine: str, call: Call | None) -> NoReturn:
     kind = errors.DtypeError if dtypes else errors.OutOfRangeError if sizes else errors.ArgumentError
     argument = "dtype" if dtypes else "size" if sizes else "call"
     errors.refuse(kind, routine, argument, got, f"the same on all PEs of {team}")
+
+
+def refuse_unlike(team: str, routine: str, call: Call) -> NoReturn:
+    """Refuse this PE's broadcast, which is not the root's. The others know nothing of it. Errors: ArgumentError."""
+    got = f"{call.size} here, and another size or type on the root, in this broadcast or one before"
+    errors.refuse(errors.ArgumentError, routine, "call", got, f"the same on all PEs of {team}")

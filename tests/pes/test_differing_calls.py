@@ -68,6 +68,37 @@ def test_copies_of_different_sizes_are_refused_on_all_pes(name, private, me, npe
     refused_by_all(shmem.OutOfRangeError, text, lambda: call(*arrays, size=last_differs(me, npes, 8, 4)))
 
 
+@pytest.mark.many
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("name", [*FOLDS, "fcollect", "alltoall", "alltoalls"])
+def test_no_elements_on_one_pe_alone_are_refused_on_all(name, private, me, npes):
+    target, source = torch.zeros(8 * npes), torch.ones(8 * npes)
+    target, source = (target, source) if private else map(shmem.array, (target, source))
+    text = f"{name}: PE {me}: size: " + said(npes, "1 float32 elements", "0 float32 elements")
+    refused_by_all(
+        shmem.OutOfRangeError, text, lambda: getattr(shmem, name)(target, source, size=last_differs(me, npes, 1, 0))
+    )
+
+
+@pytest.mark.many
+@pytest.mark.parametrize("odd", [4, 0, 600])
+def test_small_broadcasts_that_are_not_the_roots_are_refused_there(odd, me, npes):
+    """The root waits for nobody. If it is calls ahead, the member finds the difference in a later one."""
+    target, source = shmem.zeros(600), shmem.full((600,), 1.0 + me)
+    text = rf"^broadcast: PE {me}: call: got \d+ float32 elements here, and another size or type on the root, .*TEAM_WORLD$"
+    refusals = []
+    for size in (last_differs(me, npes, 8, odd), 8, 8):
+        try:
+            shmem.broadcast(target, source, 0, size)
+        except shmem.ArgumentError as error:
+            refusals.append(str(error))
+    assert len(refusals) == last_differs(me, npes, 0, 1), refusals
+    assert all(re.match(text, refusal) for refusal in refusals)
+    shmem.barrier_all()
+    shmem.broadcast(target, source, npes - 1, 600)
+    assert (target == npes).all()
+
+
 def test_large_broadcasts_of_different_sizes_are_refused_on_all_pes(me, npes):
     if not on_one_node():
         pytest.skip("the root waits for nobody")

@@ -1,6 +1,7 @@
 """What takes tiles to other PEs is refused by name, on all PEs, where these are on several nodes; on one node, as if they were."""
 
 import re
+from contextlib import nullcontext
 
 import pyshmem as shmem
 import pytest
@@ -15,6 +16,7 @@ from pyshmem.ops.norms import schedules as norm_schedules
 from pyshmem.ops.training import schedules as gradient_schedules
 from pyshmem.ops.norms import share_schedules as norm_share_schedules
 from pyshmem.ops.plans import WITHOUT_TILES
+from pyshmem.runtime.job import job
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, interpreted, live, on_one_node, refuses
 
@@ -121,3 +123,18 @@ def test_on_gpus_operators_of_models_are_refused_with_every_schedule(operator, m
 
 def test_triangle_count_is_refused():
     refused(lambda: irregular.triangle_count(sparse([1] * 17)), "triangle_count", "team")
+
+
+def test_a_broadcast_that_is_not_the_roots_does_not_pass_on_through_its_node(me, npes):
+    last = [pe for pe in range(npes) if job.nodes[pe] == job.nodes[-1]]
+    odd = last[0] if last[0] else npes - 1  # of the last node, whose others receive from it
+    fails = odd and me in (last if last[0] else [odd])
+    target, source = shmem.zeros(8), shmem.ones(8)
+    text = rf"^broadcast: PE {me}: call: got [48] float32 elements here"
+    with pytest.raises(shmem.ArgumentError, match=text) if fails else nullcontext():
+        shmem.broadcast(target, source, 0, 4 if me == odd else 8)
+    shmem.barrier_all()
+    shmem.broadcast(target, source, 0, 8)
+    assert (target == 1).all()
+    shmem.free(target)
+    shmem.free(source)

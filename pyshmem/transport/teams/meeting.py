@@ -28,6 +28,7 @@ from pyshmem.transport.teams.operators import (
     REFUSED,
     STAGED,
     TARGET,
+    UNLIKE,
     UNTOUCHED,
     Blocks,
     Fold,
@@ -106,7 +107,7 @@ class Meeting:
         """Copy the first block of the root's ``src`` to every ``dest``.
 
         private: TARGET and SOURCE, for the arrays of this PE that are private.  left: what quick has returned.
-        Errors: ArgumentError if the target is symmetric on the root and private here.
+        Errors: ArgumentError if the target is symmetric on the root and private here, or this call is not the root's.
         """
         call = what.call(routine, heap)
         if left == UNTOUCHED:
@@ -117,6 +118,8 @@ class Meeting:
                 left = tensors.broadcast(routine, heap, self, private, call.word, root, *copy)
         if left == DIFFERENT:
             self.refuse_difference(routine, call)
+        if left == UNLIKE:
+            differing_calls.refuse_unlike(self.name, routine, call)
         if left == REFUSED:
             staging.refuse_mixture(routine, self, root, private)
         if left == STAGED:

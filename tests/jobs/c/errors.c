@@ -29,6 +29,13 @@ void differ(void) {
     shmem_barrier_all();
 }
 
+void broadcast_other_than_root(void) {
+    shmem_init();
+    long *words = shmem_calloc(8, sizeof *words);
+    shmem_long_broadcast(SHMEM_TEAM_WORLD, words, words + 4, (size_t)shmem_my_pe() + 1, 0);
+    shmem_barrier_all();
+}
+
 int accepts_private_memory(void) {
     shmem_init();
     long private = 0;
