@@ -4,16 +4,16 @@ OpenSHMEM has no such calls; the idea and the names are NVSHMEM's. All PEs of th
 order. The calls of one team are serialised: order two of them on two streams by events. No target is written before its PE's
 stream has reached the call, so no synchronisation is needed between the program's kernels and these calls. Later work on the
 stream finds the target complete and may change the source. CUDA graphs can capture and replay the calls; the first call of a
-kind compiles a kernel, so make one before a capture. If a kernel waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence,
-quiet, barrier_all, wait or test raises the error. CPU memory has no streams: there all members synchronise and then perform
-the call without _on_stream.
+kind compiles a kernel, so make one before a capture. The members' sizes are compared with SHMEM_DEBUG=1 only. If a kernel
+waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence, quiet, barrier_all, wait or test raises the error. CPU memory has no
+streams: there all members synchronise and then perform the call without _on_stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 
@@ -37,6 +37,7 @@ from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
+from pyshmem.transport.compared_calls import Watched
 from pyshmem.transport.routes import pending, streams
 from pyshmem.transport.teams.operators import OPERATORS, Op
 
@@ -196,6 +197,8 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
     if type(size) is not int and size is not None:
         # it is part of the plan's key, and the value of a tensor may change
         size = count_of(_NAMES[routine], "size", size)
+    if job.debug:
+        cast(Watched, group.meeting).compare_arrays(_NAMES[routine], source, size)
     near = streams()
     if near is None:
         _first(routine, detail, group, target, source, size, None)

@@ -53,10 +53,13 @@ class Watched:
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
         root = f"root {integer_of(detail)}, " if routine == "broadcast" else ""
-        self.compare(routine, root + _elements(source, size))
+        self.compare_arrays(routine, source, size, root)
         left: int = self._meeting.quick(routine, call, detail, target, source, size)
         self._compared = routine if left else ""
         return left
+
+    def compare_arrays(self, routine: str, source: Any, size: Any, root: str = "") -> None:
+        self.compare(routine, root + _elements(source, size))
 
     def broadcast(self, routine: str, *arguments: Any) -> None:
         self._compare_once(routine)

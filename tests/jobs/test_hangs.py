@@ -53,6 +53,10 @@ def test_different_calls_of_a_team_are_named_at_once_in_debug_mode(other, tmp_pa
             "sum_reduce size 3, int64",
             "sum_reduce size 3, uint64",
         ],
+        'shmem.reduce_on_stream(three, three, "sum", 2 + me % 2)': [
+            "reduce_on_stream size 2, int64",
+            "reduce_on_stream size 3, int64",
+        ],
     }.items(),
 )
 def test_collectives_with_different_arguments_are_named_in_debug_mode(call, words, tmp_path):
