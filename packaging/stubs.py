@@ -43,9 +43,18 @@ shmem_team_t = Team
 STRUCTS = ("shmem_ctx_session_config_t", "shmem_ctx_t", "shmem_team_config_t", "shmem_team_t")
 DEVICE_HEAD = '''"""Written by packaging/stubs.py. In kernels every argument is a value of Triton."""
 
-from typing import Any
+from typing import Any, Literal
+
+from pyshmem.device.context import DeviceContext as DeviceContext
 
 '''
+# the parameters of kernels that take words, and the device context; Triton's values have no types
+DEVICE_TYPES = {
+    "ctx": "DeviceContext",
+    "op": 'Literal["sum", "prod", "min", "max", "and", "or", "xor"]',
+    "sem": 'Literal["relaxed", "acquire", "release", "acq_rel"]',
+    "scope": 'Literal["cta", "gpu", "sys"]',
+}
 
 
 def write(package: Path) -> None:
@@ -113,7 +122,11 @@ def device() -> str:
     for each in ast.parse((SOURCE / "device/__init__.py").read_text()).body:
         if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("pyshmem.device."):
             defined = _defined(SOURCE / f"{each.module[8:].replace('.', '/')}.py")
-            found |= {name.name: _declared(name.name, defined[name.name]) for name in each.names}
+            found |= {
+                name.name: _declared(name.name, defined[name.name])
+                for name in each.names
+                if name.name != "DeviceContext"
+            }
     return DEVICE_HEAD + "\n".join(found[name] for name in sorted(found)) + "\n"
 
 
@@ -134,9 +147,10 @@ def _declared(name: str, statement: ast.stmt) -> str:
         return f"{name}: Any"
     for each in ast.walk(statement.args):
         if isinstance(each, ast.arg):
-            each.annotation = ast.Name("Any")
+            each.annotation = ast.Name(DEVICE_TYPES.get(each.arg, "Any"))
+    gives = any(isinstance(each, ast.Return) and each.value for each in ast.walk(statement))
     statement.args.defaults = [ast.Constant(...) for _ in statement.args.defaults]
-    return f"def {name}({ast.unparse(statement.args)}) -> Any: ..."
+    return f"def {name}({ast.unparse(statement.args)}) -> {'Any' if gives else 'None'}: ..."
 
 
 if __name__ == "__main__":

@@ -178,13 +178,16 @@ from pyshmem.runtime.exits import install as _install_exits
 from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.version import __version__
 
+if TYPE_CHECKING:
+    from pyshmem.runtime.heap import Device
+
 _install()
 _install_exits()
 CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE = CMP.EQ, CMP.NE, CMP.GT, CMP.GE, CMP.LT, CMP.LE  # as in kernels
 SIGNAL_SET, SIGNAL_ADD = SIGNAL.SET, SIGNAL.ADD
 
 
-def device_context(team: Team | None = None, device: str | None = None, scratch: Any = None) -> Any:
+def device_context(team: Team | None = None, device: "Device | None" = None, scratch: Any = None) -> Any:
     """Return the first argument of kernels, which describes a team and a heap. Local.
 
     team, device: None is TEAM_WORLD; the heap "cuda" or "cpu", None is the default heap.

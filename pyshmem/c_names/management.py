@@ -182,7 +182,7 @@ def team_split_strided(
     if not parent_team:
         return 1, pyshmem.TEAM_INVALID
     try:
-        team = parent_team.split_strided(start, stride, size, **_options(config, config_mask))
+        team = parent_team.split_strided(start, stride, size, _options(config, config_mask))
     except (ArgumentError, OutOfRangeError):
         return 1, pyshmem.TEAM_INVALID
     full = not team and team is not pyshmem.TEAM_INVALID  # PEs outside the team get this object

@@ -28,7 +28,7 @@ from pyshmem.runtime.areas import pool
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, refuse
-from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.heap import Device, heaps
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.transport.teams.operators import LOOPS
@@ -178,7 +178,7 @@ def _allocate(routine: str, nbytes: int, make: Callable[[], Any]) -> int:
     return int(array.data_ptr())
 
 
-def _device(hints: int = 0) -> str:
+def _device(hints: int = 0) -> Device:
     """The heap of an allocation. Without a GPU heap it is the CPU heap, on which kernels run then."""
     wanted = hints & GPU_HINT or environment.read("PYSHMEM_HEAP") == "cuda"
     return "cuda" if wanted and "cuda" in heaps else "cpu"

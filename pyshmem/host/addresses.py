@@ -15,11 +15,11 @@ from pyshmem.host.teams import Team, member
 from pyshmem.runtime.arguments import Array, as_dtype, count_of, describe, require_init, require_symmetric
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, NotSymmetricError, refuse
-from pyshmem.runtime.heap import Heap, heaps
+from pyshmem.runtime.heap import Device, Heap, heaps
 from pyshmem.runtime.job import job
 
 
-def heap_bases(device: str | None = None) -> torch.Tensor:
+def heap_bases(device: Device | torch.device | None = None) -> torch.Tensor:
     """Return the base address of each PE's heap, as it is mapped into this PE, as Iris's get_heap_bases does.
 
     device: "cuda" or "cpu", the heap; None is the default heap.

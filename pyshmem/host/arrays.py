@@ -10,13 +10,14 @@ import torch
 from pyshmem.host.memory import allocate, finish, is_symmetric
 from pyshmem.runtime.arguments import an, as_dtype, count_of, refuse_dtype, require_init, scalar
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import Device
 
 # torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
-def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def empty(*size: Any, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return an uninitialised symmetric array.
 
     size: the shape, as ints or one tuple.
@@ -28,7 +29,7 @@ def empty(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Ten
     return _filled("empty", size, dtype, device, None)
 
 
-def zeros(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def zeros(*size: Any, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array of zeros.
 
     size: the shape, as ints or one tuple.
@@ -40,7 +41,7 @@ def zeros(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Ten
     return _filled("zeros", size, dtype, device, 0)
 
 
-def ones(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def ones(*size: Any, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array of ones.
 
     size: the shape, as ints or one tuple.
@@ -52,7 +53,7 @@ def ones(*size: Any, dtype: Any = None, device: str | None = None) -> torch.Tens
     return _filled("ones", size, dtype, device, 1)
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array filled with ``fill_value``.
 
     size: the shape, as ints or one tuple.
@@ -64,7 +65,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = 
     return _full("full", size, fill_value, dtype, device)
 
 
-def array(data: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def array(data: Any, *, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric copy of ``data``; the values may differ between PEs.
 
     data: a tensor, a NumPy array or nested sequences of numbers.
@@ -87,7 +88,7 @@ def as_symmetric(data: Any) -> torch.Tensor:
     return data if usable else _array("as_symmetric", data, None, None)
 
 
-def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def arange(*bounds: Any, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array of evenly spaced values.
 
     bounds: end, (start, end) or (start, end, step), as in torch.
@@ -102,7 +103,9 @@ def arange(*bounds: Any, dtype: Any = None, device: str | None = None) -> torch.
     return _copied("arange", torch.arange(*bounds, dtype=kind, device="cpu"), device)
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, device: Device | torch.device | None = None
+) -> torch.Tensor:
     """Return a symmetric array of ``steps`` evenly spaced values from ``start`` to ``end``, both included.
 
     dtype: of torch or NumPy; None means torch's default dtype.
@@ -118,7 +121,7 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
 
 
 def rand(
-    *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
+    *size: Any, dtype: Any = None, device: Device | torch.device | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """Return a symmetric array of random values, uniform in [0, 1).
 
@@ -133,7 +136,7 @@ def rand(
 
 
 def randn(
-    *size: Any, dtype: Any = None, device: str | None = None, generator: torch.Generator | None = None
+    *size: Any, dtype: Any = None, device: Device | torch.device | None = None, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """Return a symmetric array of random values of the normal distribution.
 
@@ -153,7 +156,7 @@ def randint(
     size: Any,
     *,
     dtype: Any = torch.int64,
-    device: str | None = None,
+    device: Device | torch.device | None = None,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """Return a symmetric array of random integers, at least ``low`` and less than ``high``.
@@ -174,7 +177,7 @@ def randint(
     )
 
 
-def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def empty_like(other: Any, *, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return an uninitialised symmetric array with the shape of ``other``.
 
     other: any tensor or array.
@@ -187,7 +190,7 @@ def empty_like(other: Any, *, dtype: Any = None, device: str | None = None) -> t
     return _filled("empty_like", shape, kind, device, None)
 
 
-def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def zeros_like(other: Any, *, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array of zeros with the shape of ``other``.
 
     other: any tensor or array.
@@ -200,7 +203,7 @@ def zeros_like(other: Any, *, dtype: Any = None, device: str | None = None) -> t
     return _filled("zeros_like", shape, kind, device, 0)
 
 
-def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def ones_like(other: Any, *, dtype: Any = None, device: Device | torch.device | None = None) -> torch.Tensor:
     """Return a symmetric array of ones with the shape of ``other``.
 
     other: any tensor or array.
@@ -213,7 +216,9 @@ def ones_like(other: Any, *, dtype: Any = None, device: str | None = None) -> to
     return _filled("ones_like", shape, kind, device, 1)
 
 
-def full_like(other: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> torch.Tensor:
+def full_like(
+    other: Any, fill_value: Any, *, dtype: Any = None, device: Device | torch.device | None = None
+) -> torch.Tensor:
     """Return a symmetric array filled with ``fill_value``, with the shape of ``other``.
 
     other: any tensor or array.
@@ -244,12 +249,14 @@ def shape_of(routine: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(count_of(routine, "size", extent) for extent in size)
 
 
-def _filled(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None, value: int | None) -> torch.Tensor:
+def _filled(
+    routine: str, size: tuple[Any, ...], dtype: Any, device: Device | torch.device | None, value: int | None
+) -> torch.Tensor:
     target = _new(routine, size, dtype, device)
     return finish(routine, target if value is None else _fill(target, value))
 
 
-def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: str | None) -> torch.Tensor:
+def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: Device | torch.device | None) -> torch.Tensor:
     require_init(routine)
     count = fill_value.numel() if isinstance(fill_value, torch.Tensor) else np.size(fill_value)
     if count != 1 or isinstance(fill_value, (list, tuple)):
@@ -260,7 +267,7 @@ def _full(routine: str, size: Any, fill_value: Any, dtype: Any, device: str | No
     return finish(routine, _fill(_new(routine, (size,), kind, device), value))
 
 
-def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Tensor:
+def _array(routine: str, data: Any, dtype: Any, device: Device | torch.device | None) -> torch.Tensor:
     require_init(routine)
     kind = None if dtype is None else as_dtype(routine, dtype)
     if isinstance(data, np.ndarray):
@@ -277,7 +284,7 @@ def _array(routine: str, data: Any, dtype: Any, device: str | None) -> torch.Ten
     return _copied(routine, local if kind is None else local.to(kind), device)
 
 
-def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: str | None) -> torch.Tensor:
+def _new(routine: str, size: tuple[Any, ...], dtype: Any, device: Device | torch.device | None) -> torch.Tensor:
     kind = torch.get_default_dtype() if dtype is None else as_dtype(routine, dtype)
     return allocate(routine, shape_of(routine, size), kind, device)
 
@@ -296,7 +303,7 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     return target.fill_(value)
 
 
-def _copied(routine: str, local: torch.Tensor, device: str | None) -> torch.Tensor:
+def _copied(routine: str, local: torch.Tensor, device: Device | torch.device | None) -> torch.Tensor:
     if local.is_sparse or local.device.type not in ("cpu", "cuda"):
         got = f"a {local.layout} tensor on {local.device}"
         refuse(ArgumentError, routine, "data", got, "dense data in CPU or GPU memory")

@@ -4,7 +4,7 @@ This module checks and counts the arguments; the meeting of the team, in pyshmem
 on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 
 As members meet, they compare routine, element type and size, also if the size is 0. If these differ, the call is an error on
-all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: the call
+all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: then it
 is an error on the members whose type or size is not the root's. If the root is calls ahead, a later broadcast raises it.
 
 Arrays may be private. The C names and the calls on streams take symmetric arrays only, as the specification has it.

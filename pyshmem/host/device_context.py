@@ -21,7 +21,7 @@ from pyshmem.runtime import areas, interpreter
 from pyshmem.runtime.arguments import require_init, symmetric_array
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
-from pyshmem.runtime.heap import Heap, default, heaps
+from pyshmem.runtime.heap import Device, Heap, default, heaps
 from pyshmem.runtime.job import job
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import is_mapped
@@ -30,7 +30,7 @@ _made: dict[tuple[object, ...], DeviceContext] = {}
 _said = False
 
 
-def device_context(team: Team | None, device: str | None, scratch: Any = None) -> DeviceContext:
+def device_context(team: Team | None, device: Device | None, scratch: Any = None) -> DeviceContext:
     """See shmem.device_context."""
     require_init("device_context")
     group = TEAM_WORLD if team is None else member("device_context", team)
@@ -56,7 +56,7 @@ def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
     """The partition of a PartitionedTensor. Errors: device_context's."""
     rows, cols = (*tensor.shape, 1)[:2]
     pitch = shard.shape[1] if shard.dim() == 2 else 1
-    ctx = device_context(tensor.team, shard.device.type)
+    ctx = device_context(tensor.team, heaps[shard.device.type].device)
     return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
 
 
@@ -73,7 +73,7 @@ def _given(heap: Heap, group: Team, scratch: Any) -> tuple[int, int]:
     return start, nbytes
 
 
-def _heap(device: str | None) -> Heap:
+def _heap(device: Device | None) -> Heap:
     """The heap that kernels can use: interpreted ones the CPU's, compiled ones a GPU's. Errors: ArgumentError."""
     kind = "cpu" if interpreter.active() else "cuda"
     if device is None:

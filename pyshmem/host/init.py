@@ -40,7 +40,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import default, heaps
+from pyshmem.runtime.heap import Device, default, heaps
 from pyshmem.runtime.job import job
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
@@ -71,7 +71,7 @@ def init(
     *,
     heap_size: int | str | None = None,
     thread_level: int = THREAD.MULTIPLE,
-    device: str | None = None,
+    device: Device | None = None,
 ) -> None:
     """Make the processes of ``comm`` the PEs of the job, with the same numbers. Collective over comm. Only the first call
     has an effect, but calls are counted: finalize must be called as often.
@@ -108,7 +108,7 @@ def init_thread(
     *,
     comm: MPI.Intracomm | dist.ProcessGroup | None = None,
     heap_size: int | str | None = None,
-    device: str | None = None,
+    device: Device | None = None,
 ) -> THREAD:
     """Initialise as init does, request thread level ``requested`` from MPI, and return the level provided.
 
@@ -217,7 +217,7 @@ def _start_mpi(thread_level: int) -> Any:
     return MPI
 
 
-def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> bool:
+def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | None) -> bool:
     """Set up job, heaps and teams, or raise the same error on every PE and change nothing. Return what _meet does."""
     job.comm = comm.Dup()
     job.my_pe, job.n_pes = comm.rank, comm.size
@@ -240,7 +240,7 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) 
     return reports
 
 
-def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: str | None) -> bool:
+def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | None) -> bool:
     """Find out which PEs there are and what is asked of them, and open the heaps. Return whether PE 0 is to report."""
     job.node_comm = host = comm.Split_type(mpi.COMM_TYPE_SHARED, comm.rank)
     answers, mailbox = census.take(mpi.COMM_WORLD.rank, comm, host, heap_size, device)

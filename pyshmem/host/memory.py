@@ -35,7 +35,7 @@ from pyshmem.runtime.errors import (
     ShmemError,
     refuse,
 )
-from pyshmem.runtime.heap import Heap, default, heaps
+from pyshmem.runtime.heap import Device, Heap, default, heaps
 from pyshmem.runtime.host_timeouts import site
 from pyshmem.runtime.job import job
 from pyshmem.transport import routes
@@ -43,7 +43,11 @@ from pyshmem.transport.compared_calls import Watched
 
 
 def allocate(
-    routine: str, shape: Sequence[int], dtype: torch.dtype, device: str | None = None, alignment: int = ALIGNMENT
+    routine: str,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: Device | torch.device | None = None,
+    alignment: int = ALIGNMENT,
 ) -> torch.Tensor:
     """Allocate an uninitialised symmetric array, without the final barrier. An empty array takes no memory.
 
@@ -111,7 +115,7 @@ def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
     return array
 
 
-def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+def malloc(nbytes: int, dtype: Any = torch.uint8, device: Device | torch.device | None = None) -> torch.Tensor:
     """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
 
     dtype: of the tensor; nbytes // itemsize elements.
@@ -123,7 +127,9 @@ def malloc(nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> 
     return finish("malloc", _bytes("malloc", nbytes, dtype, device))
 
 
-def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+def malloc_with_hints(
+    nbytes: int, hints: int, dtype: Any = torch.uint8, device: Device | torch.device | None = None
+) -> torch.Tensor:
     """Allocate ``nbytes`` of uninitialised symmetric memory and return them as a tensor.
 
     hints: an int that describes the use of the memory; pyshmem ignores it.
@@ -138,7 +144,9 @@ def malloc_with_hints(nbytes: int, hints: int, dtype: Any = torch.uint8, device:
     return finish("malloc_with_hints", _bytes("malloc_with_hints", nbytes, dtype, device))
 
 
-def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+def calloc(
+    count: int, nbytes: int, dtype: Any = torch.uint8, device: Device | torch.device | None = None
+) -> torch.Tensor:
     """Allocate ``count`` times ``nbytes`` bytes of symmetric memory, set them to zero and return them as a tensor.
 
     dtype: of the tensor; count * nbytes // itemsize elements.
@@ -152,7 +160,9 @@ def calloc(count: int, nbytes: int, dtype: Any = torch.uint8, device: str | None
     return finish("calloc", array)
 
 
-def align(alignment: int, nbytes: int, dtype: Any = torch.uint8, device: str | None = None) -> torch.Tensor:
+def align(
+    alignment: int, nbytes: int, dtype: Any = torch.uint8, device: Device | torch.device | None = None
+) -> torch.Tensor:
     """Allocate ``nbytes`` of symmetric memory at a multiple of ``alignment`` and return them as a tensor.
 
     alignment: a power of two, 8 or more, up to the size of the heap; without virtual memory on a GPU what its driver gives.
@@ -295,7 +305,9 @@ def addr_accessible(array: Any, pe: int) -> bool:
     return pe_accessible(pe) and is_symmetric(array)
 
 
-def _bytes(routine: str, nbytes: int, dtype: Any, device: str | None, alignment: int = ALIGNMENT) -> torch.Tensor:
+def _bytes(
+    routine: str, nbytes: int, dtype: Any, device: Device | torch.device | None, alignment: int = ALIGNMENT
+) -> torch.Tensor:
     kind = as_dtype(routine, dtype)
     return allocate(routine, (count_of(routine, "nbytes", nbytes) // kind.itemsize,), kind, device, alignment)
 

@@ -15,6 +15,7 @@ from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import as_dtype, count_of, describe, exact_int, integer_of, name_of, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.runtime.heap import Device
 from pyshmem.transport.routes import complete
 
 _RANGES = 4  # shown per PE in the text of a layout
@@ -194,7 +195,7 @@ def partitioned(
     dim: int = 0,
     block: int | None = None,
     team: Team | None = None,
-    device: str | None = None,
+    device: Device | torch.device | None = None,
 ) -> PartitionedTensor:
     """Return a tensor of zeros that is distributed along ``dim`` over the PEs of ``team``, in blocks of ``block`` indices.
 
@@ -242,7 +243,7 @@ def _block(block: int | None, extent: int, n_pes: int) -> int:
     return max(min(int(block), extent), 1)
 
 
-def _room(nbytes: int, device: str | None) -> torch.Tensor:
+def _room(nbytes: int, device: Device | torch.device | None) -> torch.Tensor:
     """Zeroed symmetric memory of the largest size that any PE needs; members of other teams may need less."""
     needs = TEAM_WORLD.meeting.share("partitioned", nbytes.to_bytes(16, "little"))
     most = max(int.from_bytes(need, "little") for need in needs)

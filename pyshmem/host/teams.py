@@ -116,19 +116,26 @@ class Team:
         return index if rest == 0 and 0 <= index < team.size else -1
 
     def split_strided(
-        self, start: int = 0, stride: int = 1, size: int | None = None, config: Any = None, **options: Any
+        self,
+        start: int = 0,
+        stride: int = 1,
+        size: int | None = None,
+        config: TeamConfig | dict[str, int] | None = None,
+        *,
+        num_contexts: int | None = None,
     ) -> Team:
         """Return a team of ``size`` PEs of this team, beginning with ``start``, in steps of ``stride``.
 
         stride: may be negative; it may be 0 if size is 1.
         size: None means as many PEs as there are.
-        config, options: num_contexts, the number of contexts wanted.
+        config: num_contexts as a TeamConfig, a dict or None.
+        num_contexts: the number of contexts wanted; it overrides that of config.
         Returns: TEAM_INVALID on PEs outside the new team, and on all PEs if PYSHMEM_MAX_TEAMS teams exist.
         Order: collective over this team, with the same arguments.
         Errors: OutOfRangeError, ArgumentError, NotInitializedError, on all PEs alike; WaitTimeoutError.
         Spec: 9.4 SHMEM_TEAM_SPLIT_STRIDED.
         """
-        settings = _config("split_strided", config, options)
+        settings = _config("split_strided", config, {} if num_contexts is None else {"num_contexts": num_contexts})
         member("split_strided", self)
         first, step = exact_int("split_strided", "start", start), exact_int("split_strided", "stride", stride)
         if size is None:
@@ -140,7 +147,12 @@ class Team:
             refuse(OutOfRangeError, "split_strided", "start", got, f"PEs from 0 to {self.size - 1}, each of them once")
         return _form("split_strided", self, range(first, last + (1 if step >= 0 else -1), step or 1), settings)
 
-    def split_2d(self, xrange: int, xconfig: Any = None, yconfig: Any = None) -> tuple[Team, Team]:
+    def split_2d(
+        self,
+        xrange: int,
+        xconfig: TeamConfig | dict[str, int] | None = None,
+        yconfig: TeamConfig | dict[str, int] | None = None,
+    ) -> tuple[Team, Team]:
         """Return the teams (x, y) of this PE's row and column, with rows of ``xrange`` PEs; the last row may be shorter.
 
         PE i of this team is PE i % xrange of x and PE i // xrange of y.

@@ -6,7 +6,7 @@ opened it; torch uses this name for the GPUs of both vendors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -17,6 +17,7 @@ from pyshmem.runtime.job import job
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Device = Literal["cpu", "cuda"]  # the names of heaps
 # torch's C function that describes a tensor, or 0 if this torch has none: then every call takes the slow path.
 _TABLE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _READER = _native.tensor_reader(_TABLE) if _TABLE is not None else 0
@@ -36,7 +37,7 @@ class Heap:
     the distances differ.
     """
 
-    device = ""
+    device: Device
     arch = "interpreter"  # of the device that runs kernels: "nvidia", or AMD's name, such as "gfx942"
     table = record = 0  # addresses that kernels on a GPU need: see pyshmem.device.context
     reduces = False  # whether kernels perform host reductions: each PE has a GPU of its own, all of one kind

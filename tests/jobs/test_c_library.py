@@ -185,7 +185,10 @@ def test_a_broadcast_in_c_that_is_not_the_roots_is_refused(tmp_path):
     library = compiled("errors", *AS_LIBRARY)
     program = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).broadcast_other_than_root()"
     status, _, err = mpiexec(2, program, library, tmp_path=tmp_path)
-    assert status and "shmem_long_broadcast: PE 1: call: got 2 int64 elements here, and another size or type on the root" in err
+    assert (
+        status
+        and "shmem_long_broadcast: PE 1: call: got 2 int64 elements here, and another size or type on the root" in err
+    )
 
 
 def test_without_checks_a_pe_out_of_range_is_not_refused(tmp_path):

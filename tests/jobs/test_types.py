@@ -88,6 +88,12 @@ WRONG_WORDS = {
     'ops.moe_dispatch(y, y, y, 4, overflow="dropped")': '"overflow" to "moe_dispatch" has incompatible type',
     'irregular.spmv(irregular.csr(y), y, "rows")': '"spmv" has incompatible type',
     'irregular.plan(y, cut="columns")': '"cut" to "plan" has incompatible type',
+    'shmem.zeros(4, device="gpu")': '"device" to "zeros" has incompatible type',
+    "shmem.TEAM_WORLD.split_strided(0, 1, 1, contexts=1)": 'Unexpected keyword argument "contexts"',
+    'dev.sum_reduce(y, y, y, op="sum")': 'Unexpected keyword argument "op"',
+    'dev.all_reduce(shmem.device_context(), y, "mean")': '"all_reduce" has incompatible type',
+    'dev.atomic_add(shmem.device_context(), y, 1, 0, sem="seq_cst")': '"sem" to "atomic_add" has incompatible type',
+    "z: int = dev.put(shmem.device_context(), y, y, 1, 0)": '"put" does not return a value',
 }
 
 

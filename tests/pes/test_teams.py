@@ -77,7 +77,7 @@ def test_split_strided_refuses_what_is_not_in_the_parent_on_all_pes(arguments, n
 def test_split_refuses_other_arguments_and_a_team_that_is_none():
     for call, pattern in (
         (lambda: WORLD.split_strided("0"), "split_strided: PE .*: start: got '0'; wants an int"),
-        (lambda: WORLD.split_strided(0, 1, 1, num_context=1), "config: got num_context=1; wants num_contexts"),
+        (lambda: WORLD.split_strided(0, 1, 1, {"num_context": 1}), "config: got num_context=1; wants num_contexts"),
         (lambda: WORLD.split_strided(0, 1, 1, num_contexts=-1), "config: got num_contexts=-1"),
         (lambda: WORLD.split_strided(0, 1, 1, 7), "config: got int; wants a TeamConfig, a dict or None"),
         (lambda: WORLD.split_2d(0), "split_2d: PE .*: xrange: got 0; wants 1 or more"),
