@@ -50,7 +50,7 @@ class Team:
         self.start, self.stride, self.size, self.me = start, stride, size, me
         self.area_index, self.config = area_index, config
         self.launches = 0  # by shmem.launch
-        self.meeting = meeting_of(self.name, (start, stride, size), me, area_index)
+        self.meeting = meeting_of(self.name, self._world_pes(), me, area_index)
 
     def _leave(self) -> None:
         """Become no team; all such objects are equal."""

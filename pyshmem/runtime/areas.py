@@ -93,12 +93,25 @@ class Pool:
                 self.free &= ~(1 << index)
                 self.teams[index] = team
 
+    def reserve(self, index: int, team: Team) -> bool:
+        """Let ``team`` use the area if it is free on this PE and no team is being split. Return whether it does."""
+        with self.lock:
+            free = self.turn < 0 and bool(self.free >> index & 1)
+            if free:
+                self.free &= ~(1 << index)
+                self.teams[index] = team
+            return free
+
+    def release(self, index: int) -> None:
+        """Free an area on this PE."""
+        with self.lock:
+            del self.teams[index]
+            self.free |= 1 << index
+
     def give_back(self, team: Team) -> None:
         """End ``team`` and free its area on this PE."""
-        with self.lock:
-            del self.teams[team.area_index]
-            self.free |= 1 << team.area_index
-            team._leave()
+        self.release(team.area_index)
+        team._leave()
 
 
 pool = Pool()

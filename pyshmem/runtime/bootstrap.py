@@ -176,7 +176,7 @@ def group_of(ranks: list[int], backend: str | None) -> Any:
 
 def by_group(group: Any) -> Torch:
     """Connect the processes of a process group, whatever its backend."""
-    return Torch(group.get_group_store(), dist.get_rank(group), dist.get_world_size(group))
+    return Torch(group.get_group_store(), group.rank(), group.size())
 
 
 def by_environment() -> Torch:

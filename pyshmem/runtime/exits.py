@@ -8,6 +8,7 @@ program started MPI, mpi4py finalises MPI before the handler runs, and MPI_Final
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 import sys
@@ -55,6 +56,8 @@ def _install_hook() -> None:
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         below(kind, error, trace)
         if _hook is excepthook:
+            if isinstance(sys.stderr, io.StringIO) and sys.__stderr__:  # a hook above that prints it later
+                sys.__stderr__.write(sys.stderr.getvalue())
             _end(kind, error)
 
     _hook = sys.excepthook = excepthook

@@ -26,12 +26,18 @@ def is_torchs() -> bool:
 
     Variables in torch's style alone do not count where a program or a launcher of MPI may have set them beside its own.
     """
-    sizes = [os.environ[name] for name, _ in _SIZES if name in os.environ]
     if _TORCHRUN in os.environ:
-        return all(size == "1" for size in sizes)
-    if sizes or "PMIX_RANK" in os.environ or "mpi4py.MPI" in sys.modules:
+        return all(os.environ[name] == "1" for name, _ in _SIZES if name in os.environ)
+    if is_mpis():
         return False
     return all(name in os.environ for name in bootstrap.VARIABLES) or bootstrap.has_group()
+
+
+def is_mpis() -> bool:
+    """Return whether a launcher of MPI may have started this process, or its program has imported MPI."""
+    return (
+        any(name in os.environ for name in (*(name for name, _ in _SIZES), "PMIX_RANK")) or "mpi4py.MPI" in sys.modules
+    )
 
 
 def refuse_torchrun() -> None:

@@ -7,6 +7,7 @@ The native functions locate and locate_word find the route to a PE themselves; a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from pyshmem.runtime._native import fence, locate_word
@@ -128,9 +129,9 @@ def is_mapped(heap: Heap, pe: int) -> bool:
     return pe in heap.deltas
 
 
-def meeting_of(name: str, members: tuple[int, int, int], me: int, area_index: int) -> Meeting:
+def meeting_of(name: str, pes: Sequence[int], me: int, area_index: int) -> Meeting:
     """Return the meeting of a team: how its members synchronise and combine data. The arguments are those of Meeting."""
-    meeting = Meeting(name, members, me, area_index)
+    meeting = Meeting(name, pes, me, area_index)
     return cast(Meeting, Watched(meeting)) if job.debug else meeting
 
 

@@ -5,7 +5,7 @@ A member writes into the memory of near members by stores, and into that of far 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -46,16 +46,15 @@ class Meeting:
     routine, dtype or size differ.
     """
 
-    __slots__ = ("area_index", "me", "name", "size", "spans", "start", "stride", "wires")
+    __slots__ = ("area_index", "me", "name", "pes", "size", "spans", "wires")
 
-    def __init__(self, name: str, members: tuple[int, int, int], me: int, area_index: int) -> None:
+    def __init__(self, name: str, pes: Sequence[int], me: int, area_index: int) -> None:
         """Describe a team.
 
-        members: the first world PE, the stride and the size.  me: this PE's number.  area_index: the area of the members.
+        pes: the world PEs of the members, in their order.  me: this PE's number.  area_index: the area of the members.
         """
         self.name, self.me, self.area_index = name, me, area_index
-        self.start, self.stride, self.size = members
-        pes = [self.start + i * self.stride for i in range(self.size)]
+        self.pes, self.size = pes, len(pes)
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
         # as the native module knows a team, see to_team in _barriers.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
@@ -189,11 +188,11 @@ class Meeting:
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""
         absent = self.missing()
-        pes = [self.start + pe * self.stride for pe in absent]
+        pes = [self.pes[pe] for pe in absent]
         refuse_timeout(routine, "team", f"no call from {listed(absent)} of {self.name}", "all of them to call it", pes)
 
 
-def _distances(pes: list[int], me: int, spans: bool) -> tuple[Any, ...]:
+def _distances(pes: Sequence[int], me: int, spans: bool) -> tuple[Any, ...]:
     """Return where the members' memory is: what follows the area in the native module's description of a team."""
     away = [cpu.deltas[pe] if pe in cpu.deltas else cpu.far_deltas[pe] for pe in pes]
     step = away[1] - away[0] if len(pes) > 1 else 0

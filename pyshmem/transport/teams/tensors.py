@@ -67,10 +67,9 @@ def fold(routine: str, heap: Heap, team: Meeting, what: Fold) -> None:
     first = min(team.me * share, count)
     length = min(share, count - first)
     if length:
-        pes = [team.start + j * team.stride for j in range(team.size)]
         skip, nbytes = first * dtype.itemsize, length * dtype.itemsize
-        targets = [_share(heap, pe, dest + skip, nbytes, dtype, op) for pe in pes]
-        _fold(mode, op, targets, [_share(heap, pe, src + skip, nbytes, dtype, op) for pe in pes])
+        targets = [_share(heap, pe, dest + skip, nbytes, dtype, op) for pe in team.pes]
+        _fold(mode, op, targets, [_share(heap, pe, src + skip, nbytes, dtype, op) for pe in team.pes])
     _barrier(routine, heap, team)
 
 
@@ -144,7 +143,7 @@ def _zeros(like: Any) -> Any:
 
 def _route(heap: Heap, team: Meeting, j: int) -> tuple[Any, int]:
     """Return the route to member j, and the distance there."""
-    pe = team.start + j * team.stride
+    pe = team.pes[j]
     return (heap.near, heap.deltas[pe]) if pe in heap.deltas else (heap.far, heap.far_deltas[pe])
 
 

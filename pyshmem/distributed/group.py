@@ -1,0 +1,193 @@
+"""The process group: a method for each call that torch makes of one, under the names of torch 2.13 and those before it.
+
+torch calls most of them from C++ too, as DDP and functional collectives do. A call that the program waits for is
+performed at once; others by a thread of the group, in order: they overlap with the program and hold up no other group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pyshmem.distributed import collectives
+from pyshmem.distributed.collectives import Place
+from pyshmem.distributed.members import form, start
+from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
+from pyshmem.distributed.works import Worker
+from pyshmem.host.teams import member
+from pyshmem.runtime.areas import pool
+
+Tensors = list[torch.Tensor]
+_SUM = dist.ReduceOp.SUM
+
+
+def _bare(tensors: Tensors) -> Tensors:
+    return [each.detach() for each in tensors]
+
+
+class Group(dist.ProcessGroup):
+    """A process group whose processes are PEs. It is the group for tensors in CPU memory and in GPU memory."""
+
+    group_name = group_desc = ""  # which torch sets
+    supports_splitting = supports_coalescing = supports_time_estimate = False  # what torch asks backends
+
+    @classmethod
+    def create(cls, options: Any, backend_options: Any) -> Group:
+        """Make the group that torch describes. Collective over its processes."""
+        group = cls(options.store, options.group_rank, options.group_size)
+        start(group)
+        name, of_all = str(options.group_id), not options.global_ranks_in_group
+        group.join(name, of_all)
+        if of_all:
+            mailbox.open()
+        return group
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._store = store
+        self._worker = Worker()
+
+    def join(self, name: str, of_all: bool) -> None:
+        """Form the team. Collective over the processes of the group."""
+        self.team = form(name, self._store, self.rank(), self.size(), of_all)
+        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "little")
+        self._line = number * 2  # and one more is the line of messages within collectives
+        self._place = Place(self.team, Line(number * 2 + 1, 0))
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def getBackendName(self) -> str:
+        return "pyshmem"
+
+    name = _get_backend_name = getBackendName
+
+    def _set_group_name(self, name: str) -> None:
+        self.group_name = name
+
+    def _set_group_desc(self, text: str) -> None:
+        self.group_desc = text
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> Group:
+        return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def shutdown(self) -> None:
+        """End the group, for destroy_process_group."""
+        self._worker.close()
+        if self.team:
+            pool.give_back(self.team)
+
+    abort = shutdown
+
+    def _perform(self, call: Callable[..., None], results: Tensors, opts: Any, *arguments: Any) -> Any:
+        return self._all(call.__name__, results, opts, lambda: call(self._place, *arguments))
+
+    def _all(self, routine: str, results: Tensors, opts: Any, call: Callable[[], None]) -> Any:
+        member(routine, self.team)
+        return self._worker.perform(routine, call, results, not getattr(opts, "asyncOp", True))
+
+    def _each(self, call: Callable[..., None], results: Tensors, opts: Any, rows: list[tuple[Any, ...]]) -> Any:
+        """The coalesced form of a call: ``call`` with each row of arguments."""
+
+        def calls() -> None:
+            for row in rows:
+                call(self._place, *row)
+
+        return self._all(f"{call.__name__}_coalesced", results, opts, calls)
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        return self.allreduce_coalesced(tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        op = getattr(opts, "reduceOp", _SUM)
+        return self._each(collectives.all_reduce, tensors, opts, [(each, op) for each in _bare(tensors)])
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        (tensor,) = _bare(tensors)
+        return self._perform(collectives.reduce, tensors, opts, tensor, opts.rootRank, opts.reduceOp)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        (tensor,) = _bare(tensors)
+        return self._perform(collectives.broadcast, tensors, opts, tensor, opts.rootRank)
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        (given,), (targets,) = _bare(inputs), map(_bare, outputs)
+        return self._perform(collectives.all_gather, outputs[0], opts, targets, given)
+
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        """outputs: for each member the tensors that it has in inputs."""
+        targets = [list(each) for each in zip(*map(_bare, outputs), strict=True)]
+        rows = list(zip(targets, _bare(inputs), strict=True))
+        return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
+
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.all_gather_single_coalesced([output], [given], opts)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        rows = list(zip(_bare(outputs), _bare(inputs), strict=True))
+        return self._each(collectives.all_gather_single, outputs, opts, rows)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Any:
+        (target,), (sources,) = _bare(outputs), map(_bare, inputs)
+        op = getattr(opts, "reduceOp", _SUM)
+        return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
+
+    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        op = getattr(opts, "reduceOp", _SUM)
+        rows = [(*pair, op) for pair in zip(_bare(outputs), _bare(inputs), strict=True)]
+        return self._each(collectives.reduce_scatter_single, outputs, opts, rows)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, given: torch.Tensor, received: list[int], sent: list[int], opts: Any = None
+    ) -> Any:
+        sides = output.detach(), given.detach(), received, sent
+        return self._perform(collectives.all_to_all_single, [output], opts, *sides)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        return self._perform(collectives.all_to_all, outputs, opts, _bare(outputs), _bare(inputs))
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
+        (given,), results = _bare(inputs), [each for some in outputs for each in some]
+        return self._perform(collectives.gather, results, opts, _bare(results), given, opts.rootRank)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
+        (target,), sources = _bare(outputs), [each for some in inputs for each in _bare(some)]
+        return self._perform(collectives.scatter, outputs, opts, target, sources, opts.rootRank)
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._all("barrier", [], opts, self.team.sync)
+
+    def send(self, tensors: Tensors, rank: int, tag: int) -> Any:
+        return self._message(SEND, tensors, collectives.world(self.team, rank), tag)
+
+    def recv(self, tensors: Tensors, rank: int, tag: int) -> Any:
+        return self._message(RECV, tensors, collectives.world(self.team, rank), tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
+        return self._message(RECV, tensors, ANY, tag)
+
+    def _message(self, routine: str, tensors: Tensors, pe: int, tag: int) -> Any:
+        member(routine, self.team)
+        (tensor,) = _bare(tensors)
+        return mailbox.post(Message(routine, tensor, Line(self._line, tag), pe, self.team.pes))
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single

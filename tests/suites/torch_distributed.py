@@ -1,0 +1,98 @@
+"""Runs torch's own tests of a backend of torch.distributed on pyshmem, those that gloo has to pass, and prints a table.
+
+Run: python tests/suites/torch_distributed.py [TEST ...] [--pes 2 4] [--backend gloo]
+They are in the installed torch. Each runs in processes forked from this one, without MPI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+os.environ |= {"PYSHMEM_WAIT_TIMEOUT": "20", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_QUIET": "1"}
+import torch
+from torch.testing._internal import common_distributed
+from torch.testing._internal.distributed import distributed_test
+
+import pyshmem.distributed  # noqa: F401  adds the backend
+
+SECONDS = 100  # of one test
+SKIPPED = {each.exit_code for each in common_distributed.TEST_SKIPS.values()}
+
+
+class Case(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    """One test in one process: what torch's runner calls there."""
+
+
+def one(name: str, pes: int) -> tuple[str, str]:
+    """Run a test on ``pes`` processes. Return what came of it, and the output."""
+    fork = multiprocessing.get_context("fork")
+    os.environ["WORLD_SIZE"] = str(pes)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TEMP_DIR"] = folder
+        for each in ("barrier", "test_dir", "init_dir"):
+            (Path(folder) / each).mkdir()
+        out = Path(folder) / "out"
+        processes = [fork.Process(target=enter, args=(rank, name, folder, out)) for rank in range(pes)]
+        for each in processes:
+            each.start()
+        limit = time.monotonic() + SECONDS
+        while any(each.is_alive() for each in processes) and time.monotonic() < limit:
+            failed = [each for each in processes if each.exitcode not in (None, 0, *SKIPPED)]
+            for each in failed and processes:
+                each.join(2)
+                each.kill()
+            processes[0].join(0.05)
+        for each in processes:
+            each.kill()
+            each.join()
+        codes = {each.exitcode for each in processes}
+        text = out.read_text(errors="replace") if out.exists() else ""
+    return "passes" if codes == {0} else "skipped" if codes <= {0, *SKIPPED} else "fails", text
+
+
+def enter(rank: int, name: str, folder: str, out: Path) -> None:
+    file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(file, number)
+    torch.set_num_threads(1)
+    _, pipe = multiprocessing.Pipe()
+    Case._run(rank, name, f"{folder}/store", pipe)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="names; without any, all")
+    parser.add_argument("--pes", nargs="+", type=int, default=[2])
+    parser.add_argument("--backend", default="pyshmem")
+    wanted: Any = parser.parse_args()
+    logging.disable(logging.WARNING)
+    distributed_test.BACKEND = wanted.backend
+    names = wanted.tests or sorted(name for name in dir(Case) if name.startswith("test_"))
+    for pes in wanted.pes:
+        count: Counter[str] = Counter()
+        for name in names:
+            outcome, text = one(name, pes)
+            count[outcome] += 1
+            if outcome != "skipped":
+                print(f"{pes} {name}: {outcome}", flush=True)
+            if outcome == "fails":
+                print("    " + "\n    ".join(text.splitlines()[-12:]), flush=True)
+        print(
+            f"{wanted.backend} on {pes}: " + ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
+            flush=True,
+        )
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
