@@ -286,6 +286,47 @@ def test_a_fabric_carries_requests_if_it_is_of_hardware(auto, requests, tmp_path
     assert status == 0 and re.search(f"^ +{requests}  PYSHMEM_AMO ", out, re.MULTILINE), (out, err)
 
 
+BESIDE = """
+import os
+import threading
+import time
+import torch
+import pyshmem as shmem
+
+shmem.init(thread_level=3)
+me = shmem.my_pe()
+word, done = shmem.zeros(2, dtype=torch.int64)
+shmem.atomic_inc(done, 1 - me)  # now there is a connection
+shmem.barrier_all()
+child = os.fork()
+if not child:
+    try:
+        shmem.atomic_inc(word, 1 - me)
+    except shmem.UnreachableError as error:
+        os._exit("forked" not in str(error))
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0
+if me == 0:
+    threads = [threading.Thread(target=lambda: [shmem.atomic_fetch_add(word, 1, 1) for _ in range(200)]) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    shmem.atomic_inc(done, 1)
+else:
+    while done.item() < 2:  # its service alone serves
+        time.sleep(0.001)
+    assert word.item() == 800
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_threads_and_forks_share_a_connection_while_the_target_sleeps(carrier, tmp_path):
+    status, _, err = mpiexec(2, BESIDE, tmp_path=tmp_path, environment=CARRIERS[carrier])
+    assert status == 0, err
+
+
 PROMISING = "from pyshmem.transport.far import fabric\nfabric.ORDER &= {}\n"
 STOPPED = """
 import os

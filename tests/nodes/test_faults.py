@@ -12,6 +12,7 @@ from surroundings import until
 
 SOON = {"PYSHMEM_WAIT_TIMEOUT": "5"}
 FABRIC = {"PYSHMEM_FAR": "fabric", "PYSHMEM_FABRIC": "tcp;ofi_rxm"}
+MESSAGES = {**FABRIC, "PYSHMEM_AMO": "fabric"}
 pytestmark = [pytest.mark.timeout(2 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]
 
 
@@ -69,9 +70,9 @@ def test_a_pe_killed_in_the_middle_of_a_call_ends_the_job(call, mpi, start):
     ends(start(ONE, KILLED.format(call=call), stack=mpi), "PE 1 on pyhost1")
 
 
-def test_a_pe_killed_while_a_fabric_carries_its_data_ends_the_job(start):
-    call = "shmem.put(x, source, 1 - me)"
-    ends(start(ONE, KILLED.format(call=call), **FABRIC), "PE 1 on pyhost1")
+@pytest.mark.parametrize("call", ["shmem.put(x, source, 1 - me)", "shmem.atomic_fetch_add(turns, 1, 1 - me)"])
+def test_a_pe_killed_while_a_fabric_carries_its_data_ends_the_job(call, start):
+    ends(start(ONE, KILLED.format(call=call), **MESSAGES), "PE 1 on pyhost1")
 
 
 @of_each_mpi
@@ -98,16 +99,18 @@ import torch
 import pyshmem as shmem
 
 shmem.init()
-me, x = shmem.my_pe(), shmem.zeros(1000)
+me, x, count = shmem.my_pe(), shmem.zeros(1000), shmem.zeros(1, dtype=torch.int64)
 shmem.barrier_all()
 print("begun", flush=True)
 while True:
     shmem.put(x, torch.ones(1000), 1 - me)
+    shmem.atomic_add(count, 1, 1 - me)
     shmem.quiet()
 """
+OVER_TCP = [(mpi, {"PYSHMEM_FAR": "tcp"}) for mpi in MPIS]
 
 
-@pytest.mark.parametrize("mpi, carrier", [*((mpi, {"PYSHMEM_FAR": "tcp"}) for mpi in MPIS), ("ofi", FABRIC)])
+@pytest.mark.parametrize("mpi, carrier", [*OVER_TCP, ("ofi", FABRIC), ("ofi", MESSAGES)])
 def test_a_link_that_goes_down_ends_the_job(mpi, carrier, start):
     job = start(ONE, ENDLESS, stack=mpi, **carrier, **SOON)
     job.reach("begun", 2)

@@ -24,6 +24,7 @@ from hosts import (  # noqa: F401
     start,
 )
 
+FABRIC = {"PYSHMEM_FAR": "fabric", "PYSHMEM_FABRIC": "tcp;ofi_rxm"}
 LONG = 3600  # seconds for all of tests/pes
 pytestmark = [pytest.mark.timeout(5 * SECONDS), needs_hosts, pytest.mark.usefixtures("hosts")]
 
@@ -47,6 +48,7 @@ WHY = {
     "auto": r"tcp: on PE 0 (libfabric .* offers .*, and no fabric|no libfabric .*)",
     "tcp": "tcp: requested",
     "fabric": r"fabric: tcp(;ofi_rxm)?, libfabric [\d.]+",
+    "messages": r"fabric: tcp(;ofi_rxm)?, libfabric [\d.]+",
 }
 
 
@@ -55,9 +57,11 @@ WHY = {
 def test_data_go_over_the_network(stack, carrier, start):
     before = [received(host) for host in (0, 1)]
     over_tcp = "tcp" if stack == "intelmpi" else "tcp;ofi_rxm"  # Intel MPI's libfabric needs no layer over tcp
-    provider = over_tcp if carrier == "fabric" else ""
-    job = start(TWO, MEGABYTES, stack=stack, PYSHMEM_FAR=carrier, PYSHMEM_FABRIC=provider, SHMEM_INFO="1")
-    if carrier == "fabric" and "no libfabric from" in job.err:
+    fabric = carrier in ("fabric", "messages")
+    ways = {"PYSHMEM_FAR": "fabric" if fabric else carrier, "PYSHMEM_FABRIC": over_tcp if fabric else ""}
+    ways["PYSHMEM_AMO"] = "fabric" if carrier == "messages" else "auto"
+    job = start(TWO, MEGABYTES, stack=stack, SHMEM_INFO="1", **ways)
+    if fabric and "no libfabric from" in job.err:
         pytest.skip("this MPI brings no libfabric, and the system has none")
     assert job.end() == 0, job.err
     why = WHY[carrier]
@@ -98,12 +102,18 @@ def test_examples_are_right_over_hosts(path, start):
 
 # Names of files, as make test-nodes takes them: `make test-hosts PES_TESTS='test_*.py'` runs all that there are.
 FEW = "rma signal locks ordering contexts setup threads memory several_nodes device_far"
+CARRIED = {
+    "2+2": (TWO, {}),
+    "3+1": (UNEVEN, FABRIC),
+    "2+1+1": (THREE, {**FABRIC, "PYSHMEM_AMO": "fabric"}),
+}
 ASKED = os.environ.get("PES_TESTS") or " ".join(f"test_{name}.py" for name in FEW.split())
 
 
 @pytest.mark.timeout(2 * LONG)
-@pytest.mark.parametrize("placed", [TWO, UNEVEN, THREE], ids=["2+2", "3+1", "2+1+1"])
-def test_the_tests_of_tests_pes_pass(placed, start):
+@pytest.mark.parametrize("placed, carrier", CARRIED.values(), ids=CARRIED)
+def test_the_tests_of_tests_pes_pass(placed, carrier, start):
+    """On each placing another way to other hosts: TCP, a fabric for data, and a fabric for requests too."""
     files = sorted(path.name for name in ASKED.split() for path in PES.glob(name))
-    job = start(placed, "-m", "pytest", *files, "-q", folder=PES)
+    job = start(placed, "-m", "pytest", *files, "-q", folder=PES, **carrier)
     assert job.end(LONG) == 0, job.out[-3000:] + job.err[-3000:]
