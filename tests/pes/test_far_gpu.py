@@ -127,6 +127,25 @@ def test_a_kernel_waits_for_a_far_pe_while_its_host_thread_does_nothing(me):
     assert told.item() == 7
 
 
+def test_a_copy_to_pageable_memory_behind_a_waiting_kernel_lets_the_request_come(me):
+    """On CUDA's legacy stream it would keep the service thread from the driver. The pause makes it likely to come first."""
+    _, _, right = far_neighbours()
+    if shmem.n_pes() // node_size() % 2:
+        pytest.skip("nodes do not form pairs")
+    flag, told = shmem.zeros(1, dtype=torch.uint64), torch.zeros(1, dtype=torch.int64, device="cuda")
+    ctx = shmem.device_context(shmem.TEAM_SHARED)
+    wait_and_tell[(1,)](ctx, flag, 0, told)
+    shmem.barrier_all()
+    if me // node_size() % 2:
+        wait_and_tell[(1,)](ctx, flag, 7, told)
+        assert told.tolist() == [7]
+    else:
+        torch.cuda._sleep(400_000_000)
+        torch.cuda.synchronize()
+        shmem.signal_set(flag, 7, right)
+    shmem.barrier_all()
+
+
 def test_requests_follow_the_work_on_the_current_stream(me):
     left, _, right = far_neighbours()
     target, flag = shmem.zeros(MIB, dtype=torch.int32), shmem.zeros(1, dtype=torch.int64)

@@ -122,6 +122,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls these three
     "launch_early": ("cuLaunchKernelEx", None, ()),
     "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
+    "create_stream": ("cuStreamCreate", None, (POINTER(c_void_p), c_uint)),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
     # HIP 7 keeps the error of a thread's last failed call until this call; CUDA's driver keeps none
@@ -389,6 +390,13 @@ class Driver:
     def wait_value(self, stream: int, address: int, cmp: int, value: int) -> None:
         """Let the stream wait for a uint64, without a limit. GE compares by the sign of the difference."""
         self._call("wait_value", stream, address, value, _WAITS[cmp])
+
+    def create_stream(self) -> int:
+        """Return a stream whose work and that of the legacy default stream wait for each other."""
+        stream = c_void_p()
+        self._call("create_stream", byref(stream), 0)
+        assert stream.value is not None
+        return stream.value
 
     def synchronize(self, stream: int) -> None:
         self._call("synchronize", stream)

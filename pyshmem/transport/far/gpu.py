@@ -19,6 +19,7 @@ from pyshmem.runtime.far import STAGE
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import refuse_launch
 from pyshmem.runtime.job import job
+from pyshmem.transport.far import own_stream
 from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.near import Near
 from pyshmem.transport.near.bridge import WORDS, spread
@@ -91,6 +92,7 @@ class FromGpu(FromCpu):
 
         assert job.comm is not None
         heap = self.heap
+        own_stream.enter(heap)
         self._stream = torch.cuda.Stream(heap.index, priority=-1)  # type: ignore[no-untyped-call]
         self._service = torch.zeros(STAGE + 64, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._scratch = torch.zeros(4, dtype=torch.int64, device=heap.device)
@@ -112,6 +114,7 @@ class FromGpu(FromCpu):
 
     def close(self) -> None:
         """Release the memory. The service thread has ended."""
+        own_stream.leave(self.heap)
         self._stream = self._service = self._scratch = None
 
     def get_nbi(self, dest: int, place: int, nbytes: int, ctx: Any, private: Any) -> None:
