@@ -61,7 +61,7 @@ class Prepared:
     Any argument may be a NamedTuple. Operands that are one are one parameter of the kernel, and a call takes its fields.
     """
 
-    __slots__ = ("bound", "kinds", "plainly")
+    __slots__ = ("bound", "compiled", "kinds", "plainly")
 
     def __init__(
         self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], operands: Sequence[Any],
@@ -77,6 +77,7 @@ class Prepared:
         counts = grid if isinstance(grid, tuple) else (grid,)
         self.bound: Bound | None = None
         self.kinds: Any = ()
+        self.compiled: Any = None  # what Triton has made of it; None: it is interpreted
         if interpreter.active():
             self.plainly: Any = lambda stream, *given: kernel[counts](
                 *fixed, *_bundled(bundle, given), *constants.values()
@@ -84,6 +85,7 @@ class Prepared:
             return
         # a CachedKernel that is kept would keep the tensors of tuples with it
         loaded = CachedKernel(kernel).find(*fixed, *arguments, *constants.values(), **options)
+        self.compiled = loaded.compiled
         self.plainly = lambda stream, *given: loaded(
             counts, stream, (*fixed, *_bundled(bundle, given), *constants.values())
         )

@@ -19,10 +19,10 @@ NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, 
 ATOMICS = {
     0x40: "swap",
     0x41: "compare_swap",
-    0x42: "fetch_add",
-    0x48: "fetch_and",
-    0x49: "fetch_or",
-    0x4A: "fetch_xor",
+    0x42: "add",
+    0x48: "and",
+    0x49: "or",
+    0x4A: "xor",
 }
 CHOICES = {0x44: (min, "int"), 0x45: (min, "uint"), 0x46: (max, "int"), 0x47: (max, "uint")}
 FLOAT_ADDS = {0x4D: np.float32, 0x4F: np.float64}

@@ -27,15 +27,15 @@ def multiplies(amd):
 def multiply(kind, m, a, b, c, memory, above):
     """Launch one program. memory: the plan's arrays."""
     n_pes = shmem.n_pes()
-    tiles = m // HIGH * (COLUMNS // WIDE)
+    tiles = -(-m // HIGH) * (COLUMNS // WIDE)
     shape, schedule = (
         Shape(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS),
         Schedule(*map(encoded, (above, 0, tiles, tiles, 1, 1))),
     )
     fan = min(1, n_pes - 1) if kind is SCATTER else n_pes - 1
     form = Form(
-        HIGH, WIDE, STEP, A_ALONG=True, B_ALONG=True, DESCRIBED=False, WHOLE=True, EDGES=False, PRECISION="ieee",
-        SLAB=4, GROUP=2, FAN=fan, VECTOR=8,
+        HIGH, WIDE, STEP, A_ALONG=True, B_ALONG=True, DESCRIBED=False, WHOLE=m % HIGH == 0, EDGES=m % HIGH > 0,
+        PRECISION="ieee", SLAB=4, GROUP=2, FAN=fan, VECTOR=8, CLAMPED=True,
     )  # fmt: skip
     context = shmem.device_context()
     multiply_and_send[(1,)](context, memory, shape, schedule, a, b, c, None, None, kind.value, form, None, num_warps=1)
@@ -66,15 +66,18 @@ def assert_close(got, wanted):
     torch.testing.assert_close(got.double(), wanted, rtol=2e-2, atol=2e-1)
 
 
-def test_rows_of_the_product_come_to_all_pes(me, npes):
+@pytest.mark.parametrize("missing", [0, 5], ids=["whole tiles", "a tile without its last rows"])
+def test_rows_of_the_product_come_to_all_pes_and_nothing_behind_them(missing, me, npes):
     """Twice: the second call waits until its result may be written."""
+    each = ROWS_EACH - missing
     memory = plan_memory(ROWS_EACH * npes, npes)
     for turn in range(2):
         c = shmem.full((ROWS_EACH * npes, COLUMNS), float("nan"), dtype=BF16)
         b = operands(0, turn)[1]
-        multiply(ROWS, ROWS_EACH, operands(me, turn)[0], b, c, memory, ROWS_EACH * me)
+        multiply(ROWS, each, operands(me, turn)[0][:each].clone(), b, c, memory, ROWS_EACH * me)
         for pe in range(npes):
-            assert_close(c[ROWS_EACH * pe :][:ROWS_EACH], operands(pe, turn)[0].double() @ b.double().T)
+            assert_close(c[ROWS_EACH * pe :][:each], operands(pe, turn)[0][:each].double() @ b.double().T)
+            assert c[ROWS_EACH * pe + each : ROWS_EACH * (pe + 1)].isnan().all()
 
 
 @pytest.mark.parametrize("kind", [SCATTER, REDUCE], ids=["scatter", "reduce"])

@@ -48,7 +48,7 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
         row.BM, row.BN, row.BK, A_ALONG=True, B_ALONG=True, DESCRIBED=target == "nvidia", WHOLE=not edges, EDGES=edges,
         PRECISION=PRECISION.get((target, dtype.itemsize), "ieee"), FAN=n_pes - 1, GROUP=row.group,
         SLAB=max(threads * 16 // (row.BN * sent.itemsize), 1), CHIPLETS=CHIPLETS.get(target, 1), CUT=edges,
-        VECTOR=16 // result.itemsize, EACH=eight,
+        VECTOR=16 // result.itemsize, EACH=eight, CLAMPED=target != "nvidia",
     )  # fmt: skip
     form = form._replace(**{name: value for name, value in constants.items() if name in Form._fields})
     memory = MEMORY[kernel](**{name: arrays[name] for name in MEMORY[kernel]._fields})

@@ -178,9 +178,8 @@ EXPERT_WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way, dtype, scales", EXPERT_WAYS, ids=str)
-def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, scales, target):
-    """For 64 experts, 8 of them for a token, and rows of 7168 elements, which have ``scales`` if these are of 8 bits."""
+def experts(way, target, dtype, scales=0, n_pes=2):
+    """A kernel for 64 experts, 8 of them for a token, and rows of 7168 elements, which have ``scales`` if of 8 bits."""
     hidden, i32, f32, i64 = 7168, array(torch.int32), array(torch.float32), array(torch.int64)
     flags, rows, threads = array(torch.uint64), array(dtype), min(power(hidden) // EACH, 1024)
     work = encoded_division(expert_kernels.Division(parts=99, each=83, chunk=8, pushers=33, first=33))
@@ -191,7 +190,7 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, s
         kernel = expert_words.dispatch_words
         values["memory"] = expert_words.Memory(i64, flags, rows, f32, i64, i64)
         values["FORM"] = expert_words.Form(8, 8, 32, threads, 4, power(hidden), scales)
-        values["ctx"] = context(target, 0, 2)._replace(piece=16 * 2048)
+        values["ctx"] = context(target, 0, n_pes)._replace(piece=16 * 2048)
     elif way == "dispatch":
         kernel = expert_kernels.dispatch
         values["memory"] = expert_kernels.Memory(flags, i32, i32, f32, rows, f32, i64, i64)
@@ -201,7 +200,12 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, s
         values["exchange"] = expert_kernels.Exchange(flags, rows, i64)
         values["results"] = expert_kernels.Results(rows, i32, f32, i32, rows)
         values |= {"TOP": 8, "W": power(hidden), "AT_ONCE": ADDED}
-    found = compiled(kernel, target, dtype, threads, **values)
+    return compiled(kernel, target, dtype, threads, n_pes=n_pes, **values)
+
+
+@pytest.mark.parametrize("way, dtype, scales", EXPERT_WAYS, ids=str)
+def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, scales, target):
+    found = experts(way, target, dtype, scales)
     assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
     lines = instructions(text_of(found, target))
     stores = {"nvidia": r"st\.global\S*\.v4\.b32", "amd": r"global_store_dwordx4"}[vendor(target)]

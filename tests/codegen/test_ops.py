@@ -23,6 +23,9 @@ SENDING = [name for name, (kind, _) in CASES.items() if kind is not ALONE]
 SPILLED = {("nvidia", "scatter"): 68, ("nvidia", "reduce, streamed"): 320}
 
 
+MOST_LANES = 5  # of an AMD GPU's vector register, read in a turn of about 200 instructions
+
+
 def vendor(target):
     return "nvidia" if target == "nvidia" else "amd"
 
@@ -55,6 +58,14 @@ def test_products_use_the_matrix_units_and_nvidia_loads_by_tma(case, target):
 @pytest.mark.parametrize("case", CASES)
 def test_registers_are_not_spilled(case, target):
     assert spilled(fused(target, case), target) <= SPILLED.get((target, case), 0)
+
+
+@pytest.mark.parametrize("case", SENDING)
+def test_scalar_registers_that_the_compiler_keeps_in_lanes_are_few_in_a_k_loop(case, target):
+    """On AMD GPUs. A wave has 102, and the numbers of a call are more; the K loop should not fetch them in each turn."""
+    if vendor(target) == "amd":
+        loops = k_loops(fused(target, case), target)
+        assert all(len(places(each, r"v_(read|write)lane_b32")) <= MOST_LANES for each in loops)
 
 
 @pytest.mark.parametrize("case", SENDING)

@@ -14,12 +14,12 @@ from pyshmem.ops.attention.decode_kernels import Exchange, Form, Operands, Parts
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
+from pyshmem.runtime.gpu.occupancy import taken
 
 NAME = "flash_decode"
 LOG2_E = 1.4426950408889634
 WARPS, MERGING_WARPS = 4, 8
-RESIDENT = 2  # programs that a multiprocessor runs at once, with the shared memory of their stages
-RESIDENT_ON_AMD = 1  # 264 registers on gfx942 leave no room for another one
+RESIDENT = 2  # programs that a multiprocessor of NVIDIA's runs at once, with the shared memory of their stages
 MOST_SPLITS = 64
 LEAST_BLOCKS = 4  # of tokens in a split
 # tokens of a block, stages of its loop, and parts that are combined at once
@@ -33,28 +33,41 @@ class Local:
 
     def __init__(self, problem: Any, space: Workspace, epochs: torch.Tensor, given: Operands) -> None:
         """space, epochs: of the plan, for all its kernels."""
-        self.problem, self.space, fused = problem, space, self.fused
+        self.problem, self.space, self.epochs = problem, space, epochs
         queries, width = problem.heads // problem.kv_heads, problem.width
         block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
         stages = min(stages, 2) if machine().arch.startswith("gfx") else stages
-        self.groups = problem.sequences * problem.kv_heads
-        self.splits = splits_of(self.groups, problem.tokens, block)
+        self.groups, self.block, self.stages = problem.sequences * problem.kv_heads, block, stages
         widened = interpreter.active() and problem.dtype is not torch.float32
         self.form = Form(
             problem.kv_heads, queries, width, power(queries, 16), block, power(queries), power(width, 16), chunk,
             problem.page, "widened" if widened else "ieee",
         )  # fmt: skip
+        amd = machine().arch.startswith("gfx")
+        found = self.divide(given, 1 if amd else RESIDENT)
+        if amd and found > 1 and self.divide(given, found) < found:  # other splits may be another kernel
+            self.divide(given, 1)
+
+    def divide(self, given: Operands, resident: int) -> int:
+        """Compile the kernel for as many splits as keep ``resident`` programs of each multiprocessor busy.
+
+        All must run at once, because they wait for those of other PEs. Returns: how many one of AMD's GPUs can run.
+        """
+        problem, space, fused = self.problem, self.space, self.fused
+        queries, width = self.form.Q, problem.width
+        self.splits = splits_of(self.groups, problem.tokens, self.block, resident)
         size = self.groups * self.splits
         self.parts = Parts(new(torch.float32, size, queries, width), new(torch.float32, size, queries))
-        words = [self.space[name] for name in ("flags", "slots", "slot_logs")] if fused else [new(torch.uint64, 0)] * 3
-        exchange = Exchange(*words, epochs, self.space["tallies"] if fused else words[0])
+        words = [space[name] for name in ("flags", "slots", "slot_logs")] if fused else [new(torch.uint64, 0)] * 3
+        exchange = Exchange(*words, self.epochs, space["tallies"] if fused else words[0])
         shape = Shape(problem.tokens, self.splits, self.groups, problem.scale * LOG2_E)
         fixed = (shmem.device_context(problem.team), exchange, self.parts, shape)
         constants = {"FORM": self.form, "FUSED": fused}
-        programs = 1 if interpreter.active() else min(size, slots())
+        programs = 1 if interpreter.active() else min(size, slots(resident))
         self.kernel = Prepared(
-            kernels.attend, max(programs, 1), fixed, given, constants, num_warps=WARPS, num_stages=stages
+            kernels.attend, max(programs, 1), fixed, given, constants, num_warps=WARPS, num_stages=self.stages
         )
+        return taken(self.kernel.compiled).programs if machine().arch.startswith("gfx") else resident
 
 
 class Fused(Local):
@@ -117,10 +130,13 @@ Schedule = Literal["auto", "fused", "bulk_synchronous"]
 SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
 
 
-def splits_of(groups: int, tokens: int, block: int) -> int:
-    """Return the splits of a sequence: the fewest that keep the multiprocessors busy for nine tenths of the time."""
+def splits_of(groups: int, tokens: int, block: int, resident: int) -> int:
+    """Return the splits of a sequence: the fewest that keep the multiprocessors busy for nine tenths of the time.
+
+    resident: the programs of each.
+    """
     most = max(min(MOST_SPLITS, tokens // (block if interpreter.active() else LEAST_BLOCKS * block)), 1)
-    room = slots()
+    room = slots(resident)
 
     def used(splits: int) -> float:
         items = groups * splits
@@ -130,9 +146,9 @@ def splits_of(groups: int, tokens: int, block: int) -> int:
     return next((splits for splits in able if used(splits) >= 0.9), max(able, key=used)) if groups else 1
 
 
-def slots() -> int:
+def slots(resident: int) -> int:
     """Return the programs that run at once. The interpreter runs one, but splits as for a few."""
-    return 5 if interpreter.active() else resident() * machine().programs
+    return 5 if interpreter.active() else resident * machine().programs
 
 
 def power(size: int, least: int = 1) -> int:
@@ -141,8 +157,3 @@ def power(size: int, least: int = 1) -> int:
 
 def new(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=device())
-
-
-def resident() -> int:
-    """Return the programs of a multiprocessor, which must all run, because they wait for those of other PEs."""
-    return RESIDENT_ON_AMD if machine().arch.startswith("gfx") else RESIDENT

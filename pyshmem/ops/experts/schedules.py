@@ -236,7 +236,9 @@ class BulkSynchronous:
         out.copy_(sums.sum(0))
 
 
-SPILLING_PES = 8  # of a team for which the kernel of "words" spills on AMD GPUs, and has 105 KB of code
+MOST_PES_ON_AMD = (
+    4  # beyond, the kernel of "words" has more code than the instruction cache, and keeps registers in memory
+)
 Schedule = Literal["auto", "words", "fused", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "fused": Fused, "bulk_synchronous": BulkSynchronous}
 
@@ -245,7 +247,7 @@ def schedule_of(asked: str, problem: Any) -> str:
     """Return the schedule of a plan: tiles do not reach PEs on other nodes, and the interpreter is slow."""
     if asked == "auto" and (problem.team.meeting.spans or machine().arch == "interpreter"):
         return "bulk_synchronous"
-    if asked == "auto" and machine().arch.startswith("gfx") and problem.team.size >= SPILLING_PES:
+    if asked == "auto" and machine().arch.startswith("gfx") and problem.team.size > MOST_PES_ON_AMD:
         return "fused"
     if asked in ("auto", "words"):
         return "words" if has_words(problem) else "fused"

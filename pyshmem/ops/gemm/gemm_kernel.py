@@ -22,10 +22,12 @@ from pyshmem.ops.gemm.tile import (
     Shape,
     Slabs,
     load_slab,
+    member,
     numbers_of,
     operands,
     product_sending,
     slab_indices,
+    store_on,
     store_slab,
 )
 from pyshmem.ops.shares import share_size, share_start, start_of
@@ -175,7 +177,7 @@ def send_slabs(ctx, slabs, FORM: tl.constexpr):
     none = tl.zeros((SLAB, BN), dtype=slabs.source.dtype.element_ty)
     for i in range(FORM.BM // SLAB):
         slab = load_slab(slabs, none, inside, r, c, i * SLAB, True, FORM.EDGES)
-        store_slab(ctx, slabs, slab, inside, r, c, i * SLAB, True, FORM.FAN, FORM.EDGES)
+        store_slab(ctx, slabs, slab, inside, r, c, i * SLAB, True, FORM.FAN, FORM.EDGES, True)
 
 
 @triton.jit
@@ -281,10 +283,9 @@ def store_result(
     tl.store(source + inside, out, mask=mask)
     if FAN > 0:
         if last:
-            for i in tl.static_range(FAN):
-                dev.store(ctx, dest + inside, out, (to + i) % n, mask & (i < fan))
+            store_on(ctx, dest + inside, out, to, fan, mask, FAN)
             fan = 0
-    return source, dest, to % n, fan
+    return source, dest, member(ctx, to), fan
 
 
 def prepare(

@@ -73,7 +73,7 @@ class Product:
             WHOLE=not edges and problem.k % row.BK == 0, EDGES=edges, PRECISION=precision(problem, self.machine),
             GROUP=row.group, CHIPLETS=self.machine.chiplets, SLAB=self._slab(threads), FAN=fan,
             STREAMED=self.whole < self.tiles, VECTOR=math.gcd(before, 16 // problem.dtype.itemsize),
-            EACH=problem.scaling == LINES,
+            EACH=problem.scaling == LINES, CLAMPED=self.machine.arch != "nvidia",
         )  # fmt: skip
 
     def _slab(self, threads: int) -> int:

@@ -14,6 +14,7 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
+from pyshmem.device.arch.targets import is_amd
 
 
 class Form(NamedTuple):
@@ -26,6 +27,7 @@ class Form(NamedTuple):
     FAN: the most PEs that a tile is sent to.  CHIPLETS: the parts of the GPU with an L2 cache of their own.
     STREAMED: programs share the last tiles.  VECTOR: the elements in the unit of ``Schedule.before``.
     EACH: each row of a and column of b has a scale; otherwise each operand, if there are scales.
+    CLAMPED: beyond an operand's last row its elements are loaded again, see ``block``.
     """
 
     BM: int
@@ -45,6 +47,7 @@ class Form(NamedTuple):
     STREAMED: bool = False
     VECTOR: int = 1
     EACH: bool = False
+    CLAMPED: bool = False
 
 
 class Shape(NamedTuple):
@@ -138,11 +141,13 @@ def operands(a, b, shape, FORM: tl.constexpr):
 @triton.jit
 def block(
     matrix, row, k, rows, depth, pitch, BR: tl.constexpr, BK: tl.constexpr, ALONG: tl.constexpr, DESCRIBED: tl.constexpr,
-    WHOLE: tl.constexpr,
+    WHOLE: tl.constexpr, CLAMPED: tl.constexpr,
 ):  # fmt: skip
     """Return the (BR, BK) block of an operand that begins at (row, k); zeros outside the matrix.
 
     WHOLE: rows is a multiple of BR, and depth one of BK.
+    CLAMPED: rows outside the matrix may hold anything, as what is made of them is stored nowhere. They repeat the last
+        row then: masks of rows take scalar registers in the K loop, of which AMD's GPUs have 102.
     """
     if DESCRIBED:
         if ALONG:
@@ -151,12 +156,19 @@ def block(
             return matrix.load([k, row]).T
     else:
         r, c = tl.arange(0, BR)[:, None], tl.arange(0, BK)[None, :]
+        repeated: tl.constexpr = (
+            CLAMPED and ALONG and not WHOLE
+        )  # elsewhere neighbours in memory would be of one address
+        if repeated:
+            r = tl.minimum(r, tl.maximum(rows - 1 - row, 0))
         if ALONG:
             places = matrix + tl.cast(row, tl.int64) * pitch + k + r * pitch + c
         else:
             places = matrix + tl.cast(k, tl.int64) * pitch + row + c * pitch + r
         if WHOLE:
             return tl.load(places)
+        elif repeated:
+            return tl.load(places, mask=(k + c < tl.where(rows > 0, depth, 0)) & (r >= 0), other=0.0)
         else:
             return tl.load(places, mask=(row + r < rows) & (k + c < depth), other=0.0)
 
@@ -182,10 +194,13 @@ def step(ops, row, column, i, tile, A_ALONG: tl.constexpr, FORM: tl.constexpr):
     """Return ``tile`` plus the products of step ``i`` of the K loop."""
     PRECISION: tl.constexpr = FORM.PRECISION  # Triton 3.6 passes no text on that is not a constant by itself
     k = i * FORM.BK
-    left = block(ops.a, row, k, ops.M, ops.K, ops.a_pitch, FORM.BM, FORM.BK, A_ALONG, FORM.DESCRIBED, FORM.WHOLE)
-    right = block(
-        ops.b, column, k, ops.N, ops.K, ops.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED, FORM.WHOLE
+    left = block(
+        ops.a, row, k, ops.M, ops.K, ops.a_pitch, FORM.BM, FORM.BK, A_ALONG, FORM.DESCRIBED, FORM.WHOLE, FORM.CLAMPED
     )
+    right = block(
+        ops.b, column, k, ops.N, ops.K, ops.b_pitch, FORM.BN, FORM.BK, FORM.B_ALONG, FORM.DESCRIBED, FORM.WHOLE,
+        FORM.CLAMPED,
+    )  # fmt: skip
     return multiplied(left, right, tile, PRECISION)
 
 
@@ -235,7 +250,7 @@ def product_sending(
         due = tl.where(due >= length, due - length, due)
     for j in range(number, tl.where(fan > 0, count + 1, 0)):
         down = tl.cast(slabs.first + j, WIDE) * STEP
-        store_slab(ctx, slabs, slab, inside, r, c, down - STEP, j > 0, FORM.FAN, EDGES)
+        store_slab(ctx, slabs, slab, inside, r, c, down - STEP, j > 0, FORM.FAN, EDGES, True)
         slab = load_slab(slabs, slab, inside, r, c, down, j < count, EDGES)
     return tile
 
@@ -260,11 +275,37 @@ def load_slab(slabs, slab, inside, r, c, down, wanted, EDGES: tl.constexpr):
 
 
 @triton.jit
-def store_slab(ctx, slabs, slab, inside, r, c, down, wanted, FAN: tl.constexpr, EDGES: tl.constexpr):
-    """Store the slab at row ``down`` of a tile on the PEs to, to + 1, ..., if it is wanted."""
+def store_slab(
+    ctx, slabs, slab, inside, r, c, down, wanted, FAN: tl.constexpr, EDGES: tl.constexpr, AFTER: tl.constexpr = False
+):
+    """Store the slab at row ``down`` of a tile on the PEs to, to + 1, ..., if it is wanted. AFTER: after the K loop."""
     mask = wanted & (inside >= 0)
     if EDGES:
         mask = mask & (down + r < slabs.height) & (c < slabs.width)
     place = slabs.dest + tl.cast(down, tl.int64) * slabs.pitch + inside
-    for i in tl.static_range(FAN):
-        dev.store(ctx, place, slab, (slabs.to + i) % dev.n_pes(ctx), mask & (i < slabs.fan))
+    if AFTER:
+        store_on(ctx, place, slab, slabs.to, slabs.fan, mask, FAN)
+    else:
+        for i in tl.static_range(FAN):  # a loop would keep loads of this one from running ahead
+            dev.store(ctx, place, slab, member(ctx, slabs.to + i), mask & (i < slabs.fan))
+
+
+@triton.jit
+def store_on(ctx, places, values, to, fan, mask, FAN: tl.constexpr):
+    """Store a block on the ``fan`` PEs to, to + 1, ..., FAN at most."""
+    if is_amd(ctx.where):  # a loop: the addresses of seven peers at once are more than the scalar registers hold
+        for i in range(fan):
+            dev.store(ctx, places, values, member(ctx, to + i), mask)
+    else:
+        for i in tl.static_range(FAN):
+            dev.store(ctx, places, values, member(ctx, to + i), mask & (i < fan))
+
+
+@triton.jit
+def member(ctx, pe):
+    """Return the PE of ``pe``, which is less than twice the team's size: numbers behind the last one begin at 0 again."""
+    n = dev.n_pes(ctx)
+    if is_amd(ctx.where):  # a remainder keeps three numbers of its divisor in scalar registers
+        return tl.where(pe < n, pe, pe - n)
+    else:
+        return pe % n
