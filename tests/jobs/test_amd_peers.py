@@ -238,3 +238,10 @@ print(tried, flush=True)
     status, out, err = mpiexec(3, HEAD + program, str(library), tmp_path=tmp_path)
     assert status == 0, err
     assert sorted(set(out.split())) == [str(3 * (6 + 2 * 2))], out  # 2 peers: enable, open
+
+
+def test_a_job_of_these_tests_that_leaves_an_error_with_the_driver_fails(library, tmp_path):
+    """As a test in this process does by a fixture of all: torch would report the error after its next launch."""
+    program = 'Standin(sys.argv[1]).library.hipFree(4096)\nprint("done", flush=True)\n'
+    status, out, err = mpiexec(1, HEAD + program, str(library), tmp_path=tmp_path)
+    assert status != 0 and out == "done\n" and "the driver has kept an error" in err

@@ -100,3 +100,34 @@ def test_script_marks_what_a_site_changes(script):
 def test_there_are_scripts_for_three_schedulers_and_two_kinds_of_pe():
     assert [f"{scheduler}-{kind}.sh" for scheduler in ("flux", "pbs", "slurm") for kind in ("core", "gpu")] == SCRIPTS
     assert not any(stat.S_IMODE((FOLDER / script).stat().st_mode) & 0o111 for script in SCRIPTS)  # they are submitted
+
+
+# What shows all GPUs of the job to each of its tasks. A scheduler that hides some by a control group keeps AMD's driver
+# from importing their memory, and PEs from finding out which GPUs reach each other.
+SHOWN = {
+    "slurm-gpu.sh": ["#SBATCH --gpus-per-node=", "#SBATCH --gpu-bind=none"],
+    "pbs-gpu.sh": ["#PBS -l select=1:"],  # one chunk: all of its tasks see its GPUs
+    "flux-gpu.sh": ["flux run .*--setopt=gpu-affinity=on "],
+}
+HIDING = (
+    r"^[^#\n]*(ROCR|HIP|CUDA)_VISIBLE_DEVICES|gpu-affinity=(per-task|map:|off)|SBATCH .*--gpus-per-task"
+    r"|--gpu-bind=(?!none)|--ntasks-per-gpu|:mpiprocs=1:ngpus=1"
+)
+
+
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if script.endswith("gpu.sh")])
+def test_a_script_for_gpus_shows_every_task_all_gpus_of_the_job(script):
+    text = (FOLDER / script).read_text()
+    assert all(re.search(f"^{each}", text, re.MULTILINE) for each in SHOWN[script])
+    assert not re.search(HIDING, text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#SBATCH --gpus-per-task=1", "#SBATCH --gpu-bind=single:1", "export ROCR_VISIBLE_DEVICES=$SLURM_LOCALID",
+        "flux run --setopt=gpu-affinity=per-task python", "#PBS -l select=4:ncpus=8:mpiprocs=1:ngpus=1",
+    ],
+)  # fmt: skip
+def test_a_line_that_hides_gpus_would_be_seen(line):
+    assert re.search(HIDING, line, re.MULTILINE)

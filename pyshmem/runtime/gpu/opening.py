@@ -26,6 +26,7 @@ ARCHS = ("nvidia", "gfx90a", "gfx942", "gfx950")
 _OTHER_ARCHS = {  # the first that fits; what stands against it
     "gfx908": "MI100: Triton from 3.6 compiles for it; its waits and caches are not those that kernels here rely on",
     "gfx1250": "Triton from 3.6 compiles for it; kernels here have no fences for its caches",
+    "gfx94": "a forerunner of MI300: Triton 3.6 and 3.7 do not compile for it",
     "gfx1": "RDNA: Triton from 3.6 compiles for it, with waves of 32; kernels here have no fences for its caches",
 }
 _IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
