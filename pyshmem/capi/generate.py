@@ -156,7 +156,8 @@ def _statement(routine: Routine) -> str:
     """The body of the function of a name."""
     row = routine.row
     text = _template(row).replace("SET", _SET) if row.host else _lone(routine)
-    c, kind = SPELLINGS.get(routine.typename, ("uint64_t", "uint64"))
+    alone = ("long", "int64") if row.host == "wait_until" else ("uint64_t", "uint64")  # the others are of signals
+    c, kind = SPELLINGS.get(routine.typename, alone)
     bits = {"mem": 8}.get(routine.typename) or (int(routine.typename) if routine.typename.isdigit() else 0)
     size = str(bits // 8) if bits else "sizeof(T)"
     quoted, ctx = f'"{routine.name}"', "ctx" if routine.ctx else "SHMEM_CTX_DEFAULT"

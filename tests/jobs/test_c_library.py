@@ -160,7 +160,11 @@ def test_an_error_of_a_c_program_is_one_line_and_ends_the_job(case, tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "status", "printed", "said"),
-    [("return", 0, ["PE 0 ends", "PE 1 ends"], ""), ("exit", 7, [], "PE 1: exited with status 7\n")],
+    [
+        ("return", 0, ["PE 0 ends", "PE 1 ends"], ""),
+        ("exit", 7, [], "PE 1: exited with status 7\n"),
+        ("kill", 137, [], "PE 1: killed by signal 9 (SIGKILL)\n"),
+    ],
 )
 def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, printed, said):
     command = [*PYSHMEMRUN, "-n", "2", compiled("ends"), what]
