@@ -1,7 +1,7 @@
 """What the collectives of torch.distributed do, on a team and on tensors as they come.
 
-A tensor that is symmetric is used where it is; others pass through staging memory, in pyshmem.host.collectives. All calls
-are collective over the team. Tensors are detached, of any strides; ``root`` counts in the team.
+A tensor that is symmetric is used where it is; others pass through staging memory, of pyshmem.host.collectives or, on
+streams, of lanes. All calls are collective over the team. Tensors are detached, of any strides; ``root`` counts in the team.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 import pyshmem as shmem
+from pyshmem.distributed import lanes
+from pyshmem.distributed.lanes import Lane
 from pyshmem.distributed.messages import RECV, SEND, Line, Message, is_plain, mailbox, plain
 from pyshmem.host.teams import Team
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
@@ -35,22 +37,30 @@ _OF_BITS = {"sum": "max", "prod": "min"}  # of bools, which are kept as the byte
 
 
 class Place(NamedTuple):
-    """Where a call takes place: the team, and the line of messages within calls."""
+    """Where a call takes place: the team, the line of messages within calls, and the lane of tensors in GPU memory."""
 
     team: Team
     line: Line
+    lane: Lane | None = None
 
 
 def reduced(place: Place, routine: str, source: Tensor, op: Any, target: Tensor | None = None) -> Tensor:
-    """Return what ``op`` makes of all members' ``source``; in ``target`` if it is given, which may be source."""
+    """Return what ``op`` makes of all members' ``source``; in ``target`` if it is given, which may be source.
+
+    A target as large as a block gets this member's block.
+    """
     kind, factor = _kind(op)
     name, bits = _OPS[kind], source.dtype is torch.bool
     if bits and kind in (_TYPES.AVG, _TYPES.PREMUL_SUM):
         refuse(ArgumentError, routine, "op", f"{kind.name} of bools", "SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR")
     given = plain(source if factor is None else source * factor)
-    result = target if target is not None and is_plain(target) else torch.empty_like(given)
+    result = target if target is not None and is_plain(target) else _like(given if target is None else target)
     words = [each.view(torch.uint8) if bits else each for each in (result, given)]
-    shmem.reduce(*words, _OF_BITS.get(name, name) if bits else name, team=place.team)
+    op_of = _OF_BITS.get(name, name) if bits else name
+    if target is not None and target.numel() != source.numel() and place.lane is not None:
+        lanes.reduce_scatter(place.lane, place.team, *words, op_of)
+    else:
+        lanes.reduce(place.lane, place.team, *words, op_of)
     if kind == _TYPES.AVG:
         _divide(result, place.team.size)
     if target is not None and result is not target:
@@ -63,6 +73,10 @@ def _kind(op: Any) -> tuple[Any, float | Tensor | None]:
     state = op.__getstate__() if isinstance(op, ReduceOp) else op
     kind, factor = state if isinstance(state, tuple) else (state, None)
     return _TYPES(int(kind)), factor
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _divide(tensor: Tensor, number: int) -> None:
@@ -82,7 +96,7 @@ def reduce(place: Place, tensor: Tensor, root: int, op: Any) -> None:
 
 def broadcast(place: Place, tensor: Tensor, root: int) -> None:
     memory = plain(tensor)
-    shmem.broadcast(memory, memory, root, team=place.team)
+    lanes.broadcast(place.lane, place.team, memory, root)
     if memory is not tensor and place.team.me != root:
         tensor.copy_(memory)
 
@@ -92,8 +106,8 @@ def all_gather_single(place: Place, target: Tensor, source: Tensor) -> None:
     if target.numel() != source.numel() * team.size:
         wants = f"{team.size} times the {source.numel()} elements of input"
         refuse(OutOfRangeError, "all_gather_single", "output", f"{target.numel()} elements", wants)
-    memory = target if is_plain(target) else torch.empty_like(target, memory_format=torch.contiguous_format)
-    shmem.fcollect(memory, plain(source), team=team)
+    memory = target if is_plain(target) else _like(target)
+    lanes.fcollect(place.lane, team, memory, plain(source))
     if memory is not target:
         target.copy_(memory)
 
@@ -103,8 +117,10 @@ def all_gather(place: Place, targets: Sequence[Tensor], source: Tensor) -> None:
     _require_members(place, "all_gather", "tensor_list", targets)
     sizes = [each.numel() for each in targets]
     memory = source.new_empty(sum(sizes))
-    same = len(set(sizes)) == 1
-    (shmem.fcollect if same else shmem.collect)(memory, plain(source), team=place.team)
+    if len(set(sizes)) == 1:
+        lanes.fcollect(place.lane, place.team, memory, plain(source))
+    else:
+        shmem.collect(memory, plain(source), team=place.team)
     _spread(memory, targets)
 
 
@@ -113,6 +129,9 @@ def reduce_scatter_single(place: Place, target: Tensor, source: Tensor, op: Any)
     if count * team.size != source.numel():
         wants = f"{team.size} times the {count} elements of output"
         refuse(OutOfRangeError, "reduce_scatter_single", "input", f"{source.numel()} elements", wants)
+    if count and place.lane is not None and place.lane.takes(source):
+        reduced(place, "reduce_scatter_single", source, op, target)
+        return
     result = reduced(place, "reduce_scatter_single", source, op).view(-1)
     target.copy_(result[team.me * count :][:count].view(target.shape))
 
@@ -141,8 +160,8 @@ def all_to_all_single(
         memory = plain(target)
         exchange(place, memory.split(blocks[0]), plain(source).split(blocks[1]))
     else:
-        memory = target if is_plain(target) else torch.empty_like(target, memory_format=torch.contiguous_format)
-        shmem.alltoall(memory, plain(source), team=place.team)
+        memory = target if is_plain(target) else _like(target)
+        lanes.alltoall(place.lane, place.team, memory, plain(source))
     if memory is not target:
         target.copy_(memory)
 

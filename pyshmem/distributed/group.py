@@ -2,12 +2,13 @@
 
 torch calls most of them from C++ too, as DDP and functional collectives do. A call that the program waits for is
 performed at once; others by a thread of the group, in order: they overlap with the program and hold up no other group.
+Calls on tensors in GPU memory go on streams.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,13 @@ import torch.distributed as dist
 
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
+from pyshmem.distributed.lanes import arena
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
-from pyshmem.distributed.works import Worker
+from pyshmem.distributed.works import Streams, Worker
 from pyshmem.host.teams import member
 from pyshmem.runtime.areas import pool
+from pyshmem.runtime.heap import heaps
 
 Tensors = list[torch.Tensor]
 _SUM = dist.ReduceOp.SUM
@@ -40,10 +43,7 @@ class Group(dist.ProcessGroup):
         """Make the group that torch describes. Collective over its processes."""
         group = cls(options.store, options.group_rank, options.group_size)
         start(group)
-        name, of_all = str(options.group_id), not options.global_ranks_in_group
-        group.join(name, of_all)
-        if of_all:
-            mailbox.open()
+        group.join(str(options.group_id), not options.global_ranks_in_group)
         return group
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -53,10 +53,11 @@ class Group(dist.ProcessGroup):
 
     def join(self, name: str, of_all: bool) -> None:
         """Form the team. Collective over the processes of the group."""
-        self.team = form(name, self._store, self.rank(), self.size(), of_all)
+        self.team, lane = form(name, self._store, self.rank(), self.size(), of_all)
+        self._streams = None if lane is None else Streams(lane.memory.device)
         number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "little")
         self._line = number * 2  # and one more is the line of messages within collectives
-        self._place = Place(self.team, Line(number * 2 + 1, 0))
+        self._place = Place(self.team, Line(number * 2 + 1, 0), lane)
 
     def get_group_store(self) -> Any:
         return self._store
@@ -74,7 +75,7 @@ class Group(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device(kind) for kind in heaps]
 
     def _get_backend(self, device: torch.device) -> Group:
         return self
@@ -87,15 +88,23 @@ class Group(dist.ProcessGroup):
         self._worker.close()
         if self.team:
             pool.give_back(self.team)
+            arena.give_back(self._place.lane)
 
     abort = shutdown
 
     def _perform(self, call: Callable[..., None], results: Tensors, opts: Any, *arguments: Any) -> Any:
-        return self._all(call.__name__, results, opts, lambda: call(self._place, *arguments))
+        used = [*results, *(each for each in arguments if isinstance(each, torch.Tensor))]
+        return self._all(call.__name__, results, opts, lambda: call(self._place, *arguments), used)
 
-    def _all(self, routine: str, results: Tensors, opts: Any, call: Callable[[], None]) -> Any:
+    def _all(
+        self, routine: str, results: Tensors, opts: Any, call: Callable[[], None], used: Sequence[torch.Tensor] = ()
+    ) -> Any:
+        """used: the tensors of the call, which tell whether it belongs on a stream."""
         member(routine, self.team)
-        return self._worker.perform(routine, call, results, not getattr(opts, "asyncOp", True))
+        at_once = not getattr(opts, "asyncOp", True)
+        if self._streams is not None and any(each.is_cuda for each in used):
+            return self._streams.perform(call, results, used, at_once)
+        return self._worker.perform(routine, call, results, at_once)
 
     def _each(self, call: Callable[..., None], results: Tensors, opts: Any, rows: list[tuple[Any, ...]]) -> Any:
         """The coalesced form of a call: ``call`` with each row of arguments."""
@@ -104,7 +113,8 @@ class Group(dist.ProcessGroup):
             for row in rows:
                 call(self._place, *row)
 
-        return self._all(f"{call.__name__}_coalesced", results, opts, calls)
+        used = [each for row in rows for each in row if isinstance(each, torch.Tensor)]
+        return self._all(f"{call.__name__}_coalesced", results, opts, calls, used)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
@@ -170,6 +180,8 @@ class Group(dist.ProcessGroup):
         return self._perform(collectives.scatter, outputs, opts, target, sources, opts.rootRank)
 
     def barrier(self, opts: Any = None) -> Any:
+        if self._streams is not None:
+            torch.cuda.current_stream().synchronize()
         return self._all("barrier", [], opts, self.team.sync)
 
     def send(self, tensors: Tensors, rank: int, tag: int) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pyshmem as shmem
+from pyshmem.distributed.lanes import Lane, arena
+from pyshmem.distributed.messages import mailbox
 from pyshmem.host.teams import Team
 from pyshmem.runtime import launcher
 from pyshmem.runtime.areas import begin, clear, pool
 from pyshmem.runtime.bootstrap import StoreComm
-from pyshmem.runtime.errors import ArgumentError, LaunchError, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, refuse
 from pyshmem.runtime.job import job
 
 ROUTINE = "init_process_group"
@@ -46,11 +48,11 @@ def start(group: Any) -> None:
         shmem.init(group if by_store else None)
 
 
-def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> GroupTeam:
-    """Return the team of the processes that call this on ``store``; PE i of it is rank i.
+def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> tuple[GroupTeam, Lane | None]:
+    """Return the team of the processes that call this on ``store``, PE i of it is rank i, and its lane.
 
     of_all: the group is torch's default one, which must have all PEs.
-    Errors: LaunchError if it has not; ArgumentError if PYSHMEM_MAX_TEAMS teams exist. On all members alike.
+    Errors: LaunchError if it has not; ArgumentError if PYSHMEM_MAX_TEAMS teams exist; those of Arena. On all members alike.
     """
     comm = StoreComm(store, rank, size)
     pes = comm.allgather(job.my_pe)
@@ -72,4 +74,11 @@ def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> GroupTeam
             pool.release(index)
     team.enter(rank, index)
     comm.allgather(None)  # nobody uses an area that is not clear yet
-    return team
+    if of_all:
+        mailbox.open()
+        arena.open()
+    try:
+        return team, arena.take(team, comm)
+    except HeapExhaustedError:
+        pool.give_back(team)
+        raise

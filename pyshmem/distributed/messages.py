@@ -50,7 +50,9 @@ class Message(Work):
         if routine == SEND:
             self.data = octets(tensor if usable else plain(tensor).cpu())
         else:
-            self.data = octets(tensor if usable else torch.empty(tensor.shape, dtype=tensor.dtype))
+            self.data = octets(tensor if usable else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
+            if tensor.is_cuda:  # whoever moves the message writes it, on any stream
+                torch.cuda.current_stream().synchronize()
         self.moved = 0
 
     def come(self, seconds: float | None) -> bool:
@@ -209,7 +211,7 @@ class Mailbox:
 
     def _begin(self, pe: int, group: int, tag: int, nbytes: int) -> Message:
         """Return the recv of a message that begins, or a message to keep it in."""
-        kept = Message(_EARLY, torch.empty(nbytes, dtype=torch.uint8), Line(group, tag), pe)
+        kept = Message(_EARLY, torch.empty(nbytes, dtype=torch.uint8, device="cpu"), Line(group, tag), pe)
         recv = next((each for each in self._recvs if each.takes(kept)), None)
         if recv is not None and recv.data.numel() == nbytes:
             self._recvs.remove(recv)
@@ -245,6 +247,8 @@ def _hand_over(early: Message, recv: Message) -> None:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Return whether the memory of the tensor holds its elements one after the other."""
+    if tensor.layout is not torch.strided:
+        return True  # which the call refuses
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -255,7 +259,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def octets(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a contiguous tensor."""
-    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 mailbox = Mailbox()

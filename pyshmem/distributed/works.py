@@ -1,10 +1,10 @@
-"""Calls of a process group that are under way: torch's Work, and the thread that performs a group's calls in their order."""
+"""Calls of a process group that are under way: torch's Work, and the thread and the streams that perform them in order."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -72,6 +72,38 @@ def ended(results: list[Any]) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(results)
     return _create_work_from_future(future)
+
+
+class Streams:
+    """Performs calls on tensors in GPU memory, on the current stream or, if nobody waits, on one beside it.
+
+    The calls of a group follow each other, whatever their streams. CUDA graphs capture those on the current stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._beside = torch.cuda.Stream(device)
+        self._last: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
+
+    def perform(self, call: Callable[[], None], results: list[Any], used: Sequence[torch.Tensor], at_once: bool) -> Any:
+        """Enqueue ``call`` and return its Work, whose wait makes the current stream wait."""
+        now = torch.cuda.current_stream(self._device)
+        captured = torch.cuda.is_current_stream_capturing()
+        stream = now if at_once or captured else self._beside
+        if self._last is not None and self._last[0] != stream and not captured:
+            stream.wait_event(self._last[1])
+        if stream != now:
+            stream.wait_stream(now)
+        future: Any = torch.futures.Future(devices=[self._device])
+        with torch.cuda.stream(stream):
+            call()
+            future.set_result(results)
+            if not captured:
+                self._last = stream, stream.record_event()
+        for each in used if stream != now else ():
+            if each.is_cuda:
+                each.record_stream(stream)
+        return _create_work_from_future(future)
 
 
 class Worker:
