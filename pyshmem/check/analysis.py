@@ -197,9 +197,11 @@ class Analysis:
         if word is None or old is None:
             return
         value = word.wrap(old)
-        self._learn(agent, site, word, word.found(value, op), op)
+        self._learn(agent, site, word, word.found(value, op, agent.own.id), op)
         if operator == "compare_swap":
             word.settle(op, operand if value == word.wrap(condition) else None)
+        elif operand is not None and (left := word.result(operator, operand, value)) is not None:
+            word.settle(op, left)
 
     def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
         """Words that somebody waits for are written."""
@@ -252,7 +254,8 @@ class Analysis:
         _, _, pe, site, rows, value = event
         for start, size in rows:
             word = self._word((pe, start), size)
-            self._learn(self.now[pe], site, word, word.found(word.wrap(value), None))
+            agent = self.now[pe]
+            self._learn(agent, site, word, word.found(word.wrap(value), None, agent.own.id))
 
     def _acquire(self, agent: Agent, site: int, key: tuple[int, int], holds: Any) -> None:
         word = self._word(key)

@@ -47,7 +47,9 @@ class Word:
         self.before: int | None = None  # the value before the first change that is remembered
         self.changes: list[Change] = []
         self.dropped = 0  # changes that are not remembered any more
-        self.caught: dict[int, int] = {}  # by agents' own streams: changes that their last wait has acquired
+        self.caught: dict[
+            int, tuple[int, int]
+        ] = {}  # by agents' own streams: what their last wait or fetch has acquired
 
     def wrap(self, value: int) -> int:
         return value & (1 << 8 * self.size) - 1
@@ -63,10 +65,14 @@ class Word:
         """The value after a change, None if it is not known; that of a compare_swap is when it has returned."""
         if change.operand is None or change.operator == "compare_swap":
             return None
-        if not change.adds:
-            return self.wrap(change.operand)
-        apply = _APPLY.get(change.operator)
-        return None if old is None or apply is None else self.wrap(apply(old, change.operand))
+        return self.result(change.operator, change.operand, old)
+
+    def result(self, operator: str, operand: int, old: int | None) -> int | None:
+        """What an operator leaves of ``old``."""
+        if operator in _REPLACES:
+            return self.wrap(operand)
+        apply = _APPLY.get(operator)
+        return None if old is None or apply is None else self.wrap(apply(old, operand))
 
     def begin(self, value: int | None, known: Callable[[Op], bool]) -> None:
         """The word is allocated anew, with this value, and changes that are not known have come since."""
@@ -76,7 +82,7 @@ class Word:
             self.value = change.value = self._after(change, self.value)
 
     def settle(self, op: Op, value: int | None) -> None:
-        """What a compare_swap has left, now that its result is known; None if it has changed nothing."""
+        """What a fetching operation has left, now that it has told what was there; None if it has changed nothing."""
         index = next((i for i in range(len(self.changes) - 1, -1, -1) if self.changes[i].op is op), None)
         if index is None:
             return
@@ -100,23 +106,29 @@ class Word:
         self.dropped += count
         del self.changes[:count]
 
-    def found(self, value: int, mine: Op | None) -> list[Op] | None:
+    def found(self, value: int, mine: Op | None, agent: int = 0) -> list[Op] | None:
         """The changes that an operation acquires which has found ``value``: the last that left it.
 
-        mine: the change that the operation itself makes.  None: it cannot be told.
+        mine: the change that the operation itself makes.  agent: as in seen.  None: it cannot be told.
         """
-        changes = [each for each in self.changes if each.op is not mine]
-        for index in range(len(changes) - 1, -1, -1):
-            if changes[index].value == value:
-                return _chain(changes, index)
-            if changes[index].value is None:
-                return None
-        return []
+        under_way = None  # a compare_swap that has not returned, and would have left the value
+        for index in range(len(self.changes) - 1, -1, -1):
+            change = self.changes[index]
+            if change.op is mine:
+                continue
+            if change.value == value:
+                return self._chain(index, agent, mine)
+            if change.value is None:
+                if change.operator != "compare_swap" or change.operand is None:
+                    return None
+                if under_way is None and self.wrap(change.operand) == value:
+                    under_way = index
+        return [] if under_way is None else self._chain(under_way, agent, mine)
 
     def seen(self, holds: Callable[[int], bool], known: Callable[[Op], bool], agent: int = 0) -> list[Op] | None:
         """The changes that a wait acquires which has found that its condition holds; ``known`` are those it knows already.
 
-        agent: who waits, of one wait after the other.  None: it cannot be told.
+        agent: who waits or fetches, one time after the other.  None: it cannot be told.
         """
         changes = self.changes
         first = next((i + 1 for i in range(len(changes) - 1, -1, -1) if known(changes[i].op)), 0)
@@ -127,19 +139,25 @@ class Word:
             if value is None:
                 return None
             if holds(value):
-                caught = self.caught.get(agent, 0) - self.dropped if agent else 0
-                if agent and caught <= index:
-                    self.caught[agent] = self.dropped + index + 1
-                return _chain(changes, index, caught if caught <= index else 0)
+                return self._chain(index, agent)
         return None
 
+    def _chain(self, last: int, agent: int, mine: Op | None = None) -> list[Op]:
+        """A change and those before it that it was based on, without those that the agent has acquired so before."""
+        first, end = (number - self.dropped for number in self.caught.get(agent, (0, 0)))
+        if first <= last < end:
+            return []
+        start, least = last, max(end if end <= last else 0, 0)
+        while start > least and self._continues(start, mine):
+            start -= 1
+        if agent:
+            joins = start == end and self._continues(start, mine)
+            self.caught[agent] = (first if joins else start) + self.dropped, last + 1 + self.dropped
+        return [change.op for change in self.changes[start : last + 1]]
 
-def _chain(changes: list[Change], last: int, first: int = 0) -> list[Op]:
-    """A change and those before it that it was based on, as far as ``first``."""
-    start = last
-    while start > max(first, 0) and changes[start].adds:
-        start -= 1
-    return [each.op for each in changes[start : last + 1]]
+    def _continues(self, index: int, mine: Op | None) -> bool:
+        change = self.changes[index]
+        return change.adds or change.op is mine
 
 
 def signed(value: int, size: int) -> int:

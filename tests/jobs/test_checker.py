@@ -143,6 +143,27 @@ def test_wait_after_a_wait_acquires_only_what_has_come_since():
     assert word.seen(lambda value: value >= 4, lambda op: False, 8) == ["c", "d"]
 
 
+def test_fetch_after_a_fetch_acquires_only_what_has_come_since():
+    word = word_after([("add", 1), ("add", 1), ("set", 7), ("fetch_add", 1)])
+    assert word.found(2, None, 7) == ["a", "b"]
+    assert word.found(8, word.changes[3].op, 7) == [] and word.found(8, None, 7) == ["c", "d"]
+    assert word.found(8, None, 7) == [] and word.found(8, None, 8) == ["c", "d"]
+
+
+@pytest.mark.parametrize("seen, acquired", [(2, ["a", "b"]), (9, ["a", "b", "c"]), (5, [])])
+def test_fetch_beside_a_compare_swap_that_has_not_returned(seen, acquired):
+    """What the swap would have left comes from it, else what was there before it does."""
+    word = word_after([("add", 1), ("add", 1), ("compare_swap", 9)])
+    assert word.found(seen, None) == acquired
+
+
+def test_a_fetching_operation_tells_the_value_of_the_word_again():
+    word = word_after([("update", None), ("fetch_add", 1)])
+    assert word.value is None
+    word.settle(word.changes[1].op, word.result("fetch_add", 1, 4))
+    assert word.value == 5 and word.found(5, None) == ["a", "b"]
+
+
 @pytest.mark.parametrize("everything, counted", [(False, 1), (True, 2)])
 def test_findings_inside_operators_count_for_check_all_only(everything, counted, tmp_path, capsys):
     """A trace with two locks that are held at the end: one by the program, one by a line of pyshmem.ops."""
