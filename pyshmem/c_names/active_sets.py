@@ -44,15 +44,18 @@ class ActiveSet:
         self.arrived, self.released, self.length = psync[0:1], psync[1:2], psync[2:3]
 
     def sync(self) -> None:
-        """Wait until all members have called sync. Each PE resets its words before another PE can write them again."""
+        """Wait until all members have called sync. Each PE resets its words before another PE can write them again.
+
+        It does so by swaps, which are complete when they return. A set might take effect after the next sync has begun.
+        """
         first = self.pes[0]
         if self.me:
             pyshmem.atomic_inc(self.arrived, first)
             pyshmem.wait_until(self.released, "==", 1)
-            pyshmem.atomic_set(self.released, SYNC_VALUE, self.pes[self.me])
+            pyshmem.atomic_swap(self.released, SYNC_VALUE, self.pes[self.me])
             return
         pyshmem.wait_until(self.arrived, "==", len(self.pes) - 1)
-        pyshmem.atomic_set(self.arrived, SYNC_VALUE, first)
+        pyshmem.atomic_swap(self.arrived, SYNC_VALUE, first)
         for pe in self.pes[1:]:
             pyshmem.atomic_set(self.released, 1, pe)
 

@@ -12,6 +12,7 @@ BIN, HERE = pathlib.Path(sys.executable).parent, pathlib.Path(__file__).parent
 LATE = """
 import pyshmem as shmem
 import torch
+from pyshmem.shmem import SHMEM_BARRIER_SYNC_SIZE, shmem_barrier
 
 shmem.init()
 me, n = shmem.my_pe(), shmem.n_pes()
@@ -42,6 +43,9 @@ if me == 0:
 shmem.signal_wait_until(ring, "==", 1)  # while it waits, what this PE holds back arrives
 if me:
     shmem.signal_set(ring, 1, (me + 1) % n)
+of_set = shmem.zeros(SHMEM_BARRIER_SYNC_SIZE, dtype=torch.int64)
+for turn in range(10):
+    shmem_barrier(0, 0, n, of_set)
 shmem.barrier_all()
 print(f"PE {me}", first, words.sum().item() == sum(range(50)), total.item(), word.item(), order, flush=True)
 """
