@@ -1,6 +1,6 @@
 """Measure which kernel, or copy engine, is the fastest for collectives on a stream of each size, and write pyshmem's table.
 
-Run, from a checkout with pyshmem built in it, on all GPUs of a machine: pyshmemrun -n 2 -m benchmarks.tune [--write FILE]
+Run: `pyshmem tune`, which starts it on 2 GPUs and then on all; or pyshmemrun -n 2 -m benchmarks.tune [--write FILE]
 It measures the rows of reductions of two PEs on 2 PEs and those of other teams on more, and the rows of copies: how many
 programs, and from which size on copy engines are faster (engine="auto"). Other rows are those of the table in use. Without
 --write the file is in the user's cache folder, from where init reads it; PYSHMEM_TUNING names another one.
@@ -36,6 +36,8 @@ from pyshmem.kernels.methods_by_size import (
 )  # fmt: skip
 from pyshmem.kernels.plans import kernels as planner
 from pyshmem.kernels.plans import known
+from pyshmem.ops.gemm import tuning
+from pyshmem.ops.gemm.tuning.population import population
 
 # the largest sizes of rows; each is measured at this size
 SIZES = (128, 4 * KIB, 32 * KIB, 160 * KIB, 256 * KIB, 768 * KIB, 1536 * KIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
@@ -160,6 +162,7 @@ class Tuner:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", metavar="FILE", help="the file; by default the user's, from where init reads it")
+    parser.add_argument("--orders", type=int, default=0, metavar="SHAPES", help="tile orders too, of so many products")
     options = parser.parse_args()
     shmem.init()
     if not torch.cuda.is_available() or shmem.n_pes() < 2:
@@ -173,7 +176,12 @@ def main() -> None:
     if shmem.my_pe() == 0:
         gpus = f"{shmem.n_pes()} x {torch.cuda.get_device_name()}, {architecture()}"
         write(file, f"{tuner.name} and copies on {gpus}, {date.today()}", found)
-        print(f"wrote {file}")
+        print(f"wrote {file}", flush=True)
+    if options.orders:
+        orders = tuning.cached(torch.bfloat16)
+        tuning.tune(population(options.orders), path=orders)
+        if shmem.my_pe() == 0:
+            print(f"wrote {orders}", flush=True)
     shmem.barrier_all()
     shmem.finalize()
 

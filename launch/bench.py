@@ -18,10 +18,14 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         print(f"pyshmem bench: {', '.join(missing)} missing: pip install 'pyshmem-mpi[bench]'", file=sys.stderr)
         return 1
+    return subprocess.run([sys.executable, "-m", "benchmarks", *arguments], env=with_suites(), check=False).returncode
+
+
+def with_suites() -> dict[str, str]:
+    """Return the environment in which Python finds the package benchmarks."""
     here = Path(__file__).parents[1]  # the folder of an editable checkout, or the package pyshmem
     checkout = [Path.cwd()] if (Path.cwd() / "pyshmem").exists() else []
     folders = (*checkout, here, here / "suites")
     root = next(folder for folder in folders if (folder / "benchmarks" / "__main__.py").exists())
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
+    return {**os.environ, "PYTHONPATH": path}

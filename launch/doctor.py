@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     failed = bool(info.show())
-    n = options.np or min(max(_gpus(), 2), MOST_PES)
+    n = options.np or min(max(gpus(), 2), MOST_PES)
     print(f"examined   by {n} PEs; a wait fails after {WAIT_SECONDS} s, a job after {SECONDS} s", flush=True)
     for part, advice in PARTS.items():
         status = _job(n, part)
@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-def _gpus() -> int:
+def gpus() -> int:
+    """Return how many GPUs torch sees."""
     try:
         return int(import_module("torch").cuda.device_count())
     except ImportError:

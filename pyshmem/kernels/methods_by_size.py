@@ -1,4 +1,4 @@
-"""Which kernel a collective on a stream takes, by its size: tables that `python -m benchmarks.tune` measures and writes.
+"""Which kernel a collective on a stream takes, by its size: tables that `pyshmem tune` measures and writes.
 
 At init all PEs read the file that PYSHMEM_TUNING names; without it the one in the user's cache folder for the GPU's
 architecture, and else the package's own. Kernels of PEs that meet must be of one table, so a difference is refused.
@@ -102,9 +102,7 @@ def parse(text: str, path: str) -> Tables:
         ):
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        refuse(
-            ArgumentError, "init", "PYSHMEM_TUNING", f"{path}, another file", f"one of {FORMAT!r}, by benchmarks.tune"
-        )
+        refuse(ArgumentError, "init", "PYSHMEM_TUNING", f"{path}, another file", f"one of {FORMAT!r}, by pyshmem tune")
     return found
 
 
@@ -120,17 +118,17 @@ def write(path: str | Path, machine: str, found: Tables) -> None:
     Path(path).write_text("{\n " + ",\n ".join(head + lines) + "\n}\n")
 
 
-def cache_file(arch: str) -> Path:
-    """Return the file of an architecture in the user's cache folder."""
+def cache_file(arch: str, content: str = "collectives") -> Path:
+    """Return the file of an architecture in the user's cache folder. content: what it has."""
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "pyshmem" / f"collectives_{arch}.json"
+    return Path(folder) / "pyshmem" / f"{content}_{arch}.json"
 
 
 def _file(arch: str) -> Path:
     named = read("PYSHMEM_TUNING")
     if named:
         if not Path(named).is_file():
-            refuse(ArgumentError, "init", "PYSHMEM_TUNING", f"{named}, no file", "a file that benchmarks.tune wrote")
+            refuse(ArgumentError, "init", "PYSHMEM_TUNING", f"{named}, no file", "a file that pyshmem tune wrote")
         return Path(named)
     own = cache_file(arch)
     return own if own.is_file() else _shipped(arch)

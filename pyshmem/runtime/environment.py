@@ -140,7 +140,7 @@ VARIABLES = {
             None,
             "bytes of scratch memory for kernel collectives; unset: 128m on GPUs, 4m on the CPU",
         ),
-        Variable("PYSHMEM_TUNING", str, None, "a file of benchmarks.tune: which kernels collectives on a stream take"),
+        Variable("PYSHMEM_TUNING", str, None, "a file of pyshmem tune: which kernels collectives on a stream take"),
         Variable(
             "PYSHMEM_STAGING",
             parse_size,

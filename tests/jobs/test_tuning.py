@@ -1,14 +1,21 @@
 """Tile orders: what the filters promise, and the record of times."""
 
+import os
+import pathlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyshmem as shmem
+from pyshmem.launch import tune
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
+from pyshmem.ops.gemm.tuning import active
 from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
+from pyshmem.ops.machine import Machine
 from pyshmem.ops.gemm.tuning.record import CAPACITY, ERROR, SLACK, Record, suitable
 
 ROW = Configuration(128, 256, 64, 8, 4)
@@ -105,3 +112,56 @@ def test_a_population_has_different_shapes_in_its_limits_and_is_always_the_same(
 def test_tiles_too_shallow_for_two_parts_are_never_streamed(k, policies):
     """32 blocks of 64 are the least for two parts of 16."""
     assert len(distinct((128, 256, k), ROW, 132)) == policies
+
+
+@pytest.fixture
+def users(tmp_path, monkeypatch):
+    """The file of this user for this machine, a GPU named "here", with no record in use."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(active, "architecture", lambda: "gfx942")
+    monkeypatch.setattr(active, "machine_name", lambda dtype: "here")
+    monkeypatch.setattr(active, "machine", lambda: Machine("gfx942", 304, 8, False))
+    monkeypatch.setattr(active, "default", lambda: SimpleNamespace(streams=True))
+    monkeypatch.setattr(active, "_records", {})
+    return active.cached(BF16)
+
+
+@pytest.mark.parametrize("measured_on, found", [("here", ("streamed",)), ("another machine", ())])
+def test_the_users_record_of_this_machine_is_used_without_load(measured_on, found, users, tmp_path):
+    assert users == tmp_path / "pyshmem" / "orders_gfx942_bfloat16.json"
+    record = Record(measured_on)
+    record.add((8, 8, 8), BF16, {"streamed": 1.0})
+    record.save(users)
+    assert active.candidates((8, 8, 8)) == found
+    assert active.order_for((8, 8, 8), BF16)[1].startswith("the first of 1" if found else "no tile orders")
+
+
+def test_nothing_is_read_without_a_file_nor_after_forget(users):
+    assert active.candidates((8, 8, 8)) == ()
+    record = Record("here")
+    record.add((8, 8, 8), BF16, {"streamed": 1.0})
+    record.save(users)
+    active.forget()
+    assert active.candidates((8, 8, 8)) == ()
+
+
+@pytest.mark.parametrize("gpus, jobs", [(2, [("2", "256")]), (8, [("2", "0"), ("8", "256")])])
+def test_one_command_measures_pairs_and_then_all_gpus_with_the_tile_orders(gpus, jobs, monkeypatch):
+    started = []
+
+    def run(command, env, check):
+        assert command[1:4] == ["-m", "pyshmem.launch", "-n"] and command[5:7] == ["-m", "benchmarks.tune"]
+        assert (pathlib.Path(env["PYTHONPATH"].split(os.pathsep)[0]) / "benchmarks" / "tune.py").exists()
+        started.append((command[4], command[-1]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(tune, "gpus", lambda: gpus)
+    monkeypatch.setattr(tune.subprocess, "run", run)
+    assert (tune.main([]), started) == (0, jobs)
+
+
+@pytest.mark.parametrize("gpus, asked", [(0, []), (1, []), (4, ["-n", "8"])])
+def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "gpus", lambda: gpus)
+    assert tune.main(asked) == 1
+    assert f"PEs on {gpus} GPUs; it wants 2 GPUs or more" in capsys.readouterr().err

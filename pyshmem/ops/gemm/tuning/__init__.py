@@ -5,5 +5,5 @@ The policies are those of orders.streamed. The selection by Bloom filters follow
 
 from __future__ import annotations
 
-from pyshmem.ops.gemm.tuning.active import candidates, forget, load, order_for, order_of, tune
+from pyshmem.ops.gemm.tuning.active import cached, candidates, forget, load, order_for, order_of, tune
 from pyshmem.ops.gemm.tuning.record import Record

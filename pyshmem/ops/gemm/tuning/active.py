@@ -1,4 +1,4 @@
-"""The record that order="auto" uses: none at first, then what tune has measured or load has read."""
+"""The record that order="auto" uses: the user's for this machine, or what tune has measured or load has read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.kernels.methods_by_size import architecture, cache_file
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.problem import DTYPES, Problem
 from pyshmem.ops.gemm.tuning.measuring import ProductTimer, gpu_clock, machine_name
 from pyshmem.ops.gemm.tuning.population import Shape, distinct, population, tiles_of
 from pyshmem.ops.gemm.tuning.record import Record
 from pyshmem.ops.machine import machine
-from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.arguments import name_of, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import default
 
@@ -25,7 +26,7 @@ Timer = Callable[[Shape, torch.dtype, list[str]], dict[str, float]]
 UNMEASURED, RAGGED = "data_parallel", "halves"  # the orders of shapes that no record has
 EVEN = 0.8  # share of the programs with a tile, over all waves, below which the last wave is streamed
 
-_records: dict[torch.dtype, Record] = {}
+_records: dict[torch.dtype, Record | None] = {}
 
 
 def tune(
@@ -50,7 +51,7 @@ def tune(
         refuse(ArgumentError, "tune", "timer", "None without a GPU", "a GPU, or a function that returns times")
     most = max((tiles_of(each, row) for each in wanted), default=1)
     measure = ProductTimer(most, gpu_clock) if timer is None else timer
-    found = _records.setdefault(dtype, Record(machine_name(dtype)))
+    found = _records[dtype] = _records.get(dtype) or Record(machine_name(dtype))
     for shape in wanted:
         policies = list(distinct(shape, row, programs))
         found.add(shape, dtype, _slowest(measure(shape, dtype, policies)))
@@ -83,7 +84,21 @@ def load(path: str | Path, dtype: torch.dtype = torch.bfloat16) -> Record:
 
 def forget() -> None:
     """Use no record any more."""
-    _records.clear()
+    _records.update(dict.fromkeys(DTYPES))
+
+
+def cached(dtype: torch.dtype) -> Path:
+    """Return the file from which a record for this kind of GPU is read without load: `pyshmem tune` writes it."""
+    return cache_file(f"{architecture()}_{name_of(dtype)}", "orders")
+
+
+def _record(dtype: torch.dtype) -> Record | None:
+    """Return the record in use. PEs that have read different files are told of the different orders of a plan."""
+    if dtype not in _records:
+        own = cached(dtype) if default().streams else None
+        found = Record.read(own) if own and own.is_file() else None
+        _records[dtype] = found if found and found.machine == machine_name(dtype) else None
+    return _records[dtype]
 
 
 def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, ...]:
@@ -91,7 +106,7 @@ def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, 
 
     Empty if the shape was not measured.
     """
-    found = _records.get(dtype)
+    found = _record(dtype)
     return () if found is None else found.candidates(_shape(shape), dtype)
 
 
@@ -109,7 +124,7 @@ def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str
 
 def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
     """Return (policy, why) for a product (m, n, k) of one PE."""
-    found = _records.get(dtype)
+    found = _record(dtype)
     if found is None:
         return _unmeasured(shape, dtype, "no tile orders were measured")
     able = found.candidates(shape, dtype)

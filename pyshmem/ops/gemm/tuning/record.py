@@ -53,6 +53,7 @@ class Record:
         """Write a JSON file, of 50 KB for any number of shapes."""
         filters = {policy: base64.b64encode(bits).decode() for policy, bits in self.filters.items()}
         content = {"format": FORMAT, "machine": self.machine, "filters": filters}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
