@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the C module with gcc's address and undefined-behaviour sanitizers, in a copy of the package, and runs the tests that
+# Builds the C module and the C library with gcc's address and undefined-behaviour sanitizers, in a copy of the package, and runs the tests that
 # call it most. A fault ends its process and so the tests. Undefined behaviour is reported at once, address errors at the end.
 # Run by `make test-sanitized`.
 set -u
@@ -12,9 +12,14 @@ cp -r "$root/pyshmem" "$copy"
 cp -r "$root/launch" "$copy/pyshmem/launch"
 native=$copy/pyshmem/runtime/_native
 include=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-# a copy of 0 bytes may have a null address, which nonnull-attribute would report as undefined
-gcc -shared -fPIC -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
-    -fno-omit-frame-pointer -fno-strict-aliasing -ffp-contract=off -I"$include" "$native.c" -o "$native.abi3.so" -lm || exit 1
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$copy/pyshmem/version.py")
+library=$copy/pyshmem/capi/libpyshmem
+build() {  # a copy of 0 bytes may have a null address, which nonnull-attribute would report as undefined
+    gcc -shared -fPIC -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
+        -fno-omit-frame-pointer -fno-strict-aliasing -ffp-contract=off "$@" || exit 1
+}
+build -I"$include" "$native.c" -o "$native.abi3.so" -lm
+build -DPYSHMEM_VERSION="\"$version\"" -fvisibility=hidden "$library.c" -o "$library.so" -Wl,-soname,libpyshmem.so -lpthread -ldl
 
 sanitized() {  # PYTHONMALLOC: in Python's own pools the sanitizer cannot detect where an object ends
     env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
@@ -26,7 +31,9 @@ cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would impo
 sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py \
-    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py test_fabric_order.py -q --capture=sys || status=1
+    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py test_fabric_order.py \
+    test_fuzzed_c.py -q --capture=sys || status=1
+sanitized "$bin/python" -m pytest test_c_library.py -k "each_kind or gpu_heap or one_job" -q --capture=sys || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . -q --capture=sys || status=1
 for carrier in tcp fabric; do  # the fabric, of MPICH's libfabric, carries data and requests
     PYSHMEM_NODE_SIZE=1 PYSHMEM_FAR=$carrier PYSHMEM_FABRIC="tcp;ofi_rxm" PYSHMEM_AMO=$carrier \

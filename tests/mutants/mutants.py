@@ -20,6 +20,7 @@ class Mutant(NamedTuple):
 
 
 _C, _HOST, _RUNTIME = "pyshmem/runtime/_*.[ch]", "pyshmem/host/*.py", "pyshmem/runtime/*.py"
+_CAPI = "pyshmem/capi/*.h"
 _NEAR, _FAR, _TEAMS = (f"pyshmem/transport/{room}/*.py" for room in ("near", "far", "teams"))
 _KERNELS, _DEVICE = "pyshmem/kernels/*.py", "pyshmem/device/**/*.py"
 _GPU, _INTERPRETER = (f"pyshmem/device/arch/{side}/*.py" for side in ("gpu", "interpreter"))
@@ -246,4 +247,21 @@ MUTANTS = [
     Mutant("launch-label-without-its-width", _LAUNCH, 'label = [f"--label={len(str(options.np - 1))}"] if options.label else []',
            'label = ["--label=1"] if options.label else []', "jobs output label_puts"),
     Mutant("launch-input-goes-to-all", _LAUNCH, 'if pe != "0":', 'if pe == "9":', "jobs launch input_goes_to_pe_0"),
+    # ---- the C library ----
+    Mutant("capi-operation-stays-on-this-pe", _CAPI, "return here + (uint64_t)state.away[world_pe(routine, ctx, pe)];",
+           "return here + 0 * (uint64_t)state.away[world_pe(routine, ctx, pe)];", "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-gpu-memory-is-taken-for-near-memory", _CAPI, "return found && gpu ? found | GPU_PLACE : found;", "return found;",
+           "jobs c_library gpu_heap"),
+    Mutant("capi-wait-reads-gpu-memory-itself", _CAPI, "return LIKELY(!on_gpu(words)) ? words", "return LIKELY(1) ? words",
+           "jobs c_library gpu_heap"),
+    Mutant("capi-quiet-forgets-the-gpu", _CAPI, 'RARE("settle");', ";", "jobs c_library gpu_heap"),
+    Mutant("capi-iget-takes-one-step-for-both", _CAPI, "from_step = (uint64_t)s.sst * s.size;", "from_step = own_step;",
+           "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-far-signal-is-added", _CAPI, "(uint32_t)(set ? OP_set : OP_add)", "(uint32_t)OP_add", "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-test-all-looks-at-excluded-words", _CAPI, "if (status && status[i]) continue;",
+           "if (status && status[i] && wait) continue;", "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-test-some-forgets-the-status", _CAPI, "if (i == first || (!(status && status[i]) && ", "if (i == first || (",
+           "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
+           "jobs c_library each_kind"),
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
-LIBRARY = ROOT / "pyshmem" / "runtime" / "_native.abi3.so"
+LIBRARIES = (ROOT / "pyshmem" / "runtime" / "_native.abi3.so", ROOT / "pyshmem" / "capi" / "libpyshmem.so")
 LOGS = ROOT / "build" / "mutants"
 SECONDS = 240  # of the tests of a mutant, after which they hang; generous, machines are slow and shared
 CAUGHT, SURVIVED = "caught", "SURVIVED"
@@ -59,9 +59,9 @@ def place_of(mutant: Mutant) -> tuple[Path, str]:
 
 @contextmanager
 def changed(mutant: Mutant) -> Iterator[None]:
-    """Change the file, and build the native module anew if it is of C; restore both."""
+    """Change the file, and build the native module and the C library anew if it is of C; restore all."""
     path, text = place_of(mutant)
-    files = {each: (each.read_bytes(), each.stat()) for each in (path, LIBRARY)}
+    files = {each: (each.read_bytes(), each.stat()) for each in (path, *LIBRARIES)}
     try:
         path.write_text(text)
         if path.suffix in (".c", ".h"):
