@@ -296,7 +296,8 @@ def _announce(mpi: Any) -> None:
         why = f"{gpu.choice.way}: {gpu.choice.why}" if gpu.size else f"none, since {job.why_no_gpu}"
         print(f"Heap in GPU memory: {why}", flush=True)
         if cpu.far_deltas:
-            print(f"Data to other nodes: {fabric.name}: {fabric.why}", flush=True)
+            gpus = f"; GPU memory {fabric.gpu}" if fabric.gpu else ""
+            print(f"Data to other nodes: {fabric.name}: {fabric.why}{gpus}", flush=True)
 
 
 def _report() -> None:

@@ -52,6 +52,14 @@ typedef struct {
     uint64_t pass[2], expected[2];
 } remote_t;
 
+/* A part of the GPU heap, of `nbytes` from `offset`, which grows by such parts. mr: as accessed by far PEs, and by this
+ * one, if that is another registration. keys, bases: of the same part of each PE. */
+typedef struct {
+    uint64_t offset, nbytes;
+    struct fid_mr *mr[2];
+    uint64_t *keys, *bases;
+} region_t;
+
 typedef struct fabric {
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -73,6 +81,10 @@ typedef struct fabric {
     flight_t *spare;
     int64_t flying; /* writes and reads under way; each link counts its own too */
     uint64_t least; /* bytes of a put or a get that goes by the fabric; words of fewer may be torn by a provider */
+    uint64_t gpu;   /* the address of this PE's GPU heap */
+    int hmem;       /* whether the provider takes GPU memory */
+    region_t *regions, next; /* those that all PEs have registered; that of this PE which others may not have */
+    int n_regions;
     uint64_t order; /* what the provider promises: FI_ORDER_SAS, FI_ORDER_SAW */
 } fabric_t;
 

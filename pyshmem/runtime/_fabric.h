@@ -6,9 +6,26 @@
 #pragma once
 #include "_wires.h"
 
+/* The registered part of the GPU heap at an offset, or NULL. The parts leave no gaps. */
+static region_t *region_at(fabric_t *f, uint64_t offset) {
+    offset &= ~FAR_GPU;
+    for (int i = __atomic_load_n(&f->n_regions, __ATOMIC_ACQUIRE) - 1; i >= 0; i--)
+        if (offset >= f->regions[i].offset && offset - f->regions[i].offset < f->regions[i].nbytes)
+            return &f->regions[i];
+    return NULL;
+}
+
+/* The registered part of this PE's own GPU heap that has all of these bytes, or NULL. */
+static region_t *own_region(fabric_t *f, const char *data, uint64_t nbytes) {
+    uint64_t offset = (uint64_t)data - f->gpu;
+    region_t *r = f->n_regions ? region_at(f, offset) : NULL;
+    return r && nbytes <= r->nbytes - (offset - r->offset) ? r : NULL;
+}
+
 static int by_fabric(uint64_t place, uint64_t nbytes) {
     fabric_t *f = far->fabric;
-    return f && nbytes && nbytes >= f->least && !(offset_of(place) & FAR_GPU);
+    uint64_t offset = offset_of(place);
+    return f && nbytes && nbytes >= f->least && (!(offset & FAR_GPU) || region_at(f, offset + nbytes - 1));
 }
 
 /* ---- puts and gets ---- */
@@ -36,8 +53,9 @@ static int register_memory(fabric_t *f, char *data, uint64_t nbytes, uint64_t ac
 
 /* Finds what a provider needs to access local memory. Registers it if necessary. Returns an errno. */
 static int describe(fabric_t *f, flight_t *a, char *data, uint64_t nbytes, uint64_t access, void **description) {
-    *description = NULL;
-    if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return 0;
+    region_t *own = a->bounce ? NULL : own_region(f, data, nbytes);
+    *description = own ? own->mr[ORIGIN]->mem_desc : NULL;
+    if (own || !(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return 0;
     struct fid_mr *mr = a->bounce ? f->bounces : NULL;
     int bound = (f->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0; /* the heap's to TARGET */
     if (!bound && data >= far->base && data + nbytes <= far->base + far->length) mr = f->heap;
@@ -55,7 +73,7 @@ static int take_off(fabric_t *f, link_t *l, uint64_t offset, char *data, uint64_
     flight_t *a = f->spare ? f->spare : calloc(1, sizeof *a);
     if (!a) return ENOMEM;
     if (f->spare) f->spare = a->next;
-    int small = nbytes <= BOUNCE;
+    int small = nbytes <= BOUNCE && !own_region(f, data, nbytes);
     *a = (flight_t){.kind = FLIGHT, .link = l, .dest = writes ? NULL : data, .nbytes = nbytes, .reads = !writes};
     int error = small && !f->n_idle ? EAGAIN : 0;
     if (!error && small) a->bounce = f->idle[--f->n_idle];
@@ -66,15 +84,26 @@ static int take_off(fabric_t *f, link_t *l, uint64_t offset, char *data, uint64_
     const remote_t *r = &f->remotes[l->pe];
     if (!error) {
         struct fid_ep *e = f->ep[ORIGIN];
-        uint64_t at = r->base + offset;
-        ssize_t code = writes ? e->rma->write(e, local, nbytes, description, r->address, at, r->key, a)
-                              : e->rma->read(e, local, nbytes, description, r->address, at, r->key, a);
+        region_t *part = offset & FAR_GPU ? region_at(f, offset) : NULL;
+        uint64_t at = part ? part->bases[l->pe] + (offset & ~FAR_GPU) - part->offset : r->base + offset;
+        uint64_t key = part ? part->keys[l->pe] : r->key;
+        ssize_t code = writes ? e->rma->write(e, local, nbytes, description, r->address, at, key, a)
+                              : e->rma->read(e, local, nbytes, description, r->address, at, key, a);
         error = (int)-code;
     }
     if (a->reads) __atomic_add_fetch(&l->reading, 1, __ATOMIC_RELEASE);
     __atomic_add_fetch(&l->flying, 1, __ATOMIC_RELEASE), __atomic_add_fetch(&f->flying, 1, __ATOMIC_SEQ_CST);
     if (error) a->dest = NULL, land(f, a);
     return error;
+}
+
+/* How many of the bytes are in one part of the GPU heap at both ends. */
+static uint64_t within_parts(fabric_t *f, uint64_t offset, const char *data, uint64_t nbytes) {
+    region_t *there = offset & FAR_GPU ? region_at(f, offset) : NULL, *here = own_region(f, data, 1);
+    uint64_t end = there ? there->nbytes - ((offset & ~FAR_GPU) - there->offset) : nbytes;
+    uint64_t own = here ? here->nbytes - ((uint64_t)data - f->gpu - here->offset) : nbytes;
+    end = end < own ? end : own;
+    return nbytes < end ? nbytes : end;
 }
 
 /* Begins a write or a read of any size, and waits for its end if `wait`. */
@@ -87,6 +116,7 @@ static link_t *fly(uint64_t place, char *data, uint64_t nbytes, int writes, int 
     int64_t since = now_ns();
     while (nbytes) {
         uint64_t now = nbytes < most ? nbytes : most;
+        now = within_parts(f, offset, data, now);
         pthread_mutex_lock(&f->lock);
         int error = l->error ? l->error : take_off(f, l, offset, data, now, writes);
         if (error == EAGAIN && take_completions(f, ORIGIN)) since = now_ns();
@@ -111,7 +141,7 @@ static link_t *fly(uint64_t place, char *data, uint64_t nbytes, int writes, int 
 
 /* The source of a put may be used again on return. */
 static link_t *fabric_put(uint64_t place, const char *source, uint64_t nbytes) {
-    return fly(place, (char *)source, nbytes, 1, nbytes > BOUNCE);
+    return fly(place, (char *)source, nbytes, 1, nbytes > BOUNCE || own_region(far->fabric, source, 1));
 }
 /* As fabric_put, but the caller waits for the end after a request to the PE, which the provider may keep behind it. */
 static link_t *fabric_put_before(uint64_t place, const char *source, uint64_t nbytes) {

@@ -5,13 +5,14 @@
 /* Asks for endpoints with what is needed here. provider: NULL for all. order: that of messages. Returns libfabric's
  * code.
  */
-static int offers(const char *provider, const char *node, uint64_t order, struct fi_info **found) {
+static int offers(const char *provider, const char *node, uint64_t order, int hmem, struct fi_info **found) {
     struct fi_info *wish = libfabric.dupinfo(NULL);
     if (!wish) return -ENOMEM;
     wish->ep_attr->type = FI_EP_RDM;
     wish->caps = FI_MSG | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     wish->mode = FI_CONTEXT | FI_CONTEXT2;
     wish->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    if (hmem) wish->caps |= FI_HMEM, wish->domain_attr->mr_mode |= FI_MR_HMEM;
     wish->domain_attr->threading = FI_THREAD_SAFE;
     wish->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     wish->tx_attr->msg_order = wish->rx_attr->msg_order = order;
@@ -19,6 +20,19 @@ static int offers(const char *provider, const char *node, uint64_t order, struct
     int code = libfabric.getinfo(FI_VERSION_1_14, node, NULL, node ? FI_SOURCE : 0, wish, found);
     libfabric.freeinfo(wish);
     return code;
+}
+
+static void forget_region(region_t *r) {
+    if (r->mr[ORIGIN] && r->mr[ORIGIN] != r->mr[TARGET]) r->mr[ORIGIN]->fid.ops->close(&r->mr[ORIGIN]->fid);
+    if (r->mr[TARGET]) r->mr[TARGET]->fid.ops->close(&r->mr[TARGET]->fid);
+    r->mr[ORIGIN] = r->mr[TARGET] = NULL;
+}
+
+static void forget_regions(fabric_t *f) {
+    for (; f->n_regions; f->n_regions--) {
+        region_t *r = &f->regions[f->n_regions - 1];
+        forget_region(r), free(r->keys), free(r->bases);
+    }
 }
 
 static void close_fabric(fabric_t *f) {
@@ -34,11 +48,15 @@ static void close_fabric(fabric_t *f) {
                            f->av ? &f->av->fid : NULL,
                            f->domain ? &f->domain->fid : NULL,
                            f->fabric ? &f->fabric->fid : NULL};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    for (int i = 0; i < 2; i++) /* no registration outlives its endpoint, nor a domain its registrations */
+        if (parts[i]) parts[i]->ops->close(parts[i]);
+    forget_region(&f->next);
+    forget_regions(f);
+    for (size_t i = 2; i < sizeof parts / sizeof *parts; i++)
         if (parts[i]) parts[i]->ops->close(parts[i]);
     for (flight_t *a; (a = f->spare);) f->spare = a->next, free(a);
     if (f->info) libfabric.freeinfo(f->info);
-    free(f->messages[TARGET]), free(f->messages[ORIGIN]), free(f->remotes), free(f->bounce), free(f);
+    free(f->regions), free(f->messages[TARGET]), free(f->messages[ORIGIN]), free(f->remotes), free(f->bounce), free(f);
 }
 
 static int open_endpoint(fabric_t *f, int side) {
@@ -77,23 +95,25 @@ static int make_messages(fabric_t *f, int side, uint64_t key) {
     return 0;
 }
 
-/* Takes the order that a provider keeps, out of `most`. Returns libfabric's code. */
-static int select_order(fabric_t *f, const char *provider, const char *node, uint64_t most) {
+/* Takes a provider for GPU memory too, if `hmem` and it is offered, and the order that it keeps, out of `most`. Returns
+ * libfabric's code. */
+static int select_order(fabric_t *f, const char *provider, const char *node, uint64_t most, int hmem) {
     const uint64_t orders[] = {FI_ORDER_SAS | FI_ORDER_SAW, FI_ORDER_SAS, 0};
     int code = -ENODATA;
-    for (int i = 0; i < 3 && code; i++) {
-        f->order = orders[i] & most;
-        code = offers(provider, node, f->order, &f->info);
+    for (int i = hmem ? 0 : 3; i < 6 && code; i++) {
+        f->order = orders[i % 3] & most, f->hmem = i < 3;
+        code = offers(provider, node, f->order, f->hmem, &f->info);
     }
     return code;
 }
 
 /* Returns libfabric's code, and says what has failed. */
-static int open_fabric(fabric_t *f, const char *provider, const char *node, uint64_t order, const char **what) {
+static int open_fabric(fabric_t *f, const char *provider, const char *node, uint64_t order, int hmem,
+                       const char **what) {
     struct fi_av_attr table = {.type = FI_AV_TABLE};
     uint64_t key[4], access = FI_READ | FI_WRITE;
     *what = "fi_getinfo";
-    int code = select_order(f, provider, node, order);
+    int code = select_order(f, provider, node, order, hmem);
     if (code) return code;
     *what = "fi_domain";
     if ((code = libfabric.fabric(f->info->fabric_attr, &f->fabric, NULL))) return code;
@@ -137,7 +157,7 @@ static PyObject *py_fabric_providers(PyObject *self, PyObject *const *args, Py_s
     PyObject *names = PyList_New(0);
     int code;
     Py_BEGIN_ALLOW_THREADS
-    code = offers(NULL, NULL, 0, &found);
+    code = offers(NULL, NULL, 0, 0, &found);
     Py_END_ALLOW_THREADS
     for (struct fi_info *each = code ? NULL : found; names && each; each = each->next) {
         PyObject *name = PyUnicode_FromString(each->fabric_attr->prov_name);
@@ -148,13 +168,14 @@ static PyObject *py_fabric_providers(PyObject *self, PyObject *const *args, Py_s
     return names ? Py_BuildValue("(IIN)", libfabric.version() >> 16, libfabric.version() & 0xffff, names) : NULL;
 }
 
-/* fabric_open(path, provider, node, order) -> (order, addresses, key, base): registers the heap of the running service.
- * node: the address of the network interface, or "". order: what pyshmem may use of what the provider promises. */
+/* fabric_open(path, provider, node, order, hmem) -> (order, addresses, key, base): registers the heap of the running
+ * service. node: the address of the network interface, or "". order: what pyshmem may use of what the provider
+ * promises. hmem: there is a GPU heap. */
 static PyObject *py_fabric_open(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     const char *text[3], *what = "";
-    uint64_t order;
-    if (!arity("fabric_open", n, 4) || !to_u64(args[3], &order)) return NULL;
+    uint64_t order, hmem;
+    if (!arity("fabric_open", n, 5) || !to_u64(args[3], &order) || !to_u64(args[4], &hmem)) return NULL;
     for (int i = 0; i < 3; i++)
         if (!(text[i] = PyUnicode_AsUTF8AndSize(args[i], NULL))) return NULL;
     if (!far || far->fabric || !load_libfabric(text[0]))
@@ -166,7 +187,7 @@ static PyObject *py_fabric_open(PyObject *self, PyObject *const *args, Py_ssize_
     pthread_mutex_init(&f->lock, NULL);
     int code;
     Py_BEGIN_ALLOW_THREADS
-    code = open_fabric(f, text[1], *text[2] ? text[2] : NULL, order, &what);
+    code = open_fabric(f, text[1], *text[2] ? text[2] : NULL, order, hmem != 0, &what);
     for (int side = 0; side < 2 && !code; side++)
         what = "fi_getname", code = f->ep[side]->cm->getname(&f->ep[side]->fid, name[side], &length[side]);
     Py_END_ALLOW_THREADS

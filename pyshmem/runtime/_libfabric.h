@@ -26,6 +26,7 @@
 #define FI_REMOTE_WRITE (UINT64_C(1) << 13)
 #define FI_TRANSMIT_COMPLETE (UINT64_C(1) << 27)
 #define FI_DELIVERY_COMPLETE (UINT64_C(1) << 28)
+#define FI_HMEM (UINT64_C(1) << 47)
 #define FI_CONTEXT2 (UINT64_C(1) << 52)
 #define FI_SOURCE (UINT64_C(1) << 57)
 #define FI_CONTEXT (UINT64_C(1) << 59)
@@ -34,7 +35,8 @@ enum {
     FI_MR_VIRT_ADDR = 1 << 4,
     FI_MR_ALLOCATED = 1 << 5,
     FI_MR_PROV_KEY = 1 << 6,
-    FI_MR_ENDPOINT = 1 << 9
+    FI_MR_ENDPOINT = 1 << 9,
+    FI_MR_HMEM = 1 << 10
 };
 enum { FI_EP_RDM = 3, FI_THREAD_SAFE = 1, FI_PROGRESS_AUTO = 1, FI_AV_TABLE = 2, FI_CQ_FORMAT_CONTEXT = 1 };
 enum { FI_WAIT_NONE = 0, FI_WAIT_FD = 3, FI_GETWAIT = 5, FI_ENABLE = 6, FI_EAVAIL = 259 };
@@ -113,6 +115,16 @@ struct fi_av_attr {
     void *map_addr;
     uint64_t flags;
 };
+struct fi_mr_attr {
+    const struct iovec *mr_iov;
+    size_t iov_count;
+    uint64_t access, offset, requested_key;
+    void *context;
+    size_t auth_key_size;
+    uint8_t *auth_key;
+    int iface;       /* the kind of memory */
+    uint64_t device; /* its number, for CUDA */
+};
 struct fi_context2 {
     void *internal[8];
 };
@@ -180,6 +192,8 @@ struct fid_domain {
         size_t size;
         int (*reg)(struct fid *, const void *, size_t, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags,
                    struct fid_mr **, void *);
+        void *unused;
+        int (*regattr)(struct fid *, const struct fi_mr_attr *, uint64_t flags, struct fid_mr **);
     } *mr;
 };
 struct fid_fabric {

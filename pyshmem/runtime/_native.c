@@ -9,6 +9,7 @@
 #include "_copies.h"
 #include "_exit.h"
 #include "_fabric.h"
+#include "_fabric_gpu.h"
 #include "_fabric_opening.h"
 #include "_far.h"
 #include "_far_gpu.h"
@@ -24,9 +25,10 @@
 #include "_waits.h"
 
 static PyMethodDef *const parts[] = {
-    atomic_methods,    wait_methods,  copy_methods,       tensor_methods,      team_methods,   collective_methods,
-    reduction_methods, quick_methods, far_atomic_methods, far_methods,         fabric_methods, service_methods,
-    far_gpu_methods,   proxy_methods, launch_methods,     kernel_call_methods, exit_methods,   library_methods,
+    atomic_methods,     wait_methods,        copy_methods,       tensor_methods,     team_methods,
+    collective_methods, reduction_methods,   quick_methods,      far_atomic_methods, far_methods,
+    fabric_methods,     service_methods,     fabric_gpu_methods, far_gpu_methods,    proxy_methods,
+    launch_methods,     kernel_call_methods, exit_methods,       library_methods,
 };
 
 static int fill(PyObject *module) {

@@ -19,7 +19,7 @@ FUNCTIONS = {
 }
 BY_NAME = {("fid_ep", "msg"): ("fi_ops_msg", ["recv", "sendmsg", "inject"])}
 BY_NAME |= {("fid_ep", "cm"): ("fi_ops_cm", ["getname"]), ("fid_ep", "rma"): ("fi_ops_rma", ["read", "write"])}
-BY_NAME[("fid_domain", "mr")] = ("fi_ops_mr", ["reg"])
+BY_NAME[("fid_domain", "mr")] = ("fi_ops_mr", ["reg", "regattr"])
 
 
 def expressions():

@@ -115,8 +115,11 @@ class GpuHeap(Heap):
             refuse(
                 HeapExhaustedError, routine, "size", got, "free memory on the GPU of every PE; the heap is unchanged"
             )
+        end = self.system_bytes + self.size
         self.size = min(self.mapping.size - self.system_bytes, self.cap) // 64 * 64
         _native.far_extend_gpu(self.system_bytes + self.size)
+        if self.far_deltas:
+            self.far.extend(end, self.system_bytes + self.size)
         self.allocator.extend(self.size)
         return True
 

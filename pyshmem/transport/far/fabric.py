@@ -20,6 +20,8 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, grouped, listed, refuse
 from pyshmem.runtime.far import OPERATORS, SHIFT
+from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 
 FABRICS = ("cxi", "verbs", "efa", "psm3", "opx")  # providers of hardware, in the order of choice
@@ -28,6 +30,7 @@ _TURNS, _WORDS = 10, 8  # messages of the self-test, and the words of 8 bytes of
 _STILL_MS = 20
 _SENDS_IN_ORDER = 1 << 8  # FI_ORDER_SAS
 ORDER = _SENDS_IN_ORDER | 1 << 7  # what a provider may promise of messages; FI_ORDER_SAW: they follow writes
+_DIRECT = "registered"
 _NEVER = (1 << 64) - 1
 _LEAST_OF_WORDS = 9  # bytes: other providers may store a word of up to 8 in parts
 
@@ -36,10 +39,11 @@ class Fabric:
     """What this job uses. One per process, named ``fabric``.
 
     name: "tcp", or "fabric".  why: the reason, for SHMEM_INFO.  requests: what carries these, "tcp" or "fabric".
+    gpu: how it reaches GPU memory, for SHMEM_INFO; "" without any.
     """
 
     def __init__(self) -> None:
-        self.name, self.why, self.requests = "tcp", "", "tcp"
+        self.name, self.why, self.requests, self.gpu = "tcp", "", "tcp", ""
         self._path = self._provider = self._what = self._why_not = ""
         self._mine: Any = None  # what the other PEs are told after a step
         self._kept: Any = None  # what the self-test reads into
@@ -135,7 +139,7 @@ class Fabric:
         """Open endpoints and register the heap. Errors: OSError."""
         node = address if self._provider.split(";")[0] in _BY_ADDRESS else ""
         try:
-            self._mine = _native.fabric_open(self._path, self._provider, node, ORDER)
+            self._mine = _native.fabric_open(self._path, self._provider, node, ORDER, int(gpu.size > 0))
         except OSError as error:
             limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
             locked = f" (ulimit -l: {limit} bytes may be locked)" if "fi_mr_reg" in str(error) and limit >= 0 else ""
@@ -148,8 +152,20 @@ class Fabric:
     def _test(self) -> None:
         """Let the first PE of each node exchange messages with those of all others. Errors: OSError, ShmemError."""
         _native.fabric_use(1, 1, 0)
+        self._exchange(cpu)
+        sent = self._kept[0]
+        if job.my_pe == 0 and sent.nbytes <= cpu.size:
+            place = next(self._places(cpu, sent.nbytes))
+            truthful = _native.fabric_trial(place, _STILL_MS, 7)
+            _native.far_put(place, sent.ctypes.data, 8)
+            _native.far_quiet()
+            if not truthful:
+                raise OSError(f"{self._what} says that data are in place before they are")
+
+    def _exchange(self, heap: Heap) -> None:
+        """Write to memory of other nodes and read it back. It has zeros in the end. Errors: OSError, ShmemError."""
         sent, found = self._kept = np.zeros((2, _WORDS), np.uint64)
-        for place in self._places(sent.nbytes):
+        for place in self._places(heap, sent.nbytes):
             for turn in range(_TURNS):
                 sent[:] = np.arange(1, _WORDS + 1) * (turn + 1) if turn < _TURNS - 1 else 0
                 _native.far_put(place, sent.ctypes.data, sent.nbytes)
@@ -157,18 +173,38 @@ class Fabric:
                 _native.far_get(found.ctypes.data, place, found.nbytes)
                 if (found != sent).any():
                     raise OSError(f"{self._what} does not bring back what was written to PE {_pe_of(place)}")
-        if job.my_pe == 0 and sent.nbytes <= cpu.size:
-            truthful = _native.fabric_trial(place, _STILL_MS, 7)
-            _native.far_put(place, sent.ctypes.data, 8)
-            _native.far_quiet()
-            if not truthful:
-                raise OSError(f"{self._what} says that data are in place before they are")
+
+    def share(self, first: int, end: int, iface: int) -> None:
+        """Register a part of the GPU heap: puts and gets then go there directly. Collective over the job.
+
+        first, end: bytes from the start of the heap. iface: libfabric's number of this kind of memory.
+        """
+        assert job.comm is not None
+        if self.name != "fabric" or (first and self.gpu != _DIRECT):
+            return
+        every: list[Any] = []
+
+        def admit() -> None:
+            _native.fabric_admit_gpu(tuple(every))
+            if not first:
+                self._exchange(gpu)
+
+        def register() -> None:
+            self._mine = _native.fabric_register_gpu(gpu.system, first, end - first, iface, gpu.index)
+
+        reason = _first_reason(register)
+        if not reason:
+            every = job.comm.allgather(self._mine)
+            reason = _first_reason(admit)
+        if reason and not first:
+            _native.fabric_admit_gpu(None)
+        self.gpu = f"through pinned CPU memory: {reason}" if reason else _DIRECT
 
     def _test_requests(self) -> None:
         """Let the same PEs exchange requests, if the fabric carries them. Errors: OSError, ShmemError."""
         add, update = (getattr(_native, f"far_{name}_uint64") for name in ("fetch", "update"))
         number = OPERATORS.index("add")
-        for place in self._places(8) if self.requests == "fabric" else ():
+        for place in self._places(cpu, 8) if self.requests == "fabric" else ():
             for turn in range(_TURNS):
                 update(number, place, 1)
                 if add(number, place, 1) != 2 * turn + 1:
@@ -176,13 +212,13 @@ class Fabric:
             _native.far_put(place, self._kept[0].ctypes.data, 8)
             _native.far_quiet()
 
-    def _places(self, nbytes: int) -> Iterator[int]:
+    def _places(self, heap: Heap, nbytes: int) -> Iterator[int]:
         """Yield this node's memory on the first PE of each other node, if this PE is the first of its node."""
         region = job.nodes[job.my_pe] * nbytes
-        if job.nodes.index(job.nodes[job.my_pe]) == job.my_pe and region + nbytes <= cpu.size:
-            for pe, delta in cpu.far_deltas.items():
+        if job.nodes.index(job.nodes[job.my_pe]) == job.my_pe and region + nbytes <= heap.size:
+            for pe, delta in heap.far_deltas.items():
                 if job.nodes.index(job.nodes[pe]) == pe:
-                    yield cpu.base + delta + region
+                    yield heap.base + delta + region
 
 
 def _pe_of(place: int) -> int:

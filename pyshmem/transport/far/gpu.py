@@ -1,4 +1,4 @@
-"""The routes to far PEs for arrays in GPU memory. The data pass through pinned CPU memory at both ends.
+"""The routes to far PEs for arrays in GPU memory. The data pass through pinned CPU memory, unless a fabric takes GPU memory.
 
 A request is ordered after the work on torch's current stream, as an operation on the GPU memory of a near PE is: the call
 waits for that work. The service of the target executes the request on its GPU, see _far_gpu.h.
@@ -21,12 +21,14 @@ from pyshmem.runtime.gpu.launch import refuse_launch
 from pyshmem.runtime.job import job
 from pyshmem.transport.far import own_stream
 from pyshmem.transport.far.cpu import Far
+from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.near import Near
 from pyshmem.transport.near.bridge import WORDS, spread
 
 if TYPE_CHECKING:
     from pyshmem.runtime.gpu.heap import GpuHeap
 
+_IFACES = {"cuda": 1, "hip": 2}  # FI_HMEM_CUDA, FI_HMEM_ROCR
 _CHUNK = 1 << 22  # the bytes of a put from GPU memory or a get into it that are in pinned memory at once
 
 
@@ -98,6 +100,11 @@ class FromGpu(FromCpu):
         self._scratch = torch.zeros(4, dtype=torch.int64, device=heap.device)
         heap.synchronize()
         gather(job.comm, lambda: self._open_native(requests.plans()))
+        self.extend(0, heap.system_bytes + heap.size)
+
+    def extend(self, first: int, end: int) -> None:
+        """Follow a growth of the heap by the bytes from ``first`` to ``end`` of it. Collective over the job."""
+        fabric.share(first, end, _IFACES[self.heap.driver.vendor])
 
     def _open_native(self, plans: bytes) -> None:
         """Give the service its memory and its kernels, which it launches once. Errors: LaunchError."""
@@ -122,6 +129,10 @@ class FromGpu(FromCpu):
 
     def _put(self, place: int, source: int, nbytes: int) -> None:
         near = self.heap.near
+        if nbytes not in WORDS and _native.fabric_takes(source, place, nbytes):
+            self._wait()
+            _native.far_put(place, source, nbytes)
+            return
         if nbytes in WORDS:  # which some copy engines tear
             _native.far_put(place, near.fetch(source, nbytes), nbytes)
             return
@@ -136,6 +147,10 @@ class FromGpu(FromCpu):
             _native.far_put(*ready)
 
     def _get(self, dest: int, place: int, nbytes: int) -> None:
+        if nbytes not in WORDS and _native.fabric_takes(dest, place, nbytes):
+            self._wait()
+            _native.far_get(dest, place, nbytes)
+            return
         asked: tuple[int, ...] = ()  # the previous chunk: the arguments of _take
         for first, size, at, stream in self._chunks(nbytes):
             number = _native.far_ask(at, place + first, size)
