@@ -66,7 +66,11 @@ def _measure(options: argparse.Namespace) -> int:
                 path = Path(folder, f"{module}-{turn}.json")
                 command_line = [*_launcher(module, gpus), *_passed(options, module), "--turn", str(turn)]
                 command_line += ["--json", str(path)]
-                print(f"{module}: run {turn} of {options.runs}", file=sys.stderr)
+                begun = (turn - 1) * len(modules) + modules.index(module) + 1
+                print(
+                    f"{module}: run {turn} of {options.runs}; {begun} of {len(modules) * options.runs} in all",
+                    file=sys.stderr,
+                )
                 status = _run(command_line, options.limit)
                 failed += [f"{module} ({status})"] if status else []
                 found[module] += record.read_all(str(path)) if path.exists() else []

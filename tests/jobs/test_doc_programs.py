@@ -47,6 +47,11 @@ def run(command, folder):
     return done.returncode, done.stdout, done.stderr
 
 
+def unmeasured(line):
+    """The line with another machine's rate."""
+    return re.sub(r"[\d.]+ GB/s", "... GB/s", line)
+
+
 @pytest.mark.parametrize("page, command, shown", RUNS, ids=[f"{page}: {command}" for page, command, _ in RUNS])
 def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_path):
     for name, text in PROGRAMS[page].items():
@@ -58,7 +63,7 @@ def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_
         assert not [line for line in lines if line != "..." and line not in printed], out + err
     else:
         assert status == 0, err
-        assert sorted(out.splitlines()) == sorted(lines)  # PEs print in any order
+        assert sorted(map(unmeasured, out.splitlines())) == sorted(map(unmeasured, lines))  # PEs print in any order
 
 
 @pytest.mark.parametrize("page", COMPLETE)

@@ -9,6 +9,7 @@ from pyshmem.ops import machine as machines
 from pyshmem.ops.machine import machine
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import problem_of
+from pyshmem.ops.gemm.tuning import active
 from pyshmem.ops.gemm.tuning.measuring import ProductTimer
 from pyshmem.runtime.heap import default
 from support import here
@@ -47,6 +48,14 @@ def test_the_slowest_pe_counts(programs, me, npes):
     measured = []
     found = tuning.tune([(4096, 4096, 4096)], timer=lambda *given: measured.append(timer(*given)) or measured[-1])
     assert found.candidates((4096, 4096, 4096), BF16) == (list(measured[0])[-1],)
+
+
+def test_pe_0_says_every_ten_seconds_how_many_shapes_are_measured(programs, me, monkeypatch, capsys):
+    clock = iter(range(0, 100, 6))
+    monkeypatch.setattr(active, "monotonic", lambda: next(clock))
+    tuning.tune([(64, 64, 64)] * 5, timer=by_number)
+    wanted = ["pyshmem: tune has measured 1 of 5 shapes", "pyshmem: tune has measured 3 of 5 shapes"]
+    assert capsys.readouterr().err.splitlines() == wanted * (me == 0)
 
 
 def test_orders_come_from_the_record_and_say_why(programs):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -26,6 +28,8 @@ Timer = Callable[[Shape, torch.dtype, list[str]], dict[str, float]]
 UNMEASURED, RAGGED = "data_parallel", "halves"  # the orders of shapes that no record has
 EVEN = 0.8  # share of the programs with a tile, over all waves, below which the last wave is streamed
 
+TELL_SECONDS = 10
+
 _records: dict[torch.dtype, Record | None] = {}
 
 
@@ -38,7 +42,7 @@ def tune(
     shapes: by default a population of 1024.  path: PE 0 writes the result there as JSON.
     timer: returns the seconds of each of the given policies for a shape and a type; by default they are measured on the GPU.
     Returns: the record of all shapes measured for the type so far. A policy suits a shape by the times of the slowest PE.
-    Order: collective over all PEs.
+    Order: collective over all PEs. PE 0 says every ten seconds how many shapes are measured.
     Errors: ArgumentError, DtypeError, NotInitializedError; nothing was measured then.
     Spec: none.
     """
@@ -52,7 +56,9 @@ def tune(
     most = max((tiles_of(each, row) for each in wanted), default=1)
     measure = ProductTimer(most, gpu_clock) if timer is None else timer
     found = _records[dtype] = _records.get(dtype) or Record(machine_name(dtype))
-    for shape in wanted:
+    told = monotonic()
+    for number, shape in enumerate(wanted):
+        told = _tell(told, number, len(wanted))
         policies = list(distinct(shape, row, programs))
         found.add(shape, dtype, _slowest(measure(shape, dtype, policies)))
     if isinstance(measure, ProductTimer):
@@ -138,6 +144,16 @@ def order_of(problem: Problem) -> tuple[str, str]:
     if problem.options.tile is not None:
         return UNMEASURED, "tile orders are measured for the tiles of the table"
     return order_for(problem.largest, problem.a.dtype)
+
+
+def _tell(told: float, number: int, total: int) -> float:
+    """Print how far tune is, on PE 0 and every ten seconds. Return when it was told last."""
+    now = monotonic()
+    if now - told < TELL_SECONDS:
+        return told
+    if TEAM_WORLD.me == 0:
+        print(f"pyshmem: tune has measured {number} of {total} shapes", file=sys.stderr, flush=True)
+    return now
 
 
 def _shape(given: Any) -> Shape:
