@@ -12,8 +12,8 @@ import pyshmem as shmem
 from pyshmem.runtime import environment, interpreter
 from pyshmem.runtime.errors import ShmemError
 
-from . import mapping_checks
-from .mapping_checks import Finding
+from . import device_checks, mapping_checks
+from .findings import Finding
 
 
 def mapping(world: Any) -> Iterator[Finding]:
@@ -21,6 +21,7 @@ def mapping(world: Any) -> Iterator[Finding]:
     import torch
 
     from pyshmem.runtime.gpu.driver import Driver
+    from pyshmem.runtime.gpu.opening import arch_of
 
     if not all(world.allgather(torch.cuda.is_available() and not interpreter.active())):
         yield Finding("GPU memory", "", "", "not examined: not every PE has a GPU")
@@ -29,7 +30,9 @@ def mapping(world: Any) -> Iterator[Finding]:
     index = world.rank % torch.cuda.device_count() if device is None else device
     torch.cuda.set_device(index)
     torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
-    yield from mapping_checks.examine(Driver("hip" if torch.version.hip else "cuda", index), world)
+    driver = Driver("hip" if torch.version.hip else "cuda", index)
+    yield from device_checks.examine(driver, world, arch_of(driver))
+    yield from mapping_checks.examine(driver, world)
 
 
 def calls(world: Any) -> Iterator[Finding]:

@@ -10,11 +10,13 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyshmem.runtime import descriptors
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 from pyshmem.runtime.gpu.mapping import FIRST_UNCACHED_HIP, MOST_PIECES, IpcMapping, VmmMapping
+
+from .findings import Finding, gathered
 
 if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
@@ -30,15 +32,6 @@ _MAPPINGS: dict[str, tuple[str, int]] = {  # of each vendor: method and kind
     "hip IPC, uncached": ("ipc", EXTENDED),
 }
 _INSTEAD = {"vmm": "PYSHMEM_PEER_MAP=ipc", "ipc": "PYSHMEM_PEER_MAP=vmm"}
-
-
-class Finding(NamedTuple):
-    """fault: what is wrong, or "".  advice: the setting to try then."""
-
-    check: str
-    fault: str
-    advice: str
-    note: str = ""
 
 
 def examine(driver: Driver, world: Comm) -> Iterator[Finding]:
@@ -65,8 +58,7 @@ def _gathered(world: Comm, check: str, advice: str, examine_here: Callable[[], s
         fault = examine_here()
     except (DriverError, OSError) as error:
         fault = str(error)
-    faults = [f"PE {pe}: {text}" for pe, text in enumerate(world.allgather(fault)) if text]
-    return Finding(check, "; ".join(faults), advice)
+    return gathered(world, check, advice, fault)
 
 
 def _vmm(driver: Driver, world: Comm, kind: int) -> VmmMapping:
@@ -130,9 +122,9 @@ def _differs(where: str, got: int | str, wanted: int, pe: int) -> str:
 
 def _errors(driver: Driver, world: Comm, check: str) -> Finding:
     """Whether the driver keeps an error of an earlier call, which torch would report after its next launch."""
-    kept = world.allgather(driver.kept_error())
-    faults = [f"PE {pe}: error {code} is kept" for pe, code in enumerate(kept) if code]
-    return Finding(check, "; ".join(faults), "report this; until then call torch.cuda.synchronize() after shmem.init()")
+    code = driver.kept_error()
+    advice = "report this; until then call torch.cuda.synchronize() after shmem.init()"
+    return gathered(world, check, advice, f"error {code} is kept" if code else "")
 
 
 def _descriptors(driver: Driver, world: Comm) -> Finding:
@@ -141,6 +133,5 @@ def _descriptors(driver: Driver, world: Comm) -> Finding:
     limit, used = resource.getrlimit(resource.RLIMIT_NOFILE)[0], len(os.listdir("/proc/self/fd"))
     needed = max(world.allgather(used + (MOST_PIECES * world.size if driver.vendor == "hip" else 64)))
     text = "" if limit >= needed else f"{used} open files, limit {limit}; wants {needed}"
-    faults = [f"PE {pe}: {fault}" for pe, fault in enumerate(world.allgather(text)) if fault]
     advice = f"raise the hard limit of open files (ulimit -Hn {needed}, or nofile in limits.conf)"
-    return Finding("descriptors", "; ".join(faults), advice, f"{used} open files, limit {limit}")
+    return gathered(world, "descriptors", advice, text, f"{used} open files, limit {limit}")

@@ -71,14 +71,14 @@ def test_each_fault_of_the_driver_is_named_with_the_setting_to_try(library, tmp_
     """Injected in turn on one of two PEs; without a fault, nothing is found in any version."""
     program = """
 import resource
-from pyshmem.launch import mapping_checks
-def examined(version="7.14", fail=None, before=lambda standin: None, **options):
+from pyshmem.launch import device_checks, mapping_checks
+def examined(version="7.14", fail=None, before=lambda standin: None, arch="gfx942", **options):
     standin = Standin(sys.argv[1], version=version, devices="0,1", **options)
     driver = Driver("hip", me, standin.path)
     if me == 1:
         before(standin)
         standin.fail(*fail or ("", 0))
-    found = list(mapping_checks.examine(driver, node))
+    found = [*device_checks.examine(driver, node, arch if me == 1 else "gfx942"), *mapping_checks.examine(driver, node)]
     assert standin.ledger()[:5] == Ledger()[:5], standin.ledger()
     faults = [each[:3] for each in found if each.fault]
     assert node.allgather(faults) == [faults] * n, node.allgather(faults)
@@ -93,10 +93,17 @@ FAULTS = [
     ("virtual memory, uncached", "PYSHMEM_PEER_MAP=ipc", dict(fail=("hipMemSetAccess", 3))),
     ("IPC, coarse", "HSA_ENABLE_IPC_MODE_LEGACY", dict(fail=("hipIpcOpenMemHandle", 1))),
     ("IPC, fine", "PYSHMEM_PEER_MAP=vmm", dict(fail=("hipExtMallocWithFlags", 1))),
+    ("architecture", "PE 1: init refuses a gfx1100 (RDNA: Triton from 3.6 compiles", dict(arch="gfx1100")),
+    ("architecture", "PYSHMEM_ALLOW_ARCH=1", dict(arch="gfx908")),
+    ("chiplets", "PE 1: the driver says 0 chiplets of a gfx942; wants 1 to 8a newer ROCm", dict(fail=("hipDeviceGetAttribute", 1, 1))),
+    ("chiplets", "PE 1: 6 chiplets, 8 on PE 0", dict(chiplets=6 + 2 * (me == 0))),
+    ("queues", "PE 1: GPU_MAX_HW_QUEUES is 2: a kernel may stand behind one that waits for itunset GPU_MAX_HW_QUEUES",
+     dict(before=lambda standin: os.environ.update(GPU_MAX_HW_QUEUES="2"))),
     ("last error at the start", "error 1 is kept", dict(before=lambda standin: standin.library.hipFree(4096))),
 ]
 for check, words, fault in FAULTS:
     bad = [each for each in examined(**fault) if each.fault]
+    os.environ.pop("GPU_MAX_HW_QUEUES", None)
     assert bad and bad[0].check == check and words in bad[0].fault + bad[0].advice, (check, words, bad)
     assert "lost" in fault or "hidden" in fault or len(bad) == 1, bad
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))

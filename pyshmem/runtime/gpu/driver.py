@@ -248,10 +248,14 @@ class Driver:
 
     def chiplets(self) -> int:
         """Return how many parts with an L2 cache of their own the device has."""
+        return self.known_chiplets() or 1
+
+    def known_chiplets(self) -> int:
+        """As chiplets, but 0 if the driver does not say."""
         try:
             return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1
         except DriverError:  # a driver that does not know the attribute
-            return 1
+            return 0
 
     # ---- devices ----
 

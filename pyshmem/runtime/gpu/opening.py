@@ -87,7 +87,7 @@ def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) 
     """
     try:
         properties = torch.cuda.get_device_properties(driver.device)
-        gpu.arch = getattr(properties, "gcnArchName", "").split(":")[0] if driver.vendor == "hip" else "nvidia"
+        gpu.arch = arch_of(driver)
         _require_arch(world, gpu.arch)
         gpu.chiplets = driver.chiplets()
         kinds = set(world.allgather((gpu.arch, gpu.shared)))
@@ -103,13 +103,25 @@ def open_heap(driver: Driver, world: Comm, node: Comm, asked_bytes: int | None) 
     heaps["cuda"] = gpu
 
 
+def arch_of(driver: Driver) -> str:
+    """Return "nvidia", or the architecture of AMD's GPU, such as gfx942."""
+    properties = torch.cuda.get_device_properties(driver.device)
+    return getattr(properties, "gcnArchName", "").split(":")[0] if driver.vendor == "hip" else "nvidia"
+
+
+def refused(arch: str) -> str:
+    """Return what stands against a GPU for which the kernels' order of memory is not written; "" for the others."""
+    if arch in ARCHS:
+        return ""
+    return next((text for name, text in _OTHER_ARCHS.items() if arch.startswith(name)), "unknown here")
+
+
 def _require_arch(world: Comm, arch: str) -> None:
     """Errors, on all PEs: LaunchError if the kernels' order of memory is not written for the GPU of some PE."""
     allowed = all(gather(world, lambda: bool(environment.read("PYSHMEM_ALLOW_ARCH"))))
     for pe, found in enumerate(world.allgather(arch)):
-        known = next((text for name, text in _OTHER_ARCHS.items() if found.startswith(name)), "unknown here")
-        if found not in ARCHS and not allowed:
-            got = f"a {found} on PE {pe} ({known})"
+        if refused(found) and not allowed:
+            got = f"a {found} on PE {pe} ({refused(found)})"
             wants = (
                 f"{', '.join(ARCHS[1:])} or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1 tries it, PYSHMEM_HEAP=cpu does without"
             )
