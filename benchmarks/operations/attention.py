@@ -13,7 +13,8 @@ from benchmarks.operations.together import Together
 from benchmarks.operations.torch_models import gather_and_attend
 from pyshmem import ops
 from pyshmem.ops.attention.prefill import places_of, reference
-from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES, segments_of
+from pyshmem.ops.attention.prefill_schedules import SCHEDULES
+from pyshmem.ops.attention.segments import ORDERS, segments_of
 
 OURS, ALONE, ENGINE = "pyshmem", "torch alone", "copy engine"
 DTYPE = torch.bfloat16

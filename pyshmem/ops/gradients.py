@@ -8,16 +8,20 @@ on to the same loss, which counts once: then each PE has all of it already, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
+from torch.autograd.function import once_differentiable
 
+from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-KINDS = ("partial", "replicated")
+Gradient = Literal["partial", "replicated"]  # of a result that all PEs have
+KINDS = get_args(Gradient)
 Gradients = tuple[torch.Tensor | None, ...]  # of the operands; None where none is needed
 # of what is saved, whether each operand needs a gradient, and the gradients of results
 Formula = Callable[..., Gradients]
+Kept = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 
 
 def recorded(*operands: Any) -> bool:
@@ -25,25 +29,39 @@ def recorded(*operands: Any) -> bool:
     return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in operands)
 
 
-def differentiable(perform: Callable[..., Any], formula: Formula, *operands: Any, results: bool = False) -> Any:
+def differentiable(
+    perform: Callable[..., Any], formula: Formula, *operands: Any, kept: Kept | None = None, once: bool = False
+) -> Any:
     """Return ``perform(*operands)``, for autograd to differentiate by ``formula(saved, needed, *gradients)``.
 
-    results: whether the results, a tuple, are saved behind the operands.
+    kept: returns what is saved, of (operands, results); None: the operands.  once: gradients have no gradients.
     """
-    return _Differentiable.apply(perform, formula, results, *operands)
+    return (_Once if once else _Differentiable).apply(perform, formula, kept, *operands)
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, perform: Callable[..., Any], formula: Formula, results: bool, *operands: Any) -> Any:
+    def forward(ctx: Any, perform: Callable[..., Any], formula: Formula, kept: Kept | None, *operands: Any) -> Any:
         found = perform(*operands)
         ctx.formula = formula
-        ctx.save_for_backward(*operands, *(found if results else ()))
+        ctx.save_for_backward(*(operands if kept is None else kept(operands, found)))
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return None, None, None, *ctx.formula(ctx.saved_tensors, ctx.needs_input_grad[3:], *gradients)
+
+
+class _Once(_Differentiable):
+    backward = staticmethod(once_differentiable(_Differentiable.backward))
+
+
+def share_of_rows(perform: Any, gradient: torch.Tensor, kind: str) -> torch.Tensor:
+    """Return this PE's rows of the gradient of a result that all PEs have. perform: as in rows.OnTeam."""
+    if kind == "partial":
+        return perform("reduce_scatter_rows", gradient)  # type: ignore[no-any-return]
+    me, n, rows = perform.team.me, perform.team.size, gradient.shape[0]
+    return gradient[start_of(rows, me, n) :][: share_of(rows, me, n)]
 
 
 def require_none(routine: str, why: str, **operands: Any) -> None:

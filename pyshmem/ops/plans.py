@@ -22,6 +22,8 @@ MOST_PLANS = 128  # of a team
 MOST_KNOWN = 256  # calls whose arguments are remembered
 WITHOUT_TILES = ("bulk_synchronous", "copy_engine", "reduce_on_stream")  # schedules that reach PEs on other nodes
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+DOUBLE = "bulk_synchronous"
+WITH_DOUBLE = (*DTYPES, torch.float64)  # of operators whose DOUBLE schedule computes float64 by torch: no kernel does
 
 
 class Plan(Protocol):
@@ -219,11 +221,16 @@ def clear() -> None:
 # ---- checks that operators share
 
 
-def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str], team: Team) -> str:
-    """Return the name of the schedule, ``usual`` for "auto".
+def schedule_of(
+    routine: str, schedule: Any, usual: str, known: Collection[str], team: Team, dtype: torch.dtype | None = None
+) -> str:
+    """Return the name of the schedule, ``usual`` for "auto". dtype: of operands, where it may be float64.
 
     Errors: ArgumentError if it is not ``known``; UnreachableError if it stores tiles, and ``team`` spans nodes.
     """
+    if dtype is torch.float64:
+        require_for_double(routine, schedule)
+        return DOUBLE
     if schedule == "auto":
         return usual
     if not isinstance(schedule, str) or schedule not in known:
@@ -232,6 +239,12 @@ def schedule_of(routine: str, schedule: Any, usual: str, known: Collection[str],
         wants = "auto or " + ", ".join(each for each in known if each in WITHOUT_TILES)
         require_one_node(routine, team, "schedule", f"{schedule!r} for ", wants)
     return schedule
+
+
+def require_for_double(routine: str, schedule: Any) -> None:
+    """Errors: ArgumentError for a schedule that does not take float64."""
+    if schedule not in ("auto", DOUBLE):
+        refuse(ArgumentError, routine, "schedule", f"{schedule!r} with torch.float64", f"auto or {DOUBLE}")
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

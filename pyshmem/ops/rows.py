@@ -126,3 +126,13 @@ def _space(
 
 
 OPERATORS = {each.__name__: each for each in (gather_rows, reduce_scatter_rows, all_reduce)}
+
+
+class OnTeam:
+    """Calls these operators by their names on a team, as the formulas of gradients do."""
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+
+    def __call__(self, name: str, *operands: Any, **options: Any) -> torch.Tensor:
+        return OPERATORS[name](*operands, team=self.team, **options)

@@ -64,6 +64,12 @@ EXAMPLES = {
         ],
         ["heat.png"],
     ),
+    "gpt_block.py": (
+        lambda n: [
+            rf"{n} PEs: {n if n % 2 else n // 2} replicas of {2 - n % 2} PEs, 20 steps, loss 2\.\d\d to 0\.\d\d, weights differ from those of one process by at most \de-1[0-9]"
+        ],
+        [],
+    ),
     "hello.py": (lambda n: [rf"PE {pe} of {n} is process \d+" for pe in range(n)], []),
     "llama_decode.py": (
         lambda n: [

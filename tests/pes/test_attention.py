@@ -8,7 +8,8 @@ from pyshmem import ops
 from pyshmem.ops import plans
 from pyshmem.ops.attention import prefill_schedules as attention_schedules
 from pyshmem.ops.attention.prefill import places_of, reference
-from pyshmem.ops.attention.prefill_schedules import ORDERS, SCHEDULES
+from pyshmem.ops.attention.prefill_schedules import SCHEDULES
+from pyshmem.ops.attention.segments import ORDERS
 from support import here, refuses, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

@@ -138,12 +138,15 @@ def test_what_has_no_formula_is_refused_and_works_without_gradients():
     weight = torch.ones(8, device=here(), requires_grad=True)
     listed, shares = torch.zeros(4, 1, dtype=torch.int32, device=here()), torch.ones(4, 1, device=here())
     for name, wrong, given in (
-        ("all_reduce_rms_norm", "weight", (x, x, weight)), ("flash_decode", "q", (a.view(1, 2, 8), q, q)),
-        ("attention", "q", (a.view(1, 2, 1, 8), q, q)),
-        ("moe_dispatch", "x", (a, listed, shares, shmem.n_pes())),
+        ("all_reduce_rms_norm", "weight", (x, x, weight)), ("reduce_scatter_rms_norm", "weight", (x, x, weight)),
+        ("attention", "q", (a.view(1, 2, 1, 8), q, q)), ("moe_dispatch", "x", (a, listed, shares, shmem.n_pes())),
     ):  # fmt: skip
-        with refuses(name, f"{wrong}: got a tensor that requires a gradient"):
-            getattr(ops, name)(*given)
+        with refuses(name, f"{wrong}: got a tensor that requires a gradient.*reuse="):
+            getattr(ops, name)(*given, reuse=True)
+    with refuses("flash_decode", "q: got a tensor that requires a gradient"):
+        ops.flash_decode(a.view(1, 2, 8), q, q)
+    with refuses("reduce_scatter_rms_norm", "gradient: got 'replicated'; wants 'partial'"):
+        ops.reduce_scatter_rms_norm(x, x, weight, gradient="replicated")
     with refuses("all_gather_gemm", "gradient: got 'replicated'; wants 'partial'"):
         ops.plan("all_gather_gemm", a, b, gradient="replicated")
     with refuses("gemm_all_reduce", "gradient: got 'x'; wants 'partial' or 'replicated'"):

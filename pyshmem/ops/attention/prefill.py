@@ -12,22 +12,16 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
-from pyshmem.ops.attention.prefill_schedules import (
-    NAME,
-    ORDERS,
-    SCHEDULES,
-    Order,
-    Problem,
-    Schedule,
-    segments_of,
-    tokens_at,
-)
-from pyshmem.ops.gradients import require_none
+from pyshmem.ops.attention.gradients import Options, gradients_of
+from pyshmem.ops.attention.prefill_schedules import NAME, SCHEDULES, Problem, Schedule
+from pyshmem.ops.attention.segments import ORDERS, Order, segments_of, tokens_at
+from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own, shared
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own, shared
+from pyshmem.ops.rows import OnTeam
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
@@ -40,7 +34,7 @@ def attention(
     """Return softmax(``q`` @ keysᵀ * scale) @ values, like ``q``, for this PE's tokens, over the keys and values of all PEs.
 
     q: (batch, tokens, heads, dim).  k, v: (batch, tokens, kv_heads, dim); kv_heads divides heads. All are contiguous and of
-        one dtype: float32, float16 or bfloat16.  causal: a query sees no key behind its own place in the sequence.
+        one dtype: bfloat16, float16, float32 or float64.  causal: a query sees no key behind its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
     reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
     schedule: "auto", "copy_engine" or "bulk_synchronous".  size: the tokens of a sequence on all n PEs, where n does not
@@ -50,11 +44,24 @@ def attention(
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    require_none(NAME, "it has no backward", q=q, k=k, v=v)
+    if recorded(q, k, v):
+        for name, value in (("out", out), ("reuse", reuse or None)):
+            if value is not None:
+                require_none(NAME, f"with {name}= it has no gradients", q=q, k=k, v=v)
+        plain = partial(attention, causal=causal, scale=scale, team=team, schedule=schedule, order=order, size=size)
+        group = TEAM_WORLD if team is None else team
+        back = partial(gradients_of, OnTeam(group), options=options_of(q, causal, scale, order, size, group.size))
+        return differentiable(plain, back, q, k, v)  # type: ignore[no-any-return]
     given = (q, k, v, out)
     asked = (*shared(q, k), causal, scale, schedule, order, size)
     make = partial(_prepare, given, causal, scale, schedule, order, size)
     return plans.call(NAME, team, described(*given), asked, make)(*given, reuse)  # type: ignore[no-any-return]
+
+
+def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:
+    """Return what the gradients of a call depend on. n: the PEs of the team."""
+    whole = q.shape[1] * n if size is None else size
+    return Options(whole, ORDERS[order], causal, plans.factor_of(NAME, scale, q.shape[3]))
 
 
 def reference(
@@ -109,7 +116,7 @@ def _prepare(
     if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team, q.dtype)
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
     factor = plans.factor_of(NAME, scale, width)
@@ -123,7 +130,7 @@ def _prepare(
 
 def _require_operands(q: Any, k: Any, v: Any, out: Any) -> None:
     """Errors: ArgumentError, DtypeError."""
-    require_array(NAME, "q", q, {"batch": None, "tokens": None, "heads": None, "dim": None}, DTYPES)
+    require_array(NAME, "q", q, {"batch": None, "tokens": None, "heads": None, "dim": None}, WITH_DOUBLE)
     sequences, tokens, heads, width = q.shape
     require_array(NAME, "k", k, {"batch": sequences, "tokens": tokens, "kv_heads": None, "dim": width}, (q.dtype,))
     require_array(NAME, "v", v, tuple(k.shape), (q.dtype,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -10,19 +10,18 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
+from pyshmem.ops.attention.gradients import Options, attend
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
+from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
 from pyshmem.ops.copies import Chunks, peers_of, put
 from pyshmem.ops.machine import Machine, machine
-from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime import interpreter
 
 NAME = "attention"
 ALIGNED = 64  # elements, so that kernels load 16 bytes at once
-Order = Literal["contiguous", "zigzag"]
 Schedule = Literal["auto", "copy_engine", "bulk_synchronous"]
-ORDERS: dict[Order, int] = {"contiguous": 1, "zigzag": 2}  # segments of a PE
 
 
 class Problem(NamedTuple):
@@ -84,6 +83,9 @@ class Gathered:
         slots = {"slots": ((team.size, 2, self.room), problem.dtype)}
         self.space = Workspace(NAME, team, Chunks.space(team, 1) | slots | pair)
         self.slots, here = self.space["slots"], machine()
+        if problem.dtype is torch.float64:
+            self.kernel: Any = _Double(problem, self.slots)
+            return
         row = tile_of(here, problem)
         items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
         fixed = (
@@ -99,6 +101,29 @@ class Gathered:
         """Copy this PE's keys and values to ``target``, (2, room)."""
         for place, array in zip(target, (k, v), strict=True):
             place[: array.numel()].copy_(array.view(-1))
+
+
+class _Double:
+    """The kernel of float64, by torch."""
+
+    def __init__(self, problem: Problem, slots: torch.Tensor) -> None:
+        sizes = problem.size, problem.n_pes, problem.segments
+        self.problem, self.tokens = problem, [len(each) for each in places_of(*sizes)]
+        self.order = torch.argsort(torch.cat(places_of(*sizes))).to(slots.device)
+        self.slots, self.options = slots, Options(problem.size, problem.segments, problem.causal, problem.scale)
+
+    def __call__(self, q: torch.Tensor, out: torch.Tensor) -> None:
+        k, v = (self._whole(which) for which in range(2))
+        out.copy_(attend(q, k, v, self.problem.me, self.problem.n_pes, self.options))
+
+    def _whole(self, which: int) -> torch.Tensor:
+        """Return the keys (0) or values (1) of the sequence."""
+        batch, heads, width = self.problem.sequences, self.problem.kv_heads, self.problem.width
+        parts = [
+            slots[which, : batch * tokens * heads * width].view(batch, tokens, heads, width)
+            for slots, tokens in zip(self.slots, self.tokens, strict=True)
+        ]
+        return torch.cat(parts, 1).index_select(1, self.order)
 
 
 class CopyEngine(Gathered):
@@ -144,20 +169,6 @@ class BulkSynchronous(Gathered):
 
 
 SCHEDULES = {"copy_engine": CopyEngine, "bulk_synchronous": BulkSynchronous}
-
-
-def segments_of(size: int, pe: int, n_pes: int, segments: int) -> list[tuple[int, int]]:
-    """Return (first, last + 1) of each of the segments of the sequence that ``pe`` has, in its order."""
-    count = n_pes * segments
-    starts = [
-        (start_of(size, each, count), share_of(size, each, count)) for each in (pe, 2 * n_pes - 1 - pe)[:segments]
-    ]
-    return [(start, start + length) for start, length in starts]
-
-
-def tokens_at(size: int, pe: int, n_pes: int, segments: int) -> int:
-    """Return how many tokens of a sequence ``pe`` has."""
-    return sum(last - first for first, last in segments_of(size, pe, n_pes, segments))
 
 
 def tile_of(here: Machine, problem: Problem) -> Tile:

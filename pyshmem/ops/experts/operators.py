@@ -16,12 +16,14 @@ import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
+from pyshmem.ops.experts import gradients
 from pyshmem.ops.experts.faults import faults
 from pyshmem.ops.experts.schedules import SCHEDULES, Routing, Schedule, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
-from pyshmem.ops.gradients import require_none
+from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_none
 from pyshmem.ops.machine import device, machine
-from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_own
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own
+from pyshmem.ops.rows import OnTeam
 from pyshmem.runtime.arguments import is_int
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -33,11 +35,13 @@ OVERFLOWS = ("error", "drop")
 
 
 class Handle(NamedTuple):
-    """What moe_combine needs of a dispatch."""
+    """What moe_combine needs of a dispatch. indices, weights: its operands."""
 
     plan: Plan
     tokens: int
     routing: Routing
+    indices: torch.Tensor
+    weights: torch.Tensor
 
 
 class Dispatched(NamedTuple):
@@ -56,8 +60,8 @@ def moe_dispatch(
 ) -> Dispatched:  # fmt: skip
     """Return (rows, counts, offsets, handle): the rows of ``x`` of all PEs for this PE's experts, in the order of experts.
 
-    x: (T, hidden) of float32, float16 or bfloat16, contiguous as all operands, or a Scaled: so are rows then.  T: any.
-    indices: (T, top_k), int32 or int64, the experts of each token, -1 for none.  weights: (T, top_k), float32.
+    x: (T, hidden) of bfloat16, float16, float32 or float64, contiguous as all operands, or a Scaled: so are rows then.
+    indices: (T, top_k), int32 or int64, the experts of each, -1 for none.  weights: (T, top_k), float32, or float64 as x.
     experts: of all PEs, which have equal blocks of them: PE p of n has those from p * experts / n on.
     capacity: the rows of a result; None is enough unless a token lists an expert twice.  overflow: what is done with more:
         "error", which a later call of moe_dispatch or moe_combine, or finalize, raises, or "drop". Rows beyond are left out.
@@ -71,9 +75,13 @@ def moe_dispatch(
         NotInitializedError.
     Spec: none.
     """
-    require_none(NAME, "it has no backward", x=x, weights=weights)
     given = (x, indices, weights)
-    return plan_of(given, experts, capacity, tokens, overflow, team, schedule).dispatch(*given, reuse=reuse)
+    plan = plan_of(given, experts, capacity, tokens, overflow, team, schedule)
+    if not recorded(x):
+        return plan.dispatch(*given, reuse=reuse)
+    if reuse:
+        require_none(NAME, "with reuse= it has no gradients", x=x)
+    return plan.differentiable_dispatch(*given)
 
 
 def moe_combine(
@@ -92,7 +100,11 @@ def moe_combine(
     """
     if not isinstance(handle, Handle):
         refuse(ArgumentError, BACK, "handle", type(handle).__name__, "the handle that moe_dispatch returned")
-    require_none(BACK, "it has no backward", rows=rows)
+    if recorded(rows, handle.weights):
+        for name, value in (("out", out), ("reuse", reuse or None)):
+            if value is not None:
+                require_none(BACK, f"with {name}= it has no gradients", rows=rows, weights=handle.weights)
+        return handle.plan.differentiable_combine(rows, handle)
     return handle.plan.combine(rows, handle, out, reuse)
 
 
@@ -139,6 +151,11 @@ class Problem(NamedTuple):
     scales: tuple[int, ...] | None
 
     @property
+    def wide(self) -> torch.dtype:
+        """The dtype of weights, and of sums."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
     def scaled(self) -> bool:
         return self.scales is not None
 
@@ -172,7 +189,44 @@ class Plan:
         tokens = len(indices)
         if self.problem.room:
             self._step.dispatch(tokens, _bits(x), indices, weights, _bits(rows), *numbers, *routing)
-        return Dispatched(rows, *numbers, Handle(self, tokens, routing))
+        return Dispatched(rows, *numbers, Handle(self, tokens, routing, indices, weights))
+
+    def differentiable_dispatch(self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> Dispatched:
+        """As dispatch, for autograd: rows behind those of experts are zeros."""
+        made = []
+
+        def perform(x: torch.Tensor) -> torch.Tensor:
+            made.append(self.dispatch(x, indices, weights))
+            return gradients.without_rest(made[0].rows, made[0].offsets)
+
+        def back(saved: Any, needed: Any, gradient: torch.Tensor) -> Gradients:
+            handle = made[0].handle
+            return (gradients.of_dispatch(self._move(handle), handle.routing, gradient),)
+
+        rows = differentiable(perform, back, x, kept=lambda operands, found: (), once=True)
+        return made[0]._replace(rows=rows, handle=made[0].handle._replace(weights=weights))
+
+    def differentiable_combine(self, rows: torch.Tensor, handle: Handle) -> torch.Tensor:
+        """As combine, for autograd, which also differentiates the weights of the dispatch."""
+
+        def back(saved: Any, needed: Any, gradient: torch.Tensor) -> Gradients:
+            experts = self.problem.local * self.team.size
+            return gradients.of_combine(
+                self._move(handle), handle.routing, saved[0], handle.indices, experts, gradient, needed[1]
+            )
+
+        return differentiable(  # type: ignore[no-any-return]
+            lambda rows, weights: self.combine(rows, handle, None), back, rows, handle.weights, once=True
+        )
+
+    def _move(self, handle: Handle) -> gradients.Move:
+        def dispatch(x: torch.Tensor) -> torch.Tensor:
+            return self.dispatch(x, handle.indices, handle.weights).rows  # type: ignore[return-value]
+
+        def combine(rows: torch.Tensor, routing: Routing) -> torch.Tensor:
+            return self.combine(rows, handle._replace(routing=routing), None)
+
+        return gradients.Move(dispatch, combine, OnTeam(self.team))
 
     def combine(
         self, rows: torch.Tensor, handle: Handle, out: torch.Tensor | None, reuse: bool = False
@@ -198,7 +252,7 @@ class Plan:
         problem = self.problem
         senders, each = problem.team.size * problem.room, problem.top
         routing = Routing(
-            new(torch.int32, senders, each), new(torch.float32, senders, each),
+            new(torch.int32, senders, each), new(problem.wide, senders, each),
             new(torch.int32, problem.room, problem.team.size),
         )  # fmt: skip
         rows = new(problem.kind, problem.capacity, problem.hidden)
@@ -236,7 +290,8 @@ def _prepare(
     top = indices.shape[1]
     if not 1 <= top <= MOST_TOP:
         refuse(ArgumentError, NAME, "indices", f"{top} experts of a token", f"1 to {MOST_TOP}")
-    require_array(NAME, "weights", weights, (count, top), (torch.float32,))
+    wide = torch.float64 if isinstance(x, torch.Tensor) and x.dtype is torch.float64 else torch.float32
+    require_array(NAME, "weights", weights, (count, top), (wide,))
     if not is_int(experts) or not 1 <= experts <= MOST_EXPERTS or experts % team.size:
         wants = f"a multiple of the {team.size} PEs, 1 to {MOST_EXPERTS}"
         refuse(ArgumentError, NAME, "experts", repr(experts), wants)
@@ -246,7 +301,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    plans.schedule_of(NAME, schedule, "auto", SCHEDULES, team)
+    schedule = plans.schedule_of(NAME, schedule, "auto", SCHEDULES, team, None if isinstance(x, Scaled) else x.dtype)
     wanted = {
         "hidden": hidden,
         "top": top,
@@ -264,7 +319,7 @@ def _prepare(
 
 def _checked(x: Any) -> tuple[int, int, tuple[int, ...] | None]:
     """Check the rows to send. Return how many there are, their elements, and the shape of a row's scales, None for none."""
-    values, name, kinds = (x.values, "x.values", (KIND,)) if isinstance(x, Scaled) else (x, "x", DTYPES)
+    values, name, kinds = (x.values, "x.values", (KIND,)) if isinstance(x, Scaled) else (x, "x", WITH_DOUBLE)
     require_array(NAME, name, values, {"tokens": None, "hidden": None}, kinds)
     count, hidden = values.shape
     if not 1 <= hidden <= MOST_HIDDEN:

@@ -170,7 +170,7 @@ class BulkSynchronous:
             "x": ((room, hidden), problem.kind), "every x": ((n * room, hidden), problem.kind),
             "scales": ((room, problem.each), torch.float32), "every scales": ((n * room, problem.each), torch.float32),
             "experts": ((room, top), torch.int32), "every experts": ((n * room, top), torch.int32),
-            "weights": ((room, top), torch.float32), "every weights": ((n * room, top), torch.float32),
+            "weights": ((room, top), problem.wide), "every weights": ((n * room, top), problem.wide),
             "sums": ((n, room, hidden), problem.dtype), "every sums": ((n, room, hidden), problem.dtype),
         }  # fmt: skip
         self.space = Workspace(NAME, problem.team, wanted)
@@ -226,13 +226,13 @@ class BulkSynchronous:
 
     def combine(self, tokens: int, rows: Any, places: Any, factors: Any, hits: Any, out: Any) -> None:
         problem, space = self.problem, self.space
-        total = torch.zeros(len(places), problem.hidden, dtype=torch.float32, device=device())
+        total = torch.zeros(len(places), problem.hidden, dtype=problem.wide, device=device())
         for place, factor in zip(places.T, factors.T, strict=True):
-            found = rows.index_select(0, place.clamp(min=0)).float() * factor[:, None]
+            found = rows.index_select(0, place.clamp(min=0)).to(problem.wide) * factor[:, None]
             total += torch.where(place[:, None] >= 0, found, 0.0)
         space["sums"].view(total.shape).copy_(total)
         shmem.alltoall_on_stream(space["every sums"], space["sums"], team=problem.team)
-        sums = torch.where(hits[:tokens].T[:, :, None] > 0, space["every sums"][:, :tokens].float(), 0.0)
+        sums = torch.where(hits[:tokens].T[:, :, None] > 0, space["every sums"][:, :tokens].to(problem.wide), 0.0)
         out.copy_(sums.sum(0))
 
 

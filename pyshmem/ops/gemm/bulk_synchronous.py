@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,12 +103,19 @@ class ReduceScatter:
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
         self.first, self.last = rows_of(problem, problem.me)
         self.scatter = scatterer(problem, self.space["words"], slots, self.parts)
-        self.sum = Sum(problem, self.parts[self.first : self.last], slots, self.first)
+        summed = self.parts[self.first : self.last]
+        double = problem.dtype is torch.float64
+        self.sum: Any = partial(_sum, slots) if double else Sum(problem, summed, slots, self.first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.multiply(a, b, self.parts, *scales)
         self.scatter(self.parts)
         self.sum(self.parts[self.first : self.last], out)
+
+
+def _sum(slots: torch.Tensor, part: torch.Tensor, out: torch.Tensor) -> None:
+    """Store the sum of a part and of the slots beside it, of float64."""
+    torch.add(part, slots[:, : len(part)].sum(0), out=out)
 
 
 class AllReduce:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.ops.gradients import Gradients
-from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.gradients import Gradients, share_of_rows
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -63,14 +62,6 @@ def _gemm_all_gather(
 def _of_product(operands: Pair, needed: Sequence[bool], gradient: torch.Tensor) -> Gradients:
     a, b = operands
     return gradient @ b.T if needed[0] else None, a.T @ gradient if needed[1] else None
-
-
-def share_of_rows(perform: Any, gradient: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return this PE's rows of the gradient of a result that all PEs have."""
-    if kind == "partial":
-        return perform("reduce_scatter_rows", gradient)  # type: ignore[no-any-return]
-    me, n, rows = perform.team.me, perform.team.size, gradient.shape[0]
-    return gradient[start_of(rows, me, n) :][: share_of(rows, me, n)]
 
 
 FORMULAS = {

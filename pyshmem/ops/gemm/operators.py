@@ -9,7 +9,8 @@ import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops.gemm.plan import Plan, call
-from pyshmem.ops.gemm.problem import Gradient, Order, Schedule, Split, given
+from pyshmem.ops.gemm.problem import Order, Schedule, Split, given
+from pyshmem.ops.gradients import Gradient
 
 Operands = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (a, b) of all PEs of the team, in their order
 

@@ -11,12 +11,12 @@ import torch
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops import gradients, plans, rows
 from pyshmem.ops.agreement import on_all, require_no_capture
+from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm.gradients import FORMULAS
 from pyshmem.ops.gemm.gradients import Options as OfGradients
 from pyshmem.ops.gemm.graphs import Replayed
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import (
-    Gradient,
     Order,
     Problem,
     Product,
@@ -174,15 +174,12 @@ class Plan:
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-class _OnTeam:
-    """Calls operators by their names, as the formulas of gradients do."""
-
-    def __init__(self, team: Team) -> None:
-        self.team = team
+class _OnTeam(rows.OnTeam):
+    """The same, and products."""
 
     def __call__(self, name: str, *operands: Any, **options: Any) -> torch.Tensor:
-        if name in rows.OPERATORS:
-            return rows.OPERATORS[name](*operands, team=self.team, **options)
+        if name not in ABLE:
+            return super().__call__(name, *operands, **options)
         a, b = operands
         return call(name, a, b, None, self.team, None, "rows", options)
 
@@ -199,6 +196,12 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
+    if activations.apply(a, b) and out is None and plan is None and not scales:
+
+        def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return call(operator, a, b, None, team, None, split, options, reuse)
+
+        return activations.as_matmul(multiply, operator, a, b, group.size, options.get("size"), split)
     asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
     known = plans.recall(asked)
     if known is None or (plan is not None and plan is not known[0]):
@@ -257,7 +260,7 @@ def plan(
     schedule: Schedule = "auto", order: Order = "auto", epilogue: Any = None, size: int | None = None,
     columns: int | None = None, tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
-    gradient: Gradient = "partial",
+    gradient: gradients.Gradient = "partial",
 ) -> Plan:  # fmt: skip
     """Return the plan that calls of ``operator`` with such arguments use, with kernels for these layouts, made ahead.
 

@@ -10,8 +10,9 @@ import torch
 
 from pyshmem.host.teams import Team, member
 from pyshmem.ops.gemm.scaling import Scales, form_of
-from pyshmem.ops.gradients import require_kind
+from pyshmem.ops.gradients import Gradient, require_kind
 from pyshmem.ops.machine import eight_bits
+from pyshmem.ops.plans import WITH_DOUBLE, require_for_double
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
@@ -29,7 +30,6 @@ Split = Literal["rows", "columns"]
 Order = Literal[
     "auto", "data_parallel", "streamed_1", "streamed_2", "streamed_3", "streamed_4", "streamed_5", "streamed", "halves"
 ]  # fmt: skip
-Gradient = Literal["partial", "replicated"]  # of a result that all PEs have, see ops.gradients
 
 
 class Options(NamedTuple):
@@ -174,6 +174,10 @@ def problem_of(
     chosen = _options(operator, options)
     for name, value in (("a", a), ("b", b)):
         require_matrix(operator, name, value)
+    if a.dtype is torch.float64:
+        require_for_double(operator, chosen.schedule)
+        if chosen.epilogue is not None:
+            refuse(ArgumentError, operator, "epilogue", "a function with torch.float64", "None: no kernel computes it")
     if a.dtype != b.dtype and a.dtype.itemsize + b.dtype.itemsize > 2:
         refuse(DtypeError, operator, "b", str(b.dtype), f"a's type, {a.dtype}")
     if (operator, split) not in _DIVIDED:
@@ -274,10 +278,10 @@ def require_matrix(operator: str, name: str, value: Any) -> None:
     if not isinstance(value, torch.Tensor) or value.dim() != 2:
         got = f"{value.dim()} dimensions" if isinstance(value, torch.Tensor) else type(value).__name__
         refuse(ArgumentError, operator, name, got, "a torch tensor of 2 dimensions")
-    if value.dtype not in DTYPES:
+    if value.dtype not in WITH_DOUBLE:
         processor, types = eight_bits()
         if value.dtype not in types:
-            wants = "one of " + ", ".join(map(str, DTYPES + types))
+            wants = "one of " + ", ".join(map(str, WITH_DOUBLE + types))
             wants += "" if types else f"; {processor} multiplies no floats of 8 bits"
             refuse(DtypeError, operator, name, str(value.dtype), wants)
     if value.device.type != default().device:

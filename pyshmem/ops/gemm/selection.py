@@ -48,7 +48,8 @@ def choose(problem: Problem) -> tuple[Problem, str]:
     """
     options = problem.options
     schedule, why = options.schedule, "the caller named it"
-    if schedule == "auto" and options.order not in ("auto", WHOLE) and "fused" in _able(problem.operator):
+    streams = "fused" in _able(problem.operator) and problem.dtype is not torch.float64
+    if schedule == "auto" and options.order not in ("auto", WHOLE) and streams:
         schedule, why = "fused", "the caller named an order that streams tiles"
     elif schedule == "auto":
         schedule, why = _best(problem)
@@ -112,6 +113,8 @@ def _able(operator: str) -> tuple[str, ...]:
 
 def _best(problem: Problem) -> tuple[str, str]:
     """Return (schedule, why) for a problem, the same on all PEs."""
+    if problem.dtype is torch.float64:
+        return "bulk_synchronous", "no kernel computes float64"
     if machine().arch == "interpreter":
         return "bulk_synchronous", "kernels are interpreted: the library's product is faster"
     if problem.n_pes == 1:

@@ -15,13 +15,14 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
-from pyshmem.ops.gradients import require_none
+from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
+from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.schedules import SCHEDULES, Schedule, has_words
 from pyshmem.runtime.errors import ArgumentError, refuse
 
-NAME = "all_reduce_rms_norm"
+NAME, WAY = "all_reduce_rms_norm", Way(whole=True, gathered=True)
 MIB = 1 << 20
 # Measured on two H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The slots of "push"
 # take four times as much, which is why it ends somewhere.
@@ -34,21 +35,28 @@ def all_reduce_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
     out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
     schedule: Schedule = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
+    gradient: Gradient = "partial",
 ) -> norm.Results:  # fmt: skip
     """Return (out, residual_out): h = ``residual`` + the sum of all PEs' ``x``, and h normalised by RMSNorm, as (norm, h).
 
-    x, residual: contiguous, (tokens, hidden), of one dtype: float32, float16 or bfloat16. residual is the same on all PEs.
+    x, residual: contiguous, (tokens, hidden), of bfloat16, float16, float32 or float64. residual is the same on all PEs.
     weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.  team: None is TEAM_WORLD.
     out, residual_out: like x, both or neither; residual_out may be residual. None: new tensors.
     reuse: return two arrays of the plan in turn, which the next call but one overwrites.
     out_dtype: torch.float8_e4m3fn makes out a Scaled: numbers of 8 bits and a scale for each row. None: that of x or out.
+    gradient: of the results: "partial", or "replicated" if all PEs go on to the same loss, which counts once.
     schedule: "auto", "words", "push", "pull" or "bulk_synchronous"; pull copies an x that is not symmetric. All PEs get the
         same bits.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    require_none(NAME, "it has no backward", x=x, residual=residual, weight=weight)
+    require_meaning(NAME, WAY, gradient)
+    if recorded(x, residual, weight):
+        plain = partial(all_reduce_rms_norm, eps=eps, team=team, schedule=schedule)
+        unable = {"out": out, "residual_out": residual_out, "out_dtype": out_dtype, "reuse": reuse}
+        options = Options(len(x), eps, gradient)
+        return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
     asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
     make = partial(_prepare, given, eps, schedule, out_dtype)
@@ -78,7 +86,7 @@ def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
     words = has_words(team, given.x)
     best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
-    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team)
+    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team, given.x.dtype)
     if chosen == "words" and not words:
         wants = "at most 4 PEs, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)

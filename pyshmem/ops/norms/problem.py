@@ -12,7 +12,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import DTYPES, InTurn, overlap, require_array, shared
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, overlap, require_array, shared
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -127,7 +127,7 @@ def checked(
 ) -> torch.dtype:
     """Check the arguments, and return the dtype of out. shapes: the rows of the residual and of out, for those of x."""
     x, out = given.x, given.out
-    require_array(routine, "x", x, {"tokens": None, "hidden": None}, DTYPES)
+    require_array(routine, "x", x, {"tokens": None, "hidden": None}, WITH_DOUBLE)
     tokens, hidden = x.shape
     if not 1 <= hidden <= MOST_HIDDEN:
         refuse(ArgumentError, routine, "x", f"rows of {hidden} elements", f"1 to {MOST_HIDDEN}")
@@ -156,6 +156,8 @@ def _kind(routine: str, given: Given, out_dtype: Any) -> torch.dtype:
     if out_dtype not in (None, dtype, KIND):
         refuse(ArgumentError, routine, "out_dtype", repr(out_dtype), f"None, {dtype} or {KIND}")
     scaled = given.scales is not None
+    if dtype is torch.float64 and (scaled or out_dtype == KIND):
+        refuse(ArgumentError, routine, "out_dtype", f"{KIND} with {dtype}", "None: no kernel computes float64")
     if given.out is not None and (scaled if out_dtype == dtype else not scaled and out_dtype == KIND):
         wants = f"ops.Scaled, of {KIND} and scales, for that out_dtype alone"
         refuse(ArgumentError, routine, "out", type(given.out).__name__, wants)

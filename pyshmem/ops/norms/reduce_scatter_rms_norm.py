@@ -17,10 +17,11 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
-from pyshmem.ops.gradients import require_none
+from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import problem as norm
+from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
 from pyshmem.ops.shares import share_of, start_of
 
@@ -30,12 +31,12 @@ READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 
 _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's share of the sum of all ``x``.
 
-    x: contiguous, (tokens, hidden), of float32, float16 or bfloat16. The first tokens % n of n PEs have a row more.
+    x: contiguous, (tokens, hidden), of bfloat16, float16, float32 or float64. The first tokens % n of n PEs have a row more.
     residual: those rows, of x's dtype.  weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.
     out, residual_out: {out}, and (share, hidden), both or neither; residual_out may be residual. None: new tensors.
     reuse: return two arrays of the plan in turn, which the next call but one overwrites.
     out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
-    schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
+{gradient}    schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
     Order: collective over team, on torch's current stream.
     Errors: ArgumentError, DtypeError, NotSymmetricError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -47,6 +48,7 @@ class _Norm(Protocol):
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = ...,
         out: torch.Tensor | Scaled | None = ..., residual_out: torch.Tensor | None = ..., team: Team | None = ...,
         schedule: Schedule = ..., out_dtype: torch.dtype | None = ..., *, reuse: bool = ...,
+        gradient: Gradient = ...,
     ) -> norm.Results: ...  # fmt: skip
 
 
@@ -57,8 +59,14 @@ def _operator(name: str, **text: str) -> _Norm:
         x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
         out: torch.Tensor | Scaled | None = None, residual_out: torch.Tensor | None = None, team: Team | None = None,
         schedule: Schedule = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
+        gradient: Gradient = "partial",
     ) -> norm.Results:  # fmt: skip
-        require_none(name, "it has no backward", x=x, residual=residual, weight=weight)
+        require_meaning(name, WAYS[name], gradient)
+        if recorded(x, residual, weight):
+            plain = partial(call, eps=eps, team=team, schedule=schedule)
+            unable = {"out": out, "residual_out": residual_out, "out_dtype": out_dtype, "reuse": reuse}
+            options = Options(len(x), eps, gradient)
+            return recorded_call(name, WAYS[name], plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
         given = norm.given_of(x, residual, weight, out, residual_out)
         asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
         private = plans.described(*given)
@@ -74,11 +82,13 @@ def _operator(name: str, **text: str) -> _Norm:
 
 
 NAME, GATHER = "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather"
-reduce_scatter_rms_norm = _operator(NAME, made="RMSNorm of h", out="(share, hidden)", symmetric="")
+WAYS = {NAME: Way(whole=False, gathered=False), GATHER: Way(whole=False, gathered=True)}
+reduce_scatter_rms_norm = _operator(NAME, made="RMSNorm of h", out="(share, hidden)", symmetric="", gradient="")
 reduce_scatter_rms_norm_all_gather = _operator(
     GATHER,
     made="RMSNorm of all PEs' h",
     out="(tokens, hidden)",
+    gradient='    gradient: of out: "partial", or "replicated" if all PEs go on to the same loss, which counts once.\n',
     symmetric=" The first two need a symmetric out; all PEs get the same bits.",
 )
 
@@ -105,7 +115,7 @@ def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: A
     tokens, hidden = x.shape
     nbytes = x.nbytes // team.size * (team.size - 1)
     usual = _best(team, nbytes, kind == KIND and not gathers)
-    chosen = plans.schedule_of(name, schedule, usual, schedules, team)
+    chosen = plans.schedule_of(name, schedule, usual, schedules, team, x.dtype)
     if gathers and chosen != "bulk_synchronous":
         norm.require_symmetric(name, given, ("out", "out.scales"))
     problem = norm.Problem(

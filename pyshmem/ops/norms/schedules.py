@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -155,11 +156,23 @@ Schedule = Literal["auto", "words", "push", "pull", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "push": Push, "pull": Pull, "bulk_synchronous": BulkSynchronous}
 
 
-def normaliser(step: Step, count: int) -> Aligned:
+def normaliser(step: Step, count: int) -> Any:
     """Return normalise_rows of ``count`` rows."""
+    if step.problem.dtype is torch.float64:
+        return partial(_normalise, step.problem.eps)
     fixed, constants, warps = (step.shape._replace(tokens=count),), {"BLOCK": step.block}, step.block // step.each
     routine, programs = step.problem.routine, step.programs
     return Aligned(routine, kernels.normalise_rows, programs, fixed, constants, Rows, num_warps=warps_of(warps))
+
+
+def _normalise(
+    eps: float, total: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
+    scales: torch.Tensor,
+) -> None:  # fmt: skip
+    """normalise_rows of float64."""
+    count = len(residual)
+    torch.add(total[:count], residual, out=sums)
+    torch.mul(sums * torch.rsqrt(sums.square().mean(1, keepdim=True) + eps), weight, out=out[:count])
 
 
 def has_words(team: Team, x: torch.Tensor) -> bool:

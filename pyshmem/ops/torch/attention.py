@@ -1,11 +1,14 @@
-"""flash_decode and attention for torch's compilers: functions of tensors alone, without gradients."""
+"""flash_decode and attention for torch's compilers: functions of tensors alone, the latter with the gradients of ops."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
+from torch.library import register_autograd, register_fake
 
 from pyshmem.ops.attention import decode, prefill
-from pyshmem.ops.torch.team_names import WORLD, operator, team_of
+from pyshmem.ops.attention.gradients import gradients_of
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 
 
 @operator()
@@ -36,3 +39,19 @@ def attention(
 @register_fake("pyshmem::attention")
 def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", schedule="auto", team):  # type: ignore[no-untyped-def]
     return torch.empty_like(q)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    q, k, v, causal, scale = inputs
+    ctx.save_for_backward(q, k, v)
+    ctx.perform = ByHandle(keyword_only_inputs["team"])
+    order, size = keyword_only_inputs["order"], keyword_only_inputs["size"]
+    ctx.options = prefill.options_of(q, causal, scale, order, size, ctx.perform.team.size)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    found = gradients_of(ctx.perform, ctx.saved_tensors, ctx.needs_input_grad[:3], gradient, ctx.options)
+    return *found, None, None
+
+
+register_autograd("pyshmem::attention", _backward, setup_context=_remember)

@@ -1,20 +1,22 @@
-"""The products of pyshmem.ops for torch's compilers: functions of tensors alone, with the gradients of ops.
+"""The products of pyshmem.ops for torch's compilers: functions of tensors alone, with the gradients of ops, and a bias.
 
 all_gather_gemm and gemm_reduce_scatter are each other's backward.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
+from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.gradients import FORMULAS, Options
 from pyshmem.ops.gemm.problem import is_lined
 from pyshmem.ops.gemm.selection import ABLE
-from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, handle_of, operator, team_of
 
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "gradient": "partial"}
 
@@ -81,6 +83,37 @@ def gemm_all_reduce(
     """ops.gemm_all_reduce. team: a name."""
     more = {"order": order, "size": size, "tile": tile, "gradient": gradient}
     return _call("gemm_all_reduce", a, b, "rows", team, schedule=schedule, **more)
+
+
+def _linear(multiply: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a product that takes operands as torch's linear layers do: types under autocast, dimensions, and a bias."""
+    name = multiply.__name__
+
+    @wraps(multiply)
+    def call(
+        a: Tensor, b: Tensor, *split: str, bias: Tensor | None = None, team: str = WORLD, **options: Any
+    ) -> Tensor:
+        def product(a: Tensor, b: Tensor) -> Tensor:
+            return multiply(a, b, *split, team=team, **options)
+
+        if activations.apply(a, b):
+            how = options.get("split", *split or ["rows"])
+            found = activations.as_matmul(product, name, a, b, _size(name, team), options.get("size"), how)
+        else:
+            found = product(a, b)
+        return found if bias is None else found + bias.to(found.dtype)
+
+    return call
+
+
+@torch.compiler.assume_constant_result
+def _size(routine: str, team: str) -> int:
+    return team_of(routine, handle_of(team, routine)).size
+
+
+all_gather_gemm, gemm_reduce_scatter, gemm_all_gather, gemm_all_reduce = map(
+    _linear, (all_gather_gemm, gemm_reduce_scatter, gemm_all_gather, gemm_all_reduce)
+)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:

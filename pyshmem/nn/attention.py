@@ -1,0 +1,61 @@
+"""Attention whose heads are divided among the PEs of a team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from pyshmem.nn.cuts import place_in
+from pyshmem.nn.linear import ColumnParallelLinear, RowParallelLinear
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+
+class Attention(torch.nn.Module):
+    """Self-attention of (tokens, batch, width): each PE of the team has its tokens of x and of the result, and some heads.
+
+    Without a team it has all heads and tokens. qkv and out are linear layers, and their weights those of such a layer.
+    """
+
+    def __init__(
+        self, width: int, heads: int, causal: bool = True, bias: bool = False, team: str | None = None, **more: Any
+    ) -> None:
+        """team: a name, or None. Errors: ArgumentError."""
+        super().__init__()
+        if width % heads:
+            refuse(ArgumentError, "Attention", "heads", f"{heads}, with a width of {width}", "a divisor of the width")
+        self.dim, self.heads, self.causal = width // heads, heads, causal
+        if team is None:
+            self.qkv = torch.nn.Linear(width, 3 * width, bias, **more)
+            self.out = torch.nn.Linear(width, width, bias, **more)
+        else:
+            _require_heads(heads, team)
+            self.qkv = ColumnParallelLinear(width, 3 * width, bias, team, 3, **more)
+            self.out = RowParallelLinear(width, width, bias, team, **more)
+
+    @classmethod
+    def of(cls, attention: Attention, team: str = "world") -> Attention:
+        """Return this PE's share of an Attention without a team. Errors: ArgumentError."""
+        if type(attention) is not Attention or isinstance(attention.qkv, ColumnParallelLinear):
+            refuse(ArgumentError, "Attention", "module", type(attention).__name__, "an Attention without a team")
+        _require_heads(attention.heads, team)
+        made = cls.__new__(cls)
+        torch.nn.Module.__init__(made)
+        made.dim, made.heads, made.causal = attention.dim, attention.heads, attention.causal
+        made.qkv = ColumnParallelLinear.of(attention.qkv, team, 3)
+        made.out = RowParallelLinear.of(attention.out, team)
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, -1, self.dim)).permute(2, 1, 3, 0, 4)  # each: batch, heads, tokens, dim
+        found = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(found.permute(2, 0, 1, 3).flatten(2))  # type: ignore[no-any-return]
+
+
+def _require_heads(heads: int, team: str) -> None:
+    """Errors: ArgumentError."""
+    _, n = place_in("Attention", team)
+    if heads % n:
+        refuse(ArgumentError, "Attention", "heads", str(heads), f"a multiple of the {n} PEs of the team")
