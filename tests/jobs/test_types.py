@@ -17,14 +17,14 @@ import pytest
 from pyshmem import irregular, ops
 from pyshmem.irregular import schedules, shares
 from pyshmem.ops import gradients
-from pyshmem.ops.attention import decode_schedules as decode, prefill_schedules as prefill
+from pyshmem.ops.attention import decode_schedules as decode, prefill_schedules as prefill, segments
 from pyshmem.ops.experts import schedules as experts
 from pyshmem.ops.gemm import problem as gemm
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.norms import reduce_scatter_rms_norm as shares_of_norms, schedules as norms
 from pyshmem.ops.norms.share_schedules import SHARES
-from pyshmem.ops.training import schedules as training
+from pyshmem.ops.training import reducer, schedules as training
 from pyshmem.transport.teams import operators
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -201,12 +201,13 @@ def test_the_words_that_types_allow_are_those_that_calls_accept():
         (operators.Op, operators.OPERATORS),
         (gemm.Product, ABLE),
         (gemm.Order, {"auto", *POLICIES}),
-        (gemm.Gradient, gradients.KINDS),
+        (gradients.Gradient, gradients.KINDS),
         (gemm.Schedule, {"auto", *itertools.chain(*ABLE.values())}),
         *((schedules_of(name), {"auto", *able}) for name, able in ABLE.items()),
         *((room.Schedule, {"auto", *room.SCHEDULES}) for room in (norms, decode, prefill, experts, training)),
         (shares_of_norms.Schedule, {"auto", *SHARES}),
-        (prefill.Order, prefill.ORDERS),
+        (segments.Order, segments.ORDERS),
+        (reducer.Buffers, reducer.BUFFERS),
         (schedules.Name, {"auto", *irregular.SCHEDULES}),
         (shares.Balanced, shares.CUTS),
         (shares.Fetch, shares.FETCHES),

@@ -189,7 +189,7 @@ def operands():
 REFUSED = [
     ("q: got int; wants a torch tensor", {"q": 1}),
     (r"q: got shape \(4, 16\); wants shape \(batch, tokens, heads, dim\)", {"q": torch.ones(4, 16)}),
-    ("q: got torch.float64", {"q": torch.ones(2, 5, 4, 16, dtype=torch.float64)}),
+    ("q: got torch.int32", {"q": torch.ones(2, 5, 4, 16, dtype=torch.int32)}),
     (
         r"k: got shape \(2, 6, 2, 16\); wants shape \(batch 2, tokens 5, kv_heads, dim 16\)",
         {"k": torch.ones(2, 6, 2, 16)},

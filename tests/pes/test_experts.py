@@ -370,7 +370,7 @@ def operands():
 REFUSED = [
     ("x: got int; wants a torch tensor", {"x": 1}),
     (r"x: got shape \(16,\); wants shape \(tokens, hidden\)", {"x": torch.ones(16)}),
-    ("x: got torch.float64", {"x": torch.ones(3, 16, dtype=torch.float64)}),
+    ("x: got torch.int32", {"x": torch.ones(3, 16, dtype=torch.int32)}),
     ("x: got rows of 0 elements; wants 1 to", {"x": torch.ones(3, 0)}),
     (r"x.values: got torch.uint8", {"x": Scaled(torch.ones(3, 16, dtype=torch.uint8), torch.ones(3))}),
     (r"x.scales: got shape \(2,\); wants shape \(3,\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(2))}),

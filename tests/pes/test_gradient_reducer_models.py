@@ -56,6 +56,35 @@ def test_parameters_and_buffers_become_those_of_pe_0():
         assert model[1].running_mean.eq(1).all() and model[1].num_batches_tracked == 7
 
 
+def test_weights_that_differ_between_pes_are_an_error_of_the_backward_that_is_to_compare_them():
+    model = network()
+    with reducing(model, check_every=2):
+        for turn in range(4):
+            loss_of(model, data(shmem.my_pe(), turn)).backward()
+        if shmem.my_pe() == shmem.n_pes() - 1:
+            model[2].bias.data[3] += 1e-3
+        loss_of(model, data(shmem.my_pe())).backward()
+        last = loss_of(model, data(shmem.my_pe()))
+        if shmem.n_pes() > 1:
+            with refuses("GradientReducer", "model, 2.bias: got weights that differ between PEs; wants the same"):
+                last.backward()
+
+
+def test_buffers_of_pe_0_are_sent_before_a_forward_pass_that_trains():
+    model = torch.nn.BatchNorm1d(3).to(here())
+    x = torch.full((4, 3), 10.0 * shmem.my_pe(), device=here())
+    with reducing(model, buffers="forward") as reducer:
+        model(x)  # means are then 0.9 * 0 + 0.1 * x
+        with reducer.no_sync():
+            model(x)
+        torch.testing.assert_close(model.running_mean, 0.19 * x[0])
+        model(x)
+        torch.testing.assert_close(model.running_mean, 0.1 * x[0])
+        model.eval()
+        model(x)
+        torch.testing.assert_close(model.running_mean, 0.1 * x[0])
+
+
 def test_close_takes_the_views_away_and_ends_the_reductions():
     model = network()
     reducer = ops.GradientReducer(model)
@@ -76,6 +105,8 @@ REFUSED = [
     ("bucket_bytes: got True; wants a number of bytes", lambda: (network(), {"bucket_bytes": True})),
     ("average: got 'sum'; wants True or False", lambda: (network(), {"average": "sum"})),
     ("schedule: got 'ring'; wants auto or copy_engine", lambda: (network(), {"schedule": "ring"})),
+    ("buffers: got 'never'; wants once or forward", lambda: (network(), {"buffers": "never"})),
+    ("check_every: got -1; wants a number of backwards", lambda: (network(), {"check_every": -1})),
     ("team: got", lambda: (network(), {"team": shmem.TEAM_INVALID})),
 ]
 

@@ -6,10 +6,10 @@ Bytes that a PE sends: 2 (n - 1) / n times those of the gradients. Idea: Distrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -23,6 +23,7 @@ from pyshmem.ops.training.outermost import Outermost
 from pyshmem.ops.training.schedules import SCHEDULES, Schedule, slot_bytes, words_of
 from pyshmem.ops.training.used import Used
 from pyshmem.ops.training.watch import Watch
+from pyshmem.ops.training.weights import Weights
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime.arguments import is_int, require_init
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
@@ -30,6 +31,8 @@ from pyshmem.runtime.heap import default
 from pyshmem.runtime.job import job
 
 MIB = 1 << 20
+Buffers = Literal["once", "forward"]
+BUFFERS = get_args(Buffers)
 
 
 class GradientReducer:
@@ -38,6 +41,8 @@ class GradientReducer:
     model: a torch.nn.Module on the default heap's device, the same on all PEs. Its parameters and buffers become PE 0's.
     team: None is TEAM_WORLD.  bucket_bytes: gradients that are reduced at once.  average: False gives the sums.
     schedule: "auto", or for all buckets "copy_engine" or "reduce_on_stream". CPU memory: within backward, on the host.
+    buffers: "once", or "forward": all PEs get PE 0's before each forward pass in training mode, outside of no_sync.
+    check_every: backwards after which weights that differ between PEs are an error; 0: never.
     Buckets have parameters in the reverse of their order, and are reduced in this order: later ones wait for earlier ones.
     A parameter that this backward brings no gradient counts as what its .grad has, or zeros; a .grad that is None on all PEs
     stays None. .grad are views of buckets.
@@ -48,11 +53,12 @@ class GradientReducer:
 
     def __init__(
         self, model: torch.nn.Module, team: Team | None = None, bucket_bytes: int = 25 * MIB, average: bool = True,
-        schedule: Schedule = "auto",
+        schedule: Schedule = "auto", *, buffers: Buffers = "once", check_every: int = 1000,
     ) -> None:  # fmt: skip
         require_init(NAME)
         group = TEAM_WORLD if team is None else member(NAME, team)
-        parameters = _agreed(group, model, bucket_bytes, average, schedule)
+        options = {"average": average, "schedule": schedule, "buffers": buffers, "check_every": check_every}
+        parameters = _agreed(group, model, bucket_bytes, options)
         self._team = _twin(group)
         held = cut(parameters, bucket_bytes)
         lengths = [length_of(each) for each in held]
@@ -63,6 +69,7 @@ class GradientReducer:
         wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
         wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
         wanted |= {name: ((len(parameters),), torch.int32) for name in ("used", "used anywhere")}
+        wanted |= {name: ((len(parameters),), torch.int64) for name in ("here", "least", "most")}
         self._space, self._generation = Workspace(NAME, group, wanted), job.generation
         divisor, parts = (group.size, 1) if average else (1, group.size)
         self._buckets = [Bucket(each, self._space[f"bucket {i}"], parts) for i, each in enumerate(held)]
@@ -76,7 +83,9 @@ class GradientReducer:
         self._synced, self._warm, self._next = True, False, 0
         self._backward = Outermost(self._begin, self._end)
         self._used = Used(self._team, self._space["used"], self._space["used anywhere"])
-        self._broadcast(model)
+        bounds = self._space["least"], self._space["most"]
+        self._weights = Weights(self._team, parameters, check_every, self._space["here"], bounds)
+        self._broadcast(*model.parameters(), *model.buffers())
         for bucket, step in zip(self._buckets, self._steps, strict=True):  # compiles; a capture cannot
             step(bucket.flat)
         self._used.exchange(self._buckets)
@@ -84,7 +93,8 @@ class GradientReducer:
         self._adders: list[tuple[Any, Any]] = []  # of gradients to .grad, which torch keeps only while there is a graph
         self._stream: Any = False
         self._follow()
-        self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters, self._follow))]
+        self._sends = buffers == "forward"
+        self._hooks: list[Any] = [model.register_forward_pre_hook(Watch(model, parameters, self._before))]
         self._hooks += [self._hook(bucket, each) for bucket in self._buckets for _, each in bucket.parameters]
 
     @property
@@ -132,9 +142,16 @@ class GradientReducer:
                 adder = function.next_functions[0][0]
                 self._adders.append((adder, adder.register_prehook(partial(bucket.divide, place))))
 
-    def _broadcast(self, model: torch.nn.Module) -> None:
+    def _before(self, model: torch.nn.Module) -> None:
+        """Before a forward pass that makes a graph."""
+        self._follow()
+        if self._sends and self._synced and model.training:
+            self._broadcast(*model.buffers())
+
+    def _broadcast(self, *arrays: torch.Tensor) -> None:
+        """Let all PEs have PE 0's."""
         with torch.no_grad():
-            for array in (*model.parameters(), *model.buffers()):
+            for array in arrays:
                 if array.numel():
                     row = array.detach().contiguous()
                     shmem.broadcast(row, row, 0, team=self._team)
@@ -182,11 +199,12 @@ class GradientReducer:
             shmem.barrier_on_stream(self._team)  # the last chunks of all PEs have come
         self._side.join()
         self._used.settle(self._buckets)
+        self._weights.check()
         self._warm = True
         self._begin()
 
 
-def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: Any) -> list[Any]:
+def _agreed(team: Team, model: Any, bucket_bytes: Any, options: Mapping[str, Any]) -> list[Any]:
     """Check the arguments on all PEs. Return the parameters to reduce."""
     error: ShmemError | None = None
     parameters: list[Any] = []
@@ -196,12 +214,17 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, average: Any, schedule: A
         parameters = trained(model)
         if not is_int(bucket_bytes) or bucket_bytes < 1:
             refuse(ArgumentError, NAME, "bucket_bytes", repr(bucket_bytes), "a number of bytes, 1 or more")
-        if not isinstance(average, bool):
-            refuse(ArgumentError, NAME, "average", repr(average), "True or False")
-        schedule_of(NAME, schedule, "auto", SCHEDULES, team)
+        if not isinstance(options["average"], bool):
+            refuse(ArgumentError, NAME, "average", repr(options["average"]), "True or False")
+        schedule_of(NAME, options["schedule"], "auto", SCHEDULES, team)
+        if options["buffers"] not in BUFFERS:
+            refuse(ArgumentError, NAME, "buffers", repr(options["buffers"]), " or ".join(BUFFERS))
+        every = options["check_every"]
+        if not is_int(every) or every < 0:
+            refuse(ArgumentError, NAME, "check_every", repr(every), "a number of backwards, or 0")
     except ShmemError as problem:
         error = problem
-    text = str(error) if error else f"bucket_bytes {bucket_bytes}, average {average}, schedule {schedule}"
+    text = str(error) if error else f"bucket_bytes {bucket_bytes}, {', '.join(f'{k} {v}' for k, v in options.items())}"
     require_alike(NAME, team, "arguments", text, "the same arguments on all PEs of the team", error)
     require_same_model(team, texts_of(model))
     return parameters

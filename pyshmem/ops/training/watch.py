@@ -16,9 +16,11 @@ WANTS = "the parameters that the reducer was made for: close() it, and make anot
 class Watch:
     """A hook of a model. Copies of the model, which are trained alone, and files have one that does nothing."""
 
-    def __init__(self, model: torch.nn.Module, parameters: Sequence[Named], follow: Callable[[], None]) -> None:
-        """follow: called before each forward pass that makes a graph."""
-        self._places, self._follow = [], follow
+    def __init__(
+        self, model: torch.nn.Module, parameters: Sequence[Named], then: Callable[[torch.nn.Module], None]
+    ) -> None:
+        """then: called with the model before each forward pass that makes a graph."""
+        self._places, self._then = [], then
         for name, each in parameters:
             owner, _, leaf = name.rpartition(".")
             self._places.append((name, model.get_submodule(owner)._parameters, leaf, each, each.dtype))
@@ -33,7 +35,7 @@ class Watch:
                 refuse(ArgumentError, NAME, f"model, {name}", "another parameter, as load_state_dict assigns", WANTS)
             if each.dtype is not dtype:
                 refuse(ArgumentError, NAME, f"model, {name}", f"{each.dtype}, changed from {dtype}", WANTS)
-        self._follow()
+        self._then(model)
 
     def __reduce__(self) -> Any:
         return _idle, ()
