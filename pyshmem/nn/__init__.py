@@ -23,12 +23,13 @@ from pyshmem.nn.replicated import (
     SequenceParallelLinear,
     SequenceParallelRMSNorm,
 )
-from pyshmem.nn.state import clip_grad_norm_, gather_state_dict, scatter_state_dict
+from pyshmem.nn.state import GradScaler, clip_grad_norm_, gather_state_dict, scatter_state_dict
 
 __all__ = [
     "Attention",
     "ColumnParallelLinear",
     "Experts",
+    "GradScaler",
     "RowParallelLinear",
     "SequenceParallelEmbedding",
     "SequenceParallelLayerNorm",

@@ -71,4 +71,4 @@ class Experts(torch.nn.Module):
             functional.relu(rows[first:last] @ self.up[j]).square() @ self.down[j]
             for j, (first, last) in enumerate(zip([0, *ends], ends, strict=False))
         ]
-        return torch.cat(parts)
+        return torch.cat(parts).to(rows.dtype)  # not that of autocast: sums are of what the layer was given

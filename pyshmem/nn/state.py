@@ -66,6 +66,21 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, team: str = "world"
     return norm
 
 
+class GradScaler(torch.amp.GradScaler):
+    """torch's GradScaler, for divided models: an infinity on one PE of the team skips the step on all of them."""
+
+    def __init__(self, device: str, *operands: Any, team: str = "world", **more: Any) -> None:
+        """team: that of the layers.  Others: as torch's."""
+        super().__init__(device, *operands, **more)
+        self.team = team
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """As torch's. Collective over the team."""
+        super().unscale_(optimizer)
+        for found in self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values():
+            found.copy_(tp.all_reduce(found.view(1, 1), team=self.team).view(()))
+
+
 def cuts_of(model: torch.nn.Module) -> dict[str, tuple[Cut, str]]:
     """Return how each parameter that is divided is, by its name, and the name of the team."""
     found = {}

@@ -134,6 +134,28 @@ def test_a_divided_model_is_compiled_in_one_graph():
     torch.testing.assert_close(model.up.weight.grad, mine(alone.up.weight.grad), rtol=0, atol=BOUND)
 
 
+def test_autocast_and_an_infinity_on_one_pe_are_those_of_one_process():
+    """The scaled step is left out by all PEs, or by none."""
+    kind = here().type
+    alone, model = (each.float() for each in pair())
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (alone, model)]
+    scalers = [torch.amp.GradScaler(kind, init_scale=256.0), nn.GradScaler(kind, init_scale=256.0)]
+    for turn in range(3):
+        for each, part, optimizer, scaler in zip((alone, model), (lambda x: x, mine), optimizers, scalers, strict=True):
+            each.zero_grad()
+            with torch.autocast(kind, dtype=torch.bfloat16):
+                loss = each(part(words(turn))).float().square().sum() / TOKENS
+            scaler.scale(loss).backward()
+            if turn == 1 and (each is alone or shmem.my_pe() == shmem.n_pes() - 1):
+                each.up.bias.grad[-1] = float("inf")
+            scaler.step(optimizer)
+            scaler.update()
+    assert scalers[0].get_scale() == scalers[1].get_scale() == 128
+    state, right = nn.gather_state_dict(model), alone.state_dict()
+    for name, each in right.items():
+        torch.testing.assert_close(state[name], each, rtol=0.02, atol=0.02, msg=name)
+
+
 def test_layers_that_cannot_be_divided_are_refused_by_name():
     n, name = shmem.n_pes(), "ColumnParallelLinear"
     with refuses("parallelize", "plan: got 'none.*'; wants a pattern that a layer's name matches"):
