@@ -13,6 +13,7 @@ from operands import mine
 from pyshmem import ops
 from pyshmem.ops import rows
 from pyshmem.ops.attention.prefill import places_of
+from pyshmem.ops.experts import operators
 from support import here, refuses
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -54,7 +55,7 @@ def routed(dealt, x, weights, indices, kernel):
     """A layer of two experts on each PE, whose tokens list some experts twice and some not at all."""
     experts = 2 * dealt.n
     x, weights, own = dealt.own(x), dealt.own(weights), dealt.own(kernel)
-    found = ops.moe_dispatch(x, indices[dealt.me], weights, experts, capacity=indices.numel())
+    found = ops.moe_dispatch(x, indices[dealt.me], weights, experts, capacity=indices.numel() + 1)
     at = torch.arange(len(found.rows), device=x.device)
     second = (at >= found.offsets[1])[:, None]
     return ops.moe_combine(torch.where(second, found.rows @ own[1], found.rows @ own[0]).tanh(), found.handle)
@@ -132,6 +133,21 @@ def test_second_gradients_of_experts_are_refused():
     (first,) = torch.autograd.grad(together(call, *given).square().sum(), given[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+def test_rows_without_a_token_leave_gradients_finite(monkeypatch):
+    """They hold anything, and experts multiply them, too."""
+    plain = operators.new
+
+    def spoiled(dtype, *shape):
+        made = plain(dtype, *shape)
+        return made.fill_(float("nan")) if dtype.is_floating_point else made
+
+    monkeypatch.setattr(operators, "new", spoiled)
+    call, *operands = cases()["experts"]
+    given = [each.requires_grad_() for each in operands]
+    together(call, *given).sum().backward()
+    assert all(each.grad.isfinite().all() for each in given)
 
 
 @pytest.mark.parametrize("name", ["all_reduce_rms_norm", "reduce_scatter_rms_norm_all_gather"])
