@@ -6,7 +6,7 @@ Bytes that a PE sends: 2 (n - 1) / n times those of the gradients. Idea: Distrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
-from pyshmem.ops.training.buckets import NAME, Bucket, cut, length_of, require_same_model, texts_of, trained
+from pyshmem.ops.training.buckets import NAME, Bucket, Named, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.training.outermost import Outermost
 from pyshmem.ops.training.schedules import SCHEDULES, Schedule, slot_bytes, words_of
 from pyshmem.ops.training.used import Used
@@ -61,16 +61,7 @@ class GradientReducer:
         parameters = _agreed(group, model, bucket_bytes, options)
         self._team = _twin(group)
         held = cut(parameters, bucket_bytes)
-        lengths = [length_of(each) for each in held]
-        dtypes = [each[0][1].dtype for each in held]
-        sizes = [(length, dtype.itemsize, group.size) for length, dtype in zip(lengths, dtypes, strict=True)]
-        most = max(slot_bytes(*each) for each in sizes)
-        wanted: Wanted = {f"bucket {i}": ((lengths[i],), dtype) for i, dtype in enumerate(dtypes)}
-        wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
-        wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
-        wanted |= {name: ((len(parameters),), torch.int32) for name in ("used", "used anywhere")}
-        wanted |= {name: ((len(parameters),), torch.int64) for name in ("here", "least", "most")}
-        self._space, self._generation = Workspace(NAME, group, wanted), job.generation
+        self._space, self._generation = Workspace(NAME, group, _wanted(held, group.size)), job.generation
         divisor, parts = (group.size, 1) if average else (1, group.size)
         self._buckets = [Bucket(each, self._space[f"bucket {i}"], parts) for i, each in enumerate(held)]
         slots = [self._space["slots 0"], self._space["slots 1"]]
@@ -228,6 +219,18 @@ def _agreed(team: Team, model: Any, bucket_bytes: Any, options: Mapping[str, Any
     require_alike(NAME, team, "arguments", text, "the same arguments on all PEs of the team", error)
     require_same_model(team, texts_of(model))
     return parameters
+
+
+def _wanted(held: Sequence[Sequence[Named]], n: int) -> Wanted:
+    """Return the symmetric memory for buckets of parameters, on ``n`` PEs."""
+    lengths, dtypes = [length_of(each) for each in held], [each[0][1].dtype for each in held]
+    sizes = [(length, dtype.itemsize, n) for length, dtype in zip(lengths, dtypes, strict=True)]
+    most, count = max(slot_bytes(*each) for each in sizes), sum(map(len, held))
+    wanted: Wanted = {f"bucket {i}": ((lengths[i],), dtype) for i, dtype in enumerate(dtypes)}
+    wanted |= {f"words {i}": ((words_of(*each),), torch.uint64) for i, each in enumerate(sizes)}
+    wanted |= {f"slots {turn}": ((most,), torch.uint8) for turn in range(2)}
+    wanted |= dict.fromkeys(("used", "used anywhere"), ((count,), torch.int32))
+    return wanted | dict.fromkeys(("here", "least", "most"), ((count,), torch.int64))
 
 
 def _chosen(schedule: Schedule, team: Team) -> str:
