@@ -31,9 +31,9 @@ cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would impo
 sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py \
-    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py test_fabric_order.py \
-    test_fuzzed_c.py -q --capture=sys || status=1
-sanitized "$bin/python" -m pytest test_c_library.py -k "each_kind or gpu_heap or one_job" -q --capture=sys || status=1
+    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py test_fabric_order.py -q --capture=sys || status=1
+sanitized "$bin/pyshmemrun" -n 2 c/fuzzed.py 7 3 || status=1
+PYSHMEM_NODE_SIZE=1 PYSHMEM_FAR=tcp sanitized "$bin/pyshmemrun" -n 2 c/fuzzed.py 8 3 || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . -q --capture=sys || status=1
 for carrier in tcp fabric; do  # the fabric, of MPICH's libfabric, carries data and requests
     PYSHMEM_NODE_SIZE=1 PYSHMEM_FAR=$carrier PYSHMEM_FABRIC="tcp;ofi_rxm" PYSHMEM_AMO=$carrier \

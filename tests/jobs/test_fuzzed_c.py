@@ -1,4 +1,4 @@
-"""The C names with random arguments; make test-sanitized runs it under sanitizers, too."""
+"""The C names with random arguments; make test-sanitized calls them under sanitizers, too."""
 
 import pathlib
 
