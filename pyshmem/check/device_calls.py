@@ -199,6 +199,8 @@ _MEETINGS = ("barrier_all", "barrier_all_grid", "sync_all", "all_reduce", "reduc
              "broadcast", "broadcast_grid", "alltoall", "alltoall_grid", "alltoalls", "alltoalls_grid", "collect",
              "collect_grid", "fcollect", "fcollect_grid", "sendrecv")  # fmt: skip
 
+_BARRIERS = ("barrier_all", "sync_all")  # with the host's they are one sequence
+
 
 def _meeting(name: str, call: Call) -> Call:
     signature = inspect.signature(call)
@@ -210,12 +212,15 @@ def _meeting(name: str, call: Call) -> Call:
         given = signature.bind(*arguments, **options).arguments
         ctx = given["ctx"]
         start, step, n_pes = (int(decoded(number(each))) for each in (ctx.start, ctx.step, ctx.n_pes))
-        key = start, step, n_pes, _program()
+        key: tuple[Any, ...] = (start, step, n_pes)
+        if name not in _BARRIERS:
+            key = *key, _program()
         root = world(given, "root") if "root" in given else -1
         way = "root" if root >= 0 else "barrier" if name.startswith("barrier") else "sync"
-        recorder.write(now(), "enter", key, f"dev.{name}", (), way, root, [])
+        called = name if name in _BARRIERS else f"dev.{name}"
+        recorder.write(now(), "enter", key, called, (), way, root, [])
         found = hidden(call, *arguments, **options)
-        recorder.write(now(), "exit", f"dev.{name}", [])
+        recorder.write(now(), "exit", called, [])
         return found
 
     return recorded

@@ -6,9 +6,11 @@ import pathlib
 import random
 import subprocess
 import sys
+from types import FunctionType
 
 import labelled
 import litmus
+import pyshmem
 import pytest
 from jobs import warm
 from pyshmem.check.agents import Agent, Streams
@@ -203,6 +205,15 @@ def test_checker_finds_the_races_of_labelled_programs_and_no_others(tmp_path):
     assert {name: name in found for name in labelled.PROGRAMS} == {
         name: label for name, (_, label) in labelled.PROGRAMS.items()
     }
+
+
+def test_without_check_all_calls_are_the_functions_of_the_api():
+    files = {
+        name: call.__code__.co_filename
+        for name in pyshmem.__all__
+        if isinstance(call := getattr(pyshmem, name), FunctionType)
+    }
+    assert len(files) > 100 and not [name for name, file in files.items() if "/pyshmem/check/" in file]
 
 
 def test_a_signal_ends_the_analysis_and_leaves_no_traces(tmp_path):

@@ -36,6 +36,7 @@ def test_ibput_writes_the_blocks_on_pe_and_nothing_else(dtype, shape, me):
     left, _, right = neighbours()
     target, whole = guarded(span(tst, bsize, nblocks), dtype, 3)
     before = whole.clone()
+    shmem.barrier_all()  # no block arrives before all have their clones
     size = span(sst, bsize, nblocks)
     shmem.ibput(whole, payload(me, 1, size, dtype), right, *shape)
     shmem.barrier_all()
