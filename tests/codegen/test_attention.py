@@ -4,7 +4,9 @@ import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import CHIPLETS, spilled, text_of
+from pyshmem.ops.attention.merge_kernel import merge_results
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
+from pyshmem.ops.attention.prefill_library import ROWS
 from pyshmem.ops.attention.prefill_schedules import TILES
 
 MULTIPLY = {"nvidia": r"wgmma\.mma_async\S*bf16", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
@@ -12,6 +14,7 @@ SPILLED = {("nvidia", torch.bfloat16, 256): 20}  # bytes: sums of 256 elements w
 WIDE = {"nvidia": r"cp\.async\.cg\S* .*(0x10|16),", "amd": r"(global|buffer)_load_dwordx4"}
 
 
+MERGED = {"nvidia": r"ld\.global\S*\.v4\.b32", "amd": r"(global|buffer)_load_dwordx4"}
 SHARED = 227 << 10  # bytes that a program may have on sm_90
 
 
@@ -65,3 +68,13 @@ def test_keys_go_into_lds_past_the_registers_where_triton_is_told(monkeypatch):
     for target, load in (("gfx950", r"buffer_load_dwordx4 .* lds$"), ("gfx942", r"buffer_load_dword .* lds$")):
         found = compiled(target, torch.bfloat16, 128)
         assert spilled(found, target) == 0 and places(instructions(text_of(found, target)), load)
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+def test_results_of_parts_of_the_keys_are_merged_by_16_bytes_a_thread_without_spills(target, parts):
+    result, sums = array(torch.bfloat16), array(torch.float32)
+    values = (result,) * parts, (sums,) * parts, (0,) * parts, result, 1 << 20, 4096, 32, 128, 128, parts, ROWS
+    source, options = specialise(merge_results, target, values, num_warps=4)
+    found = compile(source, target=TARGETS[target], options=options.__dict__)
+    vendor = "nvidia" if target == "nvidia" else "amd"
+    assert spilled(found, target) == 0 and places(instructions(text_of(found, target)), MERGED[vendor])

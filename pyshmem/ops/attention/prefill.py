@@ -16,7 +16,9 @@ from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import plans
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.gradients import Options, gradients_of
-from pyshmem.ops.attention.prefill_schedules import NAME, SCHEDULES, Problem, Schedule
+from pyshmem.ops.attention.prefill_library import lacking
+from pyshmem.ops.attention.prefill_schedules import SCHEDULES, Schedule
+from pyshmem.ops.attention.prefill_slots import NAME, Problem
 from pyshmem.ops.attention.segments import ORDERS, Order, segments_of, tokens_at
 from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
@@ -37,9 +39,11 @@ def attention(
         one dtype: bfloat16, float16, float32 or float64.  causal: a query sees no key behind its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
     reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
-    schedule: "auto", "copy_engine" or "bulk_synchronous".  size: the tokens of a sequence on all n PEs, where n does not
-        divide it.  order: "contiguous": PE p has segment p of n, or "zigzag": segments p and 2 n - 1 - p of 2 n, one
-        behind the other, which makes work even under a causal mask. The first segments are longer by one.
+    schedule: "auto", "library", "copy_engine" or "bulk_synchronous". library has torch's kernels: it refuses a scale of 0 or
+        less, and on GPUs, with several PEs, all but 16 bits and heads of a multiple of 8, up to 128, elements.
+    size: the tokens of a sequence on all n PEs, where n does not divide it.  order: "contiguous": PE p has segment p of n,
+        or "zigzag": segments p and 2 n - 1 - p of 2 n, one behind the other, which makes work even under a causal mask. The
+        first segments are longer by one.
     Order: collective over team, None is TEAM_WORLD, on torch's current stream.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -96,13 +100,13 @@ class Plan:
         self.space = self._step.space
 
     def __call__(self, q: Any, k: Any, v: Any, out: Any, reuse: bool) -> torch.Tensor:
-        if out is None:
-            out = self._results.take() if reuse else self._new()
-        else:
+        if out is not None:
             require_own(NAME, out, q=q, k=k, v=v)
-        if self._step.room:
-            self._step(q, k, v, out)
-        return out  # type: ignore[no-any-return]
+        elif reuse:
+            out = self._results.take()
+        elif not (self._step.room and self._step.makes_results):
+            out = self._new()
+        return self._step(q, k, v, out) if self._step.room else out
 
 
 def _prepare(
@@ -115,17 +119,29 @@ def _prepare(
         refuse(ArgumentError, NAME, "causal", repr(causal), "True or False")
     if not isinstance(order, str) or order not in ORDERS:
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
-    usual = "bulk_synchronous" if team.meeting.spans else "copy_engine"  # its puts do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team, q.dtype)
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
     factor = plans.factor_of(NAME, scale, width)
     problem = Problem(team, sequences, whole, heads, k.shape[2], width, q.dtype, factor, causal, ORDERS[order])
+    chosen = _chosen(schedule, problem)
     text = (
         f"q: {sequences} sequences\nsize: {whole} tokens\norder: {order}\nq: {heads} heads\nq: {width} elements\n"
         f"q: {q.dtype}\nk: {k.shape[2]} heads\nscale: {factor}\ncausal: {causal}\nschedule: {chosen}"
     )
     return text, partial(Plan, problem, chosen, q.shape)
+
+
+def _chosen(schedule: Any, problem: Problem) -> str:
+    """Errors: ArgumentError, UnreachableError."""
+    team, missing = problem.team, lacking(problem, device())
+    measured = problem.n_pes == 1 or not torch.version.hip
+    usual = "library" if measured and not missing else "copy_engine"
+    if team.meeting.spans:
+        usual = "bulk_synchronous"  # the others' puts do not reach PEs on other nodes
+    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team, problem.dtype)
+    if chosen == "library" and missing:
+        refuse(ArgumentError, NAME, "schedule", f"'library' with {missing}", "auto, copy_engine or bulk_synchronous")
+    return chosen
 
 
 def _require_operands(q: Any, k: Any, v: Any, out: Any) -> None:

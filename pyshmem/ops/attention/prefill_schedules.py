@@ -7,44 +7,18 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.teams import Team
 from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.gradients import Options, attend
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
-from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
-from pyshmem.ops.copies import Chunks, peers_of, put
+from pyshmem.ops.attention.prefill_library import Library
+from pyshmem.ops.attention.prefill_slots import NAME, Problem, Sender, Slots
+from pyshmem.ops.attention.segments import places_of, segments_of
 from pyshmem.ops.machine import Machine, machine
-from pyshmem.ops.streams import Side, await_mark
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.streams import await_mark
 from pyshmem.runtime import interpreter
 
-NAME = "attention"
-ALIGNED = 64  # elements, so that kernels load 16 bytes at once
-Schedule = Literal["auto", "copy_engine", "bulk_synchronous"]
-
-
-class Problem(NamedTuple):
-    """What a plan is made for. size: the tokens of a sequence on all PEs.  width: the elements of a head."""
-
-    team: Team
-    sequences: int
-    size: int
-    heads: int
-    kv_heads: int
-    width: int
-    dtype: torch.dtype
-    scale: float
-    causal: bool
-    segments: int
-
-    @property
-    def n_pes(self) -> int:
-        return self.team.size
-
-    @property
-    def me(self) -> int:
-        return self.team.me
+Schedule = Literal["auto", "library", "copy_engine", "bulk_synchronous"]
 
 
 class Tile(NamedTuple):
@@ -74,22 +48,18 @@ TILES = {
 class Gathered:
     """Keys and values of all PEs in slots, and the kernel over them."""
 
+    makes_results = False
+
     def __init__(self, problem: Problem, waits: bool) -> None:
-        self.problem, team = problem, problem.team
-        most = max(tokens_at(problem.size, pe, team.size, problem.segments) for pe in range(team.size))
-        count = problem.sequences * most * problem.kv_heads * problem.width
-        self.room = -(-count // ALIGNED) * ALIGNED
-        pair = {} if waits else {"mine": ((2, self.room), problem.dtype)}
-        slots = {"slots": ((team.size, 2, self.room), problem.dtype)}
-        self.space = Workspace(NAME, team, Chunks.space(team, 1) | slots | pair)
-        self.slots, here = self.space["slots"], machine()
+        self.problem, self.slots = problem, Slots(problem, pair=not waits)
+        self.space, self.room, here = self.slots.space, self.slots.room, machine()
         if problem.dtype is torch.float64:
             self.kernel: Any = _Double(problem, self.slots)
             return
         row = tile_of(here, problem)
         items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
         fixed = (
-            shmem.device_context(team), *(self.space[name] for name in ("words", "flags", "slots")), self.room,
+            shmem.device_context(problem.team), *(self.space[name] for name in ("words", "flags", "slots")), self.room,
             problem.size, items, problem.scale * LOG2_E,
         )  # fmt: skip
         self.kernel = Aligned(
@@ -106,53 +76,38 @@ class Gathered:
 class _Double:
     """The kernel of float64, by torch."""
 
-    def __init__(self, problem: Problem, slots: torch.Tensor) -> None:
-        sizes = problem.size, problem.n_pes, problem.segments
-        self.problem, self.tokens = problem, [len(each) for each in places_of(*sizes)]
-        self.order = torch.argsort(torch.cat(places_of(*sizes))).to(slots.device)
-        self.slots, self.options = slots, Options(problem.size, problem.segments, problem.causal, problem.scale)
+    def __init__(self, problem: Problem, slots: Slots) -> None:
+        self.problem, self.slots = problem, slots
+        places = torch.cat(places_of(problem.size, problem.n_pes, problem.segments))
+        self.order = torch.argsort(places).to(slots.arrays.device)
+        self.options = Options(problem.size, problem.segments, problem.causal, problem.scale)
 
     def __call__(self, q: torch.Tensor, out: torch.Tensor) -> None:
-        k, v = (self._whole(which) for which in range(2))
+        parts = zip(*map(self.slots.of, range(self.problem.n_pes)), strict=True)
+        k, v = (torch.cat(each, 1).index_select(1, self.order) for each in parts)
         out.copy_(attend(q, k, v, self.problem.me, self.problem.n_pes, self.options))
-
-    def _whole(self, which: int) -> torch.Tensor:
-        """Return the keys (0) or values (1) of the sequence."""
-        batch, heads, width = self.problem.sequences, self.problem.kv_heads, self.problem.width
-        parts = [
-            slots[which, : batch * tokens * heads * width].view(batch, tokens, heads, width)
-            for slots, tokens in zip(self.slots, self.tokens, strict=True)
-        ]
-        return torch.cat(parts, 1).index_select(1, self.order)
 
 
 class CopyEngine(Gathered):
-    """The copy engine puts keys and values into a slot on each PE, with a flag behind, while the kernel reads others.
+    """The copy engine brings keys and values while the kernel reads others.
 
     The kernel begins when all PEs have reached the call, so that nothing that brings keys has to wait for its programs.
     """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, True)
-        self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
-        self.peers, self.side = peers_of(problem.team), Side()
+        self.sender = Sender(self.slots)
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
-        team = self.problem.team
-        with self.side.after():
-            self.chunks.begin()  # no PE reads its slots of the last call any more
-            ready = self.side.mark()
-            for pe in reversed(self.peers):  # each PE reads those of the next one first
-                for slot, array in zip(self.slots[team.me], (k, v), strict=True):
-                    put(team, slot[: array.numel()], array.view(-1), pe)
-                self.chunks.tell(pe, 0)
-        self.store(self.slots[team.me], k, v)
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        ready = self.sender.send(k, v)
+        self.store(self.slots.arrays[self.problem.me], k, v)
         await_mark(ready)
         if out.numel():
             self.kernel(q, out)
-        if self.peers:
-            self.chunks.wait(self.peers[-1], 0)
-        self.side.join()
+        for pe in self.sender.peers:
+            self.sender.wait(pe, needed=False)
+        self.sender.side.join()
+        return out
 
 
 class BulkSynchronous(Gathered):
@@ -161,14 +116,15 @@ class BulkSynchronous(Gathered):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, False)
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         self.store(self.space["mine"], k, v)
-        shmem.fcollect_on_stream(self.slots, self.space["mine"], team=self.problem.team)
+        shmem.fcollect_on_stream(self.slots.arrays, self.space["mine"], team=self.problem.team)
         if out.numel():
             self.kernel(q, out)
+        return out
 
 
-SCHEDULES = {"copy_engine": CopyEngine, "bulk_synchronous": BulkSynchronous}
+SCHEDULES = {"library": Library, "copy_engine": CopyEngine, "bulk_synchronous": BulkSynchronous}
 
 
 def tile_of(here: Machine, problem: Problem) -> Tile:

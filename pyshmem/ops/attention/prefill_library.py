@@ -1,0 +1,121 @@
+"""Attention by torch's own kernels: a call for the keys of each PE as they come, and a kernel that merges the results.
+
+Under a causal mask, in either order, what this PE's queries see of another PE's keys is a whole block, so one call takes the
+keys of a PE. Results of 16 bits are rounded before they are merged. Idea: Ring Attention (Liu et al., arXiv 2310.01889).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from pyshmem.ops.attention.decode_schedules import power
+from pyshmem.ops.attention.merge_kernel import merge_results
+from pyshmem.ops.attention.prefill_slots import Problem, Sender, Slots
+from pyshmem.ops.attention.segments import segments_of
+
+ROWS = 16  # of a program that merges
+CUDNN_WIDTHS = range(8, 129, 8)
+
+
+class Part(NamedTuple):
+    """What queries see of a PE's keys. start: the first query that sees them, behind which all do.  stop: the keys they see.
+
+    causal: each query sees one key more than the query before it.
+    """
+
+    pe: int
+    start: int
+    stop: int
+    causal: bool
+
+
+def lacking(problem: Problem, device: torch.device) -> str:
+    """Return what torch's kernels do not take, or "": on PEs with one kind of GPU the same on all."""
+    if problem.scale <= 0:
+        return f"scale {problem.scale}"
+    if problem.n_pes == 1 or device.type == "cpu":
+        return ""
+    if problem.dtype not in (torch.float16, torch.bfloat16):
+        return str(problem.dtype)
+    return "" if problem.width in CUDNN_WIDTHS else f"heads of {problem.width} elements"
+
+
+class Library:
+    """The copy engine brings keys and values, and torch's kernels take each PE's as they come."""
+
+    makes_results = True
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.slots = problem, Slots(problem)
+        self.space, self.room, self.sender = self.slots.space, self.slots.room, Sender(self.slots)
+        self.parts = [part_of(problem, pe) for pe in (problem.me, *self.sender.peers)]
+        tokens = problem.tokens(problem.me)
+        self.used = [part.pe for part in self.parts if part.stop and part.start < tokens]
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """Return ``out``, or a new tensor if it is None."""
+        if self.sender.peers:
+            self.sender.send(k, v)
+        found = []
+        for part in self.parts:
+            keys, values, used = k, v, part.pe in self.used
+            if part.pe != self.problem.me:
+                self.sender.wait(part.pe, used)
+                keys, values = self.slots.of(part.pe)
+            if used and q.numel():
+                keys, values = keys[:, : part.stop], values[:, : part.stop]
+                found.append((*self._attend(q[:, part.start :], keys, values, part.causal), part.start))
+        self.sender.side.join()
+        if len(found) > 1:
+            return merge(found, torch.empty_like(q) if out is None else out)
+        result = found[0][0] if found else torch.empty_like(q)
+        return result if out is None else out.copy_(result)
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, Any]:
+        """Return the attention of q over these keys, and the logarithms of the sums of its weights, if others follow."""
+        views = [each.transpose(1, 2) for each in (q, k, v)]
+        if len(self.used) > 1:
+            return with_sums(views, causal, self.problem.scale)
+        shared = self.problem.heads != self.problem.kv_heads
+        found = scaled_dot_product_attention(*views, is_causal=causal, scale=self.problem.scale, enable_gqa=shared)
+        return found.transpose(1, 2).contiguous(), None
+
+
+def part_of(problem: Problem, pe: int) -> Part:
+    """Return what this PE's queries see of the keys of ``pe``."""
+    theirs = problem.tokens(pe)
+    if not problem.causal or pe == problem.me:
+        return Part(pe, 0, theirs, problem.causal)
+    if problem.segments == 1:
+        return Part(pe, 0, theirs if pe < problem.me else 0, False)
+    # an earlier PE's first segment is before all queries, its second one behind them; a later PE's are between both of ours
+    (first, last), (start, stop) = (
+        segments_of(problem.size, each, problem.n_pes, problem.segments)[0] for each in (problem.me, pe)
+    )
+    return Part(pe, 0, stop - start, False) if pe < problem.me else Part(pe, last - first, theirs, False)
+
+
+def with_sums(views: list[torch.Tensor], causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the attention of q, k and v, and the logarithms of the sums of its weights, (batch, heads, tokens)."""
+    aten: Any = torch.ops.aten
+    if not views[0].is_cuda:
+        found, sums = aten._scaled_dot_product_flash_attention_for_cpu(*views, 0.0, causal, scale=scale)
+    elif torch.version.hip:
+        found, sums = aten._scaled_dot_product_flash_attention(*views, 0.0, causal, scale=scale)[:2]
+    else:
+        found, sums = aten._scaled_dot_product_cudnn_attention(*views, None, True, 0.0, causal, scale=scale)[:2]
+    return found.transpose(1, 2).contiguous(), sums.reshape(found.shape[:3]).contiguous()
+
+
+def merge(found: list[tuple[torch.Tensor, torch.Tensor, int]], out: torch.Tensor) -> torch.Tensor:
+    """Merge results of parts of the keys, with their sums and first tokens, into ``out``."""
+    results, sums, starts = zip(*found, strict=True)
+    batch, tokens, heads, width = out.shape
+    rows = batch * tokens * heads
+    merge_results[(-(-rows // ROWS),)](
+        results, sums, starts, out, rows, tokens, heads, width, power(width, 16), len(found), ROWS, num_warps=4
+    )
+    return out

@@ -1,0 +1,88 @@
+"""The memory in which attention finds the keys and values of all PEs, and the copies that bring them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from pyshmem.host.teams import Team
+from pyshmem.ops.attention.segments import tokens_at
+from pyshmem.ops.copies import Chunks, peers_of, put
+from pyshmem.ops.streams import Side
+from pyshmem.ops.workspace import Wanted, Workspace
+
+NAME = "attention"
+ALIGNED = 64  # elements, so that kernels load 16 bytes at once
+
+
+class Problem(NamedTuple):
+    """What a plan is made for. size: the tokens of a sequence on all PEs.  width: the elements of a head."""
+
+    team: Team
+    sequences: int
+    size: int
+    heads: int
+    kv_heads: int
+    width: int
+    dtype: torch.dtype
+    scale: float
+    causal: bool
+    segments: int
+
+    @property
+    def n_pes(self) -> int:
+        return self.team.size
+
+    @property
+    def me(self) -> int:
+        return self.team.me
+
+    def tokens(self, pe: int) -> int:
+        """Return the tokens of a sequence that ``pe`` has."""
+        return tokens_at(self.size, pe, self.n_pes, self.segments)
+
+
+class Slots:
+    """For each PE of the team ``room`` elements of keys and as many of values: ``arrays``, (n_pes, 2, room)."""
+
+    def __init__(self, problem: Problem, pair: bool = False) -> None:
+        """pair: a part of the memory, "mine", (2, room), is what this PE sends."""
+        self.problem, n = problem, problem.n_pes
+        count = problem.sequences * max(map(problem.tokens, range(n))) * problem.kv_heads * problem.width
+        self.room = -(-count // ALIGNED) * ALIGNED
+        wanted: Wanted = Chunks.space(problem.team, 1) | {"slots": ((n, 2, self.room), problem.dtype)}
+        mine: Wanted = {"mine": ((2, self.room), problem.dtype)} if pair else {}
+        self.space = Workspace(NAME, problem.team, wanted | mine)
+        self.arrays = self.space["slots"]
+
+    def of(self, pe: int) -> list[torch.Tensor]:
+        """Return the keys and the values of a PE, (batch, its tokens, kv_heads, dim)."""
+        shape = self.problem.sequences, self.problem.tokens(pe), self.problem.kv_heads, self.problem.width
+        count = torch.Size(shape).numel()
+        return [each[:count].view(shape) for each in self.arrays[pe]]
+
+
+class Sender:
+    """The copy engine puts this PE's keys and values into its slot on each PE, with a flag behind, on a side stream."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots, self.team = slots, slots.problem.team
+        self.chunks = Chunks(self.team, slots.space["words"], slots.space["flags"])
+        self.peers, self.side = peers_of(self.team), Side()
+
+    def send(self, k: torch.Tensor, v: torch.Tensor) -> Any:
+        """Begin a call. Return a mark of the time when all PEs have reached it."""
+        with self.side.after():
+            self.chunks.begin()  # no PE reads its slots of the last call any more
+            ready = self.side.mark()
+            for pe in reversed(self.peers):  # each PE reads those of the next one first
+                for slot, array in zip(self.slots.arrays[self.team.me], (k, v), strict=True):
+                    put(self.team, slot[: array.numel()], array.view(-1), pe)
+                self.chunks.tell(pe, 0)
+        return ready
+
+    def wait(self, pe: int, needed: bool) -> None:
+        """Let the current stream wait for the keys and values of a peer. The last peer's end the call, needed or not."""
+        if needed or pe == self.peers[-1]:
+            self.chunks.wait(pe, 0)
