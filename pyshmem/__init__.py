@@ -28,6 +28,19 @@ if _interpreter.active():
 
 from pyshmem import check as check
 from pyshmem.host.addresses import c_address, from_address, heap_bases, peer_addresses
+from pyshmem.host.allocation import (
+    addr_accessible,
+    align,
+    calloc,
+    free,
+    is_symmetric,
+    malloc,
+    malloc_with_hints,
+    pe_accessible,
+    ptr,
+    realloc,
+    team_ptr,
+)
 from pyshmem.host.amo import (
     atomic_add,
     atomic_and,
@@ -99,19 +112,6 @@ from pyshmem.host.init import (
     query_thread,
 )
 from pyshmem.host.locks import Lock, clear_lock, set_lock, test_lock
-from pyshmem.host.memory import (
-    addr_accessible,
-    align,
-    calloc,
-    free,
-    is_symmetric,
-    malloc,
-    malloc_with_hints,
-    pe_accessible,
-    ptr,
-    realloc,
-    team_ptr,
-)
 from pyshmem.host.on_stream import (
     alltoall_on_stream,
     barrier_on_stream,

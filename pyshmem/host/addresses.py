@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.memory import heap_for
+from pyshmem.host.allocation import heap_for
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime.arguments import Array, as_dtype, count_of, describe, require_init, require_symmetric
 from pyshmem.runtime.cpu_heap import cpu

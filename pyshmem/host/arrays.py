@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.memory import allocate, finish, is_symmetric
+from pyshmem.host.allocation import allocate, finish, is_symmetric
 from pyshmem.runtime.arguments import an, as_dtype, count_of, refuse_dtype, require_init, scalar
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import Device

@@ -21,7 +21,7 @@ from pyshmem.runtime import (
     exits,
     faults,
     host_timeouts,
-    launcher,
+    how_started,
     nodes,
     report,
     requirements,
@@ -180,7 +180,7 @@ def _connect(comm: Any, thread_level: int) -> tuple[Any, Any]:
     """Return mpi4py's module MPI, or what stands for it, and the communicator of the job."""
     if not isinstance(thread_level, int) or not 0 <= thread_level <= 3:
         refuse(ArgumentError, "init", "thread_level", repr(thread_level), "one of shmem.THREAD")
-    if bootstrap.is_group(comm) or (comm is None and launcher.is_torchs()):
+    if bootstrap.is_group(comm) or (comm is None and how_started.is_torchs()):
         torchs = bootstrap.by_environment() if comm is None else bootstrap.by_group(comm)
         exits.watch(torchs)
         return torchs, torchs.COMM_WORLD
@@ -194,8 +194,8 @@ def _connect(comm: Any, thread_level: int) -> tuple[Any, Any]:
 
 
 def _start_mpi(thread_level: int) -> Any:
-    launcher.refuse_torchrun()
-    launcher.match_library()
+    how_started.refuse_torchrun()
+    how_started.match_library()
     import mpi4py
 
     if "mpi4py.MPI" not in sys.modules:
@@ -204,16 +204,16 @@ def _start_mpi(thread_level: int) -> Any:
         )
     from mpi4py import MPI
 
-    launcher.refuse_foreign_library(MPI.Get_library_version())
+    how_started.refuse_foreign_library(MPI.Get_library_version())
     if MPI.Is_finalized():
         refuse(LaunchError, "init", "MPI", "finalised", "MPI still up: it cannot be started twice in a process")
     if not MPI.Is_initialized():
-        launcher.refuse_full_shared_memory()
-        launcher.choose_network(MPI.Get_library_version())
+        how_started.refuse_full_shared_memory()
+        how_started.choose_network(MPI.Get_library_version())
         MPI.Init_thread(thread_level)
         exits.own_mpi(MPI)
-    launcher.refuse_split_job(MPI.COMM_WORLD.size)
-    launcher.note_single_pe(MPI.COMM_WORLD.size)
+    how_started.refuse_split_job(MPI.COMM_WORLD.size)
+    how_started.note_single_pe(MPI.COMM_WORLD.size)
     return MPI
 
 

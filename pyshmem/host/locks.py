@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host import arrays, memory, ordering
+from pyshmem.host import allocation, arrays, ordering
 from pyshmem.host.wait import CMP
 from pyshmem.runtime.arguments import Array, refuse_dtype
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -100,7 +100,7 @@ class Lock:
         """Free the lock's word. Collective over TEAM_WORLD. Does nothing for a lock that is destroyed."""
         if not self._destroyed:
             self._destroyed = True
-            memory.free(self.word)
+            allocation.free(self.word)
 
     def __enter__(self) -> Lock:
         set_lock(self.word)

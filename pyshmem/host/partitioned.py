@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.host.allocation import allocate, finish, free
 from pyshmem.host.arrays import shape_of
-from pyshmem.host.memory import allocate, finish, free
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import as_dtype, count_of, describe, exact_int, integer_of, name_of, require_init

@@ -10,7 +10,7 @@ import sys
 import pytest
 from jobs import mpiexec, python
 
-from pyshmem.runtime import launcher
+from pyshmem.runtime import how_started
 
 HEAD = "import sys\nimport torch\nimport pyshmem as shmem\n"
 
@@ -43,11 +43,11 @@ def test_a_program_started_by_python_alone_at_a_terminal_says_so_once(
 ):
     for name, value in {**ALONE, **variables}.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(launcher, "_noted", False)
+    monkeypatch.setattr(how_started, "_noted", False)
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     for _ in range(2):
-        launcher.note_single_pe(size)
+        how_started.note_single_pe(size)
     line = "pyshmem: only 1 PE; pyshmemrun -n 4 prog.py starts 4 (PYSHMEM_QUIET=1 hides this line)\n"
     assert capsys.readouterr().err == line * said
 

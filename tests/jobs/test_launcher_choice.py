@@ -9,7 +9,7 @@ import pytest
 from pyshmem.launch import launchers, libmpi, pe, run
 from launching import MPI, PYSHMEMRUN
 
-from pyshmem.runtime import launcher as starting
+from pyshmem.runtime import how_started
 
 
 def refusal(capsys, *words):
@@ -120,7 +120,7 @@ def test_mpich_takes_libfabric_only_under_srun_if_it_has_it_and_the_user_has_not
     monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD")  # what the call sets is taken back
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
-    starting.choose_network(f"MPICH Version: 5.0.2\nMPICH Device: {device}\n")
+    how_started.choose_network(f"MPICH Version: 5.0.2\nMPICH Device: {device}\n")
     assert os.environ.get("MPIR_CVAR_CH4_NETMOD") == taken
 
 

@@ -12,7 +12,7 @@ from jobs import python
 from test_doc_programs import PROGRAMS
 
 import pyshmem as shmem
-from pyshmem.runtime import bootstrap, launcher
+from pyshmem.runtime import bootstrap, how_started
 from pyshmem.runtime.job import job
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
@@ -153,14 +153,14 @@ def test_torch_connects_the_processes_only_where_no_mpi_launcher_does(case, monk
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert launcher.is_torchs() is wanted
+    assert how_started.is_torchs() is wanted
 
 
 def test_a_program_that_has_imported_mpi_is_started_by_it(monkeypatch):
     for name in bootstrap.VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", os)
-    assert not launcher.is_torchs()
+    assert not how_started.is_torchs()
 
 
 def on_all(size, call, store=None):

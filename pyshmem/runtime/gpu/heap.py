@@ -1,4 +1,4 @@
-"""The symmetric heap in GPU memory: how it opens, grows and ends. host/memory.py allocates arrays in it."""
+"""The symmetric heap in GPU memory: how it opens, grows and ends. host/allocation.py allocates arrays in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here.
+"""Signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here, by vendor in instructions.py.
 
 A signal is a release store or atomic of one thread, behind a barrier of the program: peers that see it see the earlier
 stores of all threads. All threads of the program call these functions.
