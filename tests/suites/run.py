@@ -38,6 +38,7 @@ EXTRA = {  # the files that a program needs beside its own
 }
 CHOICES = ("-I../../include", "-DRADIUS=2", "-DDOUBLE=1", "-DSTAR=1", "-DSPLITFENCE=0", "-DSYNCHRONOUS=1")
 OPTIONS = {"isx": ("-DSCALING_OPTION=1",), **dict.fromkeys(KERNELS, CHOICES)}  # what their makefiles choose
+HEAPS = {"isx": "1100m"}
 ARGUMENTS = {
     "isx": ["1048576", "/dev/null"],
     "bigget": ["-s", "1"],
@@ -87,7 +88,9 @@ def results(path: Path, pes: list[int], folder: Path, library: bool) -> tuple[li
     if errors:
         return ["no compile"] * len(pes), errors[:600]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI_", "OMPI_"))}
-    environment.setdefault("SHMEM_SYMMETRIC_SIZE", "256m")  # of each of up to 8 PEs, of two programs at once
+    environment.setdefault(
+        "SHMEM_SYMMETRIC_SIZE", HEAPS.get(path.stem, "256m")
+    )  # small: 8 PEs, and two programs at once
     environment |= {"PYSHMEM_QUIET": "1", "PYSHMEM_SYMMETRIC_LIBS": target.name, "PYSHMEM_PYTHON": sys.executable}
     start = [*warm(), str(folder / "caller.py")] if library else []
     columns, said = [], ""
