@@ -120,7 +120,7 @@ $(VENV)/mpi-%: $(VENV)/.installed
 test-c-suites: $(VENV)/.installed
 	$(BIN)/python tests/suites/run.py $(SUITES) $(SUITE)
 
-CHECKED := $(or $(PES_TESTS),test_signal.py test_wait.py test_locks.py test_ordering.py)
+CHECKED := $(or $(PES_TESTS),test_signal.py test_wait.py test_wait_vector.py test_locks.py test_ordering.py test_strided_blocks.py test_device_ordering.py)
 test-checked: $(VENV)/.installed
 	$(BIN)/pyshmemrun --check=all -n 2 -m pytest $(CHECKED:%=tests/pes/%) -q
 	$(BIN)/pyshmemrun --check=all -n 3 -m pytest $(CHECKED:%=tests/pes/%) -q
