@@ -328,7 +328,8 @@ def ordering(name: str, call: Call) -> Call:
         given = (*arguments, *options.values(), None)
         if name == "pe_quiet":
             pes, ctx = given[:2]
-            recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
+            if ctx is None or ctx:  # a context that could not be made has no PEs, and the call does nothing
+                recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
         elif name == "fence":
             recorder.write(now(), "fence", context(given[0]))
         else:
