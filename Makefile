@@ -195,9 +195,11 @@ bench-gpu: $(GPU_VENV)/.installed
 	cd $(GPU_VENV)/run && ../bin/python -m benchmarks --gpus $(or $(firstword $(GPUS)),1) --quick --budget 60 --limit 120 \
 	    --suite gpu gpu_pt2pt gpu_collectives --json $(FIGURES)/gpu.json --plots $(FIGURES) $(BENCH)
 
-# -W: an undefined name or a broken link is an error.
+# -W: an undefined name or a broken link is an error. A terminal is shown how far it is.
+QUIET = $(shell test -t 2 || echo -q)
 docs: $(VENV)/.docs
-	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
+	$(BIN)/sphinx-build -W --keep-going $(QUIET) docs docs/_build
+	$(BIN)/python -m pytest tests/html -q
 	@echo "docs/_build/index.html"
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -39,3 +39,4 @@ suppress_warnings = ["myst.xref_missing"]  # links to files outside of docs; tes
 
 def setup(app):
     app.connect("autodoc-process-docstring", pages.show)
+    app.connect("autodoc-process-signature", pages.spell)

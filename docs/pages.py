@@ -14,7 +14,7 @@ import shutil
 import sys
 import types
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from families import SECTIONS
 
@@ -88,6 +88,17 @@ def show(app: Any, what: str, name: str, shown: Any, options: Any, lines: list[s
                 labels, text = ("Specification",), "OpenSHMEM 1.6, " + text.removeprefix("OpenSHMEM 1.6, ")
             mark = "**{}**" if labels[0].istitle() else "``{}``"
             lines += [", ".join(map(mark.format, labels)), f"   {rst(kind, text)}", ""]
+
+
+def spell(app: Any, what: str, name: str, called: Any, options: Any, signature: Any, returned: Any) -> Any:
+    """For autodoc's event: the ``signature`` with the words of each Literal in place of its name."""
+    known = getattr(plain(called), "__globals__", {})
+
+    def words(found: re.Match[str]) -> str:
+        kind = known.get(found[0])
+        return f"Literal{list(get_args(kind))}" if get_origin(kind) is Literal else found[0]
+
+    return (re.sub(r"\b[A-Z]\w*\b", words, signature), returned) if signature else None
 
 
 def write(folder: pathlib.Path) -> None:
