@@ -119,6 +119,7 @@ def test_a_piece_travels_while_the_copy_engine_has_another(to, gpu, monkeypatch)
         return lambda *arguments: (done.append(name), getattr(_native, name)(*arguments))[1]
 
     calls = types.SimpleNamespace(**{name: noted(name) for name in ("far_ask", "far_await", "far_put")})
+    calls.fabric_takes = _native.fabric_takes
     monkeypatch.setattr(module, "_native", calls)
     to.get(own.ctypes.data, place(right, 0), own.size)
     take = ["far_await", "copy", "synchronize"]
