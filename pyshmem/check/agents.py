@@ -43,7 +43,7 @@ class Agent:
         self.streams = streams
         self.own, self.stores = streams.new(), streams.new()
         self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
-        self.unfinished: dict[int, Stream] = {}  # non-blocking accesses of local memory, by context
+        self.unfinished: dict[tuple[int, int], Stream] = {}  # non-blocking accesses of local memory, by context and PE
         self.adopted: list[Stream] = []  # operations of kernels that have ended: quiet completes them
         self.clock = 1
         self._touched = True
@@ -84,10 +84,10 @@ class Agent:
             found = self.remote[ctx, target] = self.streams.new()
         return found
 
-    def pending(self, ctx: int) -> Stream:
-        found = self.unfinished.get(ctx)
+    def pending(self, ctx: int, pe: int) -> Stream:
+        found = self.unfinished.get((ctx, pe))
         if found is None:
-            found = self.unfinished[ctx] = self.streams.new()
+            found = self.unfinished[ctx, pe] = self.streams.new()
         return found
 
     # ---- order ----
@@ -106,13 +106,13 @@ class Agent:
             if of == ctx and (pes is None or pe in pes):
                 stream.fenced = upto[stream.id] = stream.number
                 self.know.single.pop(stream.id, None)
-        if pes is None:
-            if ctx in self.unfinished:
-                upto[self.unfinished[ctx].id] = self.unfinished[ctx].number
-            if ctx == 0:
-                self.clock += bool(self.adopted)
-                self._end(self.adopted)
-                self.adopted.clear()
+        for (of, pe), stream in self.unfinished.items():
+            if of == ctx and (pes is None or pe in pes):
+                upto[stream.id] = stream.number
+        if pes is None and ctx == 0:
+            self.clock += bool(self.adopted)
+            self._end(self.adopted)
+            self.adopted.clear()
         self.stores.fenced = self.stores.number
         self._changed()
 

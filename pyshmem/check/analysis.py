@@ -123,19 +123,19 @@ class Analysis:
             self._change(op, pe, span, *change)
         return op
 
-    def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, nbi: bool) -> None:
-        """The local side of an operation: at once, or at some time until quiet."""
-        op = self._op(agent, kind, site, name, agent.pending(ctx) if nbi else None)
+    def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, pe: int | None) -> None:
+        """The local side of an operation: at once, or at some time until quiet. pe: with which PE, of a non-blocking one."""
+        op = self._op(agent, kind, site, name, None if pe is None else agent.pending(ctx, pe))
         for space, *each in ranges:
             span = tuple(each)
             self._touch(op, agent, space, span)
-            if kind == WRITE and not nbi:
+            if kind == WRITE and pe is None:
                 self._change(op, space, span, "store", None)
 
     def _put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
         agent = self.now[pe]
-        self._local(agent, READ, site, name, source, ctx, nbi)
+        self._local(agent, READ, site, name, source, ctx, target if nbi else None)
         self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
 
@@ -144,8 +144,8 @@ class Analysis:
         agent = self.now[pe]
         there = [(target, *each) for each in source]
         self._overlap(agent, site, name, dest, there)
-        self._local(agent, READ, site, name, there, ctx, nbi)
-        self._local(agent, WRITE, site, name, dest, ctx, nbi)
+        self._local(agent, READ, site, name, there, ctx, target if nbi else None)
+        self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
 
     def _overlap(self, agent: Agent, site: int, name: str, first: Ranges, second: Ranges) -> None:
         for space, *each in first:
@@ -158,7 +158,7 @@ class Analysis:
     def _putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
         agent = self.now[pe]
-        self._local(agent, READ, site, name, source, ctx, nbi)
+        self._local(agent, READ, site, name, source, ctx, target if nbi else None)
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
