@@ -442,3 +442,37 @@ def test_a_pe_killed_while_a_fabric_carries_its_data_ends_the_job(call, killed, 
     environment = MESSAGES | {"SHMEM_SYMMETRIC_SIZE": "32m", "PYSHMEM_WAIT_TIMEOUT": "0"}
     status, _, _ = mpiexec(2, LOST, call, str(killed), tmp_path=tmp_path, environment=environment)
     assert status != 0
+
+
+SHARED = """
+import types
+import numpy as np
+import pyshmem as shmem
+from pyshmem.runtime import _native
+from pyshmem.runtime.far import GPU, SHIFT
+from pyshmem.transport.far import fabric as module
+
+shmem.init()
+me, part = shmem.my_pe(), 1 << 15
+heap, source = np.zeros(2 * part, np.uint8), np.full(1000, me + 1, np.uint8)
+there, at = (2 - me) << SHIFT | GPU, heap.ctypes.data
+module.gpu = types.SimpleNamespace(system=at, base=at, size=part, index=0, far_deltas={1 - me: there - at})
+fabric = module.fabric
+fabric.share(0, part, 0)
+assert fabric.gpu == "registered" and not heap.any(), fabric.gpu
+fabric.share(part, 2 * part, 0)  # a growth
+_native.far_put(there + part - 500, source.ctypes.data, 1000)
+_native.far_quiet()
+shmem.barrier_all()
+assert (heap[part - 500 : part + 500] == 2 - me).all() and not heap[: part - 500].any() and not heap[part + 500 :].any()
+fabric.share(0, part, 1)
+print(fabric.gpu)
+shmem.barrier_all()
+"""
+
+
+def test_gpu_heaps_are_registered_on_all_pes_and_tested_or_none_is_and_info_has_the_reason(tmp_path):
+    """CPU memory stands for GPU memory, and is then said to be CUDA's, which no library here takes."""
+    status, out, err = mpiexec(2, SHARED, tmp_path=tmp_path, environment=FABRIC)
+    assert status == 0, err
+    assert out.count("through pinned CPU memory: on PE 0 ") == 2, out
