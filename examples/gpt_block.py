@@ -46,7 +46,7 @@ plan = {"embed": nn.whole, "head": nn.whole, "norms.*": nn.whole, "attention": n
 model = nn.parallelize(copy.deepcopy(alone), plan | {"up": nn.columns(), "down": nn.rows}, team="tensor")
 reducer = ops.GradientReducer(model, team=data)
 optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each in (model, alone)]
-step = torch.arange(TOKENS + 1, device=device)[:, None]
+step = torch.arange(TOKENS + 1)[:, None]
 losses = []
 for _ in range(20):
     words = (step * 3 + torch.randint(VOCABULARY, (1, BATCH * data.n_pes()))).to(device) % VOCABULARY

@@ -21,6 +21,11 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 every_order = pytest.mark.parametrize("order", ORDERS)
 
 
+def dtypes_of(schedule):
+    """Torch's kernels give the sums of weights that several PEs need on GPUs for 16 bits alone."""
+    return list(BOUNDS)[1:] if schedule == "library" and GPU and shmem.n_pes() > 1 else list(BOUNDS)
+
+
 class Case:
     """A batch of sequences that the PEs of a team have in an order, and what is wanted here, in float64."""
 
@@ -50,7 +55,7 @@ class Case:
 @every_schedule
 @every_order
 def test_every_schedule_gives_the_attention_of_this_pes_tokens(schedule, order):
-    for dtype, causal in zip(BOUNDS, (True, False, True), strict=True):
+    for dtype, causal in zip(dtypes_of(schedule), (True, False, True), strict=False):
         case = Case(dtype=dtype, order=order, causal=causal)
         out = torch.full_like(case.q, float("nan"))
         assert case.call(schedule, out=out) is out
@@ -59,7 +64,7 @@ def test_every_schedule_gives_the_attention_of_this_pes_tokens(schedule, order):
 
 @every_schedule
 def test_addresses_and_results_of_one_pe_alone_find_the_plan(schedule):
-    case = Case()
+    case = Case(dtype=dtypes_of(schedule)[0])
     case.check(case.call(schedule))
     if shmem.my_pe() == 0:
         case.q, case.k, case.v = map(odd, (case.q, case.k, case.v))
@@ -84,8 +89,8 @@ def test_numbers_of_heads_and_their_widths_are_any(heads, kv_heads, dim):
 @pytest.mark.parametrize("size", [0, 1, 2, 5, 17, 32, 100])
 def test_any_number_of_tokens_is_divided_among_the_pes(order, size):
     """Shares without tokens, of less than a tile, of a tile, and of several that are not whole."""
-    case = Case(size, heads=1, order=order)
     for schedule in SCHEDULES:
+        case = Case(size, heads=1, order=order, dtype=dtypes_of(schedule)[0])
         case.check(case.call(schedule))
 
 
@@ -103,8 +108,8 @@ def test_every_schedule_gives_the_attention_at_the_sizes_of_models(schedule):
         (3000, 1, 192, torch.bfloat16, "zigzag", False), (1000, 1, 128, torch.float32, "zigzag", True),
     ):  # fmt: skip
         case = Case(size, batch, 8, 2, dim, dtype, order=order, causal=causal)
-        if schedule == "library" and shmem.n_pes() > 1 and (dim > 128 or dtype is torch.float32):
-            continue  # of which torch gives no sums
+        if dtype not in dtypes_of(schedule) or (dim > 128 and dtypes_of(schedule) != list(BOUNDS)):
+            continue
         for _ in range(3):
             out = torch.full_like(case.q, float("nan"))
             case.check(case.call(schedule, out=out), (dtype, dim, size, causal))
@@ -151,7 +156,8 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
         puts(*given)
 
     monkeypatch.setattr(prefill_slots, "put", late)
-    cases = [Case(20, heads=1, seed=seed, causal=False) for seed in range(3)]
+    dtype = dtypes_of(schedule)[0]
+    cases = [Case(20, heads=1, seed=seed, causal=False, dtype=dtype) for seed in range(3)]
     q, k, v = (each.clone() for each in (cases[0].q, cases[0].k, cases[0].v))
     for turn in range(300 if GPU else 4):
         case = cases[turn % 3]
@@ -175,7 +181,7 @@ def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):
 def test_teams_of_some_pes_share_their_tokens(smaller_teams):
     for team in smaller_teams:
         for schedule in SCHEDULES if team else ():
-            case = Case(heads=1, team=team, order="zigzag")
+            case = Case(heads=1, team=team, order="zigzag", dtype=dtypes_of(schedule)[0])
             case.check(case.call(schedule), schedule)
 
 

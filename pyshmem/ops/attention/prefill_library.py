@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from pyshmem.ops.aligned import is_aligned
 from pyshmem.ops.attention.decode_schedules import power
 from pyshmem.ops.attention.merge_kernel import merge_results
 from pyshmem.ops.attention.prefill_slots import Problem, Sender, Slots
@@ -57,6 +58,7 @@ class Library:
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return ``out``, or a new tensor if it is None."""
+        q, k, v = (each if is_aligned(each) else each.clone() for each in (q, k, v))  # cuDNN loads 16 bytes at once
         if self.sender.peers:
             self.sender.send(k, v)
         found = []
