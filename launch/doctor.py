@@ -58,4 +58,6 @@ def _job(n: int, part: str) -> int:
     command = [sys.executable, "-m", "pyshmem.launch", "-n", str(n), "--timeout", str(SECONDS), "-m"]
     usual = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1"}
     environment = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}}
-    return subprocess.run([*command, "pyshmem.launch.examination", part], env=environment, check=False).returncode
+    command += ["pyshmem.launch.examination", part]
+    # not in the user's folder, which may have a package pyshmem that is not the installed one
+    return subprocess.run(command, env=environment, cwd=sys.prefix, check=False).returncode

@@ -84,8 +84,9 @@ def _mpi(missing: list[str]) -> Iterator[str]:
         return
     yield f"{library.version}, in {library.path}"
     said = subprocess.run(
-        [sys.executable, "-c", ABILITIES], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-    )
+        [sys.executable, "-c", ABILITIES], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        cwd=sys.prefix,  # the user's folder may have a package pyshmem that is not the installed one
+    )  # fmt: skip
     if said.returncode:
         yield f"MPI_Init fails: {(said.stderr.strip() or 'without a word').splitlines()[-1]}"
         missing.append("an MPI that can start one process by itself: see the line above")

@@ -8,7 +8,7 @@ import pyshmem as shmem
 from pyshmem.distributed.lanes import Lane, arena
 from pyshmem.distributed.messages import mailbox
 from pyshmem.host.teams import Team
-from pyshmem.runtime import launcher
+from pyshmem.runtime import how_started
 from pyshmem.runtime.areas import begin, clear, pool
 from pyshmem.runtime.bootstrap import StoreComm
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, refuse
@@ -44,7 +44,7 @@ class GroupTeam(Team):
 def start(group: Any) -> None:
     """Call init if the program has not: by the group's store, unless a launcher of MPI connects the processes."""
     if not shmem.query_initialized():
-        by_store = launcher.is_torchs() or not launcher.is_mpis()
+        by_store = how_started.is_torchs() or not how_started.is_mpis()
         shmem.init(group if by_store else None)
 
 

@@ -11,10 +11,13 @@ from standin import HEAD
 CALLS = ("put", "get", "signal", "atomic", "kernel", "all-reduce", "GEMM", "fused GEMM")
 
 
-def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints():
+def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp_path):
+    """In a folder with another package pyshmem, such as a checkout that is not built."""
+    (tmp_path / "pyshmem").mkdir()
+    (tmp_path / "pyshmem" / "__init__.py").write_text("raise ImportError('not the installed one')")
     command = [os.path.join(os.path.dirname(sys.executable), "pyshmem"), "doctor", "-n", "2"]
     environment = {**os.environ, "PYSHMEM_HEAP": "cpu"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /", done.stdout)
     assert re.findall(r"^.{10} (.+): ok  cpu heap, 2 x 2 PEs$", done.stdout, re.MULTILINE) == list(CALLS), done.stdout

@@ -180,9 +180,9 @@ class Fabric:
 
         first, end: bytes from the start of the heap. iface: libfabric's number of this kind of memory.
         """
-        assert job.comm is not None
         if self.name != "fabric" or (first and self.gpu != _DIRECT):
             return
+        assert job.comm is not None
         every: list[Any] = []
 
         def admit() -> None:

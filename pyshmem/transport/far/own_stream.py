@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def enter(heap: GpuHeap) -> None:
     """Make the stream current in this thread, if the legacy stream is."""
-    if heap.driver.has("create_stream") and torch.cuda.current_stream(heap.device) == torch.cuda.default_stream(
+    if heap.driver.vendor == "cuda" and torch.cuda.current_stream(heap.device) == torch.cuda.default_stream(
         heap.device
     ):
         torch.cuda.set_stream(_stream(heap))
@@ -27,7 +27,7 @@ def enter(heap: GpuHeap) -> None:
 
 def leave(heap: GpuHeap) -> None:
     """Make the legacy stream current again, if this one is."""
-    if heap.driver.has("create_stream") and torch.cuda.current_stream(heap.device) == _stream(heap):
+    if heap.driver.vendor == "cuda" and torch.cuda.current_stream(heap.device) == _stream(heap):
         torch.cuda.set_stream(torch.cuda.default_stream(heap.device))
 
 
