@@ -20,6 +20,11 @@ def library(tmp_path_factory):
     return standin.build(tmp_path_factory.mktemp("standin"))
 
 
+@pytest.fixture(name="standin")
+def standin_of_one_gpu(library):
+    return standin.Standin(library)
+
+
 @pytest.fixture(autouse=True)
 def no_error_is_kept():
     """torch reports an error that it finds in HIP after its next launch as its own."""

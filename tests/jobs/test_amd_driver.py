@@ -23,11 +23,6 @@ from standin import HEAD, Alone, Ledger, Standin, contents
 MIB = 1 << 20
 
 
-@pytest.fixture
-def standin(library):
-    return Standin(library)
-
-
 def test_every_hip_function_of_the_table_is_checked_by_the_standin(standin):
     driver = Driver("hip", 0, standin.path)
     assert [name for name, (_, hip, _) in seam._CALLS.items() if hip and not driver.has(name)] == []

@@ -12,11 +12,6 @@ from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
 MIB = 1 << 20
 
 
-@pytest.fixture
-def standin(library):
-    return Standin(library)
-
-
 # ---- virtual memory ----
 
 

@@ -14,8 +14,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
 from pyshmem.ops.gradients import Gradients
 
-Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
 
 class Options(NamedTuple):
     """Of a call. size: the tokens of a sequence on all PEs.  segments: of a PE."""
@@ -104,6 +102,6 @@ def _longest(n: int, options: Options) -> int:
 
 def _places(longest: int, n: int, options: Options, device: torch.device) -> torch.Tensor:
     """Return where each token of the sequence is among rows of all PEs, ``longest`` of each."""
-    every = places_of(options.size, n, options.segments)
+    every = [places_of(options.size, pe, n, options.segments) for pe in range(n)]
     lines = torch.cat([pe * longest + torch.arange(len(each)) for pe, each in enumerate(every)])
     return torch.empty_like(lines).index_put_((torch.cat(every),), lines).to(device)

@@ -14,12 +14,13 @@ import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import plans
+from pyshmem.ops.attention import segments
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.gradients import Options, gradients_of
 from pyshmem.ops.attention.prefill_library import lacking
 from pyshmem.ops.attention.prefill_schedules import SCHEDULES, Schedule
 from pyshmem.ops.attention.prefill_slots import NAME, Problem
-from pyshmem.ops.attention.segments import ORDERS, Order, segments_of, tokens_at
+from pyshmem.ops.attention.segments import ORDERS, Order, tokens_at
 from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own, shared
@@ -83,7 +84,7 @@ def reference(
 
 def places_of(size: int, pe: int, n_pes: int, order: str) -> torch.Tensor:
     """Return the places in the sequence of the tokens that ``pe`` has."""
-    return torch.cat([torch.arange(*each) for each in segments_of(size, pe, n_pes, ORDERS[order])])
+    return segments.places_of(size, pe, n_pes, ORDERS[order])
 
 
 class Plan:

@@ -52,9 +52,10 @@ class Library:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.slots = problem, Slots(problem)
         self.space, self.room, self.sender = self.slots.space, self.slots.room, Sender(self.slots)
-        self.parts = [part_of(problem, pe) for pe in (problem.me, *self.sender.peers)]
+        parts = [part_of(problem, pe) for pe in (problem.me, *self.sender.peers)]
         tokens = problem.tokens(problem.me)
-        self.used = [part.pe for part in self.parts if part.stop and part.start < tokens]
+        self.parts = [(part, bool(part.stop) and part.start < tokens, self.slots.of(part.pe)) for part in parts]
+        self.merges = sum(used for _, used, _ in self.parts) > 1
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return ``out``, or a new tensor if it is None."""
@@ -62,11 +63,11 @@ class Library:
         if self.sender.peers:
             self.sender.send(k, v)
         found = []
-        for part in self.parts:
-            keys, values, used = k, v, part.pe in self.used
-            if part.pe != self.problem.me:
+        for part, used, (keys, values) in self.parts:
+            if part.pe == self.problem.me:
+                keys, values = k, v
+            else:
                 self.sender.wait(part.pe, used)
-                keys, values = self.slots.of(part.pe)
             if used and q.numel():
                 keys, values = keys[:, : part.stop], values[:, : part.stop]
                 found.append((*self._attend(q[:, part.start :], keys, values, part.causal), part.start))
@@ -79,7 +80,7 @@ class Library:
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, Any]:
         """Return the attention of q over these keys, and the logarithms of the sums of its weights, if others follow."""
         views = [each.transpose(1, 2) for each in (q, k, v)]
-        if len(self.used) > 1:
+        if self.merges:
             return with_sums(views, causal, self.problem.scale)
         shared = self.problem.heads != self.problem.kv_heads
         found = scaled_dot_product_attention(*views, is_causal=causal, scale=self.problem.scale, enable_gqa=shared)

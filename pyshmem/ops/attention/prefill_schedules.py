@@ -78,7 +78,8 @@ class _Double:
 
     def __init__(self, problem: Problem, slots: Slots) -> None:
         self.problem, self.slots = problem, slots
-        places = torch.cat(places_of(problem.size, problem.n_pes, problem.segments))
+        n = problem.n_pes
+        places = torch.cat([places_of(problem.size, pe, n, problem.segments) for pe in range(n)])
         self.order = torch.argsort(places).to(slots.arrays.device)
         self.options = Options(problem.size, problem.segments, problem.causal, problem.scale)
 

@@ -26,7 +26,6 @@ def tokens_at(size: int, pe: int, n_pes: int, segments: int) -> int:
     return sum(last - first for first, last in segments_of(size, pe, n_pes, segments))
 
 
-def places_of(size: int, n_pes: int, segments: int) -> list[torch.Tensor]:
-    """Return the places in the sequence of the tokens that each PE has."""
-    every = [segments_of(size, pe, n_pes, segments) for pe in range(n_pes)]
-    return [torch.cat([torch.arange(*each) for each in own]) for own in every]
+def places_of(size: int, pe: int, n_pes: int, segments: int) -> torch.Tensor:
+    """Return the places in the sequence of the tokens that ``pe`` has."""
+    return torch.cat([torch.arange(*each) for each in segments_of(size, pe, n_pes, segments)])

@@ -6,13 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHECK(...)                                                               \
-    do {                                                                         \
-        if (!(__VA_ARGS__)) {                                                    \
-            fprintf(stderr, "PE %d: line %d: %s\n", me, __LINE__, #__VA_ARGS__); \
-            shmem_global_exit(3);                                                \
-        }                                                                        \
-    } while (0)
+#include "check.h"
 
 enum { N = 40 };
 static int me, n, right, left;
