@@ -14,7 +14,9 @@ COMMANDS = {
     "tune": "measure the collectives and products of this machine's GPUs; later jobs use the result",
     "bench": "the benchmarks: puts, gets, collectives, starts, operators, beside other libraries",
 }
-OTHERS = "pyshmemrun -n N PROGRAM starts a program on N PEs; oshcc compiles OpenSHMEM programs in C. Each has --help."
+OTHERS = (
+    "pyshmemrun -n N PROGRAM starts a program on N PEs; oshcc compiles C programs, see shmem_info. Each has --help."
+)
 
 
 def main(arguments: Sequence[str]) -> int:

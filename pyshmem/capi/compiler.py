@@ -21,8 +21,7 @@ HELP = """{name} ARGUMENTS: runs {command} with the paths of shmem.h and libpysh
 
 def main(name: str, arguments: list[str]) -> int:
     """Run the compiler in place of this process. Returns only for the options above."""
-    variable, usual = _COMPILERS[name]
-    command = command_of(shlex.split(os.environ.get(variable, "") or usual), arguments)
+    command = command_of(name, arguments)
     if arguments == ["--prefix"]:
         print(HERE)
     elif arguments in ([], ["-h"], ["--help"]):
@@ -33,15 +32,17 @@ def main(name: str, arguments: list[str]) -> int:
         try:
             os.execvp(command[0], command)
         except OSError as error:
+            variable = _COMPILERS[name][0]
             print(f"{name}: {variable}: got {command[0]}, and: {error.strerror}; wants a compiler", file=sys.stderr)
             return 127
     return 0
 
 
-def command_of(compiler: list[str], arguments: list[str]) -> list[str]:
-    """The compiler's command: the header's folder first, the library last, for those that link."""
+def command_of(name: str, arguments: list[str]) -> list[str]:
+    """The command that oshcc or oshc++ runs: the header's folder first, the library last, for those that link."""
+    variable, usual = _COMPILERS[name]
     given = [each for each in arguments if each != "--show"]
-    command = [*compiler, f"-I{HERE / 'include'}", *given]
+    command = [*shlex.split(os.environ.get(variable, "") or usual), f"-I{HERE / 'include'}", *given]
     if not _NO_LINK.intersection(given):
         command += [f"-L{HERE}", f"-Wl,-rpath,{HERE}", "-lpyshmem"]
     return command

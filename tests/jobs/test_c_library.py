@@ -12,6 +12,8 @@ import tempfile
 import pytest
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
+from pyshmem.runtime import environment
+from pyshmem.version import __version__
 
 SOURCES = pathlib.Path(__file__).with_name("c")
 BIN = pathlib.Path(sys.executable).parent
@@ -221,6 +223,26 @@ def test_oshcc_compiles_with_the_header_and_links_with_the_library(tmp_path):
     )
     done = subprocess.run([BIN / "oshcc", missing, "-o", tmp_path / "missing"], capture_output=True, text=True)
     assert done.returncode and "undefined reference to `shmem_no_such_routine'" in done.stderr
+
+
+def test_shmem_info_prints_what_the_library_is_and_each_variable_with_its_value(tmp_path):
+    def info(**variables):
+        done = subprocess.run(
+            [BIN / "shmem_info"], capture_output=True, text=True, cwd=tmp_path, env=os.environ | variables
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    status, out, err = info(PYSHMEM_WAIT_TIMEOUT="7", PYSHMEM_CC="mycc -x")
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in out.splitlines()[:6])
+    listed = {line.split()[1]: line.split()[0] for line in out.splitlines()[7:]}
+    header = re.match(r"(\S+/shmem\.h): (\d+) functions, \d+ generic names", rows["header"])
+    declared = pathlib.Path(header[1]).read_text().split("/* for tools */")[0].count(");\n")
+    assert (status, err, rows["OpenSHMEM"], rows["vendor"]) == (0, "", "1.6", f"pyshmem {__version__}")
+    assert int(header[2]) == declared
+    assert rows["oshcc runs"].startswith("mycc -x -I") and os.path.exists(rows["library"])
+    assert listed.keys() == environment.VARIABLES.keys() and listed["PYSHMEM_WAIT_TIMEOUT"] == "7.0"
+    status, _, err = info(PYSHMEM_WAIT_TIMEOUT="soon")
+    assert status == 1 and "PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds" in err
 
 
 CPP = """

@@ -16,7 +16,7 @@ PACKAGING = ROOT / "packaging"
 SPACK = PACKAGING / "spack/packages/py_pyshmem_mpi/package.py"
 CONDA = PACKAGING / "conda/recipe.yaml"
 STUBS = ("shmem.pyi", "__init__.pyi")  # written by the build
-SCRIPTS = ("pyshmem", "pyshmemrun", "oshrun", "oshcc", "oshc++")  # setuptools installs them beside python
+SCRIPTS = ("pyshmem", "pyshmemrun", "oshrun", "oshcc", "oshc++", "shmem_info")  # setuptools installs them beside python
 CONDA_NAMES = {"torch": "pytorch"}  # others have the name that they have on the package index
 
 

@@ -42,7 +42,8 @@ def is_open(number):
 def end(status):
     """End this process with a status, or by the signal -status."""
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):  # which have no handler
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 
