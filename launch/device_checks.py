@@ -11,6 +11,7 @@ from pyshmem.runtime.gpu.driver import Driver
 from pyshmem.runtime.gpu.opening import ARCHS, refused
 
 from .findings import Finding, gathered
+from .graph_checks import early_children
 
 if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
@@ -28,10 +29,7 @@ def examine(driver: Driver, world: Comm, arch: str) -> Iterator[Finding]:
     if driver.vendor == "hip":
         yield _chiplets(driver, world, arch)
         yield _queues(world)
-        note = (
-            f"HIP {driver.version} may lose edges of graphs: operators of several launches are enqueued, not replayed"
-        )
-        yield Finding("graphs", "", "", note)
+        yield _graphs(driver, world)
 
 
 def _chiplets(driver: Driver, world: Comm, arch: str) -> Finding:
@@ -56,3 +54,13 @@ def _queues(world: Comm) -> Finding:
     fault = f"GPU_MAX_HW_QUEUES is {text}: a kernel may stand behind one that waits for it" if few else ""
     advice = "unset GPU_MAX_HW_QUEUES, for which pyshmem then sets 8, or set it to 8 on all PEs"
     return gathered(world, "queues", advice, fault, f"GPU_MAX_HW_QUEUES={text or 'unset'}")
+
+
+def _graphs(driver: Driver, world: Comm) -> Finding:
+    """Whether a graph's nodes wait for the one before them. pyshmem replays nothing on HIP, but programs may."""
+    advice = (
+        "capture no call that goes to more than four peers in a graph of your own; pyshmem enqueues its operators here, "
+        "and is right"
+    )
+    note = f"all children of a node wait for it, HIP {driver.version}; pyshmem still enqueues its operators"
+    return gathered(world, "graphs", advice, early_children(driver), note)

@@ -54,13 +54,16 @@ def calls(world: Any) -> Iterator[Finding]:
 
 def main(part: str) -> int:
     """Print each finding on PE 0, and return 1 if there is a fault."""
-    world, failed = MPI.COMM_WORLD, False
-    for number, found in enumerate({"mapping": mapping, "calls": calls}[part](world)):
+    return told(part, MPI.COMM_WORLD, {"mapping": mapping, "calls": calls}[part](MPI.COMM_WORLD))
+
+
+def told(part: str, world: Any, findings: Iterator[Finding]) -> int:
+    """Print each finding on PE 0 as it comes, and return 1 if there is a fault."""
+    failed = False
+    for number, found in enumerate(findings):
+        text = f"FAILED: {found.fault}\n{'':14} try: {found.advice}" if found.fault else f"ok  {found.note}".rstrip()
         if world.rank == 0:
-            told = (
-                f"FAILED: {found.fault}\n{'':14} try: {found.advice}" if found.fault else f"ok  {found.note}".rstrip()
-            )
-            print(f"{part if not number else '':10} {found.check}: {told}", flush=True)
+            print(f"{part if not number else '':10} {found.check}: {text}", flush=True)
         failed |= bool(found.fault)
     return int(failed)
 

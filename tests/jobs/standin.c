@@ -10,7 +10,7 @@ STANDIN_DEVICES of physical numbers.
     STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
     STANDIN_CHIPLETS=8        the parts of each device with an L2 cache of their own
     STANDIN_HIDDEN=1          a control group hides the other processes' devices: the kernel refuses imports
-    STANDIN_LOST=1            copies do nothing, and say nothing
+    STANDIN_DROPS=1           graphs drop the edges of a node to its fifth child and later ones
     STANDIN_NO_VMM=1          the attribute says that there is no virtual memory management */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -101,7 +101,7 @@ static struct piece pieces[LIMIT];
 static struct range ranges[LIMIT];
 static struct block blocks[LIMIT], opened[LIMIT];
 static int devices[LIMIT], device_count, version, misuses, chiplets;
-static bool peer_enabled[LIMIT], no_vmm, hidden, lost;
+static bool peer_enabled[LIMIT], no_vmm, hidden, lost, drops;
 static __thread int current;
 static FILE *record_file;
 
@@ -120,7 +120,7 @@ __attribute__((constructor)) static void read_settings(void) {
     version = atoi(setting("STANDIN_VERSION", "71400000"));
     chiplets = atoi(setting("STANDIN_CHIPLETS", "8"));
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
-    lost = *setting("STANDIN_LOST", "0") == '1';
+    drops = *setting("STANDIN_DROPS", "0") == '1';
     hidden = *setting("STANDIN_HIDDEN", "0") == '1';
 }
 
@@ -165,6 +165,8 @@ void standin_fail(const char *name, int nth, int code) {
     failure.nth = nth;
     failure.code = code;
 }
+
+void standin_lose(void) { lost = true; }
 
 static int ordered_failure(const char *name) {
     int row = 0;
@@ -605,8 +607,98 @@ EXPORT(hipModuleLaunchKernel,
     return 0;
 }
 
-EXPORT(hipGraphLaunch, (void *graph, void *stream), (graph, stream), "graph=%p stream=%p", graph, stream) {
-    return graph ? 0 : INVALID_VALUE;
+/* Graphs of copies and fills. Of the nodes that may run, a launch takes the one that was added last. */
+enum { CHILDREN = 4, NODES = 16 };
+
+struct fill {
+    void *target;
+    unsigned element;
+    size_t height, pitch;
+    unsigned value;
+    size_t width;
+};
+struct graph {
+    struct node {
+        void *target;
+        const void *source; /* NULL: a fill */
+        size_t nbytes;
+        unsigned value, waits /* a bit for each node */;
+    } nodes[NODES];
+    int count;
+};
+static int graphs;
+
+EXPORT(hipGraphCreate, (struct graph * *out, unsigned flags), (out, flags), "flags=%u graph=%p", flags, (void *)*out) {
+    if (flags) return INVALID_VALUE;
+    graphs++;
+    return *out = calloc(1, sizeof **out), 0;
+}
+
+static int end_graph(struct graph *graph) {
+    if (!graph) return INVALID_VALUE;
+    graphs--;
+    return free(graph), 0;
+}
+
+EXPORT(hipGraphDestroy, (struct graph * graph), (graph), "graph=%p", (void *)graph) { return end_graph(graph); }
+EXPORT(hipGraphExecDestroy, (struct graph * graph), (graph), "graph=%p", (void *)graph) { return end_graph(graph); }
+
+EXPORT(hipGraphInstantiate, (struct graph * *out, const struct graph *graph, void *bad, char *text, size_t room),
+       (out, graph, bad, text, room), "graph=%p", (const void *)graph) {
+    if (!graph || (text && !room)) return INVALID_VALUE;
+    graphs++;
+    *out = malloc(sizeof **out);
+    return memcpy(*out, graph, sizeof **out), 0;
+}
+
+/* Handles of nodes are their numbers from 1 on. */
+static int add_node(uintptr_t *out, struct graph *graph, const uintptr_t *before, size_t count, struct node node) {
+    if (!graph || graph->count == NODES) return INVALID_VALUE;
+    if (!usable(node.target, node.nbytes, false) || (node.source && !usable(node.source, node.nbytes, false)))
+        return misuse("a node touches memory that the current device has no access to");
+    for (size_t i = 0; i < count; i++) {
+        if (!before[i] || before[i] > (uintptr_t)graph->count) return INVALID_VALUE;
+        unsigned parent = 1u << (before[i] - 1);
+        int children = 0;
+        for (int j = 0; j < graph->count; j++) children += !!(graph->nodes[j].waits & parent);
+        if (!drops || children < CHILDREN) node.waits |= parent;
+    }
+    graph->nodes[graph->count++] = node;
+    return *out = graph->count, 0;
+}
+
+EXPORT(hipGraphAddMemsetNode,
+       (uintptr_t *out, struct graph *graph, const uintptr_t *before, size_t count, const struct fill *fill),
+       (out, graph, before, count, fill), "graph=%p count=%zu width=%zu", (void *)graph, count, fill->width) {
+    if (fill->element != 1 || fill->height != 1) return INVALID_VALUE;
+    struct node node = {.target = fill->target, .nbytes = fill->width, .value = fill->value};
+    return add_node(out, graph, before, count, node);
+}
+
+EXPORT(hipGraphAddMemcpyNode1D,
+       (uintptr_t *out, struct graph *graph, const uintptr_t *before, size_t count, void *target, const void *source,
+        size_t nbytes, int kind),
+       (out, graph, before, count, target, source, nbytes, kind), "graph=%p count=%zu nbytes=%zu kind=%d",
+       (void *)graph, count, nbytes, kind) {
+    if (kind < 0 || kind > 4) return INVALID_DIRECTION;
+    struct node node = {.target = target, .source = source, .nbytes = nbytes};
+    return add_node(out, graph, before, count, node);
+}
+
+EXPORT(hipGraphLaunch, (const struct graph *graph, void *stream), (graph, stream), "graph=%p stream=%p",
+       (const void *)graph, stream) {
+    if (!graph) return INVALID_VALUE;
+    for (unsigned done = 0, all = (1u << graph->count) - 1; done != all;) {
+        int next = graph->count - 1;
+        while (done >> next & 1 || graph->nodes[next].waits & ~done) next--;
+        const struct node *node = &graph->nodes[next];
+        if (node->source)
+            memmove(node->target, node->source, node->nbytes);
+        else
+            memset(node->target, node->value, node->nbytes);
+        done |= 1u << next;
+    }
+    return 0;
 }
 
 int hipGetLastError(void) {
@@ -641,9 +733,9 @@ const char *hipGetErrorString(int code) {
     return ERRORS[row].text;
 }
 
-/* Six counts: handles, mapped pieces, reserved ranges, allocations, opened IPC handles, misuses. */
-void standin_ledger(int counts[6]) {
-    memset(counts, 0, 6 * sizeof *counts);
+/* Seven counts: handles, mapped pieces, reserved ranges, allocations, opened IPC handles, graphs, misuses. */
+void standin_ledger(int counts[7]) {
+    memset(counts, 0, 7 * sizeof *counts);
     for (int i = 0; i < LIMIT; i++) {
         counts[0] += handles[i].fd != 0;
         counts[1] += pieces[i].base != NULL;
@@ -651,5 +743,6 @@ void standin_ledger(int counts[6]) {
         counts[3] += blocks[i].base != NULL;
         counts[4] += opened[i].base != NULL;
     }
-    counts[5] = misuses;
+    counts[5] = graphs;
+    counts[6] = misuses;
 }

@@ -45,6 +45,7 @@ class Ledger(NamedTuple):
     ranges: int = 0
     blocks: int = 0
     opened: int = 0
+    graphs: int = 0
     misuses: int = 0
 
 
@@ -90,8 +91,12 @@ class Standin:
         """Let the nth call of this function, counted from now, fail. Counting begins anew, which nth=0 does too."""
         self.library.standin_fail(name.encode(), nth, code)
 
+    def lose(self):
+        """Let all copies from now on do nothing, and say nothing."""
+        self.library.standin_lose()
+
     def ledger(self):
-        counts = (ctypes.c_int * 6)()
+        counts = (ctypes.c_int * 7)()
         self.library.standin_ledger(counts)
         return Ledger(*counts)
 

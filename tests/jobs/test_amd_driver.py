@@ -296,8 +296,11 @@ address = ctypes.cast(driver._library.hipModuleLaunchKernel, ctypes.c_void_p).va
 driver.answers["launch"] = launch_prepared(struct.pack("<8Q", address, 0, 1, 1, 1, 64, 0, False), 0)
 address = ctypes.cast(driver._library.hipGraphLaunch, ctypes.c_void_p).value
 driver.answers["launch_graph"] = launch_graph(address, 0, 0)
-driver._call("relax", ctypes.byref(ctypes.c_int(2)))
-driver._call("enable_access", 1, 0)
+driver.call("relax", ctypes.byref(ctypes.c_int(2)))
+driver.call("enable_access", 1, 0)
+for name, (_, hip, types) in _CALLS.items():
+    if name.startswith("graph"):
+        driver.call(name, *(0 if each in (ctypes.c_int, ctypes.c_uint, ctypes.c_size_t) else None for each in types))
 driver._number("can_access", 0, 1)
 print(sorted({name for name, (_, hip, _) in _CALLS.items() if hip} - set(driver.answers)), 0 in driver.answers.values())
 """

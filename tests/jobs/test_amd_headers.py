@@ -42,13 +42,19 @@ hipMemsetD8Async(hipDeviceptr_t, unsigned char, size_t, hipStream_t)
 hipStreamWriteValue64(hipStream_t, void *, uint64_t, unsigned)
 hipModuleLaunchKernel(hipFunction_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, hipStream_t, void **, void **)
 hipGraphLaunch(hipGraphExec_t, hipStream_t)
+hipGraphCreate(hipGraph_t *, unsigned)
+hipGraphAddMemsetNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const hipMemsetParams *)
+hipGraphAddMemcpyNode1D(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, void *, const void *, size_t, hipMemcpyKind)
+hipGraphInstantiate(hipGraphExec_t *, hipGraph_t, hipGraphNode_t *, char *, size_t)
+hipGraphExecDestroy(hipGraphExec_t)
+hipGraphDestroy(hipGraph_t)
 hipStreamSynchronize(hipStream_t)
 hipStreamQuery(hipStream_t)
 hipGetLastError(void)
 hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *)
 """
 ROWS = dict(re.findall(r"(\w+)\((.*)\)\n", PROTOTYPES))
-BY_NATIVE = ("hipMemcpyAsync", "hipModuleLaunchKernel", "hipGraphLaunch")  # called from C, with casts of their own
+BY_NATIVE = ("hipMemcpyAsync", "hipModuleLaunchKernel")  # called from C, with casts of their own
 NUMBERS = {
     "hipMemHandleTypePosixFileDescriptor": driver.POSIX_FD,
     "hipMemAllocationTypePinned": driver.PINNED,
@@ -78,6 +84,14 @@ FIELDS = {
     ("hipMemLocation", driver.Location): {"kind": "type", "device": "id"},
     ("hipMemAccessDesc", driver.Access): {"location": "location", "flags": "flags"},
     ("hipIpcMemHandle_t", driver.IpcHandle): {"bytes": "reserved"},
+    ("hipMemsetParams", driver.Fill): {
+        "target": "dst",
+        "element": "elementSize",
+        "height": "height",
+        "pitch": "pitch",
+        "value": "value",
+        "width": "width",
+    },
 }
 
 
@@ -93,7 +107,8 @@ def kind(parameter):
     """The class of ctypes that passes it: its size and whether it is an address."""
     if parameter == "hipIpcMemHandle_t":
         return "handle"
-    if "*" in parameter or parameter in ("hipStream_t", "hipDeviceptr_t", "hipMemGenericAllocationHandle_t"):
+    handles = ("hipStream_t", "hipDeviceptr_t", "hipMemGenericAllocationHandle_t", "hipGraph_t", "hipGraphExec_t")
+    if "*" in parameter or parameter in handles:
         return "address"
     names = {"size_t": 8, "unsigned long long": 8, "uint64_t": 8, "unsigned char": 1}
     return names.get(parameter, 4)

@@ -1,11 +1,15 @@
 """pyshmem doctor: it finds nothing on this machine, and names each fault of a driver, with the setting to try."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 
+import pytest
 from jobs import mpiexec, python
+from pyshmem.launch import doctor, info
+from pyshmem.runtime import requirements
 from standin import HEAD
 
 CALLS = ("put", "get", "signal", "atomic", "kernel", "all-reduce", "GEMM", "fused GEMM")
@@ -21,6 +25,7 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /", done.stdout)
     assert re.findall(r"^.{10} (.+): ok  cpu heap, 2 x 2 PEs$", done.stdout, re.MULTILINE) == list(CALLS), done.stdout
+    assert "mapping    GPU memory: ok  not examined" in done.stdout
     assert done.stdout.endswith("doctor: all that was examined works\n")
 
 
@@ -28,6 +33,7 @@ def test_a_job_that_crashes_is_named_with_what_to_try(tmp_path):
     program = """
 from pyshmem.launch import doctor, info
 info.show = lambda: []
+doctor.gpus = lambda: 2
 doctor._job = lambda n, part: 139 if part == "mapping" else 0
 print(doctor.main(["-n", "2"]))
 """
@@ -70,49 +76,139 @@ sys.exit(10 + examination.main("calls"))
     assert out.count("try: ") == 3 and "try: PYSHMEM_HIP_MEMORY=uncached" in out
 
 
-def test_each_fault_of_the_driver_is_named_with_the_setting_to_try(library, tmp_path):
-    """Injected in turn on one of two PEs; without a fault, nothing is found in any version."""
-    program = """
-import resource
-from pyshmem.launch import device_checks, mapping_checks
-def examined(version="7.14", fail=None, before=lambda standin: None, arch="gfx942", **options):
-    standin = Standin(sys.argv[1], version=version, devices="0,1", **options)
-    driver = Driver("hip", me, standin.path)
+# ---- on the stand-in for AMD's driver ----
+
+JOB = """
+import itertools, json, resource
+from pyshmem.launch import device_checks, graph_checks, mapping_checks
+from pyshmem.launch.examination import told
+graph_checks.SLOW_BYTES = 1 << 20  # the stand-in needs no time
+set_limit, limit = resource.setrlimit, resource.getrlimit(resource.RLIMIT_NOFILE)
+def examined(version="7.14", devices="0,1", fail=("", 0), arch="gfx942", own="", alone={}, maps=True, **options):
+    standin = Standin(sys.argv[1], version=version, devices=devices[me] if devices == "hidden" else devices, **options, **(alone if me else {}))
+    driver = Driver("hip", 0 if devices == "hidden" else me, standin.path)
     if me == 1:
-        before(standin)
-        standin.fail(*fail or ("", 0))
-    found = [*device_checks.examine(driver, node, arch if me == 1 else "gfx942"), *mapping_checks.examine(driver, node)]
-    assert standin.ledger()[:5] == Ledger()[:5], standin.ledger()
-    faults = [each[:3] for each in found if each.fault]
-    assert node.allgather(faults) == [faults] * n, node.allgather(faults)
-    return found
-for version in ("7.0", "7.1", "7.14"):
-    assert [each for each in examined(version) if each.fault] == []
-FAULTS = [
-    ("virtual memory, coarse", "PYSHMEM_PEER_MAP=ipc", dict(fail=("hipMemCreate", 1, 2))),
-    ("virtual memory, coarse", "control group", dict(hidden=1)),
-    ("virtual memory, coarse", "PE 1: a copy to PE 0: hipMemcpyAsync returned 999", dict(fail=("hipMemcpyAsync", 1))),
-    ("virtual memory, coarse", "a word of PE 0 there is", dict(lost=1)),
-    ("virtual memory, uncached", "PYSHMEM_PEER_MAP=ipc", dict(fail=("hipMemSetAccess", 3))),
-    ("IPC, coarse", "HSA_ENABLE_IPC_MODE_LEGACY", dict(fail=("hipIpcOpenMemHandle", 1))),
-    ("IPC, fine", "PYSHMEM_PEER_MAP=vmm", dict(fail=("hipExtMallocWithFlags", 1))),
-    ("architecture", "PE 1: init refuses a gfx1100 (RDNA: Triton from 3.6 compiles", dict(arch="gfx1100")),
-    ("architecture", "PYSHMEM_ALLOW_ARCH=1", dict(arch="gfx908")),
-    ("chiplets", "PE 1: the driver says 0 chiplets of a gfx942; wants 1 to 8a newer ROCm", dict(fail=("hipDeviceGetAttribute", 1, 1))),
-    ("chiplets", "PE 1: 6 chiplets, 8 on PE 0", dict(chiplets=6 + 2 * (me == 0))),
-    ("queues", "PE 1: GPU_MAX_HW_QUEUES is 2: a kernel may stand behind one that waits for itunset GPU_MAX_HW_QUEUES",
-     dict(before=lambda standin: os.environ.update(GPU_MAX_HW_QUEUES="2"))),
-    ("last error at the start", "error 1 is kept", dict(before=lambda standin: standin.library.hipFree(4096))),
-]
-for check, words, fault in FAULTS:
-    bad = [each for each in examined(**fault) if each.fault]
+        exec(own, globals() | locals())
+        standin.fail(*fail)
+    def found():
+        yield from device_checks.examine(driver, node, arch if me else "gfx942")
+        yield from itertools.islice(mapping_checks.examine(driver, node), None if maps else 2)
+    status = told("mapping", node, found())
+    assert node.allgather(status) == [status] * n
+    left = standin.ledger()
+    assert left[:6] == Ledger()[:6], left
+    standin.library.hipGetLastError()
     os.environ.pop("GPU_MAX_HW_QUEUES", None)
-    assert bad and bad[0].check == check and words in bad[0].fault + bad[0].advice, (check, words, bad)
-    assert "lost" in fault or "hidden" in fault or len(bad) == 1, bad
-resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-bad = [each for each in examined() if each.fault]
-assert [each.check for each in bad] == ["descriptors"] and "ulimit -Hn" in bad[0].advice, bad
-print("done", flush=True)
+    resource.setrlimit = set_limit
+    set_limit(resource.RLIMIT_NOFILE, limit)
+for name, fault in json.loads(sys.argv[2]).items():
+    if me == 0:
+        print("==", name, flush=True)
+    examined(**fault)
 """
-    status, out, err = mpiexec(2, HEAD + program, str(library), tmp_path=tmp_path)
-    assert (status, out) == (0, "done\n" * 2), err
+RIGHT = {
+    "ROCm 7.0": {"version": "7.0"},
+    "ROCm 7.1": {"version": "7.1"},
+    "ROCm 7.14": {},
+    "one visible GPU for each PE": {"devices": "hidden"},
+    "no virtual memory management": {"vmm": False},
+}
+NO_ACCESS = "hipMemSetAccess returned 1, invalid argument"
+NOT_RAISED = "set_limit(resource.RLIMIT_NOFILE, (200, limit[1])); resource.setrlimit = lambda *limits: None"
+# maps: whether the mappings are examined too. What PE 1 has, the check that fails, what is said of it, and what to try
+FAULTS = {
+    "an architecture that kernels have no fences for": (
+        {"arch": "gfx1100", "maps": False}, "architecture", "PE 1: init refuses a gfx1100 (RDNA: Triton from 3.6", "PYSHMEM_ALLOW_ARCH=1, which nobody"),
+    "chiplets that the driver does not know": (
+        {"fail": ("hipDeviceGetAttribute", 1, 1), "maps": False}, "chiplets", "PE 1: the driver says 0 chiplets of a gfx942; wants 1 to 8", "a newer ROCm"),
+    "chiplets of another partition": (
+        {"alone": {"chiplets": 6}, "maps": False}, "chiplets", "PE 1: 6 chiplets, 8 on PE 0", "amd-smi set --compute-partition"),
+    "queues that are shared": (
+        {"own": "os.environ['GPU_MAX_HW_QUEUES'] = '2'", "maps": False}, "queues", "PE 1: GPU_MAX_HW_QUEUES is 2: a kernel may stand behind", "unset GPU_MAX_HW_QUEUES"),
+    "edges of graphs dropped": (
+        {"alone": {"drops": 1}, "maps": False}, "graphs", "PE 1: 3 of 7 children of a graph's node did not wait", "more than four peers in a graph of your own"),
+    "a graph that cannot be made": (
+        {"fail": ("hipGraphInstantiate", 1), "maps": False}, "graphs", "PE 1: hipGraphInstantiate returned 999", "a graph of your own"),
+    "a limit of descriptors": (
+        {"own": NOT_RAISED, "maps": False}, "descriptors", "open files, limit 200; wants 5", "raise the hard limit of open files (ulimit -Hn"),
+    "an error from before": (
+        {"own": "standin.library.hipFree(4096)", "maps": False}, "last error at the start", "PE 1: error 1 is kept", "call torch.cuda.synchronize() after"),
+    "the error of peer access kept": (
+        {"own": "driver._code = lambda name, *values: driver._calls[name](*values)"},
+        "last error after IPC, fine", "PE 1: error 704 is kept", "call torch.cuda.synchronize() after"),
+    "an import that the kernel refuses": (
+        {"alone": {"hidden": 1}}, "virtual memory, coarse", "the job's control group hides the other PE's GPU", "PYSHMEM_PEER_MAP=ipc"),
+    "no memory for growth": (
+        {"fail": ("hipMemCreate", 2, 2)}, "virtual memory, coarse", "PE 1: hipMemCreate returned 2, out of memory", "PYSHMEM_PEER_MAP=ipc"),
+    "growth that gets no access": (
+        {"fail": ("hipMemSetAccess", 3, 1)}, "virtual memory, coarse", f"PE 1: {NO_ACCESS}", "PYSHMEM_PEER_MAP=ipc"),
+    "a copy that fails": (
+        {"fail": ("hipMemcpyAsync", 2)}, "virtual memory, coarse", "PE 1: a copy to PE 0: hipMemcpyAsync returned 999", "PYSHMEM_PEER_MAP=ipc"),
+    "copies that are lost": (
+        {"own": "standin.lose()"}, "virtual memory, coarse", "a word of PE 1 there is 0; wants 1001000", "PYSHMEM_PEER_MAP=ipc"),
+    "no uncached virtual memory": (
+        {"fail": ("hipMemCreate", 3, 1)}, "virtual memory, uncached", "PE 1: hipMemCreate returned 1", "PYSHMEM_PEER_MAP=ipc"),
+    "IPC refused": (
+        {"fail": ("hipIpcOpenMemHandle", 1, 1)}, "IPC, coarse", "set HSA_ENABLE_IPC_MODE_LEGACY to 0 or to 1", "PYSHMEM_PEER_MAP=vmm"),
+    "no fine memory": (
+        {"fail": ("hipExtMallocWithFlags", 1)}, "IPC, fine", "PE 1: hipExtMallocWithFlags returned 999", "PYSHMEM_PEER_MAP=vmm"),
+}  # fmt: skip
+# where a driver fails for good, other checks fail too
+LASTING = ("an import that the kernel refuses", "copies that are lost", "the error of peer access kept")
+
+
+@pytest.fixture(scope="module")
+def reports(library, tmp_path_factory):
+    """What doctor prints about each, from one job of two PEs."""
+    cases = {**RIGHT, **{name: fault for name, (fault, *_) in FAULTS.items()}}
+    status, out, err = mpiexec(
+        2, HEAD + JOB, str(library), json.dumps(cases), tmp_path=tmp_path_factory.mktemp("doctor")
+    )
+    assert status == 0, out + err
+    return dict(each.split("\n", 1) for each in out.split("== ")[1:])
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_doctor_finds_nothing_where_the_driver_has_no_fault(name, reports):
+    checks = re.findall(r"^.{10} (.+?): (\w+)", reports[name], re.MULTILINE)
+    assert {said for _, said in checks} == {"ok"}, reports[name]
+    ways = {"virtual memory, coarse", "virtual memory, uncached", "IPC, coarse", "IPC, fine", "IPC, uncached"}
+    assert {check for check, _ in checks} >= ways | {"architecture", "chiplets", "queues", "graphs", "descriptors"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_of_the_driver_is_named_with_the_setting_to_try(name, reports):
+    _, check, words, advice = FAULTS[name]
+    failed = {
+        each[0]: each[1:] for each in re.findall(r"^.{10} (.+?): FAILED: (.+)\n +try: (.+)$", reports[name], re.M)
+    }
+    assert check in failed and words in failed[check][0] and advice in failed[check][1], reports[name]
+    assert len(failed) == 1 or name in LASTING, reports[name]
+
+
+@pytest.mark.parametrize(
+    ("installed", "words"),
+    [
+        ({"torch": "2.10.0+rocm7.0"}, "torch >= 2.11; 2.10 is installed: pip install -U torch --index-url"),
+        ({"torch": "2.11.0+rocm7.1", "triton": "", "triton-rocm": "3.5.1"}, "triton >= 3.6; 3.5 is installed: pip install -U torch"),
+    ],
+    ids=["torch", "triton"],
+)  # fmt: skip
+def test_a_version_that_does_not_work_is_named_with_the_line_to_install_and_no_job_starts(
+    installed, words, monkeypatch, capsys
+):
+    real = requirements.version
+
+    def version(name):
+        found = installed.get(name)
+        if found == "":
+            raise requirements.PackageNotFoundError(name)
+        return found or real(name)
+
+    monkeypatch.setattr(requirements, "version", version)
+    monkeypatch.setattr(info, "SECTIONS", {"pyshmem": info.SECTIONS["pyshmem"]})
+    monkeypatch.setattr(doctor, "_job", lambda n, part: pytest.fail("a job started"))
+    assert doctor.main(["-n", "2"]) == 1
+    said = capsys.readouterr().out
+    assert f"missing    pyshmem needs {words}" in said and "whl/rocm7.2" in said, said
+    assert said.endswith("doctor: nothing was examined: every job needs what is missing\n")

@@ -58,6 +58,19 @@ class Access(ctypes.Structure):
     _fields_ = (("location", Location), ("flags", c_int))
 
 
+class Fill(ctypes.Structure):
+    """hipMemsetParams: a node of a graph that fills memory."""
+
+    _fields_ = (
+        ("target", c_void_p),
+        ("element", c_uint),
+        ("height", c_size_t),
+        ("pitch", c_size_t),
+        ("value", c_uint),
+        ("width", c_size_t),
+    )
+
+
 class IpcHandle(ctypes.Structure):
     """A handle of 64 bytes, which another process opens."""
 
@@ -121,7 +134,22 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "wait_value": ("cuStreamWaitValue64_v2", None, (_POINTER, _POINTER, _WORD, c_uint)),
     "launch": ("cuLaunchKernel", "hipModuleLaunchKernel", ()),  # the native module calls these three
     "launch_early": ("cuLaunchKernelEx", None, ()),
-    "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", ()),
+    "launch_graph": ("cuGraphLaunch", "hipGraphLaunch", (_POINTER, _POINTER)),
+    # graphs made by hand, for pyshmem doctor
+    "graph": (None, "hipGraphCreate", (POINTER(c_void_p), c_uint)),
+    "graph_fill": (
+        None,
+        "hipGraphAddMemsetNode",
+        (POINTER(c_void_p), _POINTER, POINTER(c_void_p), _SIZE, POINTER(Fill)),
+    ),
+    "graph_copy": (
+        None,
+        "hipGraphAddMemcpyNode1D",
+        (POINTER(c_void_p), _POINTER, POINTER(c_void_p), _SIZE, _POINTER, _POINTER, _SIZE, c_int),
+    ),
+    "graph_ready": (None, "hipGraphInstantiate", (POINTER(c_void_p), _POINTER, _POINTER, _POINTER, _SIZE)),
+    "graph_end": (None, "hipGraphExecDestroy", (_POINTER,)),
+    "graph_free": (None, "hipGraphDestroy", (_POINTER,)),
     "create_stream": ("cuStreamCreate", None, (POINTER(c_void_p), c_uint)),
     "synchronize": ("cuStreamSynchronize", "hipStreamSynchronize", (_POINTER,)),
     "query": ("cuStreamQuery", "hipStreamQuery", (_POINTER,)),
@@ -197,7 +225,7 @@ class Driver:
         self._thread = _Thread()
         self._thread.attached = True
         forget_errors(self.address_of("last_error") if self.has("last_error") else 0)
-        self._call("init", 0)
+        self.call("init", 0)
         self.version = self._number("version")
         self.attach()
         self.copy_function = self.address_of("copy")
@@ -207,11 +235,11 @@ class Driver:
         """Make the device current in this thread. torch must have created its context before."""
         self._thread.attached = True
         if self.vendor == "hip":
-            self._call("set_device", self.device)
+            self.call("set_device", self.device)
         elif self._context:
-            self._call("set_context", self._context)
+            self.call("set_context", self._context)
         else:
-            self._call("get_context", byref(self._context))
+            self.call("get_context", byref(self._context))
 
     def address_of(self, operation: str) -> int:
         """Return the address of the driver's function, for the native module."""
@@ -262,14 +290,14 @@ class Driver:
     def bus_id(self) -> str:
         """Return the device's PCI bus id, which is the same in all processes. Ordinals depend on the visible devices."""
         text = ctypes.create_string_buffer(32)
-        self._call("bus_id", text, 32, self.device)
+        self.call("bus_id", text, 32, self.device)
         return text.value.decode()
 
     def reaches(self, bus_id: str) -> bool | None:
         """Return whether this device can access the memory of that device; None if it is hidden from this process."""
         peer = c_int()
         try:
-            self._call("by_bus_id", byref(peer), bus_id.encode())
+            self.call("by_bus_id", byref(peer), bus_id.encode())
         except DriverError:
             return None
         return peer.value == self.device or bool(self._number("can_access", self.device, peer.value))
@@ -290,51 +318,51 @@ class Driver:
 
     def granularity(self, kind: int) -> int:
         size = c_size_t()
-        self._call("granularity", byref(size), byref(self._properties(kind)), _RECOMMENDED)
+        self.call("granularity", byref(size), byref(self._properties(kind)), _RECOMMENDED)
         return size.value
 
     def reserve(self, nbytes: int, alignment: int) -> int:
         address = c_void_p()
-        self._call("reserve", byref(address), nbytes, alignment, None, 0)
+        self.call("reserve", byref(address), nbytes, alignment, None, 0)
         return int(address.value or 0)
 
     def unreserve(self, address: int, nbytes: int) -> None:
-        self._call("unreserve", address, nbytes)
+        self.call("unreserve", address, nbytes)
 
     def create(self, nbytes: int, kind: int) -> int:
         """Allocate physical memory of this device. HIP always uses the current device, so it is set first."""
         self.attach()
         handle = c_void_p()
-        self._call("create", byref(handle), nbytes, byref(self._properties(kind)), 0)
+        self.call("create", byref(handle), nbytes, byref(self._properties(kind)), 0)
         return int(handle.value or 0)
 
     def release(self, handle: int) -> None:
-        self._call("release", handle)
+        self.call("release", handle)
 
     def export(self, handle: int) -> int:
         fd = c_int(-1)
-        self._call("export", byref(fd), handle, POSIX_FD, 0)
+        self.call("export", byref(fd), handle, POSIX_FD, 0)
         return fd.value
 
     def import_(self, fd: int) -> int:
         """Return the handle of a descriptor. HIP before 7.1 requires a pointer to the descriptor."""
         handle, number = c_void_p(), c_int(fd)
         by_pointer = self.vendor == "hip" and self.version < 70100000
-        self._call(
+        self.call(
             "import", byref(handle), ctypes.cast(byref(number), c_void_p) if by_pointer else c_void_p(fd), POSIX_FD
         )
         return int(handle.value or 0)
 
     def map(self, address: int, nbytes: int, handle: int) -> None:
-        self._call("map", address, nbytes, 0, handle, 0)
+        self.call("map", address, nbytes, 0, handle, 0)
 
     def unmap(self, address: int, nbytes: int) -> None:
-        self._call("unmap", address, nbytes)
+        self.call("unmap", address, nbytes)
 
     def allow(self, address: int, nbytes: int) -> None:
         """Give this device read and write access to the range."""
         access = Access(Location(_DEVICE, self.device), _READ_WRITE)
-        self._call("set_access", address, nbytes, byref(access), 1)
+        self.call("set_access", address, nbytes, byref(access), 1)
 
     # ---- memory that is shared by IPC handles ----
 
@@ -343,26 +371,26 @@ class Driver:
         self.attach()
         address = c_void_p()
         if kind == COARSE:
-            self._call("allocate", byref(address), nbytes)
+            self.call("allocate", byref(address), nbytes)
         else:
-            self._call("allocate_kind", byref(address), nbytes, kind)
+            self.call("allocate_kind", byref(address), nbytes, kind)
         return int(address.value or 0)
 
     def free(self, address: int) -> None:
-        self._call("free", address)
+        self.call("free", address)
 
     def ipc_get(self, address: int) -> bytes:
         handle = IpcHandle()
-        self._call("ipc_get", byref(handle), address)
+        self.call("ipc_get", byref(handle), address)
         return bytes(handle)
 
     def ipc_open(self, handle: bytes) -> int:
         address = c_void_p()
-        self._call("ipc_open", byref(address), IpcHandle.from_buffer_copy(handle), 1)
+        self.call("ipc_open", byref(address), IpcHandle.from_buffer_copy(handle), 1)
         return int(address.value or 0)
 
     def ipc_close(self, address: int) -> None:
-        self._call("ipc_close", address)
+        self.call("ipc_close", address)
 
     # ---- work on streams ----
 
@@ -379,7 +407,7 @@ class Driver:
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Fill memory with zeros, in stream order."""
-        self._call("fill", address, 0, nbytes, stream)
+        self.call("fill", address, 0, nbytes, stream)
 
     def can_wait(self, cmp: int = EQ) -> bool:
         """Return whether streams can write words, and wait until a comparison with a word is true, without a kernel."""
@@ -389,21 +417,21 @@ class Driver:
 
     def write_value(self, stream: int, address: int, value: int) -> None:
         """Enqueue a store of a uint64 to memory of this GPU or a mapped one, after all earlier work is visible there."""
-        self._call("write_value", stream, address, value, 0)
+        self.call("write_value", stream, address, value, 0)
 
     def wait_value(self, stream: int, address: int, cmp: int, value: int) -> None:
         """Let the stream wait for a uint64, without a limit. GE compares by the sign of the difference."""
-        self._call("wait_value", stream, address, value, _WAITS[cmp])
+        self.call("wait_value", stream, address, value, _WAITS[cmp])
 
     def create_stream(self) -> int:
         """Return a stream whose work and that of the legacy default stream wait for each other."""
         stream = c_void_p()
-        self._call("create_stream", byref(stream), 0)
+        self.call("create_stream", byref(stream), 0)
         assert stream.value is not None
         return stream.value
 
     def synchronize(self, stream: int) -> None:
-        self._call("synchronize", stream)
+        self.call("synchronize", stream)
 
     def idle(self, stream: int) -> bool:
         """Return whether all work on the stream is complete."""
@@ -419,10 +447,11 @@ class Driver:
 
     def _number(self, operation: str, *arguments: Any) -> int:
         number = c_int()
-        self._call(operation, byref(number), *arguments)
+        self.call(operation, byref(number), *arguments)
         return number.value
 
-    def _call(self, operation: str, *arguments: Any) -> None:
+    def call(self, operation: str, *arguments: Any) -> None:
+        """Make a call of the table. Errors: DriverError."""
         if not self._thread.attached and self.vendor == "hip":
             self.attach()
         code = self._code(operation, *arguments)
