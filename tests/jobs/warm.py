@@ -124,7 +124,11 @@ def run(path):
 
 
 if sys.argv[1] == "--serve":
-    __import__("torch")
+    import gc
+
+    import torch  # noqa: F401
+
+    gc.freeze()  # a program's process would look at each object of torch when it ends, and so copy its memory
     sys.argv = serve(sys.argv[2])
     run(sys.argv[0])
 else:

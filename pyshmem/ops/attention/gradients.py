@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
@@ -69,6 +68,8 @@ def _mask(queries: torch.Tensor, seen: int) -> Any:
     """Return what lets the last of ``queries`` see all of ``seen`` keys, the one before it all but one, and so on."""
     count = queries.shape[2]
     if type(queries) is torch.Tensor:
+        from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second
+
         return causal_lower_right(count, seen)  # takes no memory in torch's flash attention
     return queries.new_ones(count, seen, dtype=torch.bool).tril(seen - count)  # while a compiler traces
 
